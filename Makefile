@@ -1,0 +1,56 @@
+# Thin names for the commands a person types. `make` alone lists them.
+
+PYTHON ?= $(or $(shell command -v python3.11 2>/dev/null),$(shell command -v python3 2>/dev/null))
+CORES ?=
+ARGS ?=
+
+BIN := $(CURDIR)/.venv/bin
+# The jobs of a study call `python`; it is this one, whether or not the environment is activated.
+export PATH := $(BIN):$(PATH)
+
+# Ordinary snakemake, after a look whether another study, living or dead, holds the directory.
+SNAKEMAKE = $(BIN)/python -m rlvr.study.launch -- $(if $(CORES),--cores $(CORES))
+
+.DEFAULT_GOAL := help
+.PHONY: help environment reproduce smoke test lint ui status clean-state lock
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  CORES=4 takes 4 cores instead of all; ARGS=\"-n\" is passed on to snakemake (or to pytest by make test)."
+
+environment: ## make .venv from requirements.lock, if it is missing or outdated
+	@test -n "$(PYTHON)" || { echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@"$(PYTHON)" workflow/envs/install.py
+
+reproduce: environment ## run the default study, to results/report.html
+	@$(SNAKEMAKE) $(ARGS)
+
+smoke: environment ## run the same study cut down to about a minute, in results/smoke
+	@$(SNAKEMAKE) --directory results/smoke --configfile config/smoke.yaml $(ARGS)
+
+test: environment ## run all tests that need no GPU
+	@$(BIN)/python -m pytest --ignore=tests/engines --numprocesses $(or $(CORES),auto) --dist loadfile $(ARGS)
+
+lint: environment ## check style, types and the workflow
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/snakefmt --check Snakefile workflow
+	@$(BIN)/python workflow/lint.py
+
+ui: environment ## show the runs in MLflow, on this machine only
+	@$(BIN)/python -m rlvr.tracking ui $(ARGS)
+
+status: environment ## say of each result whether it is current, and why not
+	@$(BIN)/python -m rlvr status $(ARGS)
+
+clean-state: environment ## delete saved training state; finished results stay
+	@$(BIN)/python -m rlvr.study.clean_state
+
+lock: environment ## make requirements.lock and environment.yml from requirements.in (ARGS="--upgrade": newer versions)
+	@rm -rf .venv-lock.tmp && "$(PYTHON)" -m venv .venv-lock.tmp && .venv-lock.tmp/bin/pip install --quiet pip-tools==7.6.2
+	@cp requirements.lock .venv-lock.tmp/resolved
+	@.venv-lock.tmp/bin/pip-compile --quiet --allow-unsafe --strip-extras --no-header --no-emit-index-url \
+		--no-emit-find-links --no-emit-trusted-host --output-file .venv-lock.tmp/resolved $(ARGS) requirements.in
+	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/resolved
+	@rm -rf .venv-lock.tmp

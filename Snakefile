@@ -1,0 +1,53 @@
+# The only entry: `snakemake` runs the study of config/config.yaml, `snakemake --configfile FILE` another one.
+from snakemake.utils import min_version
+
+min_version("9.25")
+
+# A study given by --configfile is complete in itself: merging it into the default would add the default's methods to it.
+if "study" not in config:
+
+    configfile: f"{workflow.basedir}/config/config.yaml"
+
+
+report: "workflow/report/study.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/problems.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/sample.smk"
+include: "workflow/rules/grade.smk"
+include: "workflow/rules/score.smk"
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/track.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        rules.report_html.output,
+        rules.track.output,
+        rules.table_main.output,
+        rules.table_by_seed.output,
+        FIGURES,
+
+
+rule runs:
+    input:
+        [f"results/runs/{run.run}/manifest.json" for run in STUDY.trained_runs],
+
+
+rule scores:
+    input:
+        SCORES,
+
+
+rule tables:
+    input:
+        rules.table_main.output,
+        rules.table_by_seed.output,
+
+
+rule figures:
+    input:
+        FIGURES,

@@ -1,0 +1,1 @@
+"""Problems, generation, grading, statistics, tables and figures: everything that turns a checkpoint into a number."""

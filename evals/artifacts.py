@@ -1,0 +1,153 @@
+"""Reading and writing files so that a reader never sees a half-written one.
+
+Every writer goes through a temporary file in the target's directory, fsync and an atomic rename; a full disk or a
+read-only directory becomes a one-line :class:`~evals.errors.UserError` and leaves the previous file as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it onto ``path`` if the block succeeds, remove it otherwise.
+
+    Raises:
+        UserError: the directory or file cannot be written (disk full, read-only, no permission).
+    """
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        os.chmod(temporary, 0o644)  # mkstemp makes 0600; an artifact is as readable as any other file
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+        _fsync_directory(path.parent)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _fsync_directory(directory: Path) -> None:
+    """Make a rename in ``directory`` survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write ``content`` to ``path`` atomically, as UTF-8."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON; NaN and infinities are refused, for JSON has no such numbers."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write one JSON object a line."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+
+
+def write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    """Write a data frame as parquet, without its index."""
+    with replacing(path) as temporary:
+        frame.to_parquet(temporary, index=False)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        UserError: the file is missing or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not valid JSON ({error})") from None
+
+
+def read_jsonl(path: Path, required: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Read one JSON object a line; every object must have the ``required`` keys.
+
+    Raises:
+        UserError: the file is missing, a line is not a JSON object (the line is named), or a key is missing.
+    """
+    required = tuple(required)
+    rows: list[dict[str, Any]] = []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path}: line {number} is not valid JSON ({error})") from None
+        missing = [key for key in required if not isinstance(row, dict) or key not in row]
+        if missing or not isinstance(row, dict):
+            raise UserError(f"{path}: line {number} lacks {', '.join(missing) or 'an object'}")
+        rows.append(row)
+    return rows
+
+
+def sha256_bytes(content: bytes) -> str:
+    """Hexadecimal SHA-256 of ``content``."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes.
+
+    Raises:
+        UserError: the file is missing.
+    """
+    try:
+        with open(path, "rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+
+
+def canonical_json(value: Any) -> str:
+    """The one spelling of a JSON value that fingerprints are computed from: sorted keys, no white space."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def fingerprint(value: Any) -> str:
+    """Hexadecimal SHA-256 of a value's canonical JSON."""
+    return sha256_bytes(canonical_json(value).encode("utf-8"))

@@ -1,0 +1,24 @@
+"""What every command has in common: a subcommand's function, a one-line error, an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from evals.errors import UserError
+
+
+def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> int:
+    """Parse ``argv`` and call the parsed ``run`` function with the arguments.
+
+    Returns:
+        0, or 2 after printing a :class:`~evals.errors.UserError` as one line.
+    """
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0

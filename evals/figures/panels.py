@@ -1,0 +1,42 @@
+"""A grid with one panel per benchmark and one for their mean, methods down the side."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from evals.figures.style import new_figure
+
+_COLUMNS = 3
+_LABEL_WIDTH = 24
+
+
+def method_panels(titles: Sequence[str], row_labels: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """Panels that share both axes; row 0 of every panel is at the top.
+
+    Args:
+        titles: one panel each.
+        row_labels: the methods, written once at the left of each line of panels.
+    """
+    columns = min(_COLUMNS, len(titles))
+    lines = math.ceil(len(titles) / columns)
+    labels = [textwrap.fill(label, _LABEL_WIDTH, break_on_hyphens=False) for label in row_labels]
+    text_lines = sum(label.count("\n") + 1.4 for label in labels)
+    figure = new_figure(1.9 + 2.7 * columns, 0.9 + lines * (0.6 + 0.17 * text_lines))
+    grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    panels = list(grid.flat)
+    for axes in panels[len(titles) :]:
+        axes.remove()
+    panels = panels[: len(titles)]
+    for place, (axes, title) in enumerate(zip(panels, titles, strict=True)):
+        axes.set_title(title)
+        axes.grid(visible=False, axis="y")
+        if place + columns >= len(titles):  # nothing below it, in this column, would carry the numbers
+            axes.tick_params(labelbottom=True)
+    panels[0].set_yticks(range(len(labels)), labels)
+    panels[0].set_ylim(len(labels) - 0.5, -0.5)
+    return figure, panels

@@ -1,0 +1,172 @@
+"""Batched sampling: prompts are read once, samples that have ended leave the batch, every sample has its own random numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
+
+_COMPACT_BELOW = 0.75
+"""Rows of ended samples are dropped from the batch once fewer than this share is still running."""
+
+
+@dataclass(frozen=True)
+class SamplingParameters:
+    """How tokens are drawn.
+
+    Attributes:
+        max_new_tokens: longest response, in tokens, its end token included.
+        temperature: divides the logits; 0 takes the most likely token.
+        top_p: keeps the smallest set of tokens whose probability reaches this; 1 keeps all.
+        batch_size: samples decoded at a time. Not part of a sample's identity, but it can change rounding.
+    """
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    batch_size: int = 256
+
+
+@dataclass(frozen=True)
+class Response:
+    """One sampled response.
+
+    Attributes:
+        tokens: token ids, the end token included if there is one.
+        finished: False if it was cut at ``max_new_tokens``.
+    """
+
+    tokens: list[int]
+    finished: bool
+
+
+def uniform_stream(identity: str, count: int) -> np.ndarray:
+    """The ``count`` uniform numbers in [0, 1) that belong to ``identity``: independent of every other identity."""
+    key = int.from_bytes(hashlib.sha256(identity.encode("utf-8")).digest()[:16], "big")
+    return np.random.Generator(np.random.Philox(key=key)).random(count, dtype=np.float32)
+
+
+def sample(
+    decoder: Qwen3Decoder,
+    prompts: Sequence[Sequence[int]],
+    identities: Sequence[Sequence[str]],
+    parameters: SamplingParameters,
+    end_token: int,
+    on_finished: Callable[[int], None] | None = None,
+) -> list[list[Response]]:
+    """Sample several responses to every prompt.
+
+    Args:
+        decoder: the model.
+        prompts: token ids, one list per prompt.
+        identities: for every prompt, one name per sample wanted; the name alone determines the sample's random numbers.
+        parameters: lengths, temperature, top-p.
+        end_token: the token that ends a response.
+        on_finished: called with the number of samples done after every batch.
+
+    Returns:
+        Responses in the order of ``identities``.
+    """
+    jobs = [(row, name) for row, names in enumerate(identities) for name in names]
+    responses: list[Response] = []
+    for start in range(0, len(jobs), parameters.batch_size):
+        batch = jobs[start : start + parameters.batch_size]
+        responses += _sample_batch(decoder, prompts, batch, parameters, end_token)
+        if on_finished is not None:
+            on_finished(len(responses))
+    in_order = iter(responses)
+    return [[next(in_order) for _ in names] for names in identities]
+
+
+@torch.inference_mode()
+def _sample_batch(
+    decoder: Qwen3Decoder,
+    prompts: Sequence[Sequence[int]],
+    jobs: Sequence[tuple[int, str]],
+    parameters: SamplingParameters,
+    end_token: int,
+) -> list[Response]:
+    """Decode one batch of (prompt index, identity) until every sample has ended."""
+    limit, device = parameters.max_new_tokens, decoder.device
+    uniforms = torch.from_numpy(np.stack([uniform_stream(name, limit) for _, name in jobs])).to(device)
+    logits, cache, bias, positions = _read_prompts(decoder, prompts, [row for row, _ in jobs], limit)
+    tokens = torch.full((len(jobs), limit), end_token, device=device)
+    lengths = torch.full((len(jobs),), limit, device=device)
+    running = torch.arange(len(jobs), device=device)  # batch row -> job
+    for step in range(limit):
+        drawn = _draw(logits, uniforms[running, step], parameters)
+        tokens[running, step] = drawn
+        alive = drawn != end_token
+        lengths[running[~alive]] = step + 1
+        remaining = int(alive.sum())
+        if remaining == 0 or step + 1 == limit:
+            lengths[running[alive]] = limit
+            break
+        if remaining < _COMPACT_BELOW * len(running):
+            running, drawn = running[alive], drawn[alive]
+            cache, bias, positions = cache.select(alive.nonzero()[:, 0]), bias[alive], positions[alive]
+        visible = bias[:, :, :, : cache.length + 1]
+        logits = decoder.forward(drawn[:, None], positions[:, None] + step, visible, cache)
+    return [
+        Response(tokens=row[:length].tolist(), finished=bool(row[length - 1] == end_token))
+        for row, length in zip(tokens.cpu(), lengths.tolist(), strict=True)
+    ]
+
+
+def _read_prompts(
+    decoder: Qwen3Decoder, prompts: Sequence[Sequence[int]], rows: Sequence[int], new_tokens: int
+) -> tuple[Tensor, KeyValueCache, Tensor, Tensor]:
+    """Run every different prompt once and hand its cache to all of its samples.
+
+    Returns:
+        logits [B, V] after each prompt; a cache with room for ``new_tokens`` more; the attention bias [B, 1, 1, L] of
+        one new token over prompt and response; the position [B] of the first response token.
+    """
+    distinct = sorted(set(rows))
+    device = decoder.device
+    lengths = torch.tensor([len(prompts[row]) for row in distinct], device=device)
+    width = int(lengths.max())
+    tokens = torch.zeros(len(distinct), width, dtype=torch.long, device=device)
+    for index, row in enumerate(distinct):  # padded on the left, so that all responses start in the same column
+        tokens[index, width - len(prompts[row]) :] = torch.tensor(prompts[row], device=device)
+    columns = torch.arange(width, device=device)
+    real = columns >= width - lengths[:, None]
+    positions = (columns - (width - lengths[:, None])).clamp(min=0)
+    causal = columns[None, :] <= columns[:, None]
+    # A padding row may look at itself: a softmax over nothing would be NaN, and nobody reads that row.
+    allowed = (causal & real[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
+    cache = decoder.new_cache(len(distinct), width)
+    logits = decoder.forward(tokens, positions, _as_bias(allowed)[:, None], cache)
+    place = {row: index for index, row in enumerate(distinct)}
+    expand = torch.tensor([place[row] for row in rows], device=device)
+    seen = torch.cat([real, real.new_ones(len(distinct), new_tokens)], dim=1)
+    bias = _as_bias(seen)[expand][:, None, None]
+    return logits[expand], cache.select(expand, width + new_tokens), bias, lengths[expand]
+
+
+def _as_bias(allowed: Tensor) -> Tensor:
+    """0 where attention is allowed, -inf where not."""
+    return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, float("-inf"))
+
+
+def _draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> Tensor:
+    """Draw one token a row, [B], by inverting the cumulative distribution at the row's uniform number."""
+    if parameters.temperature == 0:
+        return logits.argmax(dim=-1)
+    probabilities = torch.softmax(logits.float() / parameters.temperature, dim=-1)
+    order = None
+    if parameters.top_p < 1:
+        probabilities, order = probabilities.sort(dim=-1, descending=True, stable=True)
+        reached_before = probabilities.cumsum(dim=-1) - probabilities
+        probabilities = probabilities.masked_fill(reached_before >= parameters.top_p, 0.0)
+    cumulative = probabilities.cumsum(dim=-1)
+    # Scaled by the row's own total, so that rounding in the sum can never select a token of probability zero.
+    threshold = uniforms[:, None] * cumulative[:, -1:]
+    drawn = (cumulative <= threshold).sum(dim=-1).clamp(max=logits.shape[-1] - 1)
+    return drawn if order is None else order.gather(-1, drawn[:, None])[:, 0]

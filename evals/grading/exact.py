@@ -1,0 +1,221 @@
+r"""Decisions that need no algebra: equal spellings, numbers against numbers, words against words.
+
+A decision is either certain or not made: :func:`decide` returns None for everything that needs to be worked out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+MAX_DIGITS = 1_000  # of a number that is turned into a Fraction; longer ones are compared digit by digit
+MAX_EXPONENT = 400
+ROUNDED_DECIMALS = 6
+ROUNDED_DIGITS = 6
+
+_INTEGER = re.compile(r"([-+]?)\s*(\d+|\d{1,3}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+)")
+_DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)?\.(\d+)|(\d{1,3}(?:,\d{3})+|\d+)\.?")
+_DECIMAL_COMMA = re.compile(r"-?(?:0,\d+|\d+,(?:\d{2}|\d{4,}))")
+_SLASH = re.compile(r"(-?\d[\d.]*)\s*/\s*(-?\d[\d.]*)")
+_MIXED = re.compile(r"(\d+)\s+(\d+)\s*/\s*(\d+)")
+_FRACTION = re.compile(r"(\d+)?\s*\\frac\s*\{\s*(-?[\d.]+)\s*\}\s*\{\s*(-?[\d.]+)\s*\}")
+_SCIENTIFIC = re.compile(r"(?:([\d.]+)\s*(?:\\times|\\cdot)\s*)?10\s*\^\s*(?:\{\s*([-+]?\d+)\s*\}|(\d))")
+_WORDS = re.compile(r"[A-Za-z][A-Za-z' -]*")
+_OPTION = re.compile(r"\(?\s*([A-Z])\s*\)?[.:]?")
+_OPTION_WITH_TEXT = re.compile(r"\(\s*([A-J])\s*\)\s*[^\s+*/^=-].*", re.DOTALL)
+_IN_BASE = re.compile(r"\(?([0-9A-Z]+)\)?\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))")
+_PROPORTION = re.compile(r"(\d+)\s*:\s*(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainNumber:
+    """A number as written.
+
+    Attributes:
+        value: its exact value.
+        decimals: digits after its decimal point; None if it was not written as a decimal.
+        digits: its significant digits, if it was.
+        percent: it was followed by a percent sign.
+    """
+
+    value: Fraction
+    decimals: int | None = None
+    digits: int = 0
+    percent: bool = False
+
+
+def decide(answer: str, gold: str) -> bool | None:
+    """Compare two normalised answers where that is certain; None where it is not."""
+    if compact(answer) == compact(gold):
+        return True
+    answer_integer, gold_integer = canonical_integer(answer), canonical_integer(gold)
+    if answer_integer is not None and gold_integer is not None:
+        return answer_integer == gold_integer
+    for decision in (_decide_proportions(answer, gold), _decide_in_base(answer, gold)):
+        if decision is not None:
+            return decision
+    number, reference = _beside(answer, gold), _beside(gold, answer)
+    if number is not None and reference is not None:
+        return same_number(number, reference)
+    return _decide_words(answer, gold)
+
+
+def compact(text: str) -> str:
+    """The text without white space, except where that separates digits or letters from each other."""
+    return re.sub(r"\s+(?=[^\w\s]|$)|(?<=[^\w\s])\s+|^\s+", "", text)
+
+
+def canonical_integer(text: str) -> str | None:
+    """Sign and digits of an integer, without leading zeros and separators; None if the text is no integer."""
+    match = _INTEGER.fullmatch(text.strip())
+    if match is None:
+        return None
+    digits = match.group(2).replace(",", "").replace(" ", "").lstrip("0")
+    if not digits:
+        return "0"
+    return f"-{digits}" if match.group(1) == "-" else digits
+
+
+def _beside(text: str, other: str) -> PlainNumber | None:
+    """Read a number; ``2,74`` is a decimal beside a number, and a list beside a list."""
+    if "," not in other and _DECIMAL_COMMA.fullmatch(text):
+        text = text.replace(",", ".")
+    return plain_number(text)
+
+
+def plain_number(text: str) -> PlainNumber | None:
+    """Read an integer, decimal, fraction, mixed number or power of ten; None if the text is anything else."""
+    text = text.strip()
+    if not text or len(text) > MAX_DIGITS:
+        return None
+    percent = text.endswith("%")
+    if percent:
+        text = text[:-1].strip()
+    negative = text.startswith("-")
+    body = text.lstrip("+-").strip() if text[:2] not in ("--", "+-", "-+") else text
+    number = _unsigned(body)
+    if number is None:
+        return None
+    return PlainNumber(-number.value if negative else number.value, number.decimals, number.digits, percent)
+
+
+def _unsigned(text: str) -> PlainNumber | None:
+    if (integer := canonical_integer(text)) is not None and text[0] not in "+-":
+        return PlainNumber(Fraction(int(integer)))
+    if _DECIMAL.fullmatch(text):
+        return _decimal(text)
+    if match := _SLASH.fullmatch(text):
+        return _ratio(match.group(1), match.group(2))
+    if match := _MIXED.fullmatch(text):
+        ratio = _ratio(match.group(2), match.group(3))
+        return ratio if ratio is None else PlainNumber(int(match.group(1)) + ratio.value)
+    if match := _FRACTION.fullmatch(text):
+        whole, top, bottom = match.groups()
+        ratio = _ratio(top, bottom)
+        return ratio if ratio is None or whole is None else PlainNumber(int(whole) + ratio.value)
+    if match := _SCIENTIFIC.fullmatch(text):
+        return _scientific(match.group(1) or "1", int(match.group(2) or match.group(3)))
+    return None
+
+
+def _decimal(text: str) -> PlainNumber | None:
+    plain = text.replace(",", "")
+    whole, _, fraction = plain.partition(".")
+    if not whole and not fraction:
+        return None
+    value = Fraction(int((whole or "0") + fraction), 10 ** len(fraction))
+    return PlainNumber(value, len(fraction), len((whole + fraction).lstrip("0")))
+
+
+def _ratio(top: str, bottom: str) -> PlainNumber | None:
+    try:
+        return PlainNumber(Fraction(top) / Fraction(bottom))
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _scientific(mantissa: str, exponent: int) -> PlainNumber | None:
+    number = _decimal(mantissa) if _DECIMAL.fullmatch(mantissa) else None
+    if number is None or abs(exponent) > MAX_EXPONENT:
+        return None
+    decimals = (number.decimals or 0) - exponent
+    return PlainNumber(number.value * Fraction(10) ** exponent, decimals, number.digits)
+
+
+def same_number(answer: PlainNumber, gold: PlainNumber) -> bool:
+    """Whether two numbers are the same answer.
+
+    Exactly equal, or one is the other correctly rounded to at least six decimals and six significant digits. Where
+    only one has a percent sign, it may stand for the number before the sign or for a hundredth of it.
+    """
+    if answer.percent == gold.percent:
+        return _same_value(answer, gold)
+    return _same_value(answer, gold) or _same_value(_as_fraction(answer), _as_fraction(gold))
+
+
+def _as_fraction(number: PlainNumber) -> PlainNumber:
+    if not number.percent:
+        return number
+    decimals = None if number.decimals is None else number.decimals + 2
+    return PlainNumber(number.value / 100, decimals, number.digits)
+
+
+def _same_value(answer: PlainNumber, gold: PlainNumber) -> bool:
+    if answer.value == gold.value:
+        return True
+    return is_rounding_of(answer, gold.value) or is_rounding_of(gold, answer.value)
+
+
+def is_rounding_of(number: PlainNumber, value: Fraction) -> bool:
+    """Whether a decimal is ``value`` correctly rounded, and long enough to stand for it."""
+    if number.decimals is None or number.decimals < ROUNDED_DECIMALS or number.digits < ROUNDED_DIGITS:
+        return False
+    return 2 * abs(number.value - value) <= Fraction(1, 10**number.decimals)
+
+
+def _decide_in_base(answer: str, gold: str) -> bool | None:
+    """Compare numerals with a base (``204_5``) digit by digit; a base that only one side names is the question's."""
+    ours, theirs = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
+    if (ours is None and theirs is None) or not (answer + gold)[0].isdigit() or not gold[0].isdigit():
+        return None
+    numerals = [
+        (match.group(1), match.group(2) or match.group(3)) if match else (text, None)
+        for match, text in ((ours, answer), (theirs, gold))
+    ]
+    (digits, base), (expected_digits, expected_base) = numerals
+    if digits != expected_digits:
+        return False if ours and theirs else None
+    return base is None or expected_base is None or base == expected_base
+
+
+def _decide_proportions(answer: str, gold: str) -> bool | None:
+    """Compare ``3:4`` with ``6:8`` or ``3/4``; times of day (``12:00``, ``1:05``) are equal only as written."""
+    ours, theirs = _PROPORTION.fullmatch(answer), _PROPORTION.fullmatch(gold)
+    if ours is None and theirs is None:
+        return None
+    values: list[Fraction] = []
+    for match, text in ((ours, answer), (theirs, gold)):
+        if match is not None and (match.group(2).startswith("0") or len(text) > MAX_DIGITS):
+            return False
+        number = _ratio(match.group(1), match.group(2)) if match else plain_number(text)
+        if number is None:
+            return None
+        values.append(number.value)
+    return values[0] == values[1]
+
+
+def _decide_words(answer: str, gold: str) -> bool | None:
+    """Compare two answers in words; option letters are compared with their case, longer words without."""
+    option, reference = _OPTION.fullmatch(answer), _OPTION.fullmatch(gold)
+    option = option or (_OPTION_WITH_TEXT.fullmatch(answer) if reference else None)
+    reference = reference or (_OPTION_WITH_TEXT.fullmatch(gold) if option else None)
+    if option and reference:
+        return option.group(1) == reference.group(1)
+    if not (_WORDS.fullmatch(answer) and _WORDS.fullmatch(gold)):
+        return None
+    if len(answer) > 1 and len(gold) > 1 and answer.casefold().split() == gold.casefold().split():
+        return True
+    if " " in answer.strip() and " " in gold.strip():
+        return False
+    return None

@@ -1,0 +1,130 @@
+"""The study's grading stage: a file of samples in, a file of grades out.
+
+``python -m evals.grading file --samples .../samples.jsonl --problems .../problems.jsonl --out results/grades/R/B/``
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_jsonl
+from evals.errors import UserError
+from evals.grading.pool import GradingPool
+from evals.grading.verdict import Case, Kind, Reason, Verdict
+from evals.manifest import Manifest, hash_files, verify_outputs
+
+GRADER_VERSION = 1
+"""Part of every fingerprint: goes up when a rule changes that can change a verdict."""
+
+SAMPLE_KEYS = ("problem_id", "sample", "text", "tokens", "finish_reason")
+FINISH_REASONS = ("stop", "length")
+
+
+def grade_file(
+    samples: Path, problems: Path, out: Path, pool: GradingPool, kind: Kind = Kind.COMPLETION
+) -> Counter[Reason]:
+    """Grade a file of samples.
+
+    Writes ``grades.jsonl``, a row per sample in the same order, and ``manifest.json`` to ``out``.
+
+    Args:
+        samples: ``samples.jsonl``, with the manifest of kind "samples" beside it.
+        problems: ``problems.jsonl``.
+        out: the directory to write to.
+        pool: what grades.
+        kind: how the samples are to be read.
+
+    Returns:
+        How often each reason was given.
+
+    Raises:
+        UserError: a file is missing, changed, or not in its format, or samples and problems do not belong together.
+    """
+    problems_hash = sha256_file(problems)
+    _check_origin(samples, problems, problems_hash)
+    golds = _read_golds(problems)
+    rows = _read_samples(samples, golds, problems)
+    verdicts = pool.grade(
+        Case(row["text"], golds[row["problem_id"]], kind, truncated=row["finish_reason"] == "length") for row in rows
+    )
+    grades = out / "grades.jsonl"
+    write_jsonl(grades, [_grade_row(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)])
+    reasons = Counter(verdict.reason for verdict in verdicts)
+    inputs = {str(samples): sha256_file(samples), str(problems): problems_hash}
+    parameters = {
+        "grader_version": GRADER_VERSION,
+        "kind": kind.value,
+        "time_limit": pool.time_limit,
+        "memory_limit": pool.memory_limit,
+    }
+    Manifest(
+        kind="grades",
+        inputs=inputs,
+        outputs=hash_files(out, grades),
+        parameters=parameters,
+        fingerprint=fingerprint({"inputs": sorted(inputs.values()), "parameters": parameters}),
+        details={
+            "rows": len(rows),
+            "correct": reasons[Reason.MATCH],
+            "reasons": {reason.value: reasons[reason] for reason in Reason},
+            "seconds": round(sum(verdict.seconds for verdict in verdicts), 3),
+        },
+    ).write(out / "manifest.json")
+    return reasons
+
+
+def _check_origin(samples: Path, problems: Path, problems_hash: str) -> None:
+    """Check that the samples are the bytes their manifest speaks of, made from these problems."""
+    path = samples.parent / "manifest.json"
+    manifest = verify_outputs(path, "samples")
+    if samples.name not in manifest.outputs:
+        raise UserError(f"{path}: does not list {samples.name} among its outputs")
+    recorded = {digest for name, digest in manifest.inputs.items() if Path(name).name == problems.name}
+    if recorded and problems_hash not in recorded:
+        raise UserError(f"{problems}: is not the file that {samples} was sampled from; sample again, or name that file")
+
+
+def _read_golds(problems: Path) -> dict[str, str]:
+    golds: dict[str, str] = {}
+    for row in read_jsonl(problems, ("id", "answer")):
+        if row["id"] in golds:
+            raise UserError(f"{problems}: id {row['id']!r} appears twice")
+        if not isinstance(row["answer"], str) or not row["answer"].strip():
+            raise UserError(
+                f"{problems}: id {row['id']!r}: answer is {row['answer']!r}; accepted: text that is not empty"
+            )
+        golds[row["id"]] = row["answer"]
+    return golds
+
+
+def _read_samples(samples: Path, golds: Mapping[str, str], problems: Path) -> Sequence[Mapping[str, Any]]:
+    rows = read_jsonl(samples, SAMPLE_KEYS)
+    seen: set[tuple[str, int]] = set()
+    for row in rows:
+        name = f"{samples}: problem_id {row['problem_id']!r}, sample {row['sample']!r}"
+        if row["problem_id"] not in golds:
+            raise UserError(f"{name}: is not a problem of {problems}")
+        if (row["problem_id"], row["sample"]) in seen:
+            raise UserError(f"{name}: appears twice")
+        seen.add((row["problem_id"], row["sample"]))
+        if not isinstance(row["text"], str):
+            raise UserError(f"{name}: text is {type(row['text']).__name__}; accepted: a string")
+        if row["finish_reason"] not in FINISH_REASONS:
+            raise UserError(f"{name}: finish_reason is {row['finish_reason']!r}; accepted: {', '.join(FINISH_REASONS)}")
+    return rows
+
+
+def _grade_row(row: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
+    return {
+        "problem_id": row["problem_id"],
+        "sample": row["sample"],
+        "correct": verdict.correct,
+        "answer": verdict.answer,
+        "reason": verdict.reason.value,
+        "seconds": round(verdict.seconds, 6),
+        "tokens": row["tokens"],
+        "finish_reason": row["finish_reason"],
+    }

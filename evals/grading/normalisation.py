@@ -1,0 +1,242 @@
+# ruff: noqa: RUF001  (this module is about characters that look like others)
+r"""One spelling for the many ways to write the same answer, by rules on text alone.
+
+Everything here is linear in the length of the text, and applied to answers of at most :data:`MAX_LENGTH` characters.
+"""
+
+from __future__ import annotations
+
+import re
+
+from evals.grading.extraction import matching_brace
+
+MAX_LENGTH = 4_000
+MAX_DEPTH = 60
+
+_UNICODE = str.maketrans(
+    {
+        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "∕": "/",
+        "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "±": r"\pm ",
+        "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "²": "^{2}", "³": "^{3}",
+        "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
+        "°": r"^\circ ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "，": ",", "；": ";", "：": ":", "（": "(",
+        "）": ")", "％": "%", "′": "'", "’": "'",
+    }
+)  # fmt: skip
+
+_DOUBLED_COMMAND = re.compile(r"\\\\(?=[a-zA-Z{}()\[\]])")
+_THOUSANDS_GAP = re.compile(r"(?<=\d)(?:,\\!\s*|\\!,|\\,|\{\s*,\s*\}|\\ )(?=\d{3})")
+_BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
+_SIZE = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill)(?![a-zA-Z])\.?")
+_THIN_SPACE = re.compile(r"\\[!]\s*")
+_SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|~|\s+")
+_FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_FONT = re.compile(
+    r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm|rm|bf)"
+    r"(?![a-zA-Z])"
+)
+_UNIT_WORDS = (
+    "cm|mm|km|dm|nm|kg|mg|ml|mL|ft|mi|mph|km/h|kmh|m/s|hr|hrs|min|mins|sec|secs|deg|rad|sq|cu|lb|lbs|oz|"
+    "Hz|kHz|MHz|GHz|Pa|kPa|eV|keV|MeV|GeV|mol|dollars?|cents?|euros?|yuan|units?"
+)
+_TEXT_UNIT = re.compile(
+    r"(?<=[\d\w}\])])\s*(?:\\[,;: ]|~)*\s*\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|mathbf|rm)\s*"
+    r"\{\s*(?P<word>[^{}\d]*)\}\s*(?:\^\s*\{?\s*-?\s*\d\s*\}?)?\s*\.?$"
+)
+_PLAIN_UNIT = re.compile(
+    rf"^(?P<value>[^=]*?(?:\d|\}}|\\pi|\)))\s*(?:(?<=\s)(?:[A-Za-z]{{2,}}\.?(?:[\s/-]+[A-Za-z]+\.?)*)|(?:{_UNIT_WORDS})|m(?=\^))"
+    r"\s*(?:\^\s*\{?\s*\d\s*\}?)?$"
+)
+_WORD_OPERATORS = re.compile(r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo)\b")
+_CONSTANT_IN_TEXT = re.compile(r"\s*(?:[eiπ]|th|st|nd|rd|T|and|or|if|mod.*|)\s*")
+_DEGREES = re.compile(r"\^\s*\{?\s*\\(?:circ|degree)(?![a-zA-Z])\s*\}?|\\degrees?(?![a-zA-Z])|(?<=\d)\s*degrees?\b")
+_PERCENT = re.compile(r"\\%|(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?")
+_CURRENCY = re.compile(r"\\?\$|[€£¥₹₽₩₪](?=\s*[\d.])|(?<=\d)\s*[€£¥₹₽₩₪]")
+_INFINITY = re.compile(r"\+\s*\\infty|(?<![\\A-Za-z])(?:infinity|infty|inf|oo)(?![A-Za-z])")
+_NOT_EQUAL = re.compile(r"(?<![\d)}])!=|\\ne(?![a-zA-Z])|\\not\s*=")
+_LE = re.compile(r"<=|=<|\\leqs?lant(?![a-zA-Z])|\\leqq?(?![a-zA-Z])")
+_GE = re.compile(r">=|\\geqs?lant(?![a-zA-Z])|\\geqq?(?![a-zA-Z])")
+_LT_GT = re.compile(r"\\(lt|gt)(?![a-zA-Z])")
+_AND = re.compile(r",?\s*(?<![A-Za-z\\])(?:and|&)(?![A-Za-z])\s*|(?<=[\d})\]])and(?=\w|[\\({\[])")
+_OR = re.compile(r",?\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*|(?<=[\d})\]])or(?=\w|[\\({\[])")
+_RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
+_TRAILING = re.compile(r"(?:\s|[.,;:]|\\\\|\\)+$")
+_SHORT_FRACTION = re.compile(r"\\frac\s*(?:(\d)|\{([^{}]*)\})\s*(?:(\d)|\{([^{}]*)\})")
+_SHORT_ROOT = re.compile(r"\\sqrt\s*(\d+|[a-zA-Z])")
+_POWER_STAR = re.compile(r"\*\*")
+_ASCII_FUNCTION = re.compile(
+    r"(?<![\\A-Za-z])(sqrt|pi|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp)(?![A-Za-z])"
+)
+_NUMPY = re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])")
+_EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]([-+]?\d+)(?![\w.])")
+_BARE_POINT = re.compile(r"(?<=\d)\.(?=\s*[/*\\^)+-])")
+_REPEATING = re.compile(r"(\d*)\.(\d{0,30})\\(?:overline|bar|dot|overbar)\s*\{\s*(\d{1,30})\s*\}")
+_REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\(?:R|Reals?)(?![a-zA-Z])|\ball real numbers\b")
+_EMPTY_SET = re.compile(r"\\varnothing(?![a-zA-Z])|^\\\{\s*\\\}$")
+_SEGMENT = re.compile(r"\\(?:overline|overleftrightarrow)\s*\{\s*([A-Z]{2,})\s*\}")
+_TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+_DEGREE_ARGUMENT = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\(?:circ|degree)(?![a-zA-Z])\s*\}?")
+_MULTIPLE_SPACE = re.compile(r" {2,}")
+
+
+def is_readable(text: str) -> bool:
+    """Whether an answer is short and flat enough to be worth reading: bombs and garbage are neither."""
+    if len(text) > MAX_LENGTH:
+        return False
+    depth = deepest = 0
+    for character in text:
+        if character in "{([":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "})]":
+            depth -= 1
+    return deepest <= MAX_DEPTH
+
+
+def normalise(text: str) -> str:
+    """The canonical spelling of an answer: no sizes, fonts, units, degrees, currency or thousands separators."""
+    text = strip_delimiters(text.strip()).translate(_UNICODE)
+    if "matrix" not in text and "array" not in text and "cases" not in text:
+        text = _DOUBLED_COMMAND.sub(r"\\", text)
+    text = _CURRENCY.sub("", text)
+    text = _SIZE.sub("", text)
+    text = _THOUSANDS_GAP.sub("", text)
+    text = _BRACED_COMMA.sub("", text)
+    if _TRIGONOMETRIC.search(text):
+        text = _DEGREE_ARGUMENT.sub(r"(\\frac{\1\\pi}{180})", text)
+    text = _REPEATING.sub(_repeating_decimal, _DEGREES.sub("", text))
+    text = _SEGMENT.sub(r"\1", _EMPTY_SET.sub(r"\\emptyset ", _REALS.sub(r"(-\\infty,\\infty)", text)))
+    text = _PERCENT.sub("%", text)
+    text = _TRAILING.sub("", text)
+    text = _strip_unit(text)
+    text = _unwrap_fonts(text)
+    text = _THIN_SPACE.sub("", text)
+    text = _SPACE.sub(" ", text).strip()
+    text = _INFINITY.sub(r"\\infty", text)
+    text = _NOT_EQUAL.sub(r"\\neq ", text)
+    text = _GE.sub(r"\\ge ", _LE.sub(r"\\le ", text))
+    text = _LT_GT.sub(lambda match: "<" if match.group(1) == "lt" else ">", text)
+    text = _PERCENT.sub("%", _TRAILING.sub("", text))
+    text = _join_parts(_strip_plain_unit(text))
+    text = _latex_of_ascii(text)
+    text = _FRACTION.sub(r"\\frac", text)
+    text = _SHORT_FRACTION.sub(_brace_fraction, text)
+    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
+    return _MULTIPLE_SPACE.sub(" ", _unwrap_group(text)).strip()
+
+
+def strip_delimiters(text: str) -> str:
+    r"""Remove ``$...$``, ``$$...$$``, ``\(...\)`` or ``\[...\]`` around the whole text."""
+    for opening, closing in (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)")):
+        if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
+            return text[len(opening) : -len(closing)].strip()
+    return text
+
+
+def _strip_unit(text: str) -> str:
+    r"""Remove a trailing ``\text{ cm}^2``: words after a value are its unit, or a remark."""
+    match = _TEXT_UNIT.search(text)
+    if match is None or _CONSTANT_IN_TEXT.fullmatch(match["word"]):
+        return text
+    value = text[: match.start()].strip()
+    if not any(character.isdigit() for character in value) and r"\pi" not in value:
+        return text
+    if value.count("{") != value.count("}"):
+        return text
+    return _TRAILING.sub("", value)
+
+
+def _strip_plain_unit(text: str) -> str:
+    """Remove trailing words after a value: ``125 miles``; one-letter words may be variables and stay."""
+    match = _PLAIN_UNIT.match(text)
+    if match is None or _WORD_OPERATORS.search(text[match.end("value") :]):
+        return text
+    value = match["value"]
+    if re.search(r"[A-Za-z]{2,}(?![A-Za-z])(?<!\\)", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", value)):
+        return text
+    return value.strip()
+
+
+def _join_parts(text: str) -> str:
+    r"""Write "and" and "or" as commas; between inequalities, where they mean two things, as ``\land`` and ``\lor``."""
+    if text.startswith(r"\begin") or "matrix" in text:
+        return text
+    related = _RELATION.search(text) is not None
+    text = _AND.sub(r" \\land " if related else ", ", text)
+    return _OR.sub(r" \\lor " if related else ", ", text).strip(" ,")
+
+
+def _unwrap_fonts(text: str) -> str:
+    r"""Replace ``\text{X}`` by X: fonts carry no meaning in an answer."""
+    position = 0
+    while (match := _FONT.search(text, position)) is not None:
+        begin, end = match.span()
+        while end < len(text) and text[end] == " ":
+            end += 1
+        closing = matching_brace(text, end) if text[end : end + 1] == "{" else None
+        if closing is None:
+            text = text[:begin] + " " + text[end:]
+        else:
+            content = text[end + 1 : closing]
+            spaced = f" {content} " if re.search(r"[a-zA-Z]{2}", content) else content
+            text = text[:begin] + spaced + text[closing + 1 :]
+        position = begin
+    return text
+
+
+def _latex_of_ascii(text: str) -> str:
+    """Rewrite calculator spelling (``sqrt(2)``, ``2**3``, ``3*x``, ``8.7e8``, ``pi``) in LaTeX."""
+    text = _BARE_POINT.sub("", _NUMPY.sub("", text))
+    text = _EXPONENT_NOTATION.sub(_power_of_ten, text)
+    text = _POWER_STAR.sub("^", text)
+    text = _ASCII_FUNCTION.sub(r"\\\1 ", text)
+    text = _brace_arguments(text)
+    return re.sub(r"\s*\*\s*", r"\\cdot ", text)
+
+
+def _brace_arguments(text: str) -> str:
+    r"""``\sqrt (x)`` and ``^(x)`` take the whole parenthesis: give it braces."""
+    position = 0
+    while (match := re.compile(r"(\\sqrt\s*|\^\s*)\(").search(text, position)) is not None:
+        opening = match.end() - 1
+        closing = _matching_parenthesis(text, opening)
+        if closing is None:
+            return text
+        text = text[: match.end(1)] + "{" + text[opening + 1 : closing] + "}" + text[closing + 1 :]
+        position = opening + 1
+    return text
+
+
+def _matching_parenthesis(text: str, opening: int) -> int | None:
+    depth = 0
+    for index in range(opening, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[index], 0)
+        if depth == 0:
+            return index
+    return None
+
+
+def _power_of_ten(match: re.Match[str]) -> str:
+    """``8.7e08`` as a product; the exponent loses its leading zeros."""
+    mantissa, exponent = match.groups()
+    sign = "-" if exponent.startswith("-") else ""
+    return rf"{mantissa}\times 10^{{{sign}{exponent.lstrip('+-0') or '0'}}}"
+
+
+def _brace_fraction(match: re.Match[str]) -> str:
+    top, braced_top, bottom, braced_bottom = match.groups()
+    return rf"\frac{{{top or braced_top}}}{{{bottom or braced_bottom}}}"
+
+
+def _repeating_decimal(match: re.Match[str]) -> str:
+    r"""``0.1\overline{6}`` as a fraction."""
+    whole, fixed, period = match.groups()
+    top = int(whole + fixed + period or "0") - int(whole + fixed or "0")
+    return rf"\frac{{{top}}}{{{'9' * len(period)}{'0' * len(fixed)}}}"
+
+
+def _unwrap_group(text: str) -> str:
+    """Remove redundant parentheses and braces around parentheses: ``((1))`` is ``(1)``."""
+    while text.startswith("((") and text.endswith("))") and _matching_parenthesis(text, 1) == len(text) - 2:
+        text = text[1:-1].strip()
+    return text

@@ -1,0 +1,105 @@
+"""The worker processes: killable, limited, replaced when they die. Imported by the first comparison that needs one."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+from pebble import ProcessExpired, ProcessPool
+
+from evals.grading.verdict import Reason
+from evals.grading.worker import initialise, judge
+
+Pair = tuple[str, str]
+Outcome = tuple[Reason, float]
+
+STARTUP_ALLOWANCE = 60.0
+"""Seconds that a worker may take to come up before the pool counts as lost."""
+
+_WINDOW = 32  # comparisons handed to the pool at a time, per worker
+_PRELOADED = ["math_verify", "latex2sympy2_extended", "sympy", "pebble.pool.process"]
+
+
+class WorkerProcesses:
+    """Compares pairs of normalised answers in processes that may be killed at any moment.
+
+    Args:
+        workers: how many processes.
+        time_limit: seconds of wall-clock time per comparison.
+        memory_limit: bytes of address space per process.
+    """
+
+    def __init__(self, workers: int, time_limit: float, memory_limit: int) -> None:
+        self._workers = workers
+        self._time_limit = time_limit
+        self._memory_limit = memory_limit
+        self._pool: ProcessPool | None = None
+
+    def close(self) -> None:
+        """Kill the processes."""
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool.join()
+            self._pool = None
+
+    def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Outcome]:
+        """Compare each pair once.
+
+        A process that dies in mid-comparison costs that comparison. If the pool as a whole breaks (a process died where
+        it could not be told which comparison it was on), a new one is asked for what is missing, at most twice.
+        """
+        outcomes: dict[Pair, Outcome] = {}
+        for _ in range(3):
+            missing = [pair for pair in pairs if pair not in outcomes]
+            if not missing or self._ask(missing, outcomes):
+                break
+            self.close()
+        return {pair: outcomes.get(pair, (Reason.WORKER_DIED, 0.0)) for pair in pairs}
+
+    def _ask(self, pairs: Sequence[Pair], outcomes: dict[Pair, Outcome]) -> bool:
+        """Fill in ``outcomes``; False if the pool broke on the way."""
+        remaining = iter(pairs)
+        asked: dict[Future[Any], Pair] = {}
+        try:
+            while True:
+                while len(asked) < _WINDOW * self._workers and (pair := next(remaining, None)) is not None:
+                    asked[self._started().schedule(judge, args=list(pair), timeout=self._time_limit)] = pair
+                if not asked:
+                    return True
+                done, _ = wait(asked, timeout=self._time_limit + STARTUP_ALLOWANCE, return_when=FIRST_COMPLETED)
+                if not done:
+                    return False
+                for future in done:
+                    outcomes[asked.pop(future)] = self._outcome(future)
+        except (BrokenExecutor, CancelledError):
+            return False
+
+    def _outcome(self, future: Future[Any]) -> Outcome:
+        """What became of one comparison.
+
+        Raises:
+            BrokenExecutor: the pool broke before it was made.
+        """
+        try:
+            reason, seconds = future.result()
+        except FutureTimeoutError:
+            return Reason.TIMEOUT, self._time_limit
+        except ProcessExpired:
+            return Reason.WORKER_DIED, 0.0
+        return reason, seconds
+
+    def _started(self) -> ProcessPool:
+        if self._pool is None:
+            # forkserver: workers never inherit the caller's threads, locks or CUDA state, and start in milliseconds,
+            # because the server they are forked from has imported SymPy once
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(_PRELOADED)
+            self._pool = ProcessPool(
+                max_workers=self._workers, initializer=initialise, initargs=[self._memory_limit], context=context
+            )
+        if not self._pool.active:
+            raise BrokenExecutor("the pool has stopped")
+        return self._pool

@@ -1,0 +1,147 @@
+r"""The parts of an answer: lists, sets, tuples, intervals, unions, matrices. Text in, text out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evals.grading.exact import plain_number
+
+_TOKEN = re.compile(
+    r"\\begin\{[^{}]*\}|\\end\{[^{}]*\}|\\[{}]|\\(?:langle|rangle|lvert|rvert|lfloor|rfloor|lceil|rceil)(?![a-zA-Z])|\\[a-zA-Z]+|\\.|.",
+    re.DOTALL,
+)
+_DEEPER = ("(", "[", "{", r"\{", r"\begin{", r"\langle", r"\lfloor", r"\lceil")
+_SHALLOWER = (")", "]", "}", r"\}", r"\end{", r"\rangle", r"\rfloor", r"\rceil")
+_MATRIX = re.compile(
+    r"^[(\[]?\s*\\begin\{(?P<name>[pb]?matrix|smallmatrix|array)\}(?:\{[lcr| ]*\})?"
+    r"(?P<body>.*)\\end\{(?P=name)\}\s*[)\]]?$",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Several answers in one: what encloses them, and what they are.
+
+    Attributes:
+        opening: ``(``, ``[``, ``{`` (a set) or the empty string (a bare list).
+        closing: the bracket at the other end.
+        items: the text of each.
+    """
+
+    opening: str
+    closing: str
+    items: tuple[str, ...]
+
+    @property
+    def brackets(self) -> str:
+        """Both brackets, as one word."""
+        return self.opening + self.closing
+
+    @property
+    def unordered(self) -> bool:
+        """Sets and bare lists are unordered; anything in parentheses or brackets has an order."""
+        return self.opening in ("", "{")
+
+    @property
+    def may_be_interval(self) -> bool:
+        """Two items between brackets, of which at least one is square."""
+        return len(self.items) == 2 and ("[" in self.brackets or "]" in self.brackets)
+
+
+def as_list(text: str) -> Group:
+    """Read a text beside a group: ``1,234`` is two numbers where the other side has parts, one number elsewhere."""
+    return Group("", "", tuple(item for item in split_top_level(text, (",",)) if item))
+
+
+def split_group(text: str) -> Group | None:
+    """Read a list, set, tuple, interval or union of them; None if the text is one single thing."""
+    text = text.strip()
+    union = split_top_level(text, (r"\cup",))
+    if len(union) > 1:
+        return Group("u", "u", tuple(union))
+    for separator in (";", ","):
+        items = split_top_level(text, (separator,))
+        if len(items) > 1 and plain_number(text) is None:
+            return Group("", "", tuple(item for item in items if item))
+    enclosed = _enclosed(text)
+    if enclosed is None:
+        return None
+    opening, inner, closing = enclosed
+    items = split_top_level(inner, (";",))
+    if len(items) == 1 and plain_number(inner) is None:
+        items = split_top_level(inner, (",",))
+    if len(items) == 1 and opening in "([":
+        return None if opening == "[" else split_group(inner)
+    return Group(opening, closing, tuple(items))
+
+
+def split_top_level(text: str, separators: tuple[str, ...]) -> list[str]:
+    """Split at separators that no bracket encloses."""
+    parts: list[str] = []
+    depth = start = 0
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        if token.startswith(_DEEPER):
+            depth += 1
+        elif token.startswith(_SHALLOWER):
+            depth -= 1
+        elif depth == 0 and token in separators:
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+    return [*parts, text[start:].strip()]
+
+
+def _enclosed(text: str) -> tuple[str, str, str] | None:
+    """Opening, content and closing where one pair of brackets encloses all of the text (``[0,1)`` is a pair)."""
+    for opening, closings in (
+        (r"\{", (r"\}",)),
+        (r"\langle", (r"\rangle",)),
+        ("(", (")", "]")),
+        ("[", ("]", ")")),
+        ("{", ("}",)),
+    ):
+        closing = next((bracket for bracket in closings if text.endswith(bracket)), None)
+        if not text.startswith(opening) or closing is None or len(text) < len(opening) + len(closing):
+            continue
+        inner = text[len(opening) : len(text) - len(closing)]
+        if closing in ")]}" and inner.endswith("\\"):
+            continue
+        if not _balanced(inner):
+            return None
+        kind = {r"\{": "{", r"\langle": "("}.get(opening, opening)
+        return kind, inner.strip(), {r"\}": "}", r"\rangle": ")"}.get(closing, closing)
+    return None
+
+
+def _balanced(text: str) -> bool:
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        depth += match.group().startswith(_DEEPER) - match.group().startswith(_SHALLOWER)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def expand_signs(items: Sequence[str]) -> tuple[str, ...]:
+    r"""Write ``a \pm b`` as the two answers that it stands for; several signs in one item go together."""
+    expanded: list[str] = []
+    for item in items:
+        if r"\pm" in item or r"\mp" in item:
+            for plus, minus in (("+", "-"), ("-", "+")):
+                signed = re.sub(r"\\pm\s*", f" {plus} ", re.sub(r"\\mp\s*", f" {minus} ", item))
+                expanded.append(re.sub(r"(^|[=({\[,])\s*\+\s*", r"\1", signed).strip())
+        else:
+            expanded.append(item)
+    return tuple(expanded)
+
+
+def matrix_entries(text: str) -> tuple[tuple[str, ...], ...] | None:
+    """Rows of entries of a matrix or vector; None if the text is anything else."""
+    match = _MATRIX.match(text.strip())
+    if match is None or r"\begin" in match["body"]:
+        return None
+    rows = [row.strip() for row in re.split(r"\\\\|\\cr(?![a-zA-Z])", match["body"])]
+    return tuple(tuple(entry.strip() for entry in row.split("&")) for row in rows if row)

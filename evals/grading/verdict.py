@@ -1,0 +1,81 @@
+"""What goes into the grader and what comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """How a prediction is to be read."""
+
+    COMPLETION = "completion"
+    """The whole text of a sample; its answer must be marked (box, or final-answer line)."""
+    ANSWER = "answer"
+    """The answer itself, or one sentence that ends in it."""
+    CHOICE = "choice"
+    """A sample's text whose answer is the letter of an option; ``mcq`` is read as the same."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Kind | None:
+        return cls.CHOICE if value == "mcq" else None
+
+
+class Reason(StrEnum):
+    """Why a verdict is what it is; the list is closed."""
+
+    MATCH = "match"
+    """The answer was found and equals the gold answer; the only reason that goes with a correct verdict."""
+    MISMATCH = "mismatch"
+    """The answer was found, understood, and is another one."""
+    NO_ANSWER = "no_answer"
+    """The text has no marked answer, an empty one, or one that was never closed."""
+    TRUNCATED = "truncated"
+    """The sample was cut off before a complete answer box."""
+    UNPARSABLE = "unparsable"
+    """The answer was found but could not be read, or is too large to be worked out; it was not judged."""
+    INVALID_GOLD = "invalid_gold"
+    """The gold answer is empty, or was never an answer: the problem is at fault, not the model."""
+    TIMEOUT = "timeout"
+    """The comparison took longer than the limit on time."""
+    MEMORY = "memory"
+    """The comparison needed more than the limit on memory."""
+    WORKER_DIED = "worker_died"
+    """The process that compared this answer was killed or crashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One answer to grade.
+
+    Attributes:
+        prediction: the model's text.
+        gold: the reference answer: LaTeX with or without ``$``, plain text, or a solution with a box in it.
+        kind: how to read ``prediction``.
+        truncated: the sample ended at the limit on tokens instead of by itself.
+    """
+
+    prediction: str
+    gold: str
+    kind: Kind = Kind.COMPLETION
+    truncated: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", Kind(self.kind))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the grader says about one case.
+
+    Attributes:
+        correct: the answer equals the gold answer; true exactly where ``reason`` is ``match``.
+        answer: the answer as extracted (never more than 1,000 characters), or None where there is none.
+        reason: why.
+        seconds: time spent on this case; about 0 where an equal comparison had been made before.
+    """
+
+    correct: bool
+    answer: str | None
+    reason: Reason
+    seconds: float

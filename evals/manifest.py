@@ -1,0 +1,112 @@
+"""Manifests: what an artifact was made from, by which command, and the hash of every byte on both sides."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from evals.artifacts import read_json, sha256_file, write_json
+from evals.errors import UserError
+
+SCHEMA = 1
+_RECORDED_PACKAGES = ("torch", "transformers", "math-verify", "numpy", "pandas", "scipy", "snakemake")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What stands in a ``manifest.json``.
+
+    Attributes:
+        kind: what the artifact is: problems, base_model, run, samples, grades, scores, comparisons ...
+        inputs: file path -> SHA-256 of the bytes that were read.
+        outputs: file path, relative to the manifest's directory -> SHA-256 of the bytes that were written.
+        parameters: every resolved setting that the artifact depends on.
+        fingerprint: identity of what was asked for; results of another fingerprint are never read as these.
+        details: counts and measurements worth keeping (rows, steps, seconds).
+        environment: versions and machine, for the reader; never part of the fingerprint.
+    """
+
+    kind: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    parameters: Mapping[str, Any]
+    fingerprint: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    created: str = ""
+
+    def write(self, path: Path) -> None:
+        """Write this manifest to ``path``, stamped with the time and the environment."""
+        write_json(
+            path,
+            {
+                "schema": SCHEMA,
+                "kind": self.kind,
+                "created": datetime.now(UTC).isoformat(timespec="seconds"),
+                "fingerprint": self.fingerprint,
+                "inputs": dict(self.inputs),
+                "outputs": dict(self.outputs),
+                "parameters": dict(self.parameters),
+                "details": dict(self.details),
+                "environment": describe_environment(),
+            },
+        )
+
+
+def hash_files(directory: Path, *paths: Path) -> dict[str, str]:
+    """SHA-256 of files under ``directory``, keyed by their path relative to it."""
+    return {path.relative_to(directory).as_posix(): sha256_file(path) for path in paths}
+
+
+def read_manifest(path: Path, kind: str) -> Manifest:
+    """Read a manifest of the given kind.
+
+    Raises:
+        UserError: the file is missing, is no manifest, or is one of another kind.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise UserError(f"{path}: is not a manifest of schema {SCHEMA}")
+    if content.get("kind") != kind:
+        raise UserError(f"{path}: is a manifest of kind {content.get('kind')!r}, expected {kind!r}")
+    keys = ("kind", "inputs", "outputs", "parameters", "fingerprint", "details", "environment", "created")
+    missing = [key for key in keys if key not in content]
+    if missing:
+        raise UserError(f"{path}: lacks {', '.join(missing)}")
+    return Manifest(**{key: content[key] for key in keys})
+
+
+def verify_outputs(manifest_path: Path, kind: str) -> Manifest:
+    """Read a manifest and check that every file it lists still has the bytes it was written with.
+
+    Raises:
+        UserError: a file is missing or changed; the message names it.
+    """
+    manifest = read_manifest(manifest_path, kind)
+    for name, expected in manifest.outputs.items():
+        path = manifest_path.parent / name
+        if sha256_file(path) != expected:
+            raise UserError(f"{path}: its bytes differ from {manifest_path}; delete both to compute them again")
+    return manifest
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions and machine, for the reader of a manifest."""
+    packages: dict[str, str] = {}
+    for name in _RECORDED_PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "command": " ".join(Path(part).name if index == 0 else part for index, part in enumerate(sys.argv)),
+        "packages": packages,
+    }

@@ -1,0 +1,74 @@
+"""``python -m evals.problems draw|check-disjoint``: make problem sets, and hold training and evaluation apart."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evals.artifacts import fingerprint, write_jsonl
+from evals.command_line import run_command
+from evals.errors import UserError
+from evals.manifest import Manifest, hash_files
+from evals.problems.disjoint import check_disjoint
+from evals.problems.generate import ProblemKind, as_rows, draw_distinct
+
+
+def parse_kinds(text: str) -> list[ProblemKind]:
+    """Problem kinds from a JSON list of ``{"family", "operands"}``.
+
+    Raises:
+        UserError: not such a list.
+    """
+    try:
+        return [ProblemKind(**kind) for kind in json.loads(text)]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"--kinds: is not a JSON list of family and operands ({error})") from None
+
+
+def _draw(arguments: argparse.Namespace) -> None:
+    kinds = parse_kinds(arguments.kinds)
+    problems = draw_distinct(kinds, arguments.split, arguments.count, arguments.seed)
+    path = arguments.out / "problems.jsonl"
+    write_jsonl(path, as_rows(problems, arguments.name))
+    parameters = {
+        "name": arguments.name,
+        "split": arguments.split,
+        "count": arguments.count,
+        "seed": arguments.seed,
+        "kinds": [vars(kind) for kind in kinds],
+    }
+    Manifest(
+        kind="problems",
+        inputs={},
+        outputs=hash_files(arguments.out, path),
+        parameters=parameters,
+        fingerprint=fingerprint(parameters),
+        details={"rows": len(problems)},
+    ).write(arguments.out / "manifest.json")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; 0, or 2 after a one-line error."""
+    parser = argparse.ArgumentParser(prog="python -m evals.problems", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    draw = commands.add_parser("draw", help="draw different problems from a seed")
+    draw.add_argument("--name", required=True, help="prefix of the problems' ids")
+    draw.add_argument("--kinds", required=True, help='JSON list: [{"family": "chain", "operands": 3}, ...]')
+    draw.add_argument("--split", choices=("train", "evaluation"), required=True)
+    draw.add_argument("--count", type=int, required=True)
+    draw.add_argument("--seed", type=int, required=True)
+    draw.add_argument("--out", type=Path, required=True, help="directory for problems.jsonl and manifest.json")
+    draw.set_defaults(run=_draw)
+    check = commands.add_parser("check-disjoint", help="fail if a benchmark's problem was trained on")
+    check.add_argument("--benchmark", type=Path, required=True, help="directory of the benchmark's problems")
+    check.add_argument("--trained-on", type=Path, nargs="+", required=True, help="JSONL files with a problem a row")
+    check.add_argument("--out", type=Path, required=True, help="JSON file for what was compared")
+    check.set_defaults(run=lambda given: check_disjoint(given.benchmark, given.trained_on, given.out))
+    return run_command(parser, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+r"""Arithmetic modulo 10 in three structures: the laptop study's problems.
+
+A solution works one operation a line and ends in its answer in ``\boxed{}``. The operation itself is passed in as a
+function, so that the same code writes correct solutions and flawed ones.
+
+    chain      Compute 3+4*7-2 from left to right, modulo 10.      3+4=7, 7*7=9, 9-2=7
+    reverse    Compute 3+4*7-2 from right to left, modulo 10.      7-2=5, 4*5=0, 3+0=3
+    variables  Let a=3;b=a+4;c=7*b. Compute c modulo 10.           b=3+4=7, c=7*7=9
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, Self
+
+OPERATORS = ("+", "-", "*")
+"""The three operations, all modulo 10."""
+
+MOST_OPERANDS = 16
+"""Variables are the letters a to p."""
+
+Operation = Callable[[int, str, int], int]
+"""Maps (left digit, operator, right digit) to the digit written as the result."""
+
+
+def exact(left: int, operator: str, right: int) -> int:
+    """The true result modulo 10."""
+    match operator:
+        case "+":
+            return (left + right) % 10
+        case "-":
+            return (left - right) % 10
+        case "*":
+            return (left * right) % 10
+    raise ValueError(f"unknown operator {operator!r}; the operators are {' '.join(OPERATORS)}")
+
+
+class Problem(Protocol):
+    """A problem that can be read, and solved step by step."""
+
+    family: ClassVar[str]
+
+    @property
+    def statement(self) -> str:
+        """The text that the policy is given."""
+
+    def solve(self, operation: Operation) -> tuple[list[str], int]:
+        """The lines of a worked solution under ``operation``, and the digit it ends in."""
+
+
+def answer(problem: Problem) -> int:
+    """The correct answer."""
+    return problem.solve(exact)[1]
+
+
+def worked_solution(problem: Problem, operation: Operation) -> str:
+    """A worked solution that ends in its answer in ``\\boxed{}``; correct if ``operation`` is."""
+    lines, result = problem.solve(operation)
+    return "\n".join([*lines, f"\\boxed{{{result}}}"])
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Digits joined by operators, worked from left to right whatever the usual precedence."""
+
+    digits: tuple[int, ...]
+    operators: tuple[str, ...]
+    family: ClassVar[str] = "chain"
+    direction: ClassVar[str] = "left to right"
+
+    @classmethod
+    def draw(cls, operands: int, generator: random.Random) -> Self:
+        """A uniformly random chain of ``operands`` digits."""
+        digits = tuple(generator.randrange(10) for _ in range(operands))
+        return cls(digits, tuple(generator.choice(OPERATORS) for _ in range(operands - 1)))
+
+    @property
+    def statement(self) -> str:
+        rest = zip(self.operators, self.digits[1:], strict=True)
+        chain = str(self.digits[0]) + "".join(f"{operator}{digit}" for operator, digit in rest)
+        return f"Compute {chain} from {self.direction}, modulo 10."
+
+    def solve(self, operation: Operation) -> tuple[list[str], int]:
+        value, lines = self.digits[0], []
+        for operator, digit in zip(self.operators, self.digits[1:], strict=True):
+            result = operation(value, operator, digit)
+            lines.append(f"{value}{operator}{digit}={result}")
+            value = result
+        return lines, value
+
+
+@dataclass(frozen=True)
+class Reverse(Chain):
+    """A chain worked from right to left."""
+
+    family: ClassVar[str] = "reverse"
+    direction: ClassVar[str] = "right to left"
+
+    def solve(self, operation: Operation) -> tuple[list[str], int]:
+        value, lines = self.digits[-1], []
+        for operator, digit in zip(reversed(self.operators), reversed(self.digits[:-1]), strict=True):
+            result = operation(digit, operator, value)
+            lines.append(f"{digit}{operator}{value}={result}")
+            value = result
+        return lines, value
+
+
+@dataclass(frozen=True)
+class Variables:
+    """A list of definitions, each using the variable before it and one digit, on either side."""
+
+    first: int
+    definitions: tuple[tuple[str, int, bool], ...]
+    family: ClassVar[str] = "variables"
+
+    @classmethod
+    def draw(cls, operands: int, generator: random.Random) -> Variables:
+        """A random list with ``operands`` digits in all, hence ``operands - 1`` operations."""
+        definitions = tuple(
+            (generator.choice(OPERATORS), generator.randrange(10), generator.random() < 0.5)
+            for _ in range(operands - 1)
+        )
+        return cls(generator.randrange(10), definitions)
+
+    @staticmethod
+    def _name(position: int) -> str:
+        return chr(ord("a") + position)
+
+    @property
+    def statement(self) -> str:
+        parts = [f"a={self.first}"]
+        for position, (operator, digit, variable_first) in enumerate(self.definitions):
+            operands = (self._name(position), str(digit))
+            left, right = operands if variable_first else operands[::-1]
+            parts.append(f"{self._name(position + 1)}={left}{operator}{right}")
+        return f"Let {';'.join(parts)}. Compute {self._name(len(self.definitions))} modulo 10."
+
+    def solve(self, operation: Operation) -> tuple[list[str], int]:
+        value, lines = self.first, []
+        for position, (operator, digit, variable_first) in enumerate(self.definitions):
+            left, right = (value, digit) if variable_first else (digit, value)
+            value = operation(left, operator, right)
+            lines.append(f"{self._name(position + 1)}={left}{operator}{right}={value}")
+        return lines, value
+
+
+FAMILIES: dict[str, Callable[[int, random.Random], Problem]] = {
+    Chain.family: Chain.draw,
+    Reverse.family: Reverse.draw,
+    Variables.family: Variables.draw,
+}
+"""Family name -> function that draws a problem with a number of operands."""

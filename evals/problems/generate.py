@@ -1,0 +1,94 @@
+"""Draw problem sets from a seed, disjoint between training and evaluation.
+
+Which side a problem belongs to is a property of its text (a hash), not of a list: a benchmark added later cannot
+collide with anything that was trained on, and nothing has to be drawn again. :mod:`evals.problems.disjoint` checks the
+files all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from evals.errors import UserError
+from evals.problems.arithmetic import FAMILIES, MOST_OPERANDS, Problem, answer
+
+Split = Literal["train", "evaluation"]
+
+_EVALUATION_SHARE = 5
+"""One problem in this many belongs to evaluation."""
+
+_MOST_DRAWS_PER_PROBLEM = 200
+"""Draws after which a set is called impossible: a family of short problems holds only so many different ones."""
+
+
+@dataclass(frozen=True)
+class ProblemKind:
+    """A family at one length.
+
+    Attributes:
+        family: chain, reverse or variables.
+        operands: how many digits the problem has; one operation less is needed to solve it.
+    """
+
+    family: str
+    operands: int
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise UserError(f"family: {self.family!r} is no family; accepted: {', '.join(FAMILIES)}")
+        if not 2 <= self.operands <= MOST_OPERANDS:
+            raise UserError(f"operands: {self.operands} is out of range; accepted: 2 to {MOST_OPERANDS}")
+
+    def draw(self, generator: random.Random) -> Problem:
+        """One problem of this kind."""
+        return FAMILIES[self.family](self.operands, generator)
+
+
+def split_of(statement: str) -> Split:
+    """The side that a problem belongs to, by the SHA-256 of its text."""
+    digest = hashlib.sha256(statement.encode("utf-8")).digest()
+    return "evaluation" if int.from_bytes(digest[:8], "big") % _EVALUATION_SHARE == 0 else "train"
+
+
+def draw_stream(kinds: Sequence[ProblemKind], split: Split, seed: int) -> Iterator[Problem]:
+    """Problems of one side without end, kinds equally likely; the same seed gives the same stream. May repeat itself."""
+    generator = random.Random(f"{split}/{seed}")
+    while True:
+        problem = generator.choice(kinds).draw(generator)
+        if split_of(problem.statement) == split:
+            yield problem
+
+
+def draw_distinct(kinds: Sequence[ProblemKind], split: Split, count: int, seed: int) -> list[Problem]:
+    """``count`` different problems of one side.
+
+    Raises:
+        UserError: the kinds do not hold that many different problems.
+    """
+    problems: dict[str, Problem] = {}
+    for draws, problem in enumerate(draw_stream(kinds, split, seed)):
+        if len(problems) == count:
+            break
+        if draws > _MOST_DRAWS_PER_PROBLEM * count:
+            names = ", ".join(f"{kind.family} of {kind.operands}" for kind in kinds)
+            raise UserError(f"count: {count} different {split} problems of {names} cannot be drawn; ask for fewer")
+        problems.setdefault(problem.statement, problem)
+    return list(problems.values())
+
+
+def as_rows(problems: Sequence[Problem], name: str) -> list[dict[str, str]]:
+    """Rows of ``problems.jsonl``: id, problem, answer, family."""
+    width = len(str(len(problems) - 1))
+    return [
+        {
+            "id": f"{name}-{number:0{width}d}",
+            "problem": problem.statement,
+            "answer": str(answer(problem)),
+            "family": problem.family,
+        }
+        for number, problem in enumerate(problems)
+    ]

@@ -1,0 +1,172 @@
+"""Every run's score on one benchmark: grades in, ``results/scores/{benchmark}.json`` out."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals.artifacts import fingerprint, read_json, sha256_file, write_json
+from evals.errors import UserError
+from evals.manifest import Manifest, hash_files
+from evals.scores.grades import GradedRun, read_graded_run
+from evals.statistics.accuracy import average_at_k, majority_at_k, pass_at_k
+from evals.statistics.interval import score_interval
+from evals.statistics.standard_error import clustered_standard_error, sampling_standard_error
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Run:
+    """Whose grades they are; the base model has method ``base`` and no seed."""
+
+    run: str
+    model: str
+    method: str
+    seed: int | None
+
+
+def read_runs(path: Path) -> dict[str, Run]:
+    """Read the study's runs, by name.
+
+    Raises:
+        UserError: the file is not a list of objects with run, model, method and seed, or a run occurs twice.
+    """
+    content = read_json(path)
+    if not isinstance(content, list) or not content:
+        raise UserError(f"{path}: must be a list of objects with run, model, method, seed")
+    runs: dict[str, Run] = {}
+    for number, entry in enumerate(content, start=1):
+        missing = [key for key in ("run", "model", "method", "seed") if not isinstance(entry, dict) or key not in entry]
+        if missing:
+            raise UserError(f"{path}: entry {number} lacks {', '.join(missing)}")
+        run = Run(entry["run"], entry["model"], entry["method"], entry["seed"])
+        if run.run in runs:
+            raise UserError(f"{path}: entry {number}: run {run.run} occurs twice")
+        runs[run.run] = run
+    return runs
+
+
+def score_benchmark(benchmark: str, graded: Sequence[GradedRun], runs: dict[str, Run], runs_path: Path) -> Any:
+    """The content of ``scores/{benchmark}.json`` (docs/architecture.md, section 4).
+
+    Raises:
+        UserError: grades are of another benchmark or an unknown run, or the runs differ in problems or samples.
+    """
+    first = graded[0]
+    seen: set[str] = set()
+    for entry in graded:
+        if entry.benchmark != benchmark:
+            raise UserError(f"{entry.directory}: holds grades of {entry.benchmark}, not of {benchmark}")
+        if entry.run not in runs:
+            raise UserError(f"{entry.directory}: run {entry.run} is not in {runs_path}, which lists {', '.join(runs)}")
+        if entry.run in seen:
+            raise UserError(f"--grades: run {entry.run} is given twice")
+        seen.add(entry.run)
+        _check_same_problems(first, entry)
+    return {
+        "benchmark": benchmark,
+        "samples_per_problem": first.samples,
+        "problem_ids": list(first.grades),
+        "scores": [_score(runs[entry.run], entry, list(first.grades)) for entry in graded],
+    }
+
+
+def _check_same_problems(first: GradedRun, other: GradedRun) -> None:
+    """Scores of different problems, or of different numbers of samples, must not stand side by side."""
+    path = other.directory / "grades.jsonl"
+    lacking = [problem for problem in first.grades if problem not in other.grades]
+    extra = [problem for problem in other.grades if problem not in first.grades]
+    if lacking:
+        raise UserError(f"{path}: run {other.run} lacks {len(lacking)} problems that {first.run} has: {lacking[0]} ...")
+    if extra:
+        raise UserError(f"{path}: run {other.run} has {len(extra)} problems that {first.run} lacks: {extra[0]} ...")
+    if other.samples != first.samples:
+        raise UserError(
+            f"{path}: run {other.run} has {other.samples} samples per problem where {first.run} has {first.samples}"
+        )
+
+
+def _score(run: Run, graded: GradedRun, problem_ids: Sequence[str]) -> dict[str, Any]:
+    """One row of the scores file."""
+    rows = [graded.grades[problem] for problem in problem_ids]
+    grades = [grade for row in rows for grade in row]
+    samples = graded.samples
+    counts = np.array([sum(grade.correct for grade in row) for row in rows])
+    interval = score_interval(counts, samples, CONFIDENCE)
+    return {
+        "run": run.run,
+        "model": run.model,
+        "method": run.method,
+        "seed": run.seed,
+        "average_at_k": float(average_at_k(counts, samples)),
+        "standard_error": float(clustered_standard_error(counts / samples)) if len(counts) > 1 else None,
+        "confidence_interval": None if interval is None else list(interval),
+        "sampling_standard_error": float(sampling_standard_error(counts, samples)) if samples > 1 else None,
+        "pass_at_k": {str(k): float(pass_at_k(counts, samples, k)) for k in _powers_of_two(samples)},
+        "majority_at_k": majority_at_k(
+            [[grade.answer for grade in row] for row in rows], [[grade.correct for grade in row] for row in rows]
+        ),
+        "truncation_rate": _rate(grade.finish_reason == "length" for grade in grades),
+        "no_answer_rate": _rate(grade.answer is None for grade in grades),
+        "timeout_rate": _rate(grade.reason == "timeout" for grade in grades),
+        "unparsable_rate": _rate(grade.reason == "unparsable" for grade in grades),
+        "mean_tokens": float(np.mean([grade.tokens for grade in grades])),
+        "total_tokens": sum(grade.tokens for grade in grades),
+        "correct_counts": counts.tolist(),
+    }
+
+
+def _powers_of_two(samples: int) -> list[int]:
+    """1, 2, 4 ... up to the number of samples."""
+    return [2**exponent for exponent in range(samples.bit_length())]
+
+
+def _rate(flags: Iterable[bool]) -> float:
+    """Fraction of true values."""
+    return float(np.mean(list(flags)))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``score``."""
+    parser.add_argument("--benchmark", required=True, help="the benchmark's name")
+    parser.add_argument(
+        "--grades", required=True, nargs="+", type=Path, metavar="DIR", help="results/grades/{run}/{benchmark} ..."
+    )
+    parser.add_argument(
+        "--runs", required=True, type=Path, metavar="JSON", help='list of {"run", "model", "method", "seed"}'
+    )
+    parser.add_argument("--out", required=True, type=Path, metavar="JSON", help="results/scores/{benchmark}.json")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Write the scores of one benchmark, and a manifest beside them.
+
+    Raises:
+        UserError: an input is missing, changed or malformed, or the output cannot be written.
+    """
+    out: Path = arguments.out
+    graded = [read_graded_run(directory) for directory in arguments.grades]
+    content = score_benchmark(arguments.benchmark, graded, read_runs(arguments.runs), arguments.runs)
+    write_json(out, content)
+    inputs = {arguments.runs.as_posix(): sha256_file(arguments.runs)}
+    for entry in graded:
+        inputs |= entry.hashes
+    parameters = {"benchmark": arguments.benchmark, "confidence": CONFIDENCE}
+    Manifest(
+        kind="scores",
+        inputs=inputs,
+        outputs=hash_files(out.parent, out),
+        parameters=parameters,
+        fingerprint=fingerprint({"kind": "scores", "parameters": parameters, "inputs": sorted(inputs.values())}),
+        details={
+            "runs": len(content["scores"]),
+            "problems": len(content["problem_ids"]),
+            "samples_per_problem": content["samples_per_problem"],
+        },
+    ).write(out.with_suffix(".manifest.json"))

@@ -1,0 +1,107 @@
+"""Point estimates from repeated samples: avg@k, pass@k, maj@k and G-Pass@k."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import hypergeom
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def check_counts(correct_counts: npt.ArrayLike, samples: int) -> npt.NDArray[np.int64]:
+    """Return the counts of correct samples as an integer array [..., N].
+
+    Raises:
+        ValueError: there is no problem, ``samples`` is not positive, or a count is outside 0..samples.
+    """
+    counts = np.asarray(correct_counts)
+    if samples < 1:
+        raise ValueError(f"samples per problem must be at least 1, got {samples}")
+    if counts.ndim == 0 or counts.shape[-1] == 0:
+        raise ValueError("there are no problems")
+    if not np.issubdtype(counts.dtype, np.integer):
+        raise ValueError(f"correct counts must be integers, got {counts.dtype}")
+    if counts.min() < 0 or counts.max() > samples:
+        raise ValueError(f"correct counts must lie in 0..{samples}, got {counts.min()}..{counts.max()}")
+    return counts.astype(np.int64)
+
+
+def average_at_k(correct_counts: npt.ArrayLike, samples: int) -> FloatArray:
+    """avg@k: the mean over problems of the fraction of correct samples [...], from counts [..., N].
+
+    It is the unbiased estimate of the probability that one sample of a problem of this kind is correct.
+    """
+    return np.asarray((check_counts(correct_counts, samples) / samples).mean(axis=-1))
+
+
+def pass_at_k(correct_counts: npt.ArrayLike, samples: int, k: int) -> FloatArray:
+    """pass@k without bias: the chance that k samples drawn without replacement hold a correct one [...].
+
+    ``1 - C(n - c, k) / C(n, k)`` per problem (Chen et al. 2021, arXiv 2107.03374, equation 1), averaged over problems.
+    For k near n the estimate rests on few distinct draws and varies a lot; take n of at least 2k.
+
+    Raises:
+        ValueError: k is outside 1..samples, or the counts are not counts.
+    """
+    return g_pass_at_k(correct_counts, samples, k, threshold=1.0 / k if k else 0.0)
+
+
+def g_pass_at_k(correct_counts: npt.ArrayLike, samples: int, k: int, threshold: float) -> FloatArray:
+    """G-Pass@k: the chance that at least ``ceil(threshold * k)`` of k drawn samples are correct [...].
+
+    The tail of a hypergeometric distribution per problem (Liu et al. 2024, arXiv 2412.13147, equation 4), averaged over
+    problems. A threshold of 1/k gives pass@k, a threshold of 1 the chance that all k are correct.
+
+    Raises:
+        ValueError: k is outside 1..samples, the threshold outside (0, 1], or the counts are not counts.
+    """
+    counts = check_counts(correct_counts, samples)
+    if not 1 <= k <= samples:
+        raise ValueError(f"k must lie in 1..{samples}, got {k}")
+    if not 0.0 < threshold <= 1.0:
+        raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
+    # Rounding before ceil keeps thresholds such as 0.3 * 10 = 3.0000000000000004 from asking for one success more.
+    needed = math.ceil(round(threshold * k, 9))
+    tail_by_count = hypergeom.sf(needed - 1, samples, np.arange(samples + 1), k)
+    return np.asarray(tail_by_count[counts].mean(axis=-1))
+
+
+def majority_at_k(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float:
+    """maj@k: the expected accuracy of the most frequent answer, over all k samples of each problem.
+
+    Samples vote by the spelling of their answer. A sample without an answer (None) does not vote; a problem in which
+    nobody votes counts as wrong. Ties are settled by expectation: k answers that share the first place each win with
+    probability 1/k. Spellings are not merged by meaning, neither among right answers nor among wrong ones: merging only
+    the right ones, which the grader could tell us, would favour them.
+
+    Args:
+        answers: for each problem, its samples' answers.
+        correct: the grader's verdicts, same shape. If one spelling got both verdicts its value is their mean.
+
+    Raises:
+        ValueError: there are no problems or the shapes differ.
+    """
+    if not answers:
+        raise ValueError("there are no problems")
+    return float(
+        np.mean([_majority_value(votes, verdicts) for votes, verdicts in zip(answers, correct, strict=True)]),
+    )
+
+
+def _majority_value(votes: Sequence[str | None], verdicts: Sequence[bool]) -> float:
+    """Expected accuracy of one problem's vote."""
+    tally: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    for vote, verdict in zip(votes, verdicts, strict=True):
+        if vote is not None:
+            tally[vote] += 1
+            right[vote] += bool(verdict)
+    if not tally:
+        return 0.0
+    most = max(tally.values())
+    return float(np.mean([right[vote] / most for vote, count in tally.items() if count == most]))

@@ -1,0 +1,157 @@
+"""The difference between two methods, with the training seeds' share of its uncertainty.
+
+Two methods are trained with a few seeds each and answer the same problems. Their difference is uncertain for two
+reasons: other problems would have been answered differently, and other seeds would have trained other policies. The
+first part is known from tens of problems, the second from two or three seeds, and an interval that forgets the second,
+or trusts an estimate from three seeds as if it came from thirty, claims differences that are not there. Hence:
+
+- the variance is the sum of both parts. Sampling noise is inside each of them and so counted twice; subtracting one
+  share needs an estimate noisier than what it corrects, and was measured to reject more than 6 % of true nulls.
+- the critical value is Cochran and Cox's weighted mean of the two parts' own t quantiles (Cochran and Cox 1957,
+  "Experimental Designs", section 4.14). Satterthwaite's single number of degrees of freedom, the usual choice, rejected
+  up to 9 % of true nulls with three seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import elementwise
+from scipy.special import stdtrit
+
+from evals.statistics.accuracy import FloatArray
+
+_SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An estimated difference [...] and the two parts of its variance, each with its degrees of freedom.
+
+    Attributes:
+        estimate: mean accuracy of the treatment less that of the control, in 0..1 units.
+        problem_variance: variance that another draw of problems would cause.
+        problem_freedom: degrees of freedom of ``problem_variance``.
+        seed_variance: variance that another draw of training seeds would cause; 0 where the policies themselves are
+            compared, NaN where a method has a single seed, for then it cannot be known.
+        seed_freedom: degrees of freedom of ``seed_variance``.
+    """
+
+    estimate: FloatArray
+    problem_variance: FloatArray
+    problem_freedom: FloatArray
+    seed_variance: FloatArray
+    seed_freedom: FloatArray
+
+    @property
+    def standard_error(self) -> FloatArray:
+        """Square root of the sum of both variances [...]."""
+        return np.asarray(np.sqrt(self.problem_variance + self.seed_variance))
+
+    def critical_value(self, tail: npt.ArrayLike) -> FloatArray:
+        """How many standard errors leave ``tail`` probability on one side [...] (Cochran and Cox)."""
+        total = self.problem_variance + self.seed_variance
+        with np.errstate(invalid="ignore"):
+            seed_share = np.where(total == 0.0, 0.0, self.seed_variance / np.where(total == 0.0, 1.0, total))
+        # stdtrit at the small lower tail keeps its precision where 1 - tail would round to 1.
+        problem_quantile = -stdtrit(self.problem_freedom, tail)
+        seed_quantile = -stdtrit(self.seed_freedom, tail)
+        return np.asarray((1.0 - seed_share) * problem_quantile + seed_share * seed_quantile)
+
+    def interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+        """Confidence interval [...], estimate +- critical value * standard error; NaN where the variance is."""
+        reach = self.critical_value(0.5 - confidence / 2.0) * self.standard_error
+        return self.estimate - reach, self.estimate + reach
+
+    def p_values(self) -> FloatArray:
+        """Two-sided p-values [...]: 1 less the confidence of the interval that just reaches 0; NaN where unknown.
+
+        Raises:
+            ArithmeticError: the equation for a p-value has no solution, which would be a fault of this function.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            statistic = np.abs(self.estimate) / self.standard_error
+        statistic = np.where((self.estimate == 0.0) & (self.standard_error == 0.0), 0.0, statistic)
+        statistic = np.minimum(statistic, self.critical_value(np.exp(_SMALLEST_LOG_P) / 2.0))
+        solvable = np.isfinite(statistic)
+
+        def excess(log_p: FloatArray, target: FloatArray, *parts: FloatArray) -> FloatArray:
+            return Difference(parts[0] * 0.0, *parts).critical_value(np.exp(log_p) / 2.0) - target
+
+        parts = (self.problem_variance, self.problem_freedom, self.seed_variance, self.seed_freedom)
+        known = tuple(np.where(solvable, part, 1.0) for part in parts)
+        root = elementwise.find_root(excess, (_SMALLEST_LOG_P, 0.0), args=(np.where(solvable, statistic, 0.0), *known))
+        if not np.all(root.success):
+            raise ArithmeticError(f"no p-value found for {self}")
+        return np.where(solvable, np.exp(root.x), np.nan)
+
+
+def estimate_difference(
+    treatment: Sequence[npt.ArrayLike],
+    control: Sequence[npt.ArrayLike],
+    *,
+    treatment_is_fixed: bool = False,
+    control_is_fixed: bool = False,
+) -> Difference:
+    """Compare two methods on the same problems, benchmark by benchmark, weighting every benchmark alike.
+
+    Args:
+        treatment: for each benchmark, accuracies [..., S, N] of S seeds on N problems. Seed s is the same policy in
+            every benchmark; S may differ between the two methods, N may differ between benchmarks.
+        control: the same for the other method, on the same problems in the same order.
+        treatment_is_fixed: the claim is about these very policies, or the method has no training randomness (the base
+            model); its seeds then add no variance.
+        control_is_fixed: the same for the control.
+
+    Returns:
+        The difference of the unweighted means over benchmarks. Seeds count as independent between the methods, even
+        where they share a number: the same seed in two methods gives the same order of problems, not the same policy.
+
+    Raises:
+        ValueError: the two methods' benchmarks or problems do not match, or a benchmark has fewer than two problems.
+    """
+    treated = [np.asarray(values, dtype=np.float64) for values in treatment]
+    controls = [np.asarray(values, dtype=np.float64) for values in control]
+    _check_strata(treated, controls)
+    weight = 1.0 / len(treated)
+    differences = [a.mean(axis=-2) - b.mean(axis=-2) for a, b in zip(treated, controls, strict=True)]
+    estimate = weight * sum(d.mean(axis=-1) for d in differences)
+    problem_variances = [weight**2 * d.var(axis=-1, ddof=1) / d.shape[-1] for d in differences]
+    problem_variance, problem_freedom = _pooled(problem_variances, [d.shape[-1] - 1 for d in differences])
+    arms = [_seed_part(treated, weight, treatment_is_fixed), _seed_part(controls, weight, control_is_fixed)]
+    seed_variance, seed_freedom = _pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
+    return Difference(np.asarray(estimate), problem_variance, problem_freedom, seed_variance, seed_freedom)
+
+
+def _check_strata(treatment: Sequence[FloatArray], control: Sequence[FloatArray]) -> None:
+    """Refuse methods that did not answer the same problems."""
+    if not treatment or len(treatment) != len(control):
+        raise ValueError(f"the methods cover {len(treatment)} and {len(control)} benchmarks")
+    for a, b in zip(treatment, control, strict=True):
+        if a.shape[-1] != b.shape[-1] or a.shape[-1] < 2:
+            raise ValueError(
+                f"a benchmark has {a.shape[-1]} and {b.shape[-1]} problems; two or more of the same needed"
+            )
+
+
+def _seed_part(strata: Sequence[FloatArray], weight: float, fixed: bool) -> tuple[FloatArray, int]:
+    """Variance [...] of one method's mean over its seeds, and its degrees of freedom."""
+    per_seed = np.asarray(weight * sum(values.mean(axis=-1) for values in strata))
+    seeds = per_seed.shape[-1]
+    if fixed:
+        return np.zeros(per_seed.shape[:-1]), max(seeds - 1, 1)
+    if seeds == 1:
+        return np.full(per_seed.shape[:-1], np.nan), 1
+    return per_seed.var(axis=-1, ddof=1) / seeds, seeds - 1
+
+
+def _pooled(variances: Sequence[FloatArray], freedoms: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+    """Sum of independent variances [...] and its effective degrees of freedom (Welch, Satterthwaite 1946)."""
+    total = np.asarray(sum(variances))
+    spread = np.asarray(sum(v**2 / f for v, f in zip(variances, freedoms, strict=True)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = np.where(spread > 0.0, total**2 / spread, float(sum(freedoms)))
+    return total, freedom

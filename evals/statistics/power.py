@@ -1,0 +1,130 @@
+"""What a comparison can detect, and what it would take to detect more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evals.statistics.accuracy import FloatArray
+from evals.statistics.difference import Difference
+
+MOST = 10_000_000
+"""Beyond this many problems or samples the answer is: none suffices."""
+
+
+def minimum_detectable_effect(difference: Difference, alpha: float = 0.05, power: float = 0.8) -> FloatArray:
+    """Smallest true difference [...] that a two-sided test at ``alpha`` would find with probability ``power``.
+
+    ``(critical value at alpha / 2 + critical value at 1 - power) * SE``: about 2.8 SE with many degrees of freedom. It
+    is for one comparison; Holm over M benchmarks asks for more, at worst what ``alpha / M`` gives.
+    """
+    multiple = difference.critical_value(alpha / 2.0) + difference.critical_value(1.0 - power)
+    return np.asarray(multiple * difference.standard_error)
+
+
+@dataclass(frozen=True)
+class Design:
+    """The variances that a paired comparison of two methods meets.
+
+    Attributes:
+        effect_sd: standard deviation over problems of the true per-problem difference.
+        sampling_variance: mean over problems of p (1 - p), summed over the two methods: the variance of one sample.
+        seed_sd: standard deviation of a method's mean accuracy over training seeds.
+        seeds: training seeds of each method; 0 compares two given policies.
+    """
+
+    effect_sd: float
+    sampling_variance: float
+    seed_sd: float = 0.0
+    seeds: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse variances that cannot be."""
+        if min(self.effect_sd, self.sampling_variance, self.seed_sd, self.seeds) < 0:
+            raise ValueError(f"variances and seeds must not be negative: {self}")
+        if self.seeds == 1:
+            raise ValueError("one seed says nothing about a method: give 0 (two given policies) or at least 2")
+
+    @classmethod
+    def from_accuracies(
+        cls, treatment: npt.ArrayLike, control: npt.ArrayLike, samples: int, seed_sd: float = 0.0, seeds: int = 0
+    ) -> Design:
+        """Estimate the variances from a pilot: two policies' per-problem accuracies [N] from ``samples`` each.
+
+        Raises:
+            ValueError: fewer than two samples per problem, which cannot tell sampling noise from difficulty.
+        """
+        if samples < 2:
+            raise ValueError("a pilot needs at least two samples per problem")
+        a, b = np.asarray(treatment, dtype=np.float64), np.asarray(control, dtype=np.float64)
+        unbiased = samples / (samples - 1)
+        sampling_variance = float(unbiased * (a * (1.0 - a) + b * (1.0 - b)).mean())
+        effect_variance = float((a - b).var(ddof=1)) - sampling_variance / samples
+        return cls(float(np.sqrt(max(effect_variance, 0.0))), sampling_variance, seed_sd, seeds)
+
+    def expected_difference(self, problems: int, samples: int) -> Difference:
+        """The variances to expect with N ``problems`` and k ``samples`` each, as a :class:`Difference` around 0.
+
+        Raises:
+            ValueError: fewer than two problems or no sample.
+        """
+        if problems < 2 or samples < 1:
+            raise ValueError(f"needs at least 2 problems and 1 sample, got {problems} and {samples}")
+        # With seeds every policy draws its own samples, and that noise enters both parts, as it does in the estimate.
+        noise = self.sampling_variance / (samples * problems * max(self.seeds, 1))
+        problem_variance = self.effect_sd**2 / problems + noise
+        seed_variance = 2.0 * self.seed_sd**2 / self.seeds + noise if self.seeds else 0.0
+        return Difference(
+            np.zeros(()),
+            np.asarray(problem_variance),
+            np.asarray(problems - 1.0),
+            np.asarray(seed_variance),
+            np.asarray(max(2.0 * (self.seeds - 1), 1.0)),
+        )
+
+
+def problems_needed(design: Design, effect: float, samples: int, alpha: float = 0.05, power: float = 0.8) -> int | None:
+    """Fewest problems with which ``effect`` is detectable; None where no number suffices, for the seeds are too few.
+
+    Raises:
+        ValueError: ``effect`` is not positive.
+    """
+
+    def detects(problems: int) -> bool:
+        expected = design.expected_difference(problems, samples)
+        return bool(minimum_detectable_effect(expected, alpha, power) <= effect)
+
+    return _smallest(detects, 2, effect)
+
+
+def samples_needed(design: Design, effect: float, problems: int, alpha: float = 0.05, power: float = 0.8) -> int | None:
+    """Fewest samples per problem with which ``effect`` is detectable; None where the problems or seeds are too few.
+
+    Raises:
+        ValueError: ``effect`` is not positive.
+    """
+
+    def detects(samples: int) -> bool:
+        expected = design.expected_difference(problems, samples)
+        return bool(minimum_detectable_effect(expected, alpha, power) <= effect)
+
+    return _smallest(detects, 1, effect)
+
+
+def _smallest(detects: Callable[[int], bool], least: int, effect: float) -> int | None:
+    """Smallest number from ``least`` on for which ``detects`` holds, by doubling and bisection."""
+    if effect <= 0.0:
+        raise ValueError(f"the effect to detect must be positive, got {effect}")
+    high = least
+    while not detects(high):
+        if high >= MOST:
+            return None
+        high *= 2
+    low = max(least, high // 2)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if detects(middle) else (middle + 1, high)
+    return high

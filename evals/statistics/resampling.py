@@ -1,0 +1,119 @@
+"""Bootstrap and sign-flip permutation by problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from evals.statistics.accuracy import FloatArray
+
+EXACT_PROBLEMS = 20
+"""Up to this many problems all sign flips are enumerated."""
+
+_FLIPS_AT_ONCE = 2_000
+
+
+def draw_problems(problems: int, generator: np.random.Generator, resamples: int) -> npt.NDArray[np.int64]:
+    """How often each problem is drawn in each bootstrap replicate [resamples, N]; rows sum to N."""
+    return generator.multinomial(problems, np.full(problems, 1.0 / problems), size=resamples)
+
+
+def bootstrap_differences(
+    treatment: Sequence[npt.ArrayLike],
+    control: Sequence[npt.ArrayLike],
+    draws: Sequence[npt.NDArray[np.int64]],
+    generator: np.random.Generator,
+    *,
+    treatment_is_fixed: bool = False,
+    control_is_fixed: bool = False,
+    samples: int | None = None,
+) -> FloatArray:
+    """Bootstrap distribution [R] of the difference of two methods, stratified by benchmark.
+
+    Seeds are drawn first, once for all benchmarks and for each method on its own; then problems within each benchmark,
+    the same ones for both methods; then, if ``samples`` is given, each policy's samples within each problem drawn.
+    Benchmarks are weighted alike. With S seeds the spread of their share comes out too small by sqrt((S - 1) / S):
+    use it beside :class:`~evals.statistics.difference.Difference`, not instead of it.
+
+    Args:
+        treatment: for each benchmark, accuracies [S, N]; see :func:`~evals.statistics.difference.estimate_difference`.
+        control: the same for the other method.
+        draws: for each benchmark, the problems drawn [R, N], from :func:`draw_problems`.
+        generator: source of randomness for seeds and samples.
+        treatment_is_fixed: keep the treatment's seeds as they are.
+        control_is_fixed: keep the control's seeds as they are.
+        samples: samples per problem behind each accuracy, to be resampled too; None leaves them.
+    """
+    resamples = len(draws[0])
+    total = np.zeros(resamples)
+    for sign, strata, fixed in ((1.0, treatment, treatment_is_fixed), (-1.0, control, control_is_fixed)):
+        arms = [np.asarray(values, dtype=np.float64) for values in strata]
+        seeds = arms[0].shape[0]
+        weights = np.full((resamples, seeds), 1.0 / seeds)
+        if not fixed:
+            weights = generator.multinomial(seeds, weights[0], size=resamples) / seeds
+        for values, drawn in zip(arms, draws, strict=True):
+            total += sign * (weights * _resampled_means(values, drawn, generator, samples)).sum(axis=1)
+    return total / len(draws)
+
+
+def _resampled_means(
+    accuracies: FloatArray, drawn: npt.NDArray[np.int64], generator: np.random.Generator, samples: int | None
+) -> FloatArray:
+    """Mean accuracy of each seed in each replicate [R, S], for accuracies [S, N] and drawn problems [R, N]."""
+    if samples is None:
+        return np.asarray(drawn @ accuracies.T / drawn.shape[1])
+    # A problem drawn c times is answered by c independent sets of resampled samples.
+    totals = [generator.binomial(samples * drawn, seed).sum(axis=1) for seed in accuracies]
+    return np.asarray(np.stack(totals, axis=1) / (samples * drawn.shape[1]))
+
+
+def sign_flip_p_values(contributions: npt.ArrayLike, generator: np.random.Generator, permutations: int) -> FloatArray:
+    """Two-sided p-values [...] of sign-flip permutation by problem.
+
+    If the two methods are exchangeable within a problem, the sign of each problem's difference is a coin toss. The
+    statistic is the absolute sum. Entries with up to :data:`EXACT_PROBLEMS` problems that differ are enumerated; the
+    others share ``permutations`` random assignments and get ``(1 + hits) / (1 + permutations)`` (Phipson and Smyth
+    2010, Statistical Applications in Genetics and Molecular Biology 9), so that no p-value is 0.
+
+    Args:
+        contributions: each problem's difference times its weight in the mean [..., N].
+        generator: source of randomness.
+        permutations: number of random assignments.
+    """
+    values = np.asarray(contributions, dtype=np.float64)
+    flat = values.reshape(-1, values.shape[-1])
+    exact = np.count_nonzero(flat, axis=1) <= EXACT_PROBLEMS
+    p_values = np.empty(len(flat))
+    p_values[exact] = [_exact_p_value(row[row != 0.0]) for row in flat[exact]]
+    if not exact.all():
+        p_values[~exact] = _monte_carlo_p_values(flat[~exact], generator, permutations)
+    return np.asarray(p_values.reshape(values.shape[:-1]))
+
+
+def _threshold(contributions: FloatArray) -> FloatArray:
+    """What a flipped sum must reach to count: ties count, and rounding must not hide them."""
+    return np.asarray(np.abs(contributions.sum(axis=-1)) - 1e-9 * np.abs(contributions).sum(axis=-1))
+
+
+def _exact_p_value(contributions: FloatArray) -> float:
+    """Share of all sign assignments [N] whose absolute sum is as large; half of them suffice, by symmetry."""
+    sums = contributions[:1].copy() if len(contributions) else np.zeros(1)
+    for contribution in contributions[1:]:
+        sums = np.concatenate([sums + contribution, sums - contribution])
+    return float(np.mean(np.abs(sums) >= _threshold(contributions)))
+
+
+def _monte_carlo_p_values(contributions: FloatArray, generator: np.random.Generator, permutations: int) -> FloatArray:
+    """The same from random assignments, common to all rows [M, N]."""
+    threshold = _threshold(contributions)
+    hits = np.zeros(len(contributions), dtype=np.int64)
+    for start in range(0, permutations, _FLIPS_AT_ONCE):
+        rows = min(_FLIPS_AT_ONCE, permutations - start)
+        bits = generator.integers(0, 2, size=(rows, contributions.shape[1]), dtype=np.int8)
+        # Flipping the ones among the bits takes their contributions away twice.
+        sums = contributions.sum(axis=1) - 2.0 * (bits.astype(np.float64) @ contributions.T)
+        hits += (np.abs(sums) >= threshold).sum(axis=0)
+    return np.asarray((1 + hits) / (1 + permutations))

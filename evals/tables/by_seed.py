@@ -1,0 +1,81 @@
+"""Every run on every benchmark: what the main table averages away."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from evals.tables import numbers
+from evals.tables.layout import Table
+from evals.tables.records import Results, Run
+
+
+def by_seed_tables(results: Results) -> list[Table]:
+    """One table per benchmark, one row per run."""
+    return [_benchmark_table(results, benchmark) for benchmark in results.benchmarks]
+
+
+def _benchmark_table(results: Results, benchmark: str) -> Table:
+    k, level = results.samples_per_problem, round(100 * results.confidence)
+    reported_pass = sorted(
+        {key for run in results.runs for key in results.scores[run.run, benchmark].pass_at_k}, key=int
+    )
+    reported_pass = [key for key in reported_pass if key != "1"]  # pass@1 is avg@k
+    rows = []
+    for run in results.runs:
+        score = results.scores[run.run, benchmark]
+        rows.append(
+            (
+                run.run,
+                numbers.percent_with_error(score.average_at_k, score.standard_error),
+                _interval(score.confidence_interval),
+                *(numbers.percent(score.pass_at_k.get(key)) for key in reported_pass),
+                numbers.percent(score.majority_at_k),
+                numbers.percent(score.truncation_rate),
+                numbers.percent(score.no_answer_rate),
+                numbers.percent(score.unparsable_rate + score.timeout_rate),
+                f"{score.mean_tokens:.1f}",
+            )
+        )
+    header = (
+        "Run",
+        f"avg@{k} ± SE",
+        f"{level} % interval",
+        *(f"pass@{key}" for key in reported_pass),
+        f"maj@{k}",
+        "Truncated",
+        "No answer",
+        "Not judged",
+        "Tokens a sample",
+    )
+    note = (
+        "Per cent but for tokens. SE: problems are the clusters of their samples; it says how well this checkpoint is "
+        "measured and holds no variance between training seeds. Not judged: unparsable, or grading timed out."
+    )
+    return Table(f"by_seed_{benchmark}", f"{benchmark}: every run", header, tuple(rows), (note,))
+
+
+def _interval(interval: tuple[float, float] | None) -> str:
+    return numbers.NOTHING if interval is None else f"[{numbers.percent(interval[0])}, {numbers.percent(interval[1])}]"
+
+
+def by_seed_frame(results: Results) -> pd.DataFrame:
+    """One row per run and benchmark in full precision; rates and averages are fractions of one."""
+    rows = [_frame_row(results, run, benchmark) for benchmark in results.benchmarks for run in results.runs]
+    return pd.DataFrame(rows).astype({"seed": "Int64"})  # nullable: the base model has no seed
+
+
+def _frame_row(results: Results, run: Run, benchmark: str) -> dict[str, Any]:
+    values = asdict(results.scores[run.run, benchmark])
+    low, high = values.pop("confidence_interval") or (None, None)
+    passes = values.pop("pass_at_k")
+    values.pop("correct_counts")
+    identity = {"run": run.run, "model": run.model, "method": run.method, "seed": run.seed, "title": run.title}
+    return (
+        identity
+        | values
+        | {"confidence_low": low, "confidence_high": high}
+        | {f"pass_at_{key}": value for key, value in passes.items()}
+    )

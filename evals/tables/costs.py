@@ -1,0 +1,122 @@
+"""What a run cost, from its training metrics and from the benchmark files that Snakemake measures each job into."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from evals.errors import UserError
+from evals.tables.records import BASE, Condition, Run
+
+EVALUATION_STAGES = ("sample", "grade")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of one run, or of one seed of a method on average.
+
+    Attributes:
+        tokens_generated: tokens rolled out in training; None for the base model, which RL did not train.
+        optimizer_steps: updates of the weights in training; None likewise.
+        training_seconds: wall time of the training job.
+        evaluation_seconds: wall time of sampling and grading, summed over benchmarks.
+        peak_memory_mebibytes: largest resident set of any of its jobs; None if no job lived long enough to be measured.
+    """
+
+    tokens_generated: float | None
+    optimizer_steps: float | None
+    training_seconds: float | None
+    evaluation_seconds: float
+    peak_memory_mebibytes: float | None
+
+
+def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
+    """Mean cost of a seed; of the memory, the largest over seeds.
+
+    Args:
+        condition: the method whose runs are read.
+        benchmarks: names whose evaluation counts.
+        costs: directory with ``{stage}/...tsv``, one file a job.
+        training: directory with ``{run}/metrics.parquet``.
+
+    Raises:
+        UserError: a cost or metrics file is missing or malformed.
+    """
+    per_run = [run_cost(run, benchmarks, costs, training) for run in condition.runs]
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        present = [value for value in values if value is not None]
+        return sum(present) / len(present) if present else None
+
+    memory = [cost.peak_memory_mebibytes for cost in per_run if cost.peak_memory_mebibytes is not None]
+    return Cost(
+        tokens_generated=mean([cost.tokens_generated for cost in per_run]),
+        optimizer_steps=mean([cost.optimizer_steps for cost in per_run]),
+        training_seconds=mean([cost.training_seconds for cost in per_run]),
+        evaluation_seconds=sum(cost.evaluation_seconds for cost in per_run) / len(per_run),
+        peak_memory_mebibytes=max(memory, default=None),
+    )
+
+
+def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
+    """Cost of one run; arguments and errors as for :func:`condition_cost`."""
+    evaluation = [
+        read_benchmark_file(costs / stage / run.run / f"{benchmark}.tsv")
+        for stage in EVALUATION_STAGES
+        for benchmark in benchmarks
+    ]
+    seconds = sum(job_seconds for job_seconds, _ in evaluation)
+    if run.method == BASE:
+        return Cost(None, None, None, seconds, _largest([memory for _, memory in evaluation]))
+    training_seconds, training_memory = read_benchmark_file(costs / "train" / f"{run.run}.tsv")
+    tokens, steps = _read_totals(training / run.run / "metrics.parquet")
+    memory = _largest([training_memory, *(job_memory for _, job_memory in evaluation)])
+    return Cost(tokens, steps, training_seconds, seconds, memory)
+
+
+def read_benchmark_file(path: Path) -> tuple[float, float | None]:
+    """Seconds and peak resident mebibytes of a job; of repeated jobs the mean time and the largest memory.
+
+    Snakemake samples memory every few seconds and writes ``NA`` or ``-`` for a job that ended before: None here.
+
+    Raises:
+        UserError: the file is missing or lacks a column.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as handle:
+            rows = list(csv.DictReader(handle, delimiter="\t"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; Snakemake's benchmark files hold the costs") from None
+    try:
+        seconds = [float(row["s"]) for row in rows]
+        memory = [_number(row["max_rss"]) for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: is not a Snakemake benchmark file with columns s and max_rss ({error})") from None
+    if not seconds:
+        raise UserError(f"{path}: has no row")
+    return sum(seconds) / len(seconds), _largest(memory)
+
+
+def _number(text: str) -> float | None:
+    value = math.nan if text in {"NA", "-", ""} else float(text)
+    return None if math.isnan(value) else value
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _read_totals(path: Path) -> tuple[float, float]:
+    columns = ["tokens_generated", "optimizer_steps"]
+    try:
+        frame = pd.read_parquet(path, columns=columns)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file or a missing column
+        raise UserError(f"{path}: must be parquet with columns {', '.join(columns)} ({error})") from None
+    return float(frame["tokens_generated"].sum()), float(frame["optimizer_steps"].sum())

@@ -1,0 +1,62 @@
+"""How numbers are put in words: fractions of one as per cent, p values, counts. None is shown as a dash."""
+
+from __future__ import annotations
+
+from evals.tables.records import Interval
+
+NOTHING = "–"  # noqa: RUF001  an en dash marks an empty cell
+
+
+def percent(value: float | None) -> str:
+    """0.485 -> 48.5."""
+    return NOTHING if value is None else f"{100 * value:.1f}"
+
+
+def points(value: float | None) -> str:
+    """A difference in percentage points, always signed: 0.012 -> +1.2."""
+    return NOTHING if value is None else f"{100 * value:+.1f}"
+
+
+def percent_with_error(value: float, error: float | None) -> str:
+    """0.485, 0.031 -> 48.5 ± 3.1."""
+    return percent(value) if error is None else f"{percent(value)} ± {percent(error)}"
+
+
+def percent_with_interval(value: float, interval: Interval | None) -> str:
+    """0.485, (0.42, 0.55) -> 48.5 [42.0, 55.0]."""
+    return percent(value) if interval is None else f"{percent(value)} [{percent(interval[0])}, {percent(interval[1])}]"
+
+
+def points_with_interval(value: float, interval: Interval | None) -> str:
+    """0.012, (-0.03, 0.05) -> +1.2 [-3.0, +5.0]."""
+    return points(value) if interval is None else f"{points(value)} [{points(interval[0])}, {points(interval[1])}]"
+
+
+def p_value(value: float | None) -> str:
+    """0.0123 -> 0.012; below a thousandth only the bound, for a permutation test resolves no more."""
+    if value is None:
+        return NOTHING
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def count(value: float | None) -> str:
+    """A count in three digits and a unit: 329412 -> 329 k."""
+    if value is None:
+        return NOTHING
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            digits = 0 if value >= 100 * size else 1
+            return f"{value / size:.{digits}f} {unit}"
+    return f"{value:.0f}"
+
+
+def whole(value: float | None) -> str:
+    """A number without decimals."""
+    return NOTHING if value is None else f"{value:.0f}"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds: one decimal below ten, none above."""
+    if value is None:
+        return NOTHING
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"

@@ -1,0 +1,53 @@
+"""``python -m rlvr status``: whether each result is current."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evals.artifacts import write_json
+from evals.command_line import run_command
+from rlvr.study.catalogue import CATALOGUE
+from rlvr.study.status import Status, study_status
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+
+def _status(arguments: argparse.Namespace) -> None:
+    study = Study.resolve(read_yaml(arguments.config), str(arguments.config))
+    statuses = study_status(study)
+    if arguments.out:
+        write_json(arguments.out, [vars(status) for status in statuses])
+        return
+    for line in describe(statuses):
+        print(line)
+
+
+def describe(statuses: Sequence[Status]) -> list[str]:
+    """What a person reads: the stale results with their reasons, and a count."""
+    lines = []
+    for status in statuses:
+        lines += [f"stale    {status.result}: {reason}" for reason in status.reasons]
+    edited = sorted({path for status in statuses for path in status.code_edited_since})
+    if edited:
+        lines.append(f"edited since some results were made, declared without effect on them: {', '.join(edited)}")
+    stale = sum(not status.current for status in statuses)
+    lines.append(f"{len(statuses) - stale} of {len(statuses)} results are current")
+    return lines
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; 0, or 2 after a one-line error."""
+    parser = argparse.ArgumentParser(prog="python -m rlvr", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    status = commands.add_parser("status", help="say of each result whether it is current, and if not, why")
+    status.add_argument("--config", type=Path, default=CATALOGUE.parent / "config.yaml", help="the study")
+    status.add_argument("--out", type=Path, help="write JSON here instead of printing")
+    status.set_defaults(run=_status)
+    return run_command(parser, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""``python -m rlvr.base_model corpus|train``: the base model's worked solutions, and the model itself."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evals.artifacts import write_jsonl
+from evals.command_line import run_command
+from evals.problems.generate import ProblemKind
+from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+
+
+def _corpus(arguments: argparse.Namespace) -> None:
+    settings = json.loads(arguments.settings)
+    flaws = FlawedArithmetic(
+        error_rates=tuple(settings["error_rates"]),
+        shares=tuple(settings["shares"]),
+        misconception_share=settings["misconception_share"],
+        seed=settings["seed"],
+    )
+    kinds = [ProblemKind(**kind) for kind in settings["kinds"]]
+    write_jsonl(arguments.out, draw_corpus(kinds, arguments.count, settings["seed"], flaws))
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    import torch
+
+    from rlvr.base_model.train import BaseModelSettings, train_base_model
+
+    torch.set_num_threads(arguments.threads)
+    settings = BaseModelSettings(**json.loads(arguments.settings))
+    train_base_model(
+        settings, arguments.corpus, arguments.out, arguments.checkpoint_interval, arguments.lock_wait_seconds
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; 0, or 2 after a one-line error."""
+    parser = argparse.ArgumentParser(prog="python -m rlvr.base_model", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    corpus = commands.add_parser("corpus", help="write worked solutions, of which a part is wrong")
+    corpus.add_argument("--settings", required=True, help="JSON: a model's corpus, as in the study's configuration")
+    corpus.add_argument("--count", type=int, required=True)
+    corpus.add_argument("--out", type=Path, required=True, help="JSONL file")
+    corpus.set_defaults(run=_corpus)
+    train = commands.add_parser("train", help="train on the corpus")
+    train.add_argument("--settings", required=True, help="JSON: architecture and the model's training settings")
+    train.add_argument("--corpus", type=Path, required=True)
+    train.add_argument("--threads", type=int, required=True)
+    train.add_argument("--checkpoint-interval", type=int, required=True, help="steps between saved states")
+    train.add_argument("--lock-wait-seconds", type=float, default=600.0)
+    train.add_argument("--out", type=Path, required=True, help="directory of the base model")
+    train.set_defaults(run=_train)
+    return run_command(parser, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

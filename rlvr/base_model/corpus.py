@@ -1,0 +1,63 @@
+"""The base model's worked solutions, of which a part is wrong in a way that reinforcement learning can mend.
+
+Every arithmetic fact (left, operator, right) has its own error rate, drawn once: most facts are nearly always right, some
+are wrong now and then, a few are wrong more often than right. A wrong result is mostly the same wrong digit (a
+misconception), otherwise any other. The model so learns the format and the procedure, with unreliable facts underneath.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from evals.problems.arithmetic import OPERATORS, exact, worked_solution
+from evals.problems.generate import ProblemKind, draw_stream
+
+
+@dataclass(frozen=True)
+class FlawedArithmetic:
+    """Arithmetic modulo 10 with mistakes.
+
+    Attributes:
+        error_rates: possible error rates of a fact.
+        shares: how large a part of the facts has each rate; same length, sums to one.
+        misconception_share: how often a mistake is the fact's own usual one rather than any other digit.
+        seed: which facts get which rate, and which misconception.
+    """
+
+    error_rates: tuple[float, ...]
+    shares: tuple[float, ...]
+    misconception_share: float
+    seed: int
+    _facts: dict[tuple[int, str, int], tuple[float, int]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        generator = random.Random(f"facts/{self.seed}")
+        facts = {}
+        for fact in product(range(10), OPERATORS, range(10)):
+            rate = generator.choices(self.error_rates, self.shares)[0]
+            facts[fact] = (rate, (exact(*fact) + generator.randrange(1, 10)) % 10)
+        object.__setattr__(self, "_facts", facts)
+
+    def result(self, left: int, operator: str, right: int, generator: random.Random) -> int:
+        """The digit written for one operation, right or wrong."""
+        rate, misconception = self._facts[left, operator, right]
+        correct = exact(left, operator, right)
+        if generator.random() >= rate:
+            return correct
+        if generator.random() < self.misconception_share:
+            return misconception
+        return (correct + generator.randrange(1, 10)) % 10
+
+
+def draw_corpus(kinds: Sequence[ProblemKind], count: int, seed: int, flaws: FlawedArithmetic) -> Iterator[dict[str, str]]:
+    """``count`` rows of problem and worked solution, from the training side of the split."""
+    generator = random.Random(f"corpus/{seed}")
+
+    def operation(left: int, operator: str, right: int) -> int:
+        return flaws.result(left, operator, right, generator)
+
+    for _, problem in zip(range(count), draw_stream(kinds, "train", seed), strict=False):
+        yield {"problem": problem.statement, "solution": worked_solution(problem, operation)}

@@ -1,0 +1,165 @@
+"""Train the base model and save it as an ordinary Hugging Face checkpoint."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_parquet
+from evals.manifest import Manifest, hash_files
+from rlvr.base_model import VERSION
+from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.checkpoint import save_checkpoint
+from rlvr.progress import Progress
+from rlvr.run_state import StateStore, optimizer_tensors, restore_optimizer_tensors
+
+_IGNORED = -100  # cross_entropy's label for positions that carry no loss
+
+
+@dataclass(frozen=True)
+class BaseModelSettings:
+    """Everything that determines the base model, given its corpus.
+
+    Attributes:
+        architecture: keyword arguments of transformers' Qwen3Config.
+        steps: optimizer steps; the corpus must hold ``steps * batch_size`` rows, each is used once.
+        batch_size: worked solutions per step.
+        learning_rate: peak of a cosine schedule that ends at a tenth of it.
+        warmup_steps: steps of linear warm-up.
+        weight_decay: AdamW's.
+        gradient_clip: largest norm of the gradient.
+        seed: of the initial weights.
+    """
+
+    architecture: Mapping[str, Any]
+    steps: int
+    batch_size: int
+    learning_rate: float
+    warmup_steps: int
+    weight_decay: float
+    gradient_clip: float
+    seed: int
+
+    def learning_rate_at(self, step: int) -> float:
+        """Learning rate of optimizer step ``step``, counted from 0."""
+        warmup = min(1.0, (step + 1) / max(1, self.warmup_steps))
+        cosine = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+        return self.learning_rate * warmup * max(0.1, cosine)
+
+
+def train_base_model(
+    settings: BaseModelSettings, corpus_path: Path, directory: Path, checkpoint_interval: int, wait_seconds: float
+) -> None:
+    """Train on the corpus and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
+
+    Killed at any moment and started again, it continues from its last state and ends with the same bytes.
+
+    Raises:
+        UserError: the corpus is damaged or too short, or the directory cannot be written.
+    """
+    parameters = {"version": VERSION, **vars(settings), "architecture": dict(settings.architecture)}
+    identity = fingerprint({"parameters": parameters, "corpus": sha256_file(corpus_path)})
+    store = StateStore(directory / "state", identity)
+    with store.single_writer(wait_seconds):
+        tokenizer = build_tokenizer()
+        sequences = _encode(tokenizer, corpus_path)
+        model = _initial_model(settings, tokenizer)
+        metrics = _run_steps(model, settings, sequences, store, directory, checkpoint_interval)
+        files = save_checkpoint(model, tokenizer, directory / "checkpoint")
+        write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
+        Manifest(
+            kind="base_model",
+            inputs={str(corpus_path): sha256_file(corpus_path)},
+            outputs=hash_files(directory, *files, directory / "metrics.parquet"),
+            parameters=parameters,
+            fingerprint=identity,
+            details={"steps": settings.steps, "parameters": sum(tensor.numel() for tensor in model.parameters())},
+        ).write(directory / "manifest.json")
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    """One worked solution as token ids; the first ``prompt_length`` are the problem and carry no loss."""
+
+    tokens: list[int]
+    prompt_length: int
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, corpus_path: Path) -> list[_Sequence]:
+    rows = read_jsonl(corpus_path, required=("problem", "solution"))
+    prompts = tokenizer([row["problem"] + "\n" for row in rows])["input_ids"]
+    solutions = tokenizer([row["solution"] for row in rows])["input_ids"]
+    end = tokenizer.eos_token_id
+    return [_Sequence([*prompt, *rest, end], len(prompt)) for prompt, rest in zip(prompts, solutions, strict=True)]
+
+
+def _initial_model(settings: BaseModelSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    torch.manual_seed(settings.seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        **settings.architecture,
+    )
+    return Qwen3ForCausalLM(config)
+
+
+def _run_steps(
+    model: Qwen3ForCausalLM,
+    settings: BaseModelSettings,
+    sequences: Sequence[_Sequence],
+    store: StateStore,
+    directory: Path,
+    checkpoint_interval: int,
+) -> list[dict[str, float]]:
+    """All optimizer steps that are not done yet; returns one row of metrics per step."""
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, betas=(0.9, 0.95))
+    metrics: list[dict[str, float]] = []
+    first = 0
+    if found := store.latest():
+        first, tensors, values = found
+        model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+        optimizer.load_state_dict(restore_optimizer_tensors(optimizer.state_dict(), tensors))
+        metrics = values["metrics"]
+    progress = Progress(directory, f"base model {directory.name}", settings.steps, first)
+    for step in range(first, settings.steps):
+        started = time.monotonic()
+        batch = sequences[step * settings.batch_size : (step + 1) * settings.batch_size]
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate_at(step)
+        loss = _loss(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
+        optimizer.step()
+        metrics.append({"step": step + 1, "loss": loss.item(), "seconds_step": time.monotonic() - started})
+        progress.report(step + 1, loss=loss.item())
+        if (step + 1) % checkpoint_interval == 0 or step + 1 == settings.steps:
+            tensors = {f"model.{name}": tensor for name, tensor in model.named_parameters()}
+            store.save(step + 1, tensors | optimizer_tensors(optimizer.state_dict()), {"metrics": metrics})
+    return metrics
+
+
+def _loss(model: Qwen3ForCausalLM, batch: Sequence[_Sequence]) -> Tensor:
+    """Mean cross-entropy over the solution tokens of a batch padded on the right."""
+    width = max(len(sequence.tokens) for sequence in batch)
+    tokens = torch.zeros(len(batch), width, dtype=torch.long)
+    labels = torch.full((len(batch), width), _IGNORED)
+    for row, sequence in enumerate(batch):
+        ids = torch.tensor(sequence.tokens)
+        tokens[row, : len(ids)] = ids
+        labels[row, sequence.prompt_length : len(ids)] = ids[sequence.prompt_length :]
+    # Padding on the right of a causal model is seen by nothing that counts, so no attention mask is needed.
+    logits = model(tokens[:, :-1], use_cache=False).logits
+    return functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)

@@ -1,0 +1,95 @@
+"""The policy as the trainer sees it: log-probabilities, entropies and hidden states of given responses.
+
+Shapes: B rollouts, T longest response, N response tokens in all, D hidden width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Prompts and responses as token ids.
+
+    Attributes:
+        prompts: one list per rollout.
+        responses: one list per rollout.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    responses: Sequence[Sequence[int]]
+
+    def select(self, indices: Tensor) -> TokenBatch:
+        """The rollouts at ``indices``, in that order."""
+        chosen = indices.tolist()
+        return TokenBatch([self.prompts[i] for i in chosen], [self.responses[i] for i in chosen])
+
+    @property
+    def response_mask(self) -> Tensor:
+        """[B, T] bool, T the longest response of this batch."""
+        lengths = torch.tensor([len(response) for response in self.responses])
+        return torch.arange(max(1, int(lengths.max())))[None] < lengths[:, None]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a forward pass says about the response tokens, packed in row-major order of the response mask.
+
+    Attributes:
+        log_probs: [N] log-probability of each token, at the sampling temperature.
+        entropies: [N] entropy of the distribution that each token was drawn from, in nats; carries no gradient.
+        hidden_states: [N, D] inputs of the language-model head; carry no gradient.
+    """
+
+    log_probs: Tensor
+    entropies: Tensor
+    hidden_states: Tensor
+
+
+def score(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Scored:
+    """One forward pass over ``batch``; only response positions go through the language-model head."""
+    device = model.device
+    sequences = [torch.tensor([*p, *r]) for p, r in zip(batch.prompts, batch.responses, strict=True)]
+    tokens = pad_sequence(sequences, batch_first=True).to(device)
+    starts = torch.tensor([len(prompt) for prompt in batch.prompts], device=device)[:, None]
+    ends = torch.tensor([len(sequence) for sequence in sequences], device=device)[:, None]
+    columns = torch.arange(tokens.shape[1], device=device)[None]
+    # Padding stands on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
+    hidden = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+    predicting = hidden[(columns >= starts - 1) & (columns < ends - 1)]
+    targets = tokens[(columns >= starts) & (columns < ends)]
+    logits = model.get_output_embeddings()(predicting).float() / temperature
+    log_distribution = logits.log_softmax(dim=-1)
+    with torch.no_grad():
+        entropies = -(log_distribution.exp() * log_distribution).sum(dim=-1)
+    log_probs = log_distribution.gather(-1, targets[:, None])[:, 0]
+    return Scored(log_probs, entropies, predicting.detach())
+
+
+@torch.no_grad()
+def score_in_chunks(
+    model: PreTrainedModel, batch: TokenBatch, temperature: float, chunk_size: int, keep_hidden_states: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """:func:`score` without gradients over any number of rollouts.
+
+    Returns:
+        log_probs [N], entropies [N], and hidden_states [N, D] or None unless asked for.
+    """
+    parts = []
+    for chunk in torch.arange(len(batch.responses)).split(chunk_size):
+        scored = score(model, batch.select(chunk), temperature)
+        parts.append((scored.log_probs, scored.entropies, scored.hidden_states if keep_hidden_states else None))
+    log_probs, entropies, hidden_states = zip(*parts, strict=True)
+    return torch.cat(log_probs), torch.cat(entropies), torch.cat(hidden_states) if keep_hidden_states else None
+
+
+def unpack(packed: Tensor, response_mask: Tensor) -> Tensor:
+    """[N] values into [B, T], zero at padding; gradients pass."""
+    return packed.new_zeros(response_mask.shape).masked_scatter(response_mask, packed)

@@ -1,0 +1,100 @@
+"""The optimizer steps on one rollout batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rlvr.engines.local.policy import TokenBatch, score, unpack
+from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.seams import PolicyLoss
+
+
+class Updater:
+    """AdamW with linear warm-up and gradient clipping; one optimizer step per mini-batch."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        loss: PolicyLoss,
+        learning_rate: float,
+        warmup_updates: int,
+        weight_decay: float,
+        gradient_clip: float,
+        micro_batch_size: int,
+        temperature: float,
+    ) -> None:
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+        self._model = model
+        self._loss = loss
+        self._learning_rate = learning_rate
+        self._warmup_updates = warmup_updates
+        self._gradient_clip = gradient_clip
+        self._micro_batch_size = micro_batch_size
+        self._temperature = temperature
+
+    def update(
+        self,
+        tokens: TokenBatch,
+        old_log_probs: Tensor,
+        weighted_advantages: Tensor,
+        group_ids: Tensor,
+        mini_batches: Sequence[Tensor],
+        updates_done: int,
+    ) -> dict[str, float]:
+        """One optimizer step for each of ``mini_batches``.
+
+        Args:
+            tokens: the rollout batch.
+            old_log_probs: [B, T] under the policy that sampled.
+            weighted_advantages: [B, T] advantages times token weights.
+            group_ids: [B].
+            mini_batches: rollout indices of each optimizer step.
+            updates_done: optimizer steps of the run before these, for warm-up.
+
+        Returns:
+            The loss's metrics averaged over the tokens of each mini-batch, and all over the mini-batches.
+        """
+        rows = []
+        for number, indices in enumerate(mini_batches):
+            learning_rate = self._learning_rate * min(1.0, (updates_done + number + 1) / max(1, self._warmup_updates))
+            for group in self.optimizer.param_groups:
+                group["lr"] = learning_rate
+            self.optimizer.zero_grad()
+            metrics = self._accumulate(tokens, old_log_probs, weighted_advantages, group_ids, indices)
+            norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._gradient_clip)
+            self.optimizer.step()
+            rows.append({**metrics, "grad_norm": float(norm), "learning_rate": learning_rate})
+        return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+
+    def _accumulate(
+        self,
+        tokens: TokenBatch,
+        old_log_probs: Tensor,
+        weighted_advantages: Tensor,
+        group_ids: Tensor,
+        indices: Tensor,
+    ) -> dict[str, float]:
+        """Gradients of one mini-batch, and its loss and metrics."""
+        normaliser = Normaliser.of(tokens.select(indices).response_mask, self._loss.aggregation_constant)
+        # Only losses that look at single rollouts may be cut into micro-batches freely.
+        size = self._micro_batch_size if self._loss.coupling == "rollout" else len(indices)
+        totals: dict[str, float] = {"loss": 0.0}
+        for rows in indices.split(size):
+            batch = tokens.select(rows)
+            mask = batch.response_mask.to(self._model.device)
+            width = mask.shape[1]
+            log_probs = unpack(score(self._model, batch, self._temperature).log_probs, mask)
+            token_loss, metrics = self._loss(
+                log_probs, old_log_probs[rows, :width], weighted_advantages[rows, :width], mask, group_ids[rows]
+            )
+            loss = aggregate(token_loss, mask, self._loss.aggregation, normaliser)
+            loss.backward()
+            totals["loss"] += loss.item()
+            for name, values in metrics.items():
+                mean = float(values.detach()[mask].sum()) / max(1, normaliser.tokens)
+                totals[name] = totals.get(name, 0.0) + mean
+        return totals

@@ -1,0 +1,1 @@
+"""Policy losses: per-token objectives of the current policy against the policy that sampled."""

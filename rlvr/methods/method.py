@@ -1,0 +1,93 @@
+"""A method: four pieces, put together by name from a resolved entry of the catalogue (config/methods.yaml)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rlvr.methods.advantages.grpo import GRPO
+from rlvr.methods.batching.query_preserved import QueryPreserved
+from rlvr.methods.batching.random_split import RandomSplit
+from rlvr.methods.batching.reward_balanced import RewardBalanced
+from rlvr.methods.hyper_parameter import property_schemas
+from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.gspo import GSPO
+from rlvr.methods.losses.sapo import SAPO
+from rlvr.methods.seams import Advantage, Assignment, BatchSelection, PolicyLoss, TokenWeights
+from rlvr.methods.token_weights.delta import DelTA
+from rlvr.methods.token_weights.forking_tokens import ForkingTokens
+
+ADVANTAGES: Mapping[str, Callable[..., Advantage]] = {"grpo": GRPO}
+TOKEN_WEIGHTS: Mapping[str, Callable[..., TokenWeights]] = {"delta": DelTA, "forking_tokens": ForkingTokens}
+LOSSES: Mapping[str, Callable[..., PolicyLoss]] = {"clipped": Clipped, "gspo": GSPO, "sapo": SAPO}
+ASSIGNMENTS: Mapping[str, Callable[..., Assignment]] = {"query_preserved": QueryPreserved, "random_split": RandomSplit}
+SELECTIONS: Mapping[str, Callable[..., BatchSelection]] = {"reward_balanced": RewardBalanced}
+
+Piece = TypeVar("Piece")
+
+
+@dataclass(frozen=True)
+class Method:
+    """The pieces of one method, with their hyper-parameters.
+
+    Attributes:
+        advantage: rewards to advantages.
+        token_weights: weights on the advantages, None for one everywhere.
+        loss: the policy loss and its aggregation.
+        assignment: rollouts to optimizer mini-batches.
+        selection: which rollouts make up the batch, None for all that were sampled.
+    """
+
+    advantage: Advantage
+    token_weights: TokenWeights | None
+    loss: PolicyLoss
+    assignment: Assignment
+    selection: BatchSelection | None
+
+    @property
+    def needs_hidden_states(self) -> bool:
+        """Whether the engine has to keep the inputs of the language-model head."""
+        return self.token_weights is not None and self.token_weights.needs_hidden_states
+
+
+def compose(resolved: Mapping[str, Any]) -> Method:
+    """Build the method that a resolved catalogue entry describes.
+
+    Args:
+        resolved: ``{"advantage": piece, "token_weights": piece or None, "loss": piece, "batching": {"assignment":
+            piece, "selection": piece or None}}``, each piece ``{"name": ..., hyper-parameters ...}``. Optional pieces
+            may be absent, hyper-parameters too (the dataclass's default holds); keys that describe the entry are
+            ignored.
+
+    Raises:
+        ValueError: one line: a piece is missing, or a name, a hyper-parameter or its value is not accepted.
+    """
+    batching = resolved.get("batching") or {}
+    return Method(
+        advantage=_required("advantage", ADVANTAGES, resolved.get("advantage")),
+        token_weights=_optional("token_weights", TOKEN_WEIGHTS, resolved.get("token_weights")),
+        loss=_required("loss", LOSSES, resolved.get("loss")),
+        assignment=_required("batching.assignment", ASSIGNMENTS, batching.get("assignment")),
+        selection=_optional("batching.selection", SELECTIONS, batching.get("selection")),
+    )
+
+
+def _optional(
+    seam: str, classes: Mapping[str, Callable[..., Piece]], description: Mapping[str, Any] | None
+) -> Piece | None:
+    """Build the piece described, or None if there is none."""
+    return None if description is None else _required(seam, classes, description)
+
+
+def _required(seam: str, classes: Mapping[str, Callable[..., Piece]], description: Mapping[str, Any] | None) -> Piece:
+    """Build the piece described."""
+    given = dict(description or {})
+    name = given.pop("name", None)
+    if name not in classes:
+        raise ValueError(f"{seam}.name is {name!r}; accepted: {', '.join(sorted(classes))}")
+    known = property_schemas(classes[name])
+    unknown = sorted(given.keys() - known.keys())
+    if unknown:
+        raise ValueError(f"{seam}.{unknown[0]} is no hyper-parameter of {name}; accepted: {', '.join(known) or 'none'}")
+    return classes[name](**given)

@@ -1,0 +1,65 @@
+"""What a token weighting may look at: one rollout batch under the policy that sampled it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """A rollout batch of B responses padded to T tokens, N of them real, as the sampling policy sees it.
+
+    Padded positions may hold anything. All tensors are detached and on one device.
+
+    Attributes:
+        advantages: [B], of whole groups, one per rollout.
+        old_log_probs: [B, T], log-probability of each sampled token under the sampling policy, from the trainer's
+            own forward pass.
+        entropies: [B, T], entropy in nats of the sampling policy at each position.
+        response_mask: [B, T] bool, true at response tokens.
+        mini_batch_ids: [B] int64, the optimizer mini-batch of each rollout.
+        group_ids: [B] int64, the prompt that each rollout answers.
+        hidden_states: [N, D], inputs of the language-model head; row n belongs to the n-th true entry of
+            ``response_mask`` in row-major order. None unless the method asks for them.
+    """
+
+    advantages: Tensor
+    old_log_probs: Tensor
+    entropies: Tensor
+    response_mask: Tensor
+    mini_batch_ids: Tensor
+    group_ids: Tensor
+    hidden_states: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Check shapes once, here, so that no weighting has to.
+
+        Raises:
+            ValueError: a tensor does not have the shape or type above.
+        """
+        if self.response_mask.dtype != torch.bool or self.response_mask.dim() != 2:
+            raise ValueError("response_mask has to be a bool tensor [B, T]")
+        size = tuple(self.response_mask.shape)
+        shapes = {
+            "advantages": size[:1],
+            "old_log_probs": size,
+            "entropies": size,
+            "mini_batch_ids": size[:1],
+            "group_ids": size[:1],
+        }
+        for name, shape in shapes.items():
+            found = tuple(getattr(self, name).shape)
+            if found != shape:
+                raise ValueError(f"{name} has shape {found}; response_mask asks for {shape}")
+        if self.hidden_states is not None:
+            tokens = int(self.response_mask.sum())
+            if self.hidden_states.dim() != 2 or self.hidden_states.shape[0] != tokens:
+                raise ValueError(f"hidden_states has shape {tuple(self.hidden_states.shape)}; expected [{tokens}, D]")
+
+    @property
+    def token_advantages(self) -> Tensor:
+        """[N] advantages of the real tokens, in the row order of ``hidden_states``."""
+        return self.advantages.repeat_interleave(self.response_mask.sum(dim=1))

@@ -1,0 +1,70 @@
+"""``python -m rlvr.report curves|html``: the figure of the training curves, and the report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evals.artifacts import read_json, write_text
+from evals.errors import UserError
+from evals.figures.style import ENDINGS, house_style, save
+from evals.tables.manifests import write_output_manifest
+from evals.tables.records import BASE, read_results, read_runs
+from rlvr.report.curves import draw_curves, read_metrics
+from rlvr.report.page import render
+from rlvr.report.provenance import read_status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rlvr.report", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    curves = commands.add_parser("curves", help="training curves as PNG and SVG")
+    curves.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
+    curves.add_argument("--training", type=Path, required=True, help="results/runs")
+    curves.add_argument("--out", type=Path, required=True, help="path of the figure without its ending")
+    html = commands.add_parser("html", help="the report, one self-contained file")
+    html.add_argument("--study", type=Path, required=True, help="the resolved study, an object with study, its name")
+    html.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
+    html.add_argument("--scores", type=Path, nargs="+", required=True, help="results/scores/*.json")
+    html.add_argument("--comparisons", type=Path, required=True, help="results/comparisons.json")
+    html.add_argument("--results", type=Path, required=True, help="results/, for everything else that is shown")
+    html.add_argument("--status", type=Path, required=True, help="list of result, current, reasons, code_edited_since")
+    html.add_argument("--note", action="append", required=True, help="what the numbers are evidence of; repeatable")
+    html.add_argument("--out", type=Path, required=True, help="results/report.html")
+    return parser
+
+
+def _write_html(arguments: argparse.Namespace) -> None:
+    study = read_json(arguments.study)
+    if not isinstance(study, dict) or "study" not in study:
+        raise UserError(f"{arguments.study}: must be an object with study")
+    results = read_results(arguments.runs, arguments.scores, arguments.comparisons)
+    status = read_status(arguments.status)
+    write_text(arguments.out, render(study, results, arguments.results, status, arguments.note))
+
+
+def _write_curves(arguments: argparse.Namespace) -> None:
+    runs = read_runs(arguments.runs)
+    trained = [run.run for run in runs if run.method != BASE]
+    metrics = {run: read_metrics(run, arguments.training) for run in trained}
+    with house_style():
+        save(draw_curves(runs, metrics), arguments.out)
+    inputs = [arguments.runs, *(arguments.training / run / "metrics.parquet" for run in trained)]
+    write_output_manifest("figure", arguments.out, ENDINGS, inputs, {"figure": "training_curves"})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; 0, or 2 after a one-line error."""
+    arguments = _parser().parse_args(argv)
+    try:
+        {"curves": _write_curves, "html": _write_html}[arguments.command](arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

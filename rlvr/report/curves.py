@@ -1,0 +1,109 @@
+"""Training curves: what reward, entropy, response length and clipping did, step by step, over the seeds."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from evals.errors import UserError
+from evals.figures.style import NEUTRAL, MethodStyle, method_styles, new_figure
+from evals.tables.records import BASE, Condition, Run, conditions_of
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A column of metrics.parquet as a column of panels; ``from_zero`` where zero means something to the eye."""
+
+    column: str
+    title: str
+    scale: float
+    unit: str
+    from_zero: bool
+
+
+CURVES = (
+    Curve("reward_mean", "Reward", 1.0, "mean of the rollouts", False),
+    Curve("entropy", "Entropy", 1.0, "nats per token", True),
+    Curve("response_length_mean", "Response length", 1.0, "tokens", False),
+    Curve("clip_fraction", "Clip fraction", 100.0, "% of response tokens", True),
+)
+_LABEL_WIDTH = 20
+_OTHERS = "#c8c8c8"
+
+
+def read_metrics(run: str, training: Path) -> pd.DataFrame:
+    """A run's metrics, one row per rollout step.
+
+    Raises:
+        UserError: the file is missing, is not parquet or lacks a column that is drawn.
+    """
+    path = training / run / "metrics.parquet"
+    columns = ["step", *(curve.column for curve in CURVES)]
+    try:
+        return pd.read_parquet(path, columns=columns)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file or a missing column
+        raise UserError(f"{path}: must be parquet with columns {', '.join(columns)} ({error})") from None
+
+
+def draw_curves(runs: Sequence[Run], metrics: Mapping[str, pd.DataFrame]) -> Figure:
+    """One line of panels per method: mean over its seeds, a band from the smallest to the largest, the others in grey.
+
+    Drawn over one another, eight noisy bands hide each other; apart, each can be read and still be compared.
+
+    Args:
+        runs: the study's runs; the base model's is passed over.
+        metrics: run -> the frame of :func:`read_metrics`.
+    """
+    styles = method_styles(runs)
+    rows = [condition for condition in conditions_of(runs) if condition.method != BASE]
+    if not rows:
+        raise UserError("--runs: no trained run, so there are no training curves to draw")
+    figure = new_figure(10.5, 0.9 + 1.15 * len(rows))
+    grid = figure.subplots(len(rows), len(CURVES), squeeze=False, sharex=True, sharey="col")
+    for column, curve in enumerate(CURVES):
+        seeds = [_by_seed(condition, curve, metrics) for condition in rows]
+        for place, condition in enumerate(rows):
+            axes = grid[place, column]
+            for other in seeds:
+                axes.plot(other.index.to_numpy(), other.mean(axis=1).to_numpy(), color=_OTHERS, linewidth=0.6)
+            _draw_seeds(axes, seeds[place], styles[condition.method])
+        grid[0, column].set_title(f"{curve.title}\n", pad=2)
+        grid[0, column].text(0, 1.05, curve.unit, transform=grid[0, column].transAxes, fontsize=8, color="#4d4d4d")
+        grid[-1, column].set_xlabel("rollout step")
+        if curve.from_zero:
+            grid[0, column].set_ylim(bottom=0)
+    for place, condition in enumerate(rows):
+        label = textwrap.fill(condition.title, _LABEL_WIDTH, break_on_hyphens=False)
+        grid[place, 0].set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
+    counts = sorted({len(condition.runs) for condition in rows})
+    seeds_each = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    figure.suptitle(
+        f"Training: mean of {seeds_each} seeds, band from the smallest to the largest seed; grey: the other methods",
+        x=0.01,
+        ha="left",
+        weight="bold",
+    )
+    return figure
+
+
+def _by_seed(condition: Condition, curve: Curve, metrics: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Values indexed by step, one column a seed."""
+    columns = [metrics[run.run].set_index("step")[curve.column] for run in condition.runs]
+    return pd.concat(columns, axis="columns") * curve.scale
+
+
+def _draw_seeds(axes: Axes, values: pd.DataFrame, style: MethodStyle) -> None:
+    if values.isna().to_numpy().all():
+        axes.text(0.98, 0.9, "not measured", transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
+        return
+    low, high = values.min(axis=1).to_numpy(), values.max(axis=1).to_numpy()
+    axes.fill_between(values.index.to_numpy(), low, high, color=style.colour, alpha=0.25, linewidth=0)
+    axes.plot(values.index.to_numpy(), values.mean(axis=1).to_numpy(), color=style.colour, linewidth=1.4)

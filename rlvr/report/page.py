@@ -1,0 +1,109 @@
+"""The report as one HTML file that needs nothing else: no script, no font, no file beside it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from evals.errors import UserError
+from evals.tables.by_seed import by_seed_tables
+from evals.tables.layout import Table
+from evals.tables.main import main_tables, read_costs
+from evals.tables.records import Results
+from rlvr.report.examples import read_examples
+from rlvr.report.provenance import Currency, read_problem_sets, read_runs_provenance
+from rlvr.report.summary import findings
+from rlvr.report.timing import timing_table
+
+
+@dataclass(frozen=True)
+class EmbeddedFigure:
+    """A figure inside the page."""
+
+    name: str
+    data_uri: str
+    alternative: str
+    caption: str
+
+
+_FIGURES = {
+    "scores": (
+        "Scores of every method on every benchmark with intervals",
+        "Scores. Point: mean over seeds; line: {level} % interval over problems and seeds; small ticks: the seeds; "
+        "dashed line and grey band: the base model and its interval.",
+    ),
+    "differences": (
+        "Paired differences of every method to the reference method with intervals",
+        "Paired differences to {reference}. Line: {level} % interval; a method is called better or worse only where "
+        "its test says so after Holm over the benchmarks.",
+    ),
+    "training_curves": (
+        "Training curves of every method",
+        "Training. Line: mean over seeds at each rollout step; band: from the smallest to the largest seed; grey: the "
+        "other methods' means. No smoothing.",
+    ),
+}
+
+
+def render(
+    study: Mapping[str, Any], results: Results, directory: Path, status: Sequence[Currency], notes: Sequence[str]
+) -> str:
+    """The page.
+
+    Args:
+        study: the resolved study; ``study`` is its name, all of it is shown as settings.
+        results: runs, scores and comparisons.
+        directory: results/, with runs, base, problems, samples, grades, costs and figures.
+        status: currency of every result.
+        notes: what the numbers are evidence of.
+
+    Raises:
+        UserError: a file that the page shows is missing or malformed.
+    """
+    environment = Environment(
+        loader=PackageLoader("rlvr.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    summary, *by_benchmark = main_tables(results, read_costs(results, directory / "costs", directory / "runs"), notes)
+    return environment.get_template("report.html.jinja").render(
+        title=study["study"],
+        settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
+        style=resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8"),
+        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        findings=findings(results),
+        notes=notes,
+        main_table=Table(summary.name, summary.title, summary.header, summary.rows, summary.notes[len(notes) :]),
+        benchmark_tables=by_benchmark,
+        seed_tables=by_seed_tables(results),
+        timing_table=timing_table(results, directory / "runs"),
+        figures=[_figure(results, name, directory / "figures") for name in _FIGURES],
+        examples=read_examples(results, directory),
+        stale=[row for row in status if not row.current],
+        status={row.result: row for row in status},
+        runs=read_runs_provenance(results.runs, directory),
+        run_results=[f"run {run.run}" for run in results.runs],
+        problem_sets=read_problem_sets(directory),
+    )
+
+
+def _figure(results: Results, name: str, directory: Path) -> EmbeddedFigure:
+    path = directory / f"{name}.svg"
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    alternative, caption = _FIGURES[name]
+    filled = caption.format(level=round(100 * results.confidence), reference=results.reference_title)
+    uri = "data:image/svg+xml;base64," + base64.b64encode(content).decode("ascii")
+    return EmbeddedFigure(name, uri, alternative, filled)

@@ -1,0 +1,50 @@
+"""Where the seconds of a training step go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from evals.errors import UserError
+from evals.tables import numbers
+from evals.tables.layout import Table
+from evals.tables.records import BASE, Results
+
+_PARTS = {
+    "seconds_rollout": "Rollout",
+    "seconds_reward": "Reward",
+    "seconds_log_probs": "Log-probs",
+    "seconds_token_weights": "Token weights",
+    "seconds_update": "Update",
+    "seconds_step": "Whole step",
+}
+_COLUMNS = [*_PARTS, "tokens_generated"]
+
+
+def timing_table(results: Results, training: Path) -> Table:
+    """Mean seconds a step and generated tokens a second, over the steps and seeds of every trained method.
+
+    Raises:
+        UserError: a metrics file is missing or lacks a column.
+    """
+    rows = []
+    for condition in results.conditions:
+        if condition.method == BASE:
+            continue
+        steps = pd.concat([_read(training / run.run / "metrics.parquet") for run in condition.runs])
+        means = [steps[part].mean() for part in _PARTS]
+        rate = steps["tokens_generated"].sum() / steps["seconds_rollout"].sum()
+        seconds = ["–" if pd.isna(mean) else f"{mean:.3f}" for mean in means]  # noqa: RUF001  an empty cell
+        rows.append((condition.title, *seconds, numbers.whole(float(rate))))
+    header = ("Method", *_PARTS.values(), "Tokens/s in rollout")
+    return Table("timing", "Seconds of a training step, mean over steps and seeds", header, tuple(rows))
+
+
+def _read(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path, columns=_COLUMNS)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file or a missing column
+        raise UserError(f"{path}: must be parquet with columns {', '.join(_COLUMNS)} ({error})") from None

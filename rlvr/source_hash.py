@@ -1,0 +1,38 @@
+"""Hashes of our own source that ignore comments, docstrings and layout.
+
+Recorded with every run, so that a report can say that code was edited since, without an edited comment costing a retraining.
+Whether an edit changes results is for its author to say, by raising the VERSION of what was edited.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from functools import cache
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+_PACKAGES = ("evals/problems", "evals/generation", "evals/grading", "rlvr/base_model", "rlvr/methods", "rlvr/engines")
+_HASH_LENGTH = 16
+
+
+@cache
+def source_hashes() -> dict[str, str]:
+    """Path of every module that results depend on -> hash of its syntax tree."""
+    files = sorted(path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py"))
+    return {path.relative_to(_ROOT).as_posix(): _hash_source(path.read_text(encoding="utf-8")) for path in files}
+
+
+def _hash_source(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode("utf-8")).hexdigest()[:_HASH_LENGTH]
+
+
+def edited_since(recorded: dict[str, str]) -> list[str]:
+    """Modules whose meaning differs from what was recorded, or that came or went."""
+    current = source_hashes()
+    return sorted(path for path in recorded.keys() | current.keys() if recorded.get(path) != current.get(path))

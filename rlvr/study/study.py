@@ -1,0 +1,161 @@
+"""A study as the workflow sees it: its runs, benchmarks and settings, resolved and checked before any work starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from evals.artifacts import canonical_json
+from evals.errors import UserError
+from rlvr.study.catalogue import CATALOGUE, load_catalogue, resolve_method
+from rlvr.study.validation import check, read_schema, read_yaml
+
+BENCHMARKS = CATALOGUE.parent / "benchmarks"
+BASE = "base"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row of the study's run sheet.
+
+    Attributes:
+        run: readable id; the name of the run's directories.
+        model: base model.
+        method: method's name in the study, or "base" for the base model itself.
+        seed: training seed; None for the base model.
+        title: of the method, for people.
+    """
+
+    run: str
+    model: str
+    method: str
+    seed: int | None
+    title: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """A checked configuration.
+
+    Attributes:
+        config: the configuration as given.
+        methods: method's name -> resolved catalogue entry.
+        benchmarks: benchmark's name -> its configuration.
+    """
+
+    config: Mapping[str, Any]
+    methods: Mapping[str, Mapping[str, Any]]
+    benchmarks: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def resolve(cls, config: Mapping[str, Any], source: str = "config") -> Study:
+        """Check a configuration and look up everything it names.
+
+        Raises:
+            UserError: one line that names the file, the key and what is accepted.
+        """
+        check(dict(config), read_schema("config.schema.yaml"), source)
+        catalogue = load_catalogue()
+        methods = {
+            name: resolve_method(name, overrides, catalogue, f"{source}: methods.{name}")
+            for name, overrides in config["methods"].items()
+        }
+        if config["reference_method"] not in methods:
+            raise UserError(
+                f"{source}: reference_method: is {config['reference_method']!r}; accepted: {', '.join(methods)}"
+            )
+        _check_arithmetic(config, source)
+        return cls(config, methods, {name: _read_benchmark(name, source) for name in config["benchmarks"]})
+
+    @cached_property
+    def trained_runs(self) -> list[Run]:
+        """One run per model, method and seed."""
+        return [
+            Run(f"{model}-{method}-s{seed}", model, method, seed, entry["title"])
+            for model in self.config["models"]
+            for method, entry in self.methods.items()
+            for seed in self.config["seeds"]
+        ]
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The base models, then every trained run: everything that is evaluated."""
+        bases = [Run(f"{model}-{BASE}", model, BASE, None, "Base model") for model in self.config["models"]]
+        return bases + self.trained_runs
+
+    @cached_property
+    def _runs_by_id(self) -> dict[str, Run]:
+        return {run.run: run for run in self.runs}
+
+    def run(self, identifier: str) -> Run:
+        """The run of that id."""
+        return self._runs_by_id[identifier]
+
+    def resolved_run(self, identifier: str) -> dict[str, Any]:
+        """Content of a run's ``run.json``: everything that determines its outcome."""
+        run = self.run(identifier)
+        method = self.methods[run.method]
+        pieces = ("version", "advantage", "token_weights", "loss", "batching")
+        return {
+            "run": run.run,
+            "model": run.model,
+            "base": f"results/base/{run.model}",
+            "problems": "results/problems/train",
+            "prompt": self.config["problems"]["prompt"],
+            "method_name": run.method,
+            "method": {piece: method.get(piece) for piece in pieces},
+            "seed": run.seed,
+            "training": dict(self.config["training"]),
+        }
+
+    def checkpoint_manifest(self, identifier: str) -> str:
+        """The manifest of the checkpoint that a run evaluates."""
+        run = self.run(identifier)
+        if run.method == BASE:
+            return f"results/base/{run.model}/manifest.json"
+        return f"results/runs/{run.run}/manifest.json"
+
+    def run_sheet(self) -> str:
+        """All runs as JSON, for the commands that make tables and figures."""
+        return canonical_json([vars(run) for run in self.runs])
+
+
+def _check_arithmetic(config: Mapping[str, Any], source: str) -> None:
+    """What a schema cannot say: relations between numbers."""
+    training = config["training"]
+    rollouts = training["prompts_per_step"] * training["samples_per_prompt"]
+    if training["updates_per_step"] > training["prompts_per_step"]:
+        raise UserError(
+            f"{source}: training.updates_per_step: is {training['updates_per_step']}; accepted: at most "
+            f"prompts_per_step, {training['prompts_per_step']}, so that every update has a prompt of its own"
+        )
+    if rollouts % training["updates_per_step"]:
+        raise UserError(
+            f"{source}: training.updates_per_step: is {training['updates_per_step']}; accepted: a divisor of "
+            f"prompts_per_step * samples_per_prompt, {rollouts}"
+        )
+    for name, model in config["models"].items():
+        corpus, architecture = model["corpus"], model["architecture"]
+        if len(corpus["error_rates"]) != len(corpus["shares"]) or abs(sum(corpus["shares"]) - 1) > 1e-9:
+            raise UserError(
+                f"{source}: models.{name}.corpus.shares: is {corpus['shares']}; accepted: one share for each of "
+                f"error_rates, {len(corpus['error_rates'])} in all, that sum to 1"
+            )
+        if architecture["num_attention_heads"] % architecture["num_key_value_heads"]:
+            raise UserError(
+                f"{source}: models.{name}.architecture.num_key_value_heads: is {architecture['num_key_value_heads']}; "
+                f"accepted: a divisor of num_attention_heads, {architecture['num_attention_heads']}"
+            )
+
+
+def _read_benchmark(name: str, source: str) -> dict[str, Any]:
+    path = BENCHMARKS / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(path.stem for path in BENCHMARKS.glob("*.yaml")))
+        raise UserError(f"{source}: benchmarks: {name!r} is no benchmark; accepted: {known}")
+    benchmark: dict[str, Any] = read_yaml(path)
+    check(benchmark, read_schema("benchmark.schema.yaml"), f"config/benchmarks/{name}.yaml")
+    return benchmark

@@ -1,0 +1,72 @@
+"""``python -m rlvr.tracking project|ui``: show a study in MLflow."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evals.errors import UserError
+from evals.tables.records import read_runs
+from rlvr.tracking.interface import check_port, serve
+from rlvr.tracking.study import Places, TrackedStudy, project_study, replay
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rlvr.tracking", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    project = commands.add_parser("project", help="bring the MLflow database into line with the result files")
+    project.add_argument("--results", type=Path, required=True, help="results/")
+    project.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
+    project.add_argument("--benchmarks", nargs="+", required=True, help="whose results/scores/*.json are shown")
+    project.add_argument("--study", required=True, help="name of the study and of the experiment")
+    project.add_argument("--database", type=Path, required=True, help="results/mlflow.db")
+    project.add_argument("--artifacts", type=Path, required=True, help="results/mlflow-artifacts")
+    project.add_argument("--out", type=Path, required=True, help="results/tracking.json: what was projected")
+    ui = commands.add_parser("ui", help="MLflow's web interface on loopback, projecting first where files are newer")
+    ui.add_argument("--results", type=Path, required=True, help="results/")
+    ui.add_argument("--port", type=int, default=5000)
+    return parser
+
+
+def _project(arguments: argparse.Namespace) -> None:
+    tracked = TrackedStudy(arguments.study, tuple(arguments.benchmarks), tuple(read_runs(arguments.runs)))
+    places = Places(arguments.results, arguments.database, arguments.artifacts, arguments.out)
+    print(_words(project_study(tracked, places)))
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    results: Path = arguments.results
+    places = Places(results, results / "mlflow.db", results / "mlflow-artifacts", results / "tracking.json")
+    check_port(arguments.port)
+    try:
+        counts = replay(places)
+    except UserError as error:
+        if not places.database.exists():
+            raise
+        # A study under way has outputs missing; the last projection is still worth browsing.
+        print(f"warning: {error}; showing the last projection", file=sys.stderr)
+    else:
+        if counts is not None:
+            print(_words(counts))
+    serve(places.database, places.artifacts, arguments.port)
+
+
+def _words(counts: dict[str, int]) -> str:
+    return "MLflow runs: " + ", ".join(f"{number} {word}" for word, number in counts.items())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; 0, or 2 after a one-line error."""
+    arguments = _parser().parse_args(argv)
+    try:
+        {"project": _project, "ui": _serve}[arguments.command](arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

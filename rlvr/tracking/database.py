@@ -1,0 +1,89 @@
+"""Opening the MLflow database so that one process at a time makes and writes it.
+
+MLflow 3.17 creates its tables without a lock: of several processes that open a new database at once most fail and may
+leave it broken. Here it is made under a file lock, in a temporary file, and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow.exceptions
+import sqlalchemy.exc
+from filelock import FileLock, Timeout
+from mlflow.entities import Experiment
+from mlflow.tracking import MlflowClient
+
+from evals.errors import UserError
+
+LOCK_SECONDS = 600.0
+
+
+@contextlib.contextmanager
+def writing(database: Path, lock_seconds: float = LOCK_SECONDS) -> Iterator[MlflowClient]:
+    """Hold the database's lock, make the database if there is none, and yield a client.
+
+    Raises:
+        UserError: another process kept the lock for ``lock_seconds``, or the file is no MLflow database.
+    """
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(database.with_name(database.name + ".lock"), timeout=lock_seconds)
+        with lock:
+            if not database.exists():
+                _initialise(database)
+            yield _client(database)
+    except Timeout:
+        raise UserError(f"{database}: another process has been writing it for {lock_seconds:.0f} s") from None
+    except OSError as error:
+        raise UserError(f"{database}: cannot be written: {error.strerror or error}") from error
+
+
+def database_uri(database: Path) -> str:
+    """The SQLAlchemy address of a database file."""
+    return f"sqlite:///{database.resolve()}"
+
+
+def _initialise(database: Path) -> None:
+    unfinished = database.with_name(f".{database.name}.new")
+    unfinished.unlink(missing_ok=True)  # left by a process that died here; the lock says that none is at it now
+    _client(unfinished)
+    os.replace(unfinished, database)
+
+
+def _client(database: Path) -> MlflowClient:
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # dozens of lines about migrations of an empty database
+    try:
+        client = MlflowClient(tracking_uri=database_uri(database))
+        client.get_experiment("0")
+    except (sqlalchemy.exc.SQLAlchemyError, mlflow.exceptions.MlflowException) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{database}: is not an MLflow database ({reason}); delete it, it is made again from the results"
+        ) from None
+    return client
+
+
+def open_experiment(client: MlflowClient, name: str, artifacts: Path) -> Experiment:
+    """The experiment of a study, made or restored if need be.
+
+    Raises:
+        UserError: it exists and keeps its artifacts elsewhere, as after results/ was moved.
+    """
+    location = artifacts.resolve().as_uri()
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        return client.get_experiment(client.create_experiment(name, artifact_location=location))
+    if experiment.artifact_location != location:
+        raise UserError(
+            f"experiment {name}: keeps its artifacts in {experiment.artifact_location}, not in {location}; "
+            "delete the MLflow database, it is made again from the results"
+        )
+    if experiment.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment.experiment_id)
+    return experiment

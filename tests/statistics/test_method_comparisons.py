@@ -1,0 +1,168 @@
+"""Comparisons of methods by simulation: true nulls are kept, true differences found, families of tests corrected.
+
+A simulated study is the laptop study's: 30 problems, 32 samples, 3 seeds a method. Every problem has a difficulty, every
+method its own way with every problem (interaction), and every training seed moves the accuracy of its policy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.special import expit, logit
+
+from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.multiplicity import holm
+from evals.statistics.power import minimum_detectable_effect
+from evals.statistics.resampling import bootstrap_differences, draw_problems, sign_flip_p_values
+
+PROBLEMS, SAMPLES, REPLICATES, PERMUTATIONS = 30, 32, 4_000, 1_000
+FloatArray = npt.NDArray[np.float64]
+
+
+class SimulatedStudy:
+    """Accuracies [REPLICATES, S, PROBLEMS] of methods on benchmarks whose true differences are known."""
+
+    def __init__(self, key: int, mean: float, interaction: float) -> None:
+        self.generator = np.random.default_rng(key)
+        self.interaction = interaction
+        self.difficulty = logit(mean) + 1.5 * self.generator.normal(size=(REPLICATES, 1, PROBLEMS))
+
+    def seed_effects(self, seeds: int, seed_sd: float) -> FloatArray:
+        return seed_sd * self.generator.normal(size=(REPLICATES, seeds, 1))
+
+    def method(self, seed_effects: FloatArray, effect: float = 0.0) -> FloatArray:
+        """A method's accuracies; ``effect`` and seed effects are in units of avg@k."""
+        shape = (*seed_effects.shape[:2], PROBLEMS)
+        own_way = self.interaction * self.generator.normal(size=self.difficulty.shape)
+        probability = expit(self.difficulty + own_way + 0.1 * self.generator.normal(size=shape))
+        room = probability * (1.0 - probability)  # easy and impossible problems move least
+        shift = (seed_effects + effect) * room / room.mean(axis=2, keepdims=True)
+        return self.generator.binomial(SAMPLES, np.clip(probability + shift, 0.0, 1.0)) / SAMPLES
+
+
+def p_values(treatment: FloatArray, control: FloatArray, difference: Difference, key: int = 0) -> FloatArray:
+    """The reported p-values: the larger of sign flips and t."""
+    flips = (treatment.mean(axis=1) - control.mean(axis=1)) / PROBLEMS
+    return np.maximum(
+        sign_flip_p_values(flips, np.random.default_rng(key), PERMUTATIONS),
+        difference.p_values(),
+    )
+
+
+@pytest.mark.parametrize("mean", [0.5, 0.1])
+@pytest.mark.parametrize("interaction", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("seed_sds", [(0.0, 0.0), (0.01, 0.01), (0.03, 0.03), (0.05, 0.05), (0.05, 0.0), (0.1, 0.02)])
+def test_equal_methods_are_told_apart_at_most_6_percent_of_the_time(
+    seed_sds: tuple[float, float], interaction: float, mean: float
+) -> None:
+    study = SimulatedStudy(1, mean, interaction)
+    treatment, control = (study.method(study.seed_effects(3, seed_sd)) for seed_sd in seed_sds)
+    difference = estimate_difference([treatment], [control])
+    assert (p_values(treatment, control, difference) <= 0.05).mean() <= 0.06
+    low, high = difference.interval()
+    assert ((low <= 0.0) & (high >= 0.0)).mean() >= 0.94
+
+
+@pytest.mark.parametrize("interaction", [0.0, 0.5])
+@pytest.mark.parametrize("seed_sd", [0.0, 0.01, 0.03, 0.05])
+def test_a_method_equal_to_its_base_model_is_told_apart_at_most_6_percent_of_the_time(
+    seed_sd: float, interaction: float
+) -> None:
+    study = SimulatedStudy(2, 0.5, interaction)
+    treatment, base = study.method(study.seed_effects(3, seed_sd)), study.method(study.seed_effects(1, 0.0))
+    difference = estimate_difference([treatment], [base], control_is_fixed=True)
+    assert (p_values(treatment, base, difference) <= 0.05).mean() <= 0.06
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+def test_other_numbers_of_seeds_keep_the_level(seeds: int) -> None:
+    study = SimulatedStudy(3, 0.5, 0.3)
+    treatment, control = (study.method(study.seed_effects(seeds, 0.03)) for _ in range(2))
+    assert (p_values(treatment, control, estimate_difference([treatment], [control])) <= 0.05).mean() <= 0.06
+
+
+def test_forgetting_the_seeds_would_find_differences_that_are_not_there() -> None:
+    study = SimulatedStudy(4, 0.5, 0.3)
+    treatment, control = (study.method(study.seed_effects(3, 0.03)) for _ in range(2))
+    forgetful = estimate_difference([treatment], [control], treatment_is_fixed=True, control_is_fixed=True)
+    assert (p_values(treatment, control, forgetful) <= 0.05).mean() > 0.15
+
+
+@pytest.mark.parametrize("mean", [0.03, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("interaction", [0.0, 0.5, 1.5])
+def test_two_checkpoints_with_equal_truth_are_told_apart_about_5_percent_of_the_time(
+    mean: float, interaction: float
+) -> None:
+    study = SimulatedStudy(5, mean, interaction)
+    one, other = (study.method(study.seed_effects(1, 0.0)) for _ in range(2))
+    difference = estimate_difference([one], [other], treatment_is_fixed=True, control_is_fixed=True)
+    assert 0.03 <= (p_values(one, other, difference) <= 0.05).mean() <= 0.06
+    low, high = difference.interval()
+    assert 0.93 <= ((low <= 0.0) & (high >= 0.0)).mean() <= 0.97
+
+
+def test_the_reported_hull_covers_a_skewed_true_difference() -> None:
+    """Against a base that seldom solves anything most problems gain nothing and a few gain much."""
+    generator = np.random.default_rng(6)
+    replicates, hits = 1_000, 0
+    for _ in range(replicates):
+        base = generator.beta(0.2, 3.8, PROBLEMS)
+        gain = (1.0 - base) * generator.beta(0.4, 1.6, PROBLEMS)
+        truth = (1.0 - 0.05) * 0.2
+        one, other = (generator.binomial(SAMPLES, rate, (1, PROBLEMS)) / SAMPLES for rate in (base + gain, base))
+        fixed = {"treatment_is_fixed": True, "control_is_fixed": True}
+        draws = draw_problems(PROBLEMS, generator, 500)
+        resampled = bootstrap_differences([one], [other], [draws], generator, **fixed)
+        low, high = np.quantile(resampled, [0.025, 0.975])
+        t_low, t_high = estimate_difference([one], [other], **fixed).interval()
+        hits += min(low, t_low) <= truth <= max(high, t_high)
+    assert 0.93 <= hits / replicates <= 0.97
+
+
+@pytest.mark.parametrize("seed_sd", [0.0, 0.03])
+def test_holm_keeps_the_rate_of_any_false_verdict_over_six_benchmarks(seed_sd: float) -> None:
+    study = SimulatedStudy(7, 0.5, 0.5)
+    seeds = [study.seed_effects(3, seed_sd) for _ in range(2)]  # one policy answers all benchmarks
+    by_benchmark = []
+    for benchmark in range(6):
+        study.difficulty = study.generator.normal(0.0, 1.5, size=study.difficulty.shape)
+        effect = 0.25 if benchmark >= 4 else 0.0  # two true differences among four true nulls
+        treatment, control = study.method(seeds[0], effect), study.method(seeds[1])
+        by_benchmark.append(p_values(treatment, control, estimate_difference([treatment], [control]), benchmark))
+    adjusted = holm(np.stack(by_benchmark, axis=-1))
+    assert (adjusted[:, :4] <= 0.05).any(axis=1).mean() <= 0.06
+    assert (adjusted[:, 4:] <= 0.05).mean() > 0.5
+
+
+def test_holm_keeps_the_rate_of_independent_uniform_p_values() -> None:
+    adjusted = holm(np.random.default_rng(8).random((100_000, 6)))
+    assert 0.045 <= (adjusted <= 0.05).any(axis=1).mean() <= 0.055
+
+
+def test_pooled_benchmarks_keep_the_level_and_gain_power() -> None:
+    study = SimulatedStudy(9, 0.5, 0.5)
+    rates = {}
+    for effect in (0.0, 0.06):
+        seeds = [study.seed_effects(3, 0.01) for _ in range(2)]
+        treatments, controls = [], []
+        for _ in range(4):
+            study.difficulty = study.generator.normal(0.0, 1.5, size=study.difficulty.shape)
+            treatments.append(study.method(seeds[0], effect))
+            controls.append(study.method(seeds[1]))
+        rates[effect] = [
+            float((estimate_difference(treatments[:count], controls[:count]).p_values() <= 0.05).mean())
+            for count in (1, 4)
+        ]
+    assert max(rates[0.0]) <= 0.06
+    assert rates[0.06][1] > rates[0.06][0] + 0.2
+
+
+def test_an_effect_of_the_minimum_detectable_size_is_found_four_times_in_five() -> None:
+    study = SimulatedStudy(10, 0.5, 0.5)
+    one, other = (study.method(study.seed_effects(1, 0.0)) for _ in range(2))
+    fixed = {"treatment_is_fixed": True, "control_is_fixed": True}
+    effect = float(np.median(minimum_detectable_effect(estimate_difference([one], [other], **fixed))))
+    better = study.method(study.seed_effects(1, 0.0), effect)
+    difference = estimate_difference([better], [other], **fixed)
+    assert 0.75 <= (p_values(better, other, difference) <= 0.05).mean() <= 0.85

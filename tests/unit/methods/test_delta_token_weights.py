@@ -1,0 +1,190 @@
+"""DelTA against plain loops in float64 that compute every squared distance, and the properties it has to have."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.methods.token_weights import delta as delta_module
+from rlvr.methods.token_weights.delta import DelTA
+
+
+def draw_batch(seed: int, *, dimensions: int = 5, signs: str = "mixed", scale: float = 1.0) -> RolloutBatch:
+    """Draw a float64 batch of 6 rollouts with lengths 0 .. 6; padding holds NaN. ``signs``: mixed, positive, zero."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor([0, 1, 6, *torch.randint(1, 7, (3,), generator=generator).tolist()])
+    mask = torch.arange(6) < lengths.unsqueeze(1)
+    advantages = torch.randn(6, generator=generator, dtype=torch.float64)
+    if signs == "mixed":
+        advantages[2:5] = torch.tensor([1.3, -0.7, 0.0], dtype=torch.float64)
+    else:
+        advantages = advantages.abs() if signs == "positive" else torch.zeros_like(advantages)
+    old = -3 * torch.rand(6, 6, generator=generator, dtype=torch.float64)
+    hidden = scale * torch.randn(int(mask.sum()), dimensions, generator=generator, dtype=torch.float64)
+    return RolloutBatch(
+        advantages=advantages,
+        old_log_probs=old.masked_fill(~mask, torch.nan),
+        entropies=torch.zeros(6, 6, dtype=torch.float64),
+        response_mask=mask,
+        mini_batch_ids=torch.zeros(6, dtype=torch.int64),
+        group_ids=torch.arange(6) // 3,
+        hidden_states=hidden,
+    )
+
+
+def oracle(batch: RolloutBatch, piece: DelTA) -> list[float]:
+    """Weights of the real tokens, row-major, step by step from the paper's equations."""
+    assert batch.hidden_states is not None
+    tokens = [(i, t) for i in range(6) for t in range(6) if batch.response_mask[i, t]]
+    advantage = [float(batch.advantages[i]) for i, _ in tokens]
+    vectors = [
+        [(1 - math.exp(float(batch.old_log_probs[i, t]))) * float(h) for h in batch.hidden_states[n]]
+        for n, (i, t) in enumerate(tokens)
+    ]
+    sides = {+1: [n for n, a in enumerate(advantage) if a > 0], -1: [n for n, a in enumerate(advantage) if a < 0]}
+    if not sides[1] or not sides[-1]:
+        return [1.0] * len(tokens)
+
+    def centroids(soft: list[float]) -> dict[int, list[float]]:
+        means = {}
+        for side, members in sides.items():
+            mass = math.fsum(abs(advantage[n]) * soft[n] for n in members)
+            columns = range(len(vectors[0]))
+            means[side] = [
+                math.fsum(abs(advantage[n]) * soft[n] * vectors[n][d] for n in members) / mass for d in columns
+            ]
+        return means
+
+    def margins(means: dict[int, list[float]]) -> list[float]:
+        def distance(n: int, side: int) -> float:
+            return math.fsum((v - m) ** 2 for v, m in zip(vectors[n], means[side], strict=True))
+
+        return [
+            distance(n, -1) - distance(n, 1) if a > 0 else distance(n, 1) - distance(n, -1)
+            for n, a in enumerate(advantage)
+        ]
+
+    def scale(values: list[float], side: int) -> float:
+        own = [values[n] for n in sides[side]]
+        mean = math.fsum(own) / len(own)
+        return math.sqrt(max(math.fsum((x - mean) ** 2 for x in own) / len(own), 1e-8))
+
+    def soft_assignment(values: list[float], gamma: dict[int, float]) -> list[float]:
+        return [1 / (1 + math.exp(-x / gamma[1 if a > 0 else -1])) for x, a in zip(values, advantage, strict=True)]
+
+    current = margins(centroids([1.0] * len(tokens)))
+    gamma = {side: scale(current, side) for side in sides}
+    for _ in range(piece.refinements):
+        soft = soft_assignment(current, gamma)
+        gamma = {side: scale(current, side) for side in sides}
+        current = margins(centroids(soft))
+    span = piece.lambda_max - piece.lambda_min
+    soft = soft_assignment(current, gamma)
+    unnormalised = [piece.lambda_min + (span * s if a != 0 else 0.0) for s, a in zip(soft, advantage, strict=True)]
+    return [len(tokens) * w / math.fsum(unnormalised) for w in unnormalised]
+
+
+def weights_of(batch: RolloutBatch, piece: DelTA | None = None) -> torch.Tensor:
+    """Weights of the real tokens in row-major order; padding has weight 0."""
+    weights, _ = (piece or DelTA())(batch)
+    assert torch.equal(weights[~batch.response_mask], torch.zeros_like(weights[~batch.response_mask]))
+    return weights[batch.response_mask]
+
+
+@pytest.mark.parametrize("refinements", [0, 1, 2, 3])
+@pytest.mark.parametrize("signs", ["mixed", "positive", "zero"])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 30.0])
+def test_weights_equal_the_oracle(refinements: int, signs: str, scale: float) -> None:
+    piece = DelTA(refinements=refinements, lambda_min=0.5, lambda_max=1.5)
+    for seed in range(3):
+        batch = draw_batch(seed, signs=signs, scale=scale)
+        expected = torch.tensor(oracle(batch, piece), dtype=torch.float64)
+        torch.testing.assert_close(weights_of(batch, piece), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("chunk_elements", [1, 10, 23])
+def test_chunks_change_nothing(chunk_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = draw_batch(1)
+    whole = weights_of(batch)
+    monkeypatch.setattr(delta_module, "_CHUNK_ELEMENTS", chunk_elements)
+    torch.testing.assert_close(weights_of(batch), whole, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-5)])
+def test_low_precision_stays_near_the_float64_weights_of_the_same_inputs(dtype: torch.dtype, bound: float) -> None:
+    """bfloat16 hidden states are widened chunk by chunk: the error is that of float32 sums, not of bfloat16 ones."""
+    for seed in range(5):
+        batch = draw_batch(seed, dimensions=64)
+        assert batch.hidden_states is not None
+        low = dataclasses.replace(
+            batch, hidden_states=batch.hidden_states.to(dtype), old_log_probs=batch.old_log_probs.float()
+        )
+        assert low.hidden_states is not None
+        same = dataclasses.replace(low, hidden_states=low.hidden_states.double())
+        weights = weights_of(low)
+        assert weights.dtype == torch.float32
+        torch.testing.assert_close(weights.double(), weights_of(same).double(), rtol=0, atol=bound)
+
+
+@given(seed=st.integers(0, 10_000), refinements=st.integers(0, 3))
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_weights_are_bounded_of_mean_one_and_indifferent_to_the_sign(seed: int, refinements: int) -> None:
+    batch, piece = draw_batch(seed), DelTA(refinements=refinements)
+    weights = weights_of(batch, piece)
+    assert weights.mean().item() == pytest.approx(1.0, abs=1e-12)
+    assert weights.min() >= 0.8 / 1.2 - 1e-12 and weights.max() <= 1.2 / 0.8 + 1e-12
+    swapped = weights_of(dataclasses.replace(batch, advantages=-batch.advantages), piece)
+    torch.testing.assert_close(swapped, weights, rtol=1e-10, atol=0)
+
+
+def test_one_refinement_keeps_the_scale_of_the_first_margins() -> None:
+    """The lag: gamma of step 1 is that of step 0, so K = 0 and K = 1 report the same scales, and K = 2 does not."""
+    batch = draw_batch(3)
+    scales = [DelTA(refinements=k)(batch)[1]["margin_scale_positive"] for k in (0, 1, 2)]
+    assert scales[0] == scales[1] != scales[2]
+
+
+def test_equal_bounds_are_dapo() -> None:
+    batch = draw_batch(2)
+    weights, _ = DelTA(lambda_min=1.0, lambda_max=1.0)(batch)
+    assert torch.equal(weights, batch.response_mask.double())
+    advantages = batch.advantages.unsqueeze(1).repeat(1, 6)
+    new = batch.old_log_probs + 0.1
+    arguments = (new, batch.old_log_probs, batch.response_mask, batch.group_ids)
+    weighted, _ = Clipped()(*arguments[:2], weights * advantages, *arguments[2:])
+    plain, _ = Clipped()(*arguments[:2], advantages, *arguments[2:])
+    assert torch.equal(weighted, plain)
+
+
+def test_metrics_describe_the_sides() -> None:
+    batch = draw_batch(4)
+    weights, metrics = DelTA()(batch)
+    tokens = int(batch.response_mask.sum())
+    sign = batch.advantages.sign().unsqueeze(1).repeat(1, 6)
+    for name, value in (("positive", 1), ("negative", -1)):
+        side = batch.response_mask & (sign == value)
+        assert metrics[f"{name}_token_fraction"] == pytest.approx(int(side.sum()) / tokens)
+        assert metrics[f"token_weight_mean_{name}"] == pytest.approx(weights[side].mean().item())
+    ordered = weights[batch.response_mask].sort().values
+    assert metrics["token_weight_p05"] == ordered[math.ceil(0.05 * tokens) - 1]
+    assert metrics["token_weight_p95"] == ordered[math.ceil(0.95 * tokens) - 1]
+
+
+def test_batches_that_do_not_fit_are_refused() -> None:
+    batch = draw_batch(0)
+    assert batch.hidden_states is not None
+    with pytest.raises(ValueError, match="needs the hidden states"):
+        DelTA()(dataclasses.replace(batch, hidden_states=None))
+    with pytest.raises(ValueError, match="hidden_states has shape"):
+        dataclasses.replace(batch, hidden_states=batch.hidden_states[1:])
+    with pytest.raises(ValueError, match="advantages has shape"):
+        dataclasses.replace(batch, advantages=batch.advantages[1:])
+    with pytest.raises(ValueError, match="bool tensor"):
+        dataclasses.replace(batch, response_mask=batch.response_mask.long())

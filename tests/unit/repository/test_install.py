@@ -1,0 +1,143 @@
+"""The environment is made once, made again after an interruption, and never by two at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def installer() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("install", ROOT / "workflow" / "envs" / "install.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+class Shell:
+    """Stands in for venv and pip: records what was asked for, and dies where told."""
+
+    def __init__(self, root: Path, dies_at: str = "") -> None:
+        self.root = root
+        self.dies_at = dies_at
+        self.steps: list[str] = []
+
+    def __call__(self, command: list[str]) -> None:
+        step = next(name for name in ("venv", "--requirement", "--editable") if name in command)
+        self.steps.append(step)
+        if step == self.dies_at:
+            raise KeyboardInterrupt
+        if step == "venv":
+            python = self.root / ".venv" / "bin" / "python"
+            python.parent.mkdir(parents=True)
+            python.touch()
+
+
+WHOLE = ["venv", "--requirement", "--editable"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "requirements.lock").write_text("numpy==2.4.6\n")
+    (root / "pyproject.toml").write_text("[project]\n")
+    return root
+
+
+def steps(installer: ModuleType, root: Path) -> list[str]:
+    shell = Shell(root)
+    installer.install(root, shell)
+    return shell.steps
+
+
+def test_a_complete_environment_is_left_alone(installer: ModuleType, project: Path) -> None:
+    assert steps(installer, project) == WHOLE
+    assert steps(installer, project) == []
+
+
+@pytest.mark.parametrize("dies_at", WHOLE)
+def test_an_interrupted_installation_is_made_again(installer: ModuleType, project: Path, dies_at: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        installer.install(project, Shell(project, dies_at))
+    left_over = project / ".venv" / "half"
+    left_over.parent.mkdir(exist_ok=True)
+    left_over.touch()
+    assert steps(installer, project) == WHOLE
+    assert not left_over.exists()
+
+
+def test_an_interrupted_renewal_is_made_again(installer: ModuleType, project: Path) -> None:
+    steps(installer, project)
+    (project / "requirements.lock").write_text("numpy==2.4.7\n")
+    with pytest.raises(KeyboardInterrupt):
+        installer.install(project, Shell(project, "--requirement"))
+    assert steps(installer, project) == WHOLE
+
+
+def test_a_new_lock_file_renews_the_environment(installer: ModuleType, project: Path) -> None:
+    steps(installer, project)
+    (project / "requirements.lock").write_text("numpy==2.4.7\n")
+    assert steps(installer, project) == WHOLE
+    assert steps(installer, project) == []
+
+
+def test_a_new_pyproject_installs_only_the_project(installer: ModuleType, project: Path) -> None:
+    steps(installer, project)
+    (project / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    assert steps(installer, project) == ["--editable"]
+
+
+def test_a_moved_project_gets_a_new_environment(installer: ModuleType, project: Path) -> None:
+    steps(installer, project)
+    moved = project.with_name("moved")
+    shutil.move(project, moved)
+    assert steps(installer, moved) == WHOLE
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null"])
+def test_a_damaged_mark_is_no_mark(installer: ModuleType, project: Path, content: str) -> None:
+    steps(installer, project)
+    (project / ".venv" / "complete.json").write_text(content)
+    assert steps(installer, project) == WHOLE
+
+
+def test_a_removed_python_renews_the_environment(installer: ModuleType, project: Path) -> None:
+    steps(installer, project)
+    (project / ".venv" / "bin" / "python").unlink()
+    assert steps(installer, project) == WHOLE
+
+
+def test_two_at_a_time_make_one_environment(
+    installer: ModuleType, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    descriptor = os.open(project, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    shell = Shell(project)
+    second = threading.Thread(target=installer.install, args=(project, shell))
+    second.start()
+    second.join(timeout=0.3)
+    assert second.is_alive() and shell.steps == []
+    os.close(descriptor)
+    second.join(timeout=10)
+    assert shell.steps == WHOLE
+    assert "waiting for it" in capsys.readouterr().out
+
+
+def test_another_python_is_refused_in_one_line(installer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 12, 1, "final", 0))
+    with pytest.raises(SystemExit) as refused:
+        installer.main()
+    assert str(refused.value).startswith("error: Python 3.11 is needed")
+    assert "3.12" in str(refused.value) and "\n" not in str(refused.value)

@@ -1,0 +1,147 @@
+"""One study to a directory: a living one is named and left alone, a dead one's lock is removed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from evals.errors import UserError
+from rlvr.study import directory
+from rlvr.study.clean_state import clean_state
+
+LAUNCH = [sys.executable, "-m", "rlvr.study.launch", "--"]
+SNAKEMAKE = [sys.executable, "-m", "snakemake"]
+Start = Callable[[list[str]], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(workflow: Path, environment: dict[str, str]) -> Iterator[Start]:
+    """Start a command in the workflow's directory, in a process group of its own that is ended with the test."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def begin(command: list[str]) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command, cwd=workflow, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        processes.append(process)
+        return process
+
+    yield begin
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def wait_until_training(workflow: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not list(workflow.glob("results/runs/*/progress.json")):
+        assert time.monotonic() < deadline, "no training started"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("first", [LAUNCH, SNAKEMAKE], ids=["make", "plain snakemake"])
+def test_a_second_study_is_refused_and_the_first_goes_on(workflow: Path, start: Start, first: list[str]) -> None:
+    (workflow / "hold").touch()
+    study = start(first)
+    wait_until_training(workflow)
+    second = start(LAUNCH)
+    answer = second.communicate(timeout=60)[0].strip()
+    assert second.returncode == 1
+    assert re.fullmatch(
+        rf"error: another study is running in {re.escape(str(workflow))} \(process {study.pid}, started \d\d:\d\d\)",
+        answer.splitlines()[-1],
+    )
+    assert "Traceback" not in answer
+    if first is LAUNCH:
+        dry = start([*LAUNCH, "--dry-run"])
+        assert "This was a dry-run" in dry.communicate(timeout=60)[0], "asking is allowed"
+    (workflow / "hold").unlink()
+    study.communicate(timeout=60)
+    assert study.returncode == 0
+    assert (workflow / "results" / "report.html").exists()
+
+
+def test_a_killed_study_goes_on(workflow: Path, start: Start) -> None:
+    (workflow / "hold").touch()
+    study = start(LAUNCH)
+    wait_until_training(workflow)
+    os.killpg(study.pid, signal.SIGKILL)
+    study.communicate()
+    assert directory.is_marked_locked(workflow), "else this test shows nothing"
+    (workflow / "hold").unlink()
+    resumed = start(LAUNCH)
+    answer = resumed.communicate(timeout=60)[0]
+    assert resumed.returncode == 0, answer
+    assert "an earlier study was killed; going on from where it was" in answer
+    assert not directory.is_marked_locked(workflow)
+
+
+@pytest.mark.parametrize(
+    ("command", "executes"),
+    [
+        ("python /x/.venv/bin/snakemake --cores 4", True),
+        ("/x/.venv/bin/snakemake", True),
+        ("python -m snakemake report", True),
+        ("python -X dev -m rlvr.study.launch -- --cores 1", True),
+        ("python -m snakemake --dry-run", False),
+        ("snakemake -n", False),
+        ("vim snakemake-notes.md", False),
+        ("python -m rlvr.engines.local snakemake", False),
+        ("", False),
+    ],
+)
+def test_which_processes_are_studies(command: str, executes: bool) -> None:
+    assert directory._executes_jobs(command.split()) is executes
+
+
+def test_only_one_holds_the_directory_and_it_is_free_afterwards(tmp_path: Path) -> None:
+    with directory.only_study(tmp_path):
+        probe = "import sys; from pathlib import Path; from rlvr.study.directory import only_study\n"
+        probe += "with only_study(Path(sys.argv[1])): pass"
+        other = subprocess.run(
+            [sys.executable, "-c", probe, str(tmp_path)], capture_output=True, text=True, check=False
+        )
+        assert "another study is running" in other.stderr
+    with directory.only_study(tmp_path):
+        pass
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".snakemake").write_text("a file, where a directory is needed")
+    with pytest.raises(UserError, match=r"study\.lock: cannot be written"), directory.only_study(tmp_path):
+        pass
+
+
+def test_clean_state_deletes_state_and_nothing_else(tmp_path: Path) -> None:
+    run = tmp_path / "results" / "runs" / "tiny-dapo-s1"
+    (run / "state" / "abc").mkdir(parents=True)
+    (run / "state" / "abc" / "model.safetensors").write_bytes(b"12345678")
+    (run / "manifest.json").write_text("{}")
+    (run / "checkpoint").mkdir()
+    assert clean_state(tmp_path) == (1, 8)
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoint", "manifest.json"]
+
+
+def test_clean_state_leaves_a_running_study_alone(workflow: Path, start: Start) -> None:
+    (workflow / "hold").touch()
+    start(SNAKEMAKE)
+    wait_until_training(workflow)
+    (workflow / "results" / "runs" / "a" / "state").mkdir(parents=True)
+    with pytest.raises(UserError, match="another study is running"):
+        clean_state(workflow)
+    assert (workflow / "results" / "runs" / "a" / "state").is_dir()
+    elsewhere = workflow / "elsewhere"
+    elsewhere.mkdir()
+    assert directory.find_snakemake(elsewhere) is None

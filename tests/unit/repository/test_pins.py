@@ -1,0 +1,137 @@
+"""The lock file, environment.yml, requirements.in and pyproject.toml name the same versions."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[3]
+FIXED = {
+    "torch": "2.13.0",
+    "transformers": "5.9.0",
+    "snakemake": "9.27.1",
+    "math-verify": "0.9.0",
+    "antlr4-python3-runtime": "4.9.3",
+    "mlflow": "3.17.2",
+}
+
+
+@pytest.fixture(scope="module")
+def write_pins() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("write_pins", ROOT / "workflow" / "envs" / "write_pins.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def locked() -> dict[str, str]:
+    """Name -> version of the lock file, read with packaging: every line must be one plain pin."""
+    pins = {}
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            requirement = Requirement(line)
+            (specifier,) = requirement.specifier
+            assert specifier.operator == "==" and requirement.url is None and requirement.marker is None, line
+            pins[canonicalize_name(requirement.name)] = specifier.version
+    return pins
+
+
+@pytest.fixture(scope="module")
+def conda() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((ROOT / "environment.yml").read_text())
+    return content
+
+
+def test_conda_users_get_the_versions_of_the_lock_file(locked: dict[str, str], conda: dict[str, Any]) -> None:
+    (pip,) = [entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)]
+    assert pip[-1] == "--editable ."
+    requirements = [Requirement(line) for line in pip[:-1]]
+    assert {canonicalize_name(each.name): str(each.specifier) for each in requirements} == {
+        name: f"=={version}" for name, version in locked.items()
+    }
+    assert len(requirements) == len(locked)
+
+
+def test_python_is_the_same_everywhere(conda: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "python=3.11" in conda["dependencies"]
+    assert project["project"]["requires-python"] == "==3.11.*"
+    assert project["tool"]["mypy"]["python_version"] == "3.11"
+    assert "PYTHON = (3, 11)" in (ROOT / "workflow" / "envs" / "install.py").read_text()
+
+
+def test_every_direct_dependency_is_locked_at_a_version_it_allows(locked: dict[str, str]) -> None:
+    lines = (ROOT / "requirements.in").read_text().splitlines()
+    direct = [Requirement(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
+    assert len(direct) > 20
+    for requirement in direct:
+        assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), requirement
+
+
+@pytest.mark.parametrize(("name", "version"), FIXED.items())
+def test_versions_that_results_depend_on(locked: dict[str, str], name: str, version: str) -> None:
+    assert locked[name] == version
+
+
+def test_the_build_backend_is_the_locked_one(locked: dict[str, str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["build-system"]["requires"] == [f"hatchling=={locked['hatchling']}"]
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "environment.yml"])
+def test_no_build_no_local_path_and_no_index_is_named(name: str) -> None:
+    lines = [line for line in (ROOT / name).read_text().splitlines() if not line.lstrip().startswith("#")]
+    assert not [line for line in lines if re.search(r"\+(cpu|cu\d)|@|://|^/|--(index|find|extra|trusted)", line)]
+
+
+def test_both_files_come_from_one_resolution(write_pins: ModuleType) -> None:
+    resolved = "# header\nnumpy==2.4.6\n    # via torch\ntorch==2.13.0+cpu\n    # via -r requirements.in\n"
+    lock = write_pins.lock_file(resolved)
+    assert "\ntorch==2.13.0\n    # via -r requirements.in\n" in lock
+    assert "# header" not in lock
+    assert write_pins.read_pins(lock) == {"numpy": "2.4.6", "torch": "2.13.0"}
+    assert yaml.safe_load(write_pins.conda_file(resolved))["dependencies"][-1] == {
+        "pip": ["numpy==2.4.6", "torch==2.13.0", "--editable ."]
+    }
+
+
+def test_the_committed_files_are_what_the_writer_writes(write_pins: ModuleType) -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    assert write_pins.lock_file(lock) == lock
+    assert write_pins.conda_file(lock) == (ROOT / "environment.yml").read_text()
+
+
+def test_every_imported_package_is_a_direct_dependency() -> None:
+    """What the code imports must not depend on what another package happens to bring along."""
+    own = {"rlvr", "evals", "snakemake_logger_plugin_rlvr"}
+    sources = [path for folder in ("rlvr", "evals", "workflow") for path in (ROOT / folder).rglob("*.py")]
+    imported: set[str] = set()
+    for source in sources:
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                imported.add(node.module.split(".")[0])
+    # Snakemake's plugin interfaces exist for plugins of exactly this Snakemake and come with it.
+    imported -= (
+        own | set(sys.stdlib_module_names) | {name for name in imported if name.startswith("snakemake_interface")}
+    )
+    distributions = packages_distributions()
+    lines = (ROOT / "requirements.in").read_text().splitlines()
+    direct = {canonicalize_name(Requirement(line.split("#")[0]).name) for line in lines if line.split("#")[0].strip()}
+    missing = {name for name in imported if not direct & {canonicalize_name(each) for each in distributions[name]}}
+    assert not missing

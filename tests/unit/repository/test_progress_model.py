@@ -1,0 +1,209 @@
+"""The progress display's arithmetic and words."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from snakemake_logger_plugin_rlvr import wording
+from snakemake_logger_plugin_rlvr.live import LiveDisplay
+from snakemake_logger_plugin_rlvr.plain import PlainDisplay
+from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, StepProgress, Study, read_step_progress
+
+
+def job(job_id: int, rule: str, started: float, threads: int = 1, name: str = "tiny-dapo-s1") -> RunningJob:
+    return RunningJob(job_id, rule, (name,), threads, started)
+
+
+def failed(rule: str) -> FailedJob:
+    return FailedJob(rule, rule, 1.0, ())
+
+
+def test_nothing_is_promised_before_anything_is_measured() -> None:
+    study = Study(planned={"train": 2})
+    assert study.outlook(0.0, {}) is None
+    study.start(job(1, "train", 0.0))
+    assert study.outlook(5.0, {1: StepProgress(step=0, steps=60)}) is None
+
+
+def test_time_left_counts_measured_seconds_not_jobs() -> None:
+    study = Study(cores=1, planned={"train": 2, "grade": 100})
+    study.start(job(1, "train", 0.0))
+    study.finish(1, 100.0)
+    study.start(job(2, "grade", 100.0))
+    study.finish(2, 101.0)
+    outlook = study.outlook(101.0, {})
+    assert outlook is not None
+    assert outlook.seconds_left == pytest.approx(100.0 + 99 * 1.0)
+    assert outlook.fraction == pytest.approx(101.0 / (101.0 + 199.0))
+
+
+def test_threads_and_cores_weigh() -> None:
+    study = Study(cores=4, planned={"train": 3})
+    study.start(job(1, "train", 0.0, threads=2))
+    study.finish(1, 60.0)
+    outlook = study.outlook(60.0, {})
+    assert outlook is not None
+    assert outlook.seconds_left == pytest.approx(2 * 60.0 * 2 / 4)
+
+
+def test_the_longest_running_job_bounds_the_time_left() -> None:
+    study = Study(cores=8, planned={"train": 1})
+    study.start(job(1, "train", 0.0))
+    outlook = study.outlook(10.0, {1: StepProgress(step=10, steps=60, seconds_per_step=2.0)})
+    assert outlook is not None
+    assert outlook.seconds_left == pytest.approx(50 * 2.0)
+    assert outlook.fraction == pytest.approx(10.0 / 110.0)
+
+
+def test_a_running_job_tells_how_long_its_rule_takes() -> None:
+    study = Study(cores=1, planned={"train": 3})
+    study.start(job(1, "train", 0.0))
+    outlook = study.outlook(30.0, {1: StepProgress(step=30, steps=60)})
+    assert outlook is not None
+    assert outlook.seconds_left == pytest.approx(30.0 + 2 * 60.0)
+
+
+def test_an_unmeasured_rule_counts_as_the_median_of_the_measured() -> None:
+    study = Study(cores=1, planned={"a": 1, "b": 1, "c": 1, "unmeasured": 1})
+    for number, (rule, seconds) in enumerate({"a": 1.0, "b": 5.0, "c": 100.0}.items()):
+        study.start(job(number, rule, 0.0))
+        study.finish(number, seconds)
+    outlook = study.outlook(100.0, {})
+    assert outlook is not None and outlook.seconds_left == pytest.approx(5.0)
+
+
+def test_a_failed_job_is_not_waited_for_and_a_retried_one_is() -> None:
+    study = Study(cores=1, planned={"train": 2})
+    study.start(job(1, "train", 0.0))
+    study.finish(1, 60.0)
+    study.start(job(2, "train", 60.0))
+    study.fail(2, failed("train"))
+    outlook = study.outlook(61.0, {})
+    assert outlook is not None and outlook.seconds_left == 0.0
+    study.start(job(2, "train", 62.0))
+    assert study.failed == {}
+    outlook = study.outlook(62.0, {})
+    assert outlook is not None and outlook.seconds_left == pytest.approx(60.0)
+
+
+@given(
+    events=st.lists(st.tuples(st.sampled_from("sfx"), st.integers(0, 5), st.floats(0.0, 50.0)), max_size=30),
+    steps=st.integers(0, 60),
+    cores=st.integers(1, 8),
+)
+def test_any_order_of_events_gives_a_sane_outlook(events: list[tuple[str, int, float]], steps: int, cores: int) -> None:
+    study = Study(cores=cores, planned={"train": 3, "grade": 3})
+    now = 0.0
+    for kind, job_id, seconds in events:
+        now += seconds
+        rule = "train" if job_id < 3 else "grade"
+        if kind == "s":
+            study.start(job(job_id, rule, now, threads=1 + job_id % 3))
+        elif kind == "f":
+            study.finish(job_id, now)
+        else:
+            study.fail(job_id, failed(rule))
+    outlook = study.outlook(now, dict.fromkeys(study.running, StepProgress(steps, 60, 1.0)))
+    if outlook is not None:
+        assert 0.0 <= outlook.fraction <= 1.0
+        assert 0.0 <= outlook.seconds_left < 1e5
+
+
+def test_a_snapshot_does_not_change() -> None:
+    study = Study(planned={"train": 1})
+    study.start(job(1, "train", 0.0))
+    before = study.snapshot()
+    study.finish(1, 5.0)
+    assert list(before.running) == [1] and before.finished == {} and study.running == {}
+
+
+def test_progress_is_read_beside_the_outputs(tmp_path: Path) -> None:
+    account = {"step": 12, "steps": 60, "seconds_per_step": 1.1, "reward_mean": 0.52}
+    (tmp_path / "progress.json").write_text(json.dumps(account))
+    running = RunningJob(1, "train", (), 1, 0.0, outputs=(str(tmp_path / "manifest.json"),))
+    assert running.read_progress() == StepProgress(12, 60, 1.1, 0.52)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "{", "[]", "null", '{"step": 1}', '{"step": 7, "steps": 6}', '{"step": -1, "steps": 6}',
+        '{"step": 0, "steps": 0}', '{"step": "1", "steps": 6}',
+        '{"step": 1.5, "steps": 6}', '{"step": true, "steps": 6}',
+    ],
+)  # fmt: skip
+def test_a_senseless_account_is_no_news(tmp_path: Path, content: str) -> None:
+    (tmp_path / "progress.json").write_text(content)
+    assert read_step_progress(tmp_path / "progress.json", since=0.0) is None
+
+
+def test_senseless_measures_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    path.write_text('{"step": 1, "steps": 6, "seconds_per_step": -1, "reward_mean": NaN}')
+    assert read_step_progress(path, since=0.0) == StepProgress(1, 6, None, None)
+
+
+def test_the_account_of_an_earlier_attempt_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    path.write_text('{"step": 50, "steps": 60}')
+    os.utime(path, (1000.0, 1000.0))
+    assert read_step_progress(path, since=2000.0) is None
+    assert read_step_progress(path, since=1000.5) is not None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (80, "1 min 20 s"), (1020, "17 min"), (7500, "2 h 5 min")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert wording.duration(seconds) == text
+
+
+def test_a_failure_names_the_log_and_its_last_line_without_control_characters(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 1\n\x1b[31merror: the disk is full\x1b[0m\n\n")
+    lines = wording.failure(FailedJob("train", "train tiny-dapo-s1", 12.0, (str(log),), "python -m x", "exit status 2"))
+    assert lines == [
+        "failed: train tiny-dapo-s1 after 12 s, exit status 2",
+        f"  log: {log}",
+        "  [31merror: the disk is full[0m",
+    ]
+    assert wording.failure(FailedJob("all", "all", 1.0, (), "false", "")) == [
+        "failed: all after 1 s",
+        "  command: false",
+    ]
+
+
+def test_the_live_display_shows_the_study_and_its_jobs(tmp_path: Path) -> None:
+    (tmp_path / "progress.json").write_text('{"step": 30, "steps": 60, "seconds_per_step": 2.0, "reward_mean": 0.5}')
+    study = Study(cores=2, planned={"train": 24, "grade": 300})
+    study.start(RunningJob(1, "train", ("tiny-dapo-s1",), 1, 0.0, outputs=(str(tmp_path / "manifest.json"),)))
+    for job_id in range(2, 20):
+        study.start(job(job_id, "grade", 55.0, name=f"g{job_id}"))
+    screen = Console(file=io.StringIO(), width=140, force_terminal=False)
+    screen.print(LiveDisplay(io.StringIO(), study, no_color=True).render(60.0))
+    assert isinstance(screen.file, io.StringIO)
+    shown = screen.file.getvalue()
+    assert "0 of 324 jobs" in shown and " left" in shown
+    assert "train tiny-dapo-s1" in shown and "step 30 of 60, reward 0.50" in shown and "1 min, 1 min left" in shown
+    assert "grade g2" in shown and "and 7 more" in shown and "grade g19" not in shown
+
+
+def test_a_log_gets_one_line_about_all_that_count_their_steps(tmp_path: Path) -> None:
+    study = Study(planned={"train": 2})
+    for number, step in enumerate((5, 7)):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "progress.json").write_text(json.dumps({"step": step, "steps": 60}))
+        outputs = (str(tmp_path / str(number) / "manifest.json"),)
+        study.start(RunningJob(number, "train", (f"s{number}",), 1, 0.0, outputs=outputs))
+    stream = io.StringIO()
+    PlainDisplay(stream, study).report()
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith("running: train s0 step 5 of 60; train s1 step 7 of 60")

@@ -1,0 +1,87 @@
+"""What a person sees of snakemake under the default profile: in a log, on a terminal, and when things go wrong."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SNAKEMAKE = [sys.executable, "-m", "snakemake"]
+WITHOUT_PLUGIN = ["--workflow-profile", "none", "--cores", "1", "--rerun-triggers", "mtime"]
+
+
+def snakemake(workflow: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SNAKEMAKE, *arguments], cwd=workflow, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_log_has_whole_lines_and_says_what_failed_and_then_where_the_results_are(
+    workflow: Path, environment: dict[str, str]
+) -> None:
+    (workflow / "fail-a").touch()
+    bad = snakemake(workflow, environment)
+    shown = bad.stderr
+    assert bad.returncode == 1
+    assert re.search(r"^\d\d:\d\d:\d\d  4 jobs on \d+ cores?: train 2, report 1, all 1$", shown, re.MULTILINE)
+    assert re.search(r"failed: train a after \d+ s, exit status 3\n +log: logs/a.log\n +error: no luck with a\n", shown)
+    assert re.search(r"finished: train b after \d+ s \(1 of 4, about \d+ s left\)", shown), "the other goes on"
+    assert "At least one job did not complete successfully" in shown
+    assert "1 of 4 jobs finished" in shown and "train a: see logs/a.log" in shown and "goes on from here" in shown
+    assert "results/report.html" not in shown
+    assert "CalledProcessError" not in shown and "Building DAG" not in shown
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown)
+
+    (workflow / "fail-a").unlink()
+    good = snakemake(workflow, environment).stderr
+    assert re.search(r"all 3 jobs finished in \d+ s\n +report: results/report.html\n", good)
+    nothing = snakemake(workflow, environment).stderr
+    assert "Nothing to be done" in nothing and "report: results/report.html" in nothing
+
+
+def test_a_terminal_has_a_bar_and_gets_its_cursor_back(workflow: Path, environment: dict[str, str]) -> None:
+    (workflow / "hold").touch()
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        SNAKEMAKE, cwd=workflow, env={**environment, "COLUMNS": "120"}, stdout=end, stderr=end, close_fds=True
+    )
+    os.close(end)
+    seen = b""
+    while b"step 3 of 6, reward 0.50" not in seen:
+        seen += os.read(terminal, 65536)
+    (workflow / "hold").unlink()
+    while True:
+        try:
+            seen += os.read(terminal, 65536)
+        except OSError:  # the other end is closed: Linux says EIO
+            break
+    os.close(terminal)
+    assert process.wait(timeout=60) == 0
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
+    assert "0 of 4 jobs" in shown and "train a" in shown
+    assert re.search(r"all 4 jobs finished in \d+ s\r\n  report: results/report.html\r\n", shown)
+    assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l") >= 0
+
+
+def test_a_dry_run_looks_as_it_does_without_the_plugin(workflow: Path, environment: dict[str, str]) -> None:
+    def stable(text: str) -> list[str]:
+        without_times = re.sub(r"\[.*\d\d:\d\d:\d\d \d{4}\]", "", text)
+        return sorted(
+            line for line in without_times.splitlines() if not re.match(" *(Date|Workflow ID|Command):", line)
+        )
+
+    plain = snakemake(workflow, environment, "--dry-run", *WITHOUT_PLUGIN)
+    ours = snakemake(workflow, environment, "--dry-run")
+    assert stable(ours.stdout) == stable(plain.stdout)
+    assert "This was a dry-run" in ours.stdout
+
+
+def test_errors_of_the_workflow_are_passed_on(workflow: Path, environment: dict[str, str]) -> None:
+    (workflow / "Broken").write_text("raise WorkflowError('config/x.yaml: lambda_maxx is unknown')\n")
+    broken = snakemake(workflow, environment, "--snakefile", "Broken")
+    assert broken.returncode == 1
+    assert "config/x.yaml: lambda_maxx is unknown" in broken.stderr
+    assert "Traceback" not in broken.stderr

@@ -1,0 +1,59 @@
+"""Write requirements.lock and environment.yml from what pip-compile resolved; `make lock` runs it.
+
+One resolution feeds both files, so that pip users and conda users get the same versions.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+_LOCK_HEADER = """\
+# Exact versions of everything, for pip on Python 3.11. Made from requirements.in by `make lock`, never by hand.
+# On Linux, plain pip fetches the CUDA build of torch; the CPU build serves and is far smaller:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make reproduce
+# Every PIP_* setting and every pip configuration file is honoured.
+"""
+_CONDA_HEADER = """\
+# The same environment for conda: conda env create --file environment.yml && conda activate rlvr-bench && snakemake
+# Made from requirements.in by `make lock`, never by hand; a test holds it against requirements.lock.
+name: rlvr-bench
+channels:
+  - conda-forge
+  - nodefaults
+dependencies:
+  - python=3.11
+  - pip
+  - pip:
+"""
+_PIN = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s+;]+)(?P<local>\+\S+)?", re.MULTILINE)
+
+
+def read_pins(text: str) -> dict[str, str]:
+    """Name -> version of every pinned line of a requirements file."""
+    return {match["name"]: match["version"] for match in _PIN.finditer(text)}
+
+
+def lock_file(resolved: str) -> str:
+    """The lock file: every build of a version will do, so local versions such as ``+cpu`` are left out."""
+    body = "\n".join(line for line in resolved.splitlines() if line.startswith(" ") or _PIN.match(line))
+    return _LOCK_HEADER + _PIN.sub(r"\g<name>==\g<version>", body) + "\n"
+
+
+def conda_file(resolved: str) -> str:
+    """The conda environment: Python from conda-forge, every pin of the lock file, and the project itself."""
+    pins = "".join(f"      - {name}=={version}\n" for name, version in read_pins(resolved).items())
+    return f"{_CONDA_HEADER}{pins}      - --editable .\n"
+
+
+def main() -> None:
+    """Write both files beside the project's requirements.in."""
+    resolved = Path(sys.argv[1]).read_text(encoding="utf-8")
+    root = Path(__file__).resolve().parents[2]
+    (root / "requirements.lock").write_text(lock_file(resolved), encoding="utf-8")
+    (root / "environment.yml").write_text(conda_file(resolved), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

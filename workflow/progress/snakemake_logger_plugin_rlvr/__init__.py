@@ -1,0 +1,213 @@
+"""Snakemake's output for a person who watches a study: ``snakemake --logger rlvr``, which the default profile sets.
+
+On a terminal a live display, elsewhere plain lines. Everything that Snakemake says by itself (errors, warnings,
+messages of unknown kinds) is passed on in Snakemake's own format; a dry run, ``--verbose``, ``--quiet`` and
+``--debug-dag`` look as they do without this plugin. Snakemake finds it by its name, as a top-level package.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
+from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, get_event, show_logs
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from snakemake_logger_plugin_rlvr import wording
+from snakemake_logger_plugin_rlvr.plain import PlainDisplay
+from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, Study
+
+if TYPE_CHECKING:
+    from snakemake_logger_plugin_rlvr.live import LiveDisplay
+
+# What Snakemake says about its own doings in every run; the display says it better or it is of no use here.
+_ROUTINE = (
+    "Assuming unrestricted shared filesystem usage",
+    "host: ",
+    "Building DAG of jobs",
+    "Using shell: ",
+    "Select jobs to execute",
+    "Elapsed time: ",
+)
+# Said when the user interrupts (Ctrl-C); the jobs that end after it did not fail.
+_INTERRUPTED = "Terminating processes on user request"
+# A failed command is announced twice, first by this exception, which quotes the command whole.
+_COMMAND_FAILED = "RuleException:\nCalledProcessError"
+_EXIT = re.compile(r"(exit status \d+|died with \S.*?)\.?$")
+_SHOWN_BY_DISPLAY = {
+    LogEvent.RUN_INFO,
+    LogEvent.WORKFLOW_STARTED,
+    LogEvent.JOB_INFO,
+    LogEvent.JOB_STARTED,
+    LogEvent.JOB_FINISHED,
+    LogEvent.JOB_ERROR,
+    LogEvent.RESOURCES_INFO,
+    LogEvent.PROGRESS,
+}
+
+
+class LogHandler(LogHandlerBase):
+    """Feeds a :class:`Study` with Snakemake's events and shows it."""
+
+    def __post_init__(self) -> None:
+        """Choose between Snakemake's own output and a display."""
+        settings = self.common_settings
+        self._stream = sys.stdout if settings.stdout else sys.stderr
+        self._started_in = Path.cwd()
+        self._began = time.time()
+        self._study = Study()
+        self._display: PlainDisplay | LiveDisplay | None = None
+        self._has_plan = False
+        self._nothing_to_do = False
+        self._interrupted = False
+        self._exits: list[str] = []
+        self._as_usual = bool(settings.dryrun or settings.verbose or settings.debug_dag or settings.quiet)
+        self._snakemake = ColorizingTextHandler(
+            nocolor=settings.nocolor,
+            stream=self._stream,
+            formatter=DefaultFormatter(settings.quiet, settings.show_failed_logs),
+            filter=DefaultFilter(
+                settings.quiet, settings.debug_dag, settings.verbose, settings.dryrun, settings.printshellcmds
+            ),
+        )
+
+    @property
+    def writes_to_stream(self) -> bool:
+        """This handler replaces Snakemake's output."""
+        return True
+
+    @property
+    def writes_to_file(self) -> bool:
+        """Snakemake's own log file stays as it is."""
+        return False
+
+    @property
+    def has_filter(self) -> bool:
+        """Every record is seen, for the display counts jobs even where nothing is printed."""
+        return True
+
+    @property
+    def has_formatter(self) -> bool:
+        """Records are formatted here."""
+        return True
+
+    @property
+    def needs_rulegraph(self) -> bool:
+        """Counts per rule are enough."""
+        return False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one record."""
+        try:
+            if self._as_usual:
+                self._snakemake.handle(record)
+            else:
+                self._show(record)
+        except Exception:
+            # As every logging handler: an exception here would end the thread that delivers all further messages,
+            # Snakemake's errors among them. handleError prints it with its traceback.
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Remove the display and say how the study ended."""
+        if self._display is not None:
+            self._display.close()
+            for text in self._exits:
+                self._display.message(text, is_error=True)
+            if self._has_plan:
+                seconds = time.time() - self._began
+                self._display.lines(wording.ending(self._study, seconds, self._started_in))
+            elif self._nothing_to_do:
+                self._display.lines(wording.results(self._started_in))
+            self._display = None
+        super().close()
+
+    def _show(self, record: logging.LogRecord) -> None:
+        if self._display is None:
+            self._display = self._open_display()
+        event = get_event(record)
+        if event in _SHOWN_BY_DISPLAY:
+            self._account(event, record.__dict__, record.created, self._display)
+        elif self._snakemake.filter(record):
+            text = self._snakemake.format(record)
+            self._nothing_to_do |= text == NOTHING_TO_BE_DONE_MSG
+            self._interrupted |= text.startswith(_INTERRUPTED)
+            is_routine = event is None and record.levelno <= logging.INFO and text.startswith(_ROUTINE)
+            if event == LogEvent.ERROR and text.startswith(_COMMAND_FAILED):
+                self._exits.append(text)
+            elif text not in ("", "None") and not is_routine:
+                self._display.message(text, is_error=record.levelno >= logging.ERROR)
+
+    def _account(
+        self, event: LogEvent, values: dict[str, Any], now: float, display: PlainDisplay | LiveDisplay
+    ) -> None:
+        """Enter one event into the study and the display."""
+        study = self._study
+        if event == LogEvent.RESOURCES_INFO and values.get("cores"):
+            study.cores = values["cores"]
+        elif event == LogEvent.RUN_INFO:
+            study.plan({rule: count for rule, count in values["stats"].items() if rule != "total"})
+            self._has_plan = True
+            display.planned()
+        elif event == LogEvent.JOB_INFO:
+            job = _running_job(values, now)
+            study.start(job)
+            display.started(job)
+        elif event == LogEvent.JOB_FINISHED:
+            finished = study.finish(values["job_id"], now)
+            if finished is not None:
+                display.finished(finished, now)
+        elif event == LogEvent.JOB_ERROR and self._interrupted:
+            self._exits.clear()
+            study.stop(values["jobid"])
+        elif event == LogEvent.JOB_ERROR:
+            failure = self._failed_job(values, now)
+            study.fail(values["jobid"], failure)
+            display.failed(failure)
+            if self.common_settings.show_failed_logs:
+                display.lines(show_logs(failure.logs))
+
+    def _failed_job(self, values: dict[str, Any], now: float) -> FailedJob:
+        """A JOB_ERROR event, joined with the exception that told its exit."""
+        job = self._study.running.get(values["jobid"])
+        command = (values["shellcmd"] or "").strip()
+        told = next((text for text in self._exits if command and command in text), None)
+        found = None if told is None else _EXIT.search(told)
+        if told is not None and found is not None:
+            self._exits.remove(told)
+        return FailedJob(
+            rule=values["rule_name"],
+            name=values["rule_name"] if job is None else job.name,
+            seconds=0.0 if job is None else max(now - job.started, 0.0),
+            logs=tuple(values["log"]),
+            command=command,
+            exit="" if found is None else found.group(1),
+        )
+
+    def _open_display(self) -> PlainDisplay | LiveDisplay:
+        if not self._stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+            return PlainDisplay(self._stream, self._study)
+        # Imported here: a dry run and every job's own snakemake process load this module, and need no terminal.
+        from snakemake_logger_plugin_rlvr.live import LiveDisplay
+
+        return LiveDisplay(self._stream, self._study, no_color=self.common_settings.nocolor)
+
+
+def _running_job(values: dict[str, Any], now: float) -> RunningJob:
+    """A JOB_INFO event as a job of ours; Snakemake marks temporary files in the names it prints."""
+    return RunningJob(
+        job_id=values["jobid"],
+        rule=values["rule_name"],
+        wildcards=tuple(str(value) for value in values["wildcards"].values()),
+        threads=values["threads"],
+        started=now,
+        outputs=tuple(values["output"]),
+        logs=tuple(values["log"]),
+    )

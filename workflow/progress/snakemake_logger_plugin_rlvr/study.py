@@ -1,0 +1,230 @@
+"""What a study has done, what it is doing and how long the rest takes: a pure model, fed by events and a clock."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """How far one job is, as it says itself in a ``progress.json`` beside its outputs.
+
+    Attributes:
+        step: steps done.
+        steps: steps planned, at least 1.
+        seconds_per_step: measured by the job; None while it does not know.
+        reward_mean: mean reward of the last step; None for a job without rewards.
+    """
+
+    step: int
+    steps: int
+    seconds_per_step: float | None = None
+    reward_mean: float | None = None
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """One job between its start and its end; times in seconds of the epoch."""
+
+    job_id: int
+    rule: str
+    wildcards: tuple[str, ...]
+    threads: int
+    started: float
+    outputs: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The rule and its wildcards' values: ``train tiny-dapo-s1``."""
+        return " ".join((self.rule, *self.wildcards))
+
+    def read_progress(self) -> StepProgress | None:
+        """The job's own account of its progress, or None if it keeps none or none of this attempt."""
+        for directory in dict.fromkeys(Path(output).parent for output in self.outputs):
+            progress = read_step_progress(directory / "progress.json", since=self.started)
+            if progress is not None:
+                return progress
+        return None
+
+    def seconds_left(self, now: float, progress: StepProgress | None) -> float | None:
+        """Seconds until this job ends, by its own account; None if it gives none."""
+        if progress is None or progress.step < 1:
+            return None
+        pace = progress.seconds_per_step
+        if pace is None:
+            pace = (now - self.started) / progress.step
+        return pace * max(progress.steps - progress.step, 0)
+
+
+@dataclass(frozen=True)
+class FailedJob:
+    """A job that ended badly, where it says why, and its command and exit as far as they are known."""
+
+    rule: str
+    name: str
+    seconds: float
+    logs: tuple[str, ...]
+    command: str = ""
+    exit: str = ""
+
+
+@dataclass
+class Study:
+    """The jobs of one Snakemake run, counted by rule.
+
+    Time left weighs a job by the measured seconds of its rule's finished jobs, times its threads: 24 trainings of a
+    minute and 300 gradings of a second are not 324 equal parts.
+
+    One thread enters events, another draws: events are entered under a lock, and a display reads a :meth:`snapshot`.
+    """
+
+    cores: int = 1
+    planned: dict[str, int] = field(default_factory=dict)
+    running: dict[int, RunningJob] = field(default_factory=dict)
+    finished: dict[str, list[float]] = field(default_factory=dict)
+    failed: dict[int, FailedJob] = field(default_factory=dict)
+    threads: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def snapshot(self) -> Study:
+        """A copy that no event changes."""
+        with self._lock:
+            return Study(
+                cores=self.cores,
+                planned=dict(self.planned),
+                running=dict(self.running),
+                finished={rule: list(seconds) for rule, seconds in self.finished.items()},
+                failed=dict(self.failed),
+                threads=dict(self.threads),
+            )
+
+    def plan(self, jobs_per_rule: Mapping[str, int]) -> None:
+        """Take over the number of jobs of each rule."""
+        with self._lock:
+            self.planned = dict(jobs_per_rule)
+
+    def start(self, job: RunningJob) -> None:
+        """A job starts, perhaps again after a failed attempt."""
+        with self._lock:
+            self.failed.pop(job.job_id, None)
+            self.running[job.job_id] = job
+            self.threads[job.rule] = job.threads
+
+    def finish(self, job_id: int, now: float) -> RunningJob | None:
+        """A job ended well; returns it, or None if it never started here."""
+        with self._lock:
+            job = self.running.pop(job_id, None)
+            if job is not None:
+                self.finished.setdefault(job.rule, []).append(max(now - job.started, 0.0))
+            return job
+
+    def stop(self, job_id: int) -> None:
+        """A job was ended because the user ended the study."""
+        with self._lock:
+            self.running.pop(job_id, None)
+
+    def fail(self, job_id: int, failure: FailedJob) -> None:
+        """A job ended badly."""
+        with self._lock:
+            self.running.pop(job_id, None)
+            self.failed[job_id] = failure
+
+    @property
+    def jobs_total(self) -> int:
+        """Jobs of this run."""
+        return sum(self.planned.values())
+
+    @property
+    def jobs_finished(self) -> int:
+        """Jobs of this run that ended well."""
+        return sum(len(seconds) for seconds in self.finished.values())
+
+    def progress_of_running(self) -> dict[int, StepProgress | None]:
+        """Every running job's own account of its progress, by job id."""
+        return {job_id: job.read_progress() for job_id, job in self.running.items()}
+
+    def outlook(self, now: float, progress: Mapping[int, StepProgress | None]) -> Outlook | None:
+        """How much of the work is done and how long the rest takes; None while nothing has been measured.
+
+        A rule none of whose jobs has been measured counts as the median of the measured rules. The time left is the
+        longer of two: all remaining core-seconds spread over the cores, and the longest of the running jobs.
+        """
+        seconds_left = {job_id: job.seconds_left(now, progress.get(job_id)) for job_id, job in self.running.items()}
+        per_job = self._seconds_per_job(now, seconds_left)
+        if not per_job:
+            return None
+        usual = statistics.median(per_job.values())
+        done = sum(sum(seconds) * self.threads.get(rule, 1) for rule, seconds in self.finished.items())
+        left = longest = 0.0
+        waiting = {rule: count - len(self.finished.get(rule, ())) for rule, count in self.planned.items()}
+        for failure in self.failed.values():
+            waiting[failure.rule] = waiting.get(failure.rule, 1) - 1
+        for job_id, job in self.running.items():
+            elapsed = max(now - job.started, 0.0)
+            remaining = seconds_left[job_id]
+            if remaining is None:
+                remaining = max(per_job.get(job.rule, usual) - elapsed, 0.0)
+            waiting[job.rule] = waiting.get(job.rule, 1) - 1
+            done += elapsed * job.threads
+            left += remaining * job.threads
+            longest = max(longest, remaining)
+        left += sum(
+            max(count, 0) * per_job.get(rule, usual) * self.threads.get(rule, 1) for rule, count in waiting.items()
+        )
+        fraction = done / (done + left) if done + left > 0.0 else 0.0
+        return Outlook(fraction=fraction, seconds_left=max(left / max(self.cores, 1), longest))
+
+    def _seconds_per_job(self, now: float, seconds_left: Mapping[int, float | None]) -> dict[str, float]:
+        """Mean seconds of each rule's finished jobs, else what its running jobs expect."""
+        expected: dict[str, list[float]] = {}
+        for job_id, job in self.running.items():
+            remaining = seconds_left[job_id]
+            if remaining is not None:
+                expected.setdefault(job.rule, []).append(now - job.started + remaining)
+        return {rule: statistics.fmean(seconds) for rule, seconds in {**expected, **self.finished}.items()}
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Share of the work that is done, in [0, 1], and seconds until the rest is."""
+
+    fraction: float
+    seconds_left: float
+
+
+def read_step_progress(path: Path, since: float) -> StepProgress | None:
+    """Read a ``progress.json``; None if there is none, it is older than ``since`` or it makes no sense.
+
+    A display must not stop a study: the file may vanish or be half understood at any moment, and then has no news.
+    """
+    try:
+        # File systems keep coarser times than the clock that stamped the start.
+        if path.stat().st_mtime < since - 1.0:
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    step, steps = content.get("step"), content.get("steps")
+    if type(step) is not int or type(steps) is not int or not 0 <= step <= steps or steps < 1:
+        return None
+    return StepProgress(
+        step=step,
+        steps=steps,
+        seconds_per_step=_number(content.get("seconds_per_step")),
+        reward_mean=_number(content.get("reward_mean")),
+    )
+
+
+def _number(value: object) -> float | None:
+    """``value`` as a float if it is a finite, non-negative number."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value < float("inf"):
+        return float(value)
+    return None

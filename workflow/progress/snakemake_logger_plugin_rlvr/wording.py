@@ -1,0 +1,100 @@
+"""The words of the progress display, the same on a terminal and in a log."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+
+from snakemake_logger_plugin_rlvr.study import FailedJob, Outlook, StepProgress, Study
+
+_RESULTS = (
+    ("report", "results/report.html"),
+    ("table", "results/tables/main.md"),
+    ("figures", "results/figures"),
+)
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3 min 20 s``, ``17 min``, ``2 h 5 min``: no more digits than a person wants."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 10:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def time_left(outlook: Outlook | None) -> str:
+    """``about 9 min left``, or that nothing is known yet."""
+    return "time left not known yet" if outlook is None else f"about {duration(outlook.seconds_left)} left"
+
+
+def steps(progress: StepProgress) -> str:
+    """``step 23 of 60, reward 0.52``."""
+    reward = "" if progress.reward_mean is None else f", reward {progress.reward_mean:.2f}"
+    return f"step {progress.step} of {progress.steps}{reward}"
+
+
+def plan(study: Study) -> str:
+    """``316 jobs on 2 cores: train 24, sample 150``."""
+    rules = ", ".join(f"{rule} {count}" for rule, count in study.planned.items())
+    return f"{_count(study.jobs_total, 'job')} on {_count(study.cores, 'core')}: {rules}"
+
+
+def failure(job: FailedJob) -> list[str]:
+    """What failed and how, where its log is and the log's last line; the command where there is no log."""
+    lines = [f"failed: {job.name} after {duration(job.seconds)}{', ' if job.exit else ''}{job.exit}"]
+    if not job.logs and job.command:
+        lines.append(f"  command: {' '.join(job.command.split())}")
+    for log in job.logs:
+        lines.append(f"  log: {log}")
+        last = last_line(Path(log))
+        if last:
+            lines.append(f"  {last}")
+    return lines
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that is not blank, without control characters; empty if there is none."""
+    try:
+        with open(log, encoding="utf-8", errors="replace") as lines:
+            last = deque((line.strip() for line in lines if line.strip()), maxlen=1)
+    except OSError:
+        return ""
+    return "".join(character for character in "".join(last) if character.isprintable())
+
+
+def ending(study: Study, seconds: float, started_in: Path) -> list[str]:
+    """What a person reads when Snakemake ends: where the results are, or what failed and how to go on."""
+    finished, total = study.jobs_finished, study.jobs_total
+    if total and finished >= total and not study.failed:
+        return [f"all {_count(total, 'job')} finished in {duration(seconds)}", *results(started_in)]
+    lines = [f"{finished} of {_count(total, 'job')} finished in {duration(seconds)}"]
+    if study.failed:
+        lines[0] += f", {len(study.failed)} failed:"
+        lines += [f"  {job.name}{': see ' + ', '.join(job.logs) if job.logs else ''}" for job in study.failed.values()]
+    lines.append("the same command goes on from here; what is finished is kept")
+    return lines
+
+
+def results(started_in: Path) -> list[str]:
+    """Where the results are that exist in the working directory, as seen from where the command was typed."""
+    lines = [f"  {label}: {_from(started_in, path)}" for label, path in _RESULTS if Path(path).exists()]
+    if Path("results/mlflow.db").exists():
+        lines.append("  MLflow: make ui")
+    return lines
+
+
+def _from(started_in: Path, path: str) -> str:
+    absolute = Path(path).resolve()
+    try:
+        return os.fspath(absolute.relative_to(started_in))
+    except ValueError:
+        return os.fspath(absolute)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,21 @@
+# A verdict on every sample.
+rule grade:
+    input:
+        samples="results/samples/{run}/{benchmark}/samples.jsonl",
+        manifest="results/samples/{run}/{benchmark}/manifest.json",
+        problems="results/problems/{benchmark}/problems.jsonl",
+    output:
+        grades="results/grades/{run}/{benchmark}/grades.jsonl",
+        manifest="results/grades/{run}/{benchmark}/manifest.json",
+    params:
+        version=GRADER_VERSION,
+    log:
+        "results/logs/grade/{run}/{benchmark}.log",
+    benchmark:
+        "results/costs/grade/{run}/{benchmark}.tsv"
+    threads: 1
+    priority: 30
+    shell:
+        "python -m evals.grading file --samples {input.samples:q} --problems {input.problems:q}"
+        " --out results/grades/{wildcards.run}/{wildcards.benchmark}"
+        f" --workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"

@@ -1,0 +1,35 @@
+# Scores per benchmark, then comparisons over all of them.
+rule score:
+    input:
+        grades=expand("results/grades/{run}/{{benchmark}}/grades.jsonl", run=RUN_IDS),
+        manifests=expand("results/grades/{run}/{{benchmark}}/manifest.json", run=RUN_IDS),
+        runs="results/runs.json",
+        code=modules("evals.statistics", "evals.scores.score", "evals.scores.grades"),
+    output:
+        scores="results/scores/{benchmark}.json",
+        manifest="results/scores/{benchmark}.manifest.json",
+    params:
+        directories=expand("results/grades/{run}/{{benchmark}}", run=RUN_IDS),
+    log:
+        "results/logs/score/{benchmark}.log",
+    shell:
+        "python -m evals.scores score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
+        " --runs {input.runs:q} --out {output.scores:q} > {log:q} 2>&1"
+
+
+rule compare:
+    input:
+        scores=SCORES,
+        code=modules("evals.statistics", "evals.scores.compare", "evals.scores.table"),
+    output:
+        comparisons="results/comparisons.json",
+        manifest="results/comparisons.manifest.json",
+    params:
+        statistics=STUDY.config["statistics"],
+        reference=STUDY.config["reference_method"],
+    log:
+        "results/logs/compare.log",
+    shell:
+        "python -m evals.scores compare --scores {input.scores:q} --reference-method {params.reference}"
+        " --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"
+        " --permutations {params.statistics[permutations]} --out {output.comparisons:q} > {log:q} 2>&1"
