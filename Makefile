@@ -39,7 +39,7 @@ lint: environment ## check style, types and the workflow
 	@$(BIN)/python workflow/lint.py
 
 ui: environment ## show the runs in MLflow, on this machine only
-	@$(BIN)/python -m rlvr.tracking ui $(ARGS)
+	@$(BIN)/python -m rlvr.tracking ui --results results $(ARGS)
 
 status: environment ## say of each result whether it is current, and why not
 	@$(BIN)/python -m rlvr status $(ARGS)

@@ -1,1 +1,1 @@
-"""Methods, engines and studies: how a policy is trained with verifiable rewards, and how studies of it are described."""
+"""Methods, engines and studies: how a policy is trained with verifiable rewards, and how that is described."""

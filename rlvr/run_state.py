@@ -1,7 +1,7 @@
 """Training state on disk: saved whole, verified before use, written by one process at a time.
 
-A state directory belongs to one fingerprint. Inside it, ``step-00000040/`` holds tensors (safetensors) and values (JSON)
-of one moment; a directory is complete once its ``values.json`` exists, which names the hash of the tensors. Nothing is
+A state directory belongs to one fingerprint. Inside it, ``step-00000040/`` holds tensors (safetensors) and values
+(JSON) of one moment; it appears whole, by a rename, and ``values.json`` names the hash of the tensors. Nothing is
 pickled. A damaged newest state falls back to the one before.
 """
 

@@ -1,7 +1,7 @@
 """Hashes of our own source that ignore comments, docstrings and layout.
 
-Recorded with every run, so that a report can say that code was edited since, without an edited comment costing a retraining.
-Whether an edit changes results is for its author to say, by raising the VERSION of what was edited.
+Recorded with every run, so that a report can say that code was edited since, without an edited comment costing a
+retraining. Whether an edit changes results is for its author to say, by raising the VERSION of what was edited.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def source_hashes() -> dict[str, str]:
 def _hash_source(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if documented and ast.get_docstring(node, clean=False) is not None:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            ast.get_docstring(node, clean=False) is not None
+        ):
             node.body = node.body[1:]
     return hashlib.sha256(ast.dump(tree).encode("utf-8")).hexdigest()[:_HASH_LENGTH]
 

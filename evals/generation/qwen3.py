@@ -1,10 +1,11 @@
 """The Qwen3 architecture as a batched decoder with a key-value cache, for inference only.
 
 Written for throughput on small models, where the cost of a step is the number of operations as much as their size:
-projections that share an input are one matrix product, rotary angles are computed once, and the cache is allocated once.
+projections that share an input are one matrix product, rotary angles are computed once a step, the cache is allocated
+once.
 Same numbers as ``transformers``' Qwen3ForCausalLM up to rounding.
 
-Shapes: B sequences, T new tokens, L cache length, D hidden, H query heads, G key-value heads, E head dimension, V vocabulary.
+Shapes: B sequences, T new tokens, L cache length, H query heads, G key-value heads, E head dimension, V vocabulary.
 """
 
 from __future__ import annotations
@@ -202,5 +203,5 @@ class Qwen3Decoder:
         scores = (rows @ keys.transpose(-1, -2)) * dimension**-0.5
         scores = scores.view(batch, heads, new, -1) + bias
         weights = scores.softmax(dim=-1).view(batch, groups, repeated * new, -1)
-        mixed = (weights @ values).view(batch, heads, new, dimension)
+        mixed: Tensor = (weights @ values).view(batch, heads, new, dimension)
         return mixed.transpose(1, 2).reshape(batch, new, heads * dimension)

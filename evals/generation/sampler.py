@@ -1,4 +1,4 @@
-"""Batched sampling: prompts are read once, samples that have ended leave the batch, every sample has its own random numbers."""
+"""Batched sampling: a prompt is read once, ended samples leave the batch, every sample has its own random numbers."""
 
 from __future__ import annotations
 
@@ -97,25 +97,28 @@ def _sample_batch(
     uniforms = torch.from_numpy(np.stack([uniform_stream(name, limit) for _, name in jobs])).to(device)
     logits, cache, bias, positions = _read_prompts(decoder, prompts, [row for row, _ in jobs], limit)
     tokens = torch.full((len(jobs), limit), end_token, device=device)
-    lengths = torch.full((len(jobs),), limit, device=device)
-    running = torch.arange(len(jobs), device=device)  # batch row -> job
+    job_of_row = torch.arange(len(jobs), device=device)
+    running = torch.ones(len(jobs), dtype=torch.bool, device=device)  # by batch row; ended rows stay until compaction
     for step in range(limit):
-        drawn = _draw(logits, uniforms[running, step], parameters)
-        tokens[running, step] = drawn
-        alive = drawn != end_token
-        lengths[running[~alive]] = step + 1
-        remaining = int(alive.sum())
+        drawn = _draw(logits, uniforms[job_of_row, step], parameters)
+        tokens[job_of_row[running], step] = drawn[running]
+        running = running & (drawn != end_token)
+        remaining = int(running.sum())
         if remaining == 0 or step + 1 == limit:
-            lengths[running[alive]] = limit
             break
         if remaining < _COMPACT_BELOW * len(running):
-            running, drawn = running[alive], drawn[alive]
-            cache, bias, positions = cache.select(alive.nonzero()[:, 0]), bias[alive], positions[alive]
+            kept = running.nonzero()[:, 0]
+            cache, bias, positions = cache.select(kept), bias[kept], positions[kept]
+            job_of_row, drawn, running = job_of_row[kept], drawn[kept], running[kept]
         visible = bias[:, :, :, : cache.length + 1]
         logits = decoder.forward(drawn[:, None], positions[:, None] + step, visible, cache)
+    ended = tokens == end_token
+    finished = ended.any(dim=1)
+    # Everything after the first end token is end tokens too: rows are filled with them from the start.
+    lengths = torch.where(finished, ended.int().argmax(dim=1) + 1, limit)
     return [
-        Response(tokens=row[:length].tolist(), finished=bool(row[length - 1] == end_token))
-        for row, length in zip(tokens.cpu(), lengths.tolist(), strict=True)
+        Response(tokens=row[:length], finished=end)
+        for row, length, end in zip(tokens.tolist(), lengths.tolist(), finished.tolist(), strict=True)
     ]
 
 

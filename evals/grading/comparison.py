@@ -27,6 +27,7 @@ _REMARK = re.compile(
     r"|(?<=\s)(?:for|where|when|if|with)\s(?!.*\b(?:otherwise|else)\b)[^,;]+)$",
     re.DOTALL,
 )
+_FUNCTION = re.compile(r"(\\?[A-Za-z]+)\(([a-z])\)")
 _SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
 
 
@@ -114,7 +115,7 @@ def _unordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool |
     unknown = False
     for item in unmatched:
         verdicts: list[bool | None] = []
-        for reference in sorted(references, key=lambda other: not decide(item, other)):  # noqa: B023  (used at once)
+        for reference in sorted(references, key=lambda other: not decide(item, other)):
             verdicts.append(compare(item, reference, leaf))
             if verdicts[-1]:
                 references.remove(reference)
@@ -152,9 +153,19 @@ def _compare_equation(
         if is_label(theirs[0]) or not _has_letters(gold):
             return _EquationVerdict(compare(answer, theirs[-1], leaf))
         return _EquationVerdict(leaf(answer, gold))
-    if compact(ours[0]) == compact(theirs[0]) and is_label(theirs[0]):
+    if is_label(theirs[0]) and _same_label(ours, theirs):
         return _EquationVerdict(compare(ours[-1], theirs[-1], leaf))
     return _EquationVerdict(leaf(answer, gold))
+
+
+def _same_label(ours: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether two equations name the same thing; ``W(x)`` and ``W(n)`` do, where the value depends on neither."""
+    if compact(ours[0]) == compact(theirs[0]):
+        return True
+    functions = _FUNCTION.fullmatch(compact(ours[0])), _FUNCTION.fullmatch(compact(theirs[0]))
+    if functions[0] is None or functions[1] is None or functions[0][1] != functions[1][1]:
+        return False
+    return functions[0][2] not in ours[-1] and functions[1][2] not in theirs[-1]
 
 
 def is_label(text: str) -> bool:

@@ -23,7 +23,7 @@ _FRACTION = re.compile(r"(\d+)?\s*\\frac\s*\{\s*(-?[\d.]+)\s*\}\s*\{\s*(-?[\d.]+
 _SCIENTIFIC = re.compile(r"(?:([\d.]+)\s*(?:\\times|\\cdot)\s*)?10\s*\^\s*(?:\{\s*([-+]?\d+)\s*\}|(\d))")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]*")
 _OPTION = re.compile(r"\(?\s*([A-Z])\s*\)?[.:]?")
-_OPTION_WITH_TEXT = re.compile(r"\(\s*([A-J])\s*\)\s*[^\s+*/^=-].*", re.DOTALL)
+_OPTION_WITH_TEXT = re.compile(r"\(\s*([A-J])\s*\)\s*[^\s,;+*/^=-](?!.*\([A-J]\)).*", re.DOTALL)
 _IN_BASE = re.compile(r"\(?([0-9A-Z]+)\)?\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))")
 _PROPORTION = re.compile(r"(\d+)\s*:\s*(\d+)")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from evals.grading.verdict import Kind, Reason
 
 _BOX = re.compile(r"\\(?:[a-zA-Z]*boxed|fbox|framebox)(?![a-zA-Z])")
-_BRACELESS = re.compile(r"\s*((?:\\[a-zA-Z]+(?:\{[^{}]*\})*|[^\s$\\{},;])+)")
+_BRACELESS = re.compile(r"((?:\\(?![a-zA-Z]*box)[a-zA-Z]+(?:\{[^{}]{0,99}\}){0,2}|[^\s$\\{},;]){1,60})")
 _MAX_GAP = 70  # characters between two boxes that can still be parts of one answer
 _CONNECTOR = re.compile(r",|;|&|\b(?:and|or)\b")
 _BARE_GAP = re.compile(r"(?:\\q?quad|[^A-Za-z0-9=])*")
@@ -24,26 +24,27 @@ _REVISION = re.compile(
     re.IGNORECASE,
 )
 
-_ANSWER_LINE = re.compile(r"\banswer(?:\*\*|__)?[ \t]*[:\uff1a](?:\*\*|__)?[ \t]*([^\n]*)", re.IGNORECASE)
-_FINAL_ANSWER_IS = re.compile(r"\bfinal answer is[ \t]*:?[ \t]*([^\n]*)", re.IGNORECASE)
-_I_HOPE = re.compile(r"\.?\s*I hope it is correct.*$", re.IGNORECASE | re.DOTALL)
+_ANSWER_MARK = re.compile(
+    r"nswer(?:(?P<colon>(?:\*\*|__)?[ \t]*[:\uff1a])(?:\*\*|__)?|[ \t]+is[ \t]*:?)",
+    re.IGNORECASE,
+)
+_I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
 
 _LEAD_IN = re.compile(
     r"(?:^|[\s,]|(?<=[a-z])(?=['\u2019]s))(?:is|are|equals?|['\u2019]s|est|es|ist|sont|son|be|get|have|find that)"
     r"[ \t]*[:=]?(?=\s|\(|$)|[:\uff1a=是为]",
     re.IGNORECASE,
 )
-_LETTER_PATTERNS = (
-    re.compile(
-        r"(?i:answer(?:\s+is)?|réponse(?:\s+est)?|答案(?:是)?)\s*(?:[:\uff1a]|is)?\s*(?:option|choice)?\s*[\\$({*\[]*"
-        r"(?:\\?(?:text\w*|mathrm|mathbf|boxed)\{\s*\(?)?([A-J])(?![A-Za-z'])"
-    ),
-    re.compile(
-        r"(?i:it(?:'s|\u2019s| is)|choose|option|choice|select|pick|is for sure)\s*[\\$({*\[]*([A-J])(?![A-Za-z'])"
-    ),
+_LETTER_OPENING = r"[\\$({*\[]{0,4}(?:(?:text\w{0,6}|mathrm|mathbf|boxed)\{ {0,2}\(?)?"
+_LETTER_PATTERNS = tuple(  # white space is bounded: three optional gaps in a row would take cubic time
+    re.compile(rf"{lead}\s{{0,4}}{_LETTER_OPENING}([A-J])(?![A-Za-z'])")
+    for lead in (
+        r"(?i:answer|réponse|答案)\s{0,4}(?i:is|est|是)?\s{0,4}[:\uff1a]?\s{0,4}(?i:(?:option|choice)\b)?",
+        r"(?i:it(?:'s|\u2019s| is)|choose|option|choice|select|pick|is for sure)",
+    )
 )
-_LETTER_FIRST = re.compile(r"[\s\\$({*\[]*(?:(?:text|textbf|textrm|mathrm|mathbf)\{\s*\(?)?([A-J])(?![A-Za-z'])")
-_LETTER_LINE = re.compile(r"(?:^|\n)[ \t]*[({*\[]*([A-J])(?:[)\].:,*]|\s|$)")
+_LETTER_FIRST = re.compile(rf"\s{{0,9}}{_LETTER_OPENING}([A-J])(?![A-Za-z'])")
+_LETTER_LINE = re.compile(r"(?:^|\n)[ \t]{0,9}[({*\[]{0,3}([A-J])(?:[)\].:,*]|\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +183,20 @@ def _same_answer(gap: str) -> bool:
 
 
 def final_answer_line(text: str) -> str | None:
-    """What follows the last ``Answer:`` or ``final answer is``, to the end of its line; None if there is neither."""
-    if "nswer" not in text and "NSWER" not in text:  # most texts: a search, before two case-blind scans
-        return None
-    matches = [*_ANSWER_LINE.finditer(text), *_FINAL_ANSWER_IS.finditer(text)]
-    if not matches:
-        return None
-    line = max(matches, key=lambda match: match.start(1)).group(1)
-    return _I_HOPE.sub("", line).strip().strip("*_").strip()
+    """What follows the last ``Answer:`` or ``final answer is``, to the end of its line; None if there is neither.
+
+    Searched from the end, for a long text speaks of answers all along.
+    """
+    end = len(text)
+    marks = [mark for mark in ("nswer", "NSWER") if mark in text]
+    while (position := max((text.rfind(mark, 0, end) for mark in marks), default=-1)) >= 0:
+        match = _ANSWER_MARK.match(text, position)
+        before = text[max(position - 7, 0) : position].lower()
+        if match and before.endswith("a") and (match["colon"] or before == "final a") and not before[-2:-1].isalpha():
+            line = text[match.end() :].split("\n", 1)[0]
+            return _I_HOPE.split(line)[0].strip().strip("*_").strip()
+        end = position
+    return None
 
 
 _MATH = re.compile(
@@ -197,7 +204,7 @@ _MATH = re.compile(
     r"(?<!\\)\\\[(?P<bracket>.+?)\\\]|(?<!\\)\\\((?P<paren>[^\n]+?)\\\)",
     re.DOTALL,
 )
-_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}", re.UNICODE)
+_WORD = re.compile(r"(?<![\\A-Za-z\d_])[^\W\d_]{2,}", re.UNICODE)
 _COMMAND_ARGUMENT = re.compile(r"\\(?:text\w*|math\w*|mbox|operatorname|begin|end)\s*\{[^{}]*\}")
 _NOT_PROSE = re.compile(
     r"and|or|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|sqrt|pi|inf|infinity|percent|pct", re.IGNORECASE

@@ -29,7 +29,7 @@ def is_workable(expression: sympy.Basic | sympy.MatrixBase) -> bool:
 def _bits(node: sympy.Basic) -> tuple[float, float]:
     """Bounds on log2 of ``|node|``, and of the largest number met on the way to it."""
     if isinstance(node, sympy.Rational):
-        bits = float(max(abs(node.p).bit_length(), node.q.bit_length()))
+        bits = math.log2(max(abs(node.p), node.q))
         return bits, bits
     children = [_bits(child) for child in node.args if isinstance(child, sympy.Basic)]
     met = max((largest for _, largest in children), default=2.0)

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001  (this module is about characters that look like others)
 r"""One spelling for the many ways to write the same answer, by rules on text alone.
 
 Everything here is linear in the length of the text, and applied to answers of at most :data:`MAX_LENGTH` characters.
@@ -10,7 +9,7 @@ import re
 
 from evals.grading.extraction import matching_brace
 
-MAX_LENGTH = 4_000
+MAX_LENGTH = 2_000
 MAX_DEPTH = 60
 
 _UNICODE = str.maketrans(
@@ -60,7 +59,7 @@ _LT_GT = re.compile(r"\\(lt|gt)(?![a-zA-Z])")
 _AND = re.compile(r",?\s*(?<![A-Za-z\\])(?:and|&)(?![A-Za-z])\s*|(?<=[\d})\]])and(?=\w|[\\({\[])")
 _OR = re.compile(r",?\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*|(?<=[\d})\]])or(?=\w|[\\({\[])")
 _RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
-_TRAILING = re.compile(r"(?:\s|[.,;:]|\\\\|\\)+$")
+_TRAILING = " \t\r\n.,;:\\"
 _SHORT_FRACTION = re.compile(r"\\frac\s*(?:(\d)|\{([^{}]*)\})\s*(?:(\d)|\{([^{}]*)\})")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\d+|[a-zA-Z])")
 _POWER_STAR = re.compile(r"\*\*")
@@ -107,7 +106,7 @@ def normalise(text: str) -> str:
     text = _REPEATING.sub(_repeating_decimal, _DEGREES.sub("", text))
     text = _SEGMENT.sub(r"\1", _EMPTY_SET.sub(r"\\emptyset ", _REALS.sub(r"(-\\infty,\\infty)", text)))
     text = _PERCENT.sub("%", text)
-    text = _TRAILING.sub("", text)
+    text = text.rstrip(_TRAILING)
     text = _strip_unit(text)
     text = _unwrap_fonts(text)
     text = _THIN_SPACE.sub("", text)
@@ -116,7 +115,7 @@ def normalise(text: str) -> str:
     text = _NOT_EQUAL.sub(r"\\neq ", text)
     text = _GE.sub(r"\\ge ", _LE.sub(r"\\le ", text))
     text = _LT_GT.sub(lambda match: "<" if match.group(1) == "lt" else ">", text)
-    text = _PERCENT.sub("%", _TRAILING.sub("", text))
+    text = _PERCENT.sub("%", text.rstrip(_TRAILING))
     text = _join_parts(_strip_plain_unit(text))
     text = _latex_of_ascii(text)
     text = _FRACTION.sub(r"\\frac", text)
@@ -143,7 +142,7 @@ def _strip_unit(text: str) -> str:
         return text
     if value.count("{") != value.count("}"):
         return text
-    return _TRAILING.sub("", value)
+    return value.rstrip(_TRAILING)
 
 
 def _strip_plain_unit(text: str) -> str:

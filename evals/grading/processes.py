@@ -46,27 +46,34 @@ class WorkerProcesses:
             self._pool = None
 
     def compare(self, pairs: Sequence[Pair]) -> dict[Pair, Outcome]:
-        """Compare each pair once.
+        """Compare each pair.
 
-        A process that dies in mid-comparison costs that comparison. If the pool as a whole breaks (a process died where
-        it could not be told which comparison it was on), a new one is asked for what is missing, at most twice.
+        A process that dies in mid-comparison costs that comparison. Where the pool as a whole breaks (a process died
+        and nobody can say on what), a new one is asked for what is missing; if it breaks without having answered
+        anything, one comparison at a time, so that the one at fault is the one to pay.
         """
         outcomes: dict[Pair, Outcome] = {}
-        for _ in range(3):
-            missing = [pair for pair in pairs if pair not in outcomes]
-            if not missing or self._ask(missing, outcomes):
+        window = _WINDOW * self._workers
+        while missing := [pair for pair in pairs if pair not in outcomes]:
+            answered = len(outcomes)
+            if self._ask(missing, outcomes, window):
                 break
             self.close()
-        return {pair: outcomes.get(pair, (Reason.WORKER_DIED, 0.0)) for pair in pairs}
+            if len(outcomes) == answered:
+                if window == 1:
+                    outcomes[missing[0]] = (Reason.WORKER_DIED, 0.0)
+                window = 1
+        return outcomes
 
-    def _ask(self, pairs: Sequence[Pair], outcomes: dict[Pair, Outcome]) -> bool:
+    def _ask(self, pairs: Sequence[Pair], outcomes: dict[Pair, Outcome], window: int) -> bool:
         """Fill in ``outcomes``; False if the pool broke on the way."""
         remaining = iter(pairs)
         asked: dict[Future[Any], Pair] = {}
         try:
             while True:
-                while len(asked) < _WINDOW * self._workers and (pair := next(remaining, None)) is not None:
-                    asked[self._started().schedule(judge, args=list(pair), timeout=self._time_limit)] = pair
+                while len(asked) < window and (pair := next(remaining, None)) is not None:
+                    arguments = [*pair, self._time_limit]
+                    asked[self._started().schedule(judge, args=arguments, timeout=self._time_limit)] = pair
                 if not asked:
                     return True
                 done, _ = wait(asked, timeout=self._time_limit + STARTUP_ALLOWANCE, return_when=FIRST_COMPLETED)

@@ -8,18 +8,16 @@ rest on signals: the pool's limits replace them.
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
-from functools import lru_cache
 
 import sympy
-from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
 from math_verify import verify
 from sympy.core.relational import Relational
 
 from evals.grading.comparison import compare
-from evals.grading.exact import MAX_DIGITS, is_rounding_of, plain_number
+from evals.grading.exact import is_rounding_of, plain_number
 from evals.grading.magnitude import is_workable
+from evals.grading.reading import Unreadable, parse
 from evals.grading.structure import split_top_level
 from evals.grading.verdict import Reason
 
@@ -29,23 +27,16 @@ PRECISION = 120
 _AGREEMENT = sympy.Float(10) ** (-(PRECISION - 30))
 _POINT_PRECISION = 50
 _POINT_AGREEMENT = sympy.Float(10) ** -35
-_POSITIVE_POINTS = ("7/5", "23/11", "5/13")
-_NEGATIVE_POINTS = ("-9/7", "-17/6")
+_POSITIVE_POINTS = (sympy.Rational(7, 5), sympy.Rational(23, 11), sympy.Rational(5, 13))
+_NEGATIVE_POINTS = (sympy.Rational(-9, 7), sympy.Rational(-17, 6))
 _INFINITE = (sympy.oo, -sympy.oo)
 _STEP = sympy.Rational(3, 17)  # keeps the values of several variables apart
-_INTEGER_POINTS = tuple(str(value) for value in range(1, 21))
+_INTEGER_POINTS = tuple(map(sympy.Integer, range(1, 21)))
 _INTEGER_STEP = sympy.Integer(2)
-_OF_INTEGERS = (sympy.floor, sympy.ceiling, sympy.Mod, sympy.factorial, sympy.binomial, sympy.Sum, sympy.Product)
-
-_NORMALIZATION = NormalizationConfig(
-    basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
-)
-_NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|\d +\d")  # the grammar would multiply, or take for ever
-_BARE_LOG = re.compile(r"\\log(?![a-zA-Z])(?!\s*_)")
-
-
-class Unreadable(Exception):
-    """An answer that is no mathematics the grammar knows, or too large to be worked out."""
+Point = dict[sympy.Symbol, sympy.Rational]
+_STEPS = (sympy.floor, sympy.ceiling, sympy.Mod)
+_NAMES_OF_REALS = frozenset("xyztuvw")
+_OF_INTEGERS = (sympy.factorial, sympy.binomial, sympy.Sum, sympy.Product)
 
 
 def judge(answer: str, gold: str) -> Reason:
@@ -104,7 +95,7 @@ def same_expression(answer: sympy.Basic, gold: sympy.Basic) -> bool:
             return verdict
     answer, gold = _explicit(answer), _explicit(gold)
     if isinstance(answer, sympy.MatrixBase) and isinstance(gold, sympy.MatrixBase):
-        return answer.shape == gold.shape and all(map(same_expression, answer.flat(), gold.flat()))
+        return bool(answer.shape == gold.shape) and all(map(same_expression, answer.flat(), gold.flat()))
     return _verify(answer, gold)
 
 
@@ -124,18 +115,17 @@ def _verify(answer: sympy.Basic, gold: sympy.Basic) -> bool:
     if isinstance(answer, Relational) != isinstance(gold, Relational) and (answer.is_number or gold.is_number):
         return False
     if (ours := _region(answer)) is not None and (theirs := _region(gold)) is not None and ours == theirs:
-        return answer.free_symbols == gold.free_symbols
-    return bool(
-        verify(
-            gold,
-            answer,
-            float_rounding=12,
-            numeric_precision=PRECISION,
-            strict=True,
-            allow_set_relation_comp=True,
-            timeout_seconds=None,
-        )
+        return bool(answer.free_symbols == gold.free_symbols)
+    equal: bool = verify(
+        gold,
+        answer,
+        float_rounding=12,
+        numeric_precision=PRECISION,
+        strict=True,
+        allow_set_relation_comp=True,
+        timeout_seconds=None,
     )
+    return equal
 
 
 def _region(expression: sympy.Basic) -> sympy.Set | None:
@@ -149,10 +139,9 @@ def _same_equation(answer: sympy.Eq, gold: sympy.Eq) -> bool:
     ours, theirs = answer.lhs - answer.rhs, gold.lhs - gold.rhs
     if ours.free_symbols != theirs.free_symbols or not ours.free_symbols:
         return False
-    symbols = sorted(ours.free_symbols, key=str)
     ratios = []
-    for point in _POSITIVE_POINTS + _NEGATIVE_POINTS:
-        values = _at(ours, symbols, point), _at(theirs, symbols, point)
+    for point in _points(ours, theirs, sorted(ours.free_symbols, key=str)):
+        values = _at(ours, point), _at(theirs, point)
         if values[0] is not None and values[1] is not None and values[1] != 0:
             ratios.append(values[0] / values[1])
     if len(ratios) < 2 or ratios[0] == 0:
@@ -167,33 +156,47 @@ def _same_value(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
         return _same_constant(answer, gold)
     if answer.atoms(sympy.Float) or gold.atoms(sympy.Float):
         answer, gold = sympy.nsimplify(answer, rational=True), sympy.nsimplify(gold, rational=True)
-    agreed = 0
-    for point in _points(answer, gold):
-        ours, theirs = _at(answer, symbols, point), _at(gold, symbols, point)
+    agreed = agreed_not_zero = 0
+    for values in _points(answer, gold, symbols):
+        ours, theirs = _at(answer, values), _at(gold, values)
         if ours is None or theirs is None:
             continue
-        negative = point in _NEGATIVE_POINTS
-        if negative and not (ours.is_real and theirs.is_real):
+        if min(values.values()) < 0 and not (ours.is_real and theirs.is_real):
             continue  # an even root or a logarithm of a negative variable: outside what the formula is meant for
         if abs(ours - theirs) > _POINT_AGREEMENT * max(abs(ours), abs(theirs), sympy.Float(10) ** -10):
             return False
         agreed += 1
-    return True if agreed >= 2 else None
+        agreed_not_zero += ours != 0
+    if agreed_not_zero >= 2 or (agreed >= 2 and (answer.doit() == 0 or gold.doit() == 0)):
+        return True
+    return None
 
 
-def _points(answer: sympy.Expr, gold: sympy.Expr) -> tuple[str, ...]:
-    """Where to compare two formulas: steps and sums differ at integers only, others at a few rational points."""
+def _points(answer: sympy.Expr, gold: sympy.Expr, symbols: list[sympy.Symbol]) -> list[Point]:
+    """Where to compare two formulas: factorials and sums at integers, steps there and (of x, y, z ...) in between,
+    others at a few rational points.
+
+    Each variable is a little off the others; a second series, in the other order, makes each the largest once.
+    """
     alternating = any(power.base.is_negative for formula in (answer, gold) for power in formula.atoms(sympy.Pow))
-    if alternating or answer.has(*_OF_INTEGERS) or gold.has(*_OF_INTEGERS):
-        return _INTEGER_POINTS
-    return _POSITIVE_POINTS + _NEGATIVE_POINTS
+    stepped = answer.has(*_STEPS) or gold.has(*_STEPS)
+    of_reals = any(symbol.name in _NAMES_OF_REALS for symbol in symbols)
+    series = []
+    if alternating or stepped or answer.has(*_OF_INTEGERS) or gold.has(*_OF_INTEGERS):
+        series.append((_INTEGER_POINTS, _INTEGER_STEP))
+    if not series or (stepped and of_reals):
+        series.append((_POSITIVE_POINTS + _NEGATIVE_POINTS, _STEP))
+    orders = (symbols,) if len(symbols) == 1 else (symbols, symbols[::-1])
+    return [
+        {symbol: start + index * step for index, symbol in enumerate(order)}
+        for starts, step in series
+        for order in orders
+        for start in starts
+    ]
 
 
-def _at(expression: sympy.Expr, symbols: list[sympy.Symbol], point: str) -> sympy.Expr | None:
-    """The value at a point, each variable a little off the others; None if it has no finite value there."""
-    start = sympy.Rational(point)
-    step = _INTEGER_STEP if start.is_Integer else _STEP
-    values = {symbol: start + index * step for index, symbol in enumerate(symbols)}
+def _at(expression: sympy.Expr, values: Point) -> sympy.Expr | None:
+    """The value at a point; None if it has no finite value there."""
     value = expression.subs(values).doit().evalf(_POINT_PRECISION)
     return value if value.is_number and value.is_finite and not value.has(sympy.nan, sympy.zoo) else None
 
@@ -239,32 +242,3 @@ def _solutions(text: str) -> sympy.Set | None:
     if len(expression.free_symbols) != 1 or not isinstance(expression, Relational | sympy.And):
         return None
     return expression.as_set()
-
-
-@lru_cache(maxsize=2_000)
-def parse(text: str) -> sympy.Basic:
-    """Read LaTeX as a SymPy expression, without evaluating it.
-
-    Raises:
-        Unreadable: the grammar does not know it.
-    """
-    if _NOT_ONE_NUMBER.search(text):
-        raise Unreadable
-    latex = normalize_latex(_BARE_LOG.sub(r"\\ln", text), _NORMALIZATION)
-    try:
-        # is_real=None: every variable is the same symbol on both sides, whatever else stands beside it
-        expression = latex2sympy(latex, is_real=None, convert_degrees=False, normalization_config=None)
-    except MemoryError:
-        raise
-    except Exception as error:  # the grammar raises bare Exceptions, and SymPy any kind, on text that is no mathematics
-        raise Unreadable from error
-    if not isinstance(expression, sympy.Basic | sympy.MatrixBase):
-        raise Unreadable
-    return _with_imaginary_unit(expression)
-
-
-def _with_imaginary_unit(expression: sympy.Basic) -> sympy.Basic:
-    """The variable i is the imaginary unit, unless it is what a sum runs over."""
-    bound = {limits[0] for node in expression.atoms(sympy.Sum, sympy.Product) for limits in node.limits}
-    units = {symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i" and symbol not in bound}
-    return expression.xreplace(units) if units else expression

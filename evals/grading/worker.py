@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import math
 import resource
 import signal
 import time
 
 from evals.grading.verdict import Reason
+
+_BACKSTOP = 10  # seconds beyond the limit on time after which a worker that nobody has stopped ends itself
+
+_CANNOT_WORK_OUT = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What SymPy raises, depending on the place, where it cannot work an expression out."""
 
 
 def initialise(memory_limit: int) -> None:
@@ -19,6 +32,7 @@ def initialise(memory_limit: int) -> None:
     """
     # Pebble's handler runs between two bytecodes; a process deep in C code would ignore it for minutes
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from evals.grading import symbolic  # noqa: F401  (loaded before the limit, and never on a case's time)
 
@@ -26,28 +40,24 @@ def initialise(memory_limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
 
 
-def judge(answer: str, gold: str) -> tuple[Reason, float]:
+def judge(answer: str, gold: str, time_limit: float) -> tuple[Reason, float]:
     """Compare two normalised answers.
+
+    The pool's owner keeps the limit on time; the alarm set here ends a worker whose owner has itself been killed.
 
     Returns:
         The reason of the verdict, and the seconds that it took.
     """
     from evals.grading import symbolic
 
+    signal.alarm(math.ceil(time_limit) + _BACKSTOP)
     start = time.perf_counter()
-    reason = Reason.MEMORY
-    with contextlib.suppress(MemoryError):
-        try:
-            reason = symbolic.judge(answer, gold)
-        except (
-            RecursionError,
-            ArithmeticError,
-            ValueError,
-            TypeError,
-            NotImplementedError,
-            AttributeError,
-            IndexError,
-            KeyError,
-        ):
-            reason = Reason.UNPARSABLE  # SymPy reports by any of these that it cannot work an expression out
+    try:
+        reason = symbolic.judge(answer, gold)
+    except MemoryError:
+        reason = Reason.MEMORY
+    except _CANNOT_WORK_OUT:
+        reason = Reason.UNPARSABLE
+    finally:
+        signal.alarm(0)
     return reason, time.perf_counter() - start

@@ -55,7 +55,7 @@ def split_of(statement: str) -> Split:
 
 
 def draw_stream(kinds: Sequence[ProblemKind], split: Split, seed: int) -> Iterator[Problem]:
-    """Problems of one side without end, kinds equally likely; the same seed gives the same stream. May repeat itself."""
+    """Problems of one side without end, kinds equally likely, the same for the same seed; a problem may come again."""
     generator = random.Random(f"{split}/{seed}")
     while True:
         problem = generator.choice(kinds).draw(generator)

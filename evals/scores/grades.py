@@ -31,7 +31,7 @@ class GradedRun:
 
     Attributes:
         directory: where they were read.
-        grades: problem id -> the problem's grades in the order of their sample numbers; problems in file order.
+        grades: problem id -> the problem's grades, one a sample; both in file order.
         samples: samples per problem, the same for all.
         hashes: path -> SHA-256 of every file that was read.
     """
@@ -79,7 +79,7 @@ def read_graded_run(directory: Path) -> GradedRun:
             raise UserError(f"{path}: problem {problem} lacks sample {missing[0]} of 0..{expected - 1}")
     return GradedRun(
         directory,
-        {problem: [samples[index] for index in range(expected)] for problem, samples in by_problem.items()},
+        {problem: list(samples.values()) for problem, samples in by_problem.items()},
         expected,
         {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()},
     )

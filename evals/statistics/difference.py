@@ -8,8 +8,8 @@ or trusts an estimate from three seeds as if it came from thirty, claims differe
 - the variance is the sum of both parts. Sampling noise is inside each of them and so counted twice; subtracting one
   share needs an estimate noisier than what it corrects, and was measured to reject more than 6 % of true nulls.
 - the critical value is Cochran and Cox's weighted mean of the two parts' own t quantiles (Cochran and Cox 1957,
-  "Experimental Designs", section 4.14). Satterthwaite's single number of degrees of freedom, the usual choice, rejected
-  up to 9 % of true nulls with three seeds.
+  "Experimental Designs", section 4.14). Satterthwaite's single number of degrees of freedom, the usual choice, let more
+  than 6 % of true nulls be rejected where the seeds dominate and one side has none.
 """
 
 from __future__ import annotations

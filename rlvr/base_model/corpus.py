@@ -1,7 +1,7 @@
 """The base model's worked solutions, of which a part is wrong in a way that reinforcement learning can mend.
 
-Every arithmetic fact (left, operator, right) has its own error rate, drawn once: most facts are nearly always right, some
-are wrong now and then, a few are wrong more often than right. A wrong result is mostly the same wrong digit (a
+Every arithmetic fact (left, operator, right) has its own error rate, drawn once: most facts are nearly always right,
+some are wrong now and then, a few are wrong more often than right. A wrong result is mostly the same wrong digit (a
 misconception), otherwise any other. The model so learns the format and the procedure, with unreliable facts underneath.
 """
 
@@ -52,7 +52,9 @@ class FlawedArithmetic:
         return (correct + generator.randrange(1, 10)) % 10
 
 
-def draw_corpus(kinds: Sequence[ProblemKind], count: int, seed: int, flaws: FlawedArithmetic) -> Iterator[dict[str, str]]:
+def draw_corpus(
+    kinds: Sequence[ProblemKind], count: int, seed: int, flaws: FlawedArithmetic
+) -> Iterator[dict[str, str]]:
     """``count`` rows of problem and worked solution, from the training side of the split."""
     generator = random.Random(f"corpus/{seed}")
 

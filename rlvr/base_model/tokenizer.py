@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-PHRASES = ("Compute ", " from left to right, modulo 10.", " from right to left, modulo 10.", " modulo 10.", "Let ", ". ", "\\boxed{")
+PHRASES = (
+    "Compute ",
+    " from left to right, modulo 10.",
+    " from right to left, modulo 10.",
+    " modulo 10.",
+    "Let ",
+    ". ",
+    "\\boxed{",
+)
 """Pieces of text that are one token each: they carry no arithmetic and would only make sequences longer."""
 
 CHARACTERS = "0123456789+-*=;}\nabcdefghijklmnop"

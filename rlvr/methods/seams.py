@@ -16,7 +16,7 @@ from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.rollout_batch import RolloutBatch
 
 Coupling = Literal["rollout", "group", "mini_batch"]
-"""The smallest set of rollouts that one call of a loss has to hold for micro-batches to add up to the mini-batch."""
+"""The unit that micro-batches may not part, so that their losses add up to the mini-batch's."""
 
 
 class Advantage(Protocol):

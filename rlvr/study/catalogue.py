@@ -86,7 +86,11 @@ def _merge(parent: Entry, changes: Mapping[str, Any]) -> Entry:
     merged = deepcopy(parent)
     for key, value in changes.items():
         old = merged.get(key)
-        if isinstance(value, Mapping) and isinstance(old, dict) and value.get("name", old.get("name")) == old.get("name"):
+        if (
+            isinstance(value, Mapping)
+            and isinstance(old, dict)
+            and value.get("name", old.get("name")) == old.get("name")
+        ):
             merged[key] = _merge(old, value)
         else:
             merged[key] = deepcopy(value)

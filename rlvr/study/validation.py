@@ -62,7 +62,8 @@ def _explain(error: ValidationError) -> str:
     key = ".".join(str(part) for part in error.absolute_path)
     prefix = f"{key}: " if key else ""
     schema: dict[str, Any] = error.schema if isinstance(error.schema, dict) else {}
-    found, wanted = error.instance, error.validator_value
+    found: Any = error.instance
+    wanted: Any = error.validator_value
     match error.validator:
         case "additionalProperties" | "unevaluatedProperties":
             known = schema.get("properties", {})
@@ -80,7 +81,12 @@ def _explain(error: ValidationError) -> str:
             kinds = wanted if isinstance(wanted, str) else " or ".join(wanted)
             return f"{prefix}is {found!r}; accepted: a value of type {kinds}"
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
-            signs = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
+            signs = {
+                "minimum": "at least",
+                "maximum": "at most",
+                "exclusiveMinimum": "above",
+                "exclusiveMaximum": "below",
+            }
             return f"{prefix}is {found}; accepted: {signs[str(error.validator)]} {wanted}"
         case "pattern":
             return f"{prefix}is {found!r}; accepted: {schema.get('description', f'text that matches {wanted}')}"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import mlflow.exceptions
-import sqlalchemy.exc
+import sqlalchemy
 from filelock import FileLock, Timeout
 from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
@@ -21,26 +23,55 @@ from mlflow.tracking import MlflowClient
 from evals.errors import UserError
 
 LOCK_SECONDS = 600.0
+_EXPERIMENT_KIND_TAG = "mlflow.experimentKind"  # opens the interface on runs and charts instead of on chat traces
+
+
+@dataclass(frozen=True)
+class Database:
+    """An MLflow database: ``client`` for everything, ``engine`` for bulk inserts."""
+
+    client: MlflowClient
+    engine: sqlalchemy.Engine
 
 
 @contextlib.contextmanager
-def writing(database: Path, lock_seconds: float = LOCK_SECONDS) -> Iterator[MlflowClient]:
-    """Hold the database's lock, make the database if there is none, and yield a client.
+def writing(path: Path, lock_seconds: float = LOCK_SECONDS) -> Iterator[Database]:
+    """Hold the database's lock and make the database if there is none.
 
     Raises:
         UserError: another process kept the lock for ``lock_seconds``, or the file is no MLflow database.
     """
     try:
-        database.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(database.with_name(database.name + ".lock"), timeout=lock_seconds)
-        with lock:
-            if not database.exists():
-                _initialise(database)
-            yield _client(database)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(path.name + ".lock"), timeout=lock_seconds), _without_waiting_for_the_disk():
+            if not path.exists():
+                _initialise(path)
+            engine = sqlalchemy.create_engine(database_uri(path))
+            try:
+                yield Database(_client(path), engine)
+            finally:
+                engine.dispose()
     except Timeout:
-        raise UserError(f"{database}: another process has been writing it for {lock_seconds:.0f} s") from None
+        raise UserError(f"{path}: another process has been writing it for {lock_seconds:.0f} s") from None
     except OSError as error:
-        raise UserError(f"{database}: cannot be written: {error.strerror or error}") from error
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _without_waiting_for_the_disk() -> Iterator[None]:
+    """Let the system write when it likes: MLflow commits thousands of times, and each would wait for the disk.
+
+    A killed process still leaves a whole database; after a power cut it may have to be made again from the results.
+    """
+
+    def relax(connection: sqlite3.Connection, record: object) -> None:
+        connection.execute("PRAGMA synchronous = OFF")
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", relax)
+    try:
+        yield
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "connect", relax)
 
 
 def database_uri(database: Path) -> str:
@@ -78,7 +109,9 @@ def open_experiment(client: MlflowClient, name: str, artifacts: Path) -> Experim
     location = artifacts.resolve().as_uri()
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        return client.get_experiment(client.create_experiment(name, artifact_location=location))
+        return client.get_experiment(
+            client.create_experiment(name, location, {_EXPERIMENT_KIND_TAG: "custom_model_development"})
+        )
     if experiment.artifact_location != location:
         raise UserError(
             f"experiment {name}: keeps its artifacts in {experiment.artifact_location}, not in {location}; "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 import pandas as pd
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
-from evals.artifacts import fingerprint, sha256_file
+from evals.artifacts import sha256_file
 from evals.errors import UserError
 from evals.manifest import Manifest, read_manifest
 from evals.tables.averages import condition_average
@@ -20,6 +20,7 @@ from rlvr.tracking.entry import Entry, Point, content_hash, flatten, read_proble
 SHOWN_FOLDERS = ("tables", "figures")
 _SHOWN = (".md", ".csv", ".tex", ".png", ".svg")
 _SECONDS_COLUMN = "seconds_step"
+_LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
 
 
 def entries(study: str, results: Results, directory: Path) -> Iterator[Entry]:
@@ -34,10 +35,11 @@ def entries(study: str, results: Results, directory: Path) -> Iterator[Entry]:
         UserError: a file is missing or malformed.
     """
     manifests = {run.run: _read_run_manifest(run, directory) for run in results.runs}
-    latest = max(_milliseconds(manifest) for manifest in manifests.values())
-    yield _overview(study, results, directory, latest)
-    for condition in results.conditions:
-        yield _condition(study, results, condition, latest)
+    latest = max(_ended(manifest) for manifest in manifests.values())
+    # MLflow lists the newest runs first and nests a child only under a parent on the same page: parents come last.
+    yield _overview(study, results, directory, latest + len(results.conditions))
+    for place, condition in enumerate(reversed(results.conditions)):
+        yield _condition(study, results, condition, latest + place)
         for run in condition.runs:
             manifest = manifests[run.run]
             yield _training(study, run, manifest, directory)
@@ -46,19 +48,25 @@ def entries(study: str, results: Results, directory: Path) -> Iterator[Entry]:
 
 
 def _overview(study: str, results: Results, directory: Path, now: int) -> Entry:
+    """The tables and figures; the main table is also the description that MLflow renders."""
     files = {
         path: folder
         for folder in SHOWN_FOLDERS
         for path in sorted((directory / folder).glob("*"))
         if path.suffix in _SHOWN
     }
-    hashes = {path.name: sha256_file(path) for path in files}
-    tags = {"study": study, "stage": "overview", "reference_method": results.reference_method}
-    identity = fingerprint({"study": study, "files": hashes})
-    return Entry(
-        f"study {study}", f"{study}: tables and figures", None, identity, content_hash(hashes, tags), tags, now, now,
-        artifacts=files,
-    )  # fmt: skip
+    table = directory / "tables" / "main.md"
+    if table not in files:
+        raise UserError(f"{table}: no such file")
+    tags = {
+        "study": study,
+        "stage": "overview",
+        "reference_method": results.reference_method,
+        MLFLOW_RUN_NOTE: table.read_text(encoding="utf-8").split("\n## ")[0][:_LONGEST_NOTE],
+    }
+    content = content_hash(tags, {path.name: sha256_file(path) for path in files})
+    name = f"{study}: tables and figures"
+    return Entry(f"study {study}", name, None, content, content, tags, now, now, artifacts=files)
 
 
 def _condition(study: str, results: Results, condition: Condition, now: int) -> Entry:
@@ -77,45 +85,39 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
                 values[f"{name}/minimum_detectable_effect_against_{against}"] = comparison.minimum_detectable_effect
                 if name == ALL_BENCHMARKS:
                     tags[f"verdict_against_{against}"] = comparison.verdict
+    content = content_hash(tags, condition.title, values)
     metrics = _single_points(values, now)
-    content = content_hash(tags, condition.title, [asdict(point) for point in metrics])
-    return Entry(
-        f"method {condition.model} {condition.method}", condition.title, None, content, content, tags, now, now,
-        metrics=metrics,
-    )  # fmt: skip
+    result = f"method {condition.model} {condition.method}"
+    return Entry(result, condition.title, None, content, content, tags, now, now, metrics=metrics)
 
 
 def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Entry:
     """One seed: every column of its metrics at every step, its settings, the hashes of its weights."""
     folder = _run_directory(run, directory)
-    ended = _milliseconds(manifest)
-    tags = {
-        "study": study,
-        "stage": "base_model" if run.method == BASE else "train",
-        "model": run.model,
-        "method": run.method,
-        "seed": "none" if run.seed is None else str(run.seed),
-        **{f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()},
-    }
-    training_set = () if run.method == BASE else (read_problem_set(directory, "train", "training"),)
-    for problem_set in training_set:
-        tags[f"sha256/problems/{problem_set.name}"] = problem_set.sha256
-    started = ended - round(1000 * float(manifest.details.get("seconds", 0.0)))
-    metrics = _metrics(folder / "metrics.parquet", started) if "metrics.parquet" in manifest.outputs else ()
+    tags = _run_tags(study, "base_model" if run.method == BASE else "train", run)
+    tags |= {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()}
+    problem_sets = () if run.method == BASE else (read_problem_set(directory, "train", "training"),)
+    tags |= {f"sha256/problems/{problem_set.name}": problem_set.sha256 for problem_set in problem_sets}
+    started = _started(manifest)
     return Entry(
         f"run {run.run}",
         run.run,
         f"method {run.model} {run.method}",
         manifest.fingerprint,
-        content_hash(tags, manifest.fingerprint, dict(manifest.outputs), dict(manifest.parameters)),
+        content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters)),
         tags,
         started,
-        ended,
+        _ended(manifest),
         params=flatten(dict(manifest.parameters)),
-        metrics=metrics,
-        problem_sets=training_set,
+        history=_history(folder / "metrics.parquet", started) if "metrics.parquet" in manifest.outputs else (),
+        problem_sets=problem_sets,
         artifacts={folder / "manifest.json": ""},
     )
+
+
+def _run_tags(study: str, stage: str, run: Run) -> dict[str, str]:
+    seed = "none" if run.seed is None else str(run.seed)
+    return {"study": study, "stage": stage, "model": run.model, "method": run.method, "seed": seed}
 
 
 def _evaluation(study: str, results: Results, run: Run, benchmark: str, training: Manifest, directory: Path) -> Entry:
@@ -137,17 +139,12 @@ def _evaluation(study: str, results: Results, run: Run, benchmark: str, training
         "unparsable_rate": score.unparsable_rate,
         "mean_tokens": score.mean_tokens,
     }
-    tags = {
-        "study": study,
-        "stage": "evaluation",
-        "model": run.model,
-        "method": run.method,
-        "seed": "none" if run.seed is None else str(run.seed),
+    tags = _run_tags(study, "evaluation", run) | {
         "benchmark": benchmark,
         "train_fingerprint": training.fingerprint,
         f"sha256/problems/{benchmark}": problems.sha256,
     }
-    now = _milliseconds(training)
+    now = _ended(training)
     content = content_hash(tags, values, score.correct_counts)
     return Entry(
         f"score {run.run} {benchmark}",
@@ -173,15 +170,21 @@ def _read_run_manifest(run: Run, directory: Path) -> Manifest:
     return read_manifest(_run_directory(run, directory) / "manifest.json", kind)
 
 
-def _milliseconds(manifest: Manifest) -> int:
+def _ended(manifest: Manifest) -> int:
+    """Milliseconds since the epoch."""
     return round(1000 * datetime.fromisoformat(manifest.created).timestamp())
+
+
+def _started(manifest: Manifest) -> int:
+    """Milliseconds since the epoch; the end, for a manifest that does not say how long its work took."""
+    return _ended(manifest) - round(1000 * float(manifest.details.get("seconds", 0.0)))
 
 
 def _single_points(values: dict[str, float | None], now: int) -> tuple[Point, ...]:
     return tuple(Point(key, float(value), 0, now) for key, value in values.items() if value is not None)
 
 
-def _metrics(path: Path, started: int) -> tuple[Point, ...]:
+def _history(path: Path, started: int) -> tuple[Point, ...]:
     """Every number of every step; the values that a method does not have (NaN) make no point."""
     try:
         frame = pd.read_parquet(path)

@@ -44,6 +44,8 @@ class Entry:
         parent: ``result`` of the entry that this one is nested under.
         fingerprint: identity of what was asked for.
         content: hash of what was found; an entry is written again if it differs.
+        metrics: single values, at step 0.
+        history: values of every training step, none of them NaN.
         artifacts: files, keyed by where they are shown.
     """
 
@@ -57,6 +59,7 @@ class Entry:
     ended: int
     params: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[Point, ...] = ()
+    history: tuple[Point, ...] = ()
     problem_sets: tuple[ProblemSet, ...] = ()
     artifacts: Mapping[Path, str] = field(default_factory=dict)
 

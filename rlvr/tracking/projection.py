@@ -16,22 +16,25 @@ from pathlib import Path
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
+import sqlalchemy
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, ViewType
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
+from rlvr.tracking.database import Database
 from rlvr.tracking.entry import Entry, ProblemSet
+from rlvr.tracking.history import write_history
 
 RESULT_TAG, CONTENT_TAG, FINGERPRINT_TAG = "rlvr.result", "rlvr.content", "fingerprint"
-_METRICS_A_CALL, _PARAMS_A_CALL, _PAGE = 900, 100, 1000  # MLflow's limits; together 1000
+_PARAMS_A_CALL, _PAGE = 100, 1000  # MLflow's limits
 _DIGEST_LENGTH = 16  # MLflow takes up to 36 characters: the whole SHA-256 stands in a tag
 
 
-def project(client: MlflowClient, experiment: str, artifacts: Path, entries: Iterable[Entry]) -> dict[str, int]:
+def project(database: Database, experiment: str, artifacts: Path, entries: Iterable[Entry]) -> dict[str, int]:
     """Bring an experiment (by id) into line with the entries, parents before children.
 
     Args:
-        client: of a database that this process has locked.
+        database: locked by this process.
         experiment: its id.
         artifacts: the only directory under which files of replaced runs are removed.
         entries: what shall be there.
@@ -39,6 +42,7 @@ def project(client: MlflowClient, experiment: str, artifacts: Path, entries: Ite
     Returns:
         How many runs were ``created``, ``kept``, ``replaced`` and ``removed``.
     """
+    client, engine = database.client, database.engine
     existing = _existing(client, experiment)
     run_ids: dict[str, str] = {}
     counts = Counter(created=0, kept=0, replaced=0, removed=0)
@@ -53,7 +57,7 @@ def project(client: MlflowClient, experiment: str, artifacts: Path, entries: Ite
             continue
         if old is not None:
             _remove(client, old, artifacts)
-        run_ids[entry.result] = _create(client, experiment, entry, parent)
+        run_ids[entry.result] = _create(client, engine, experiment, entry, parent)
         counts["created" if old is None else "replaced"] += 1
     for old in existing.values():
         _remove(client, old, artifacts)
@@ -84,7 +88,7 @@ def _remove(client: MlflowClient, run: Run, artifacts: Path) -> None:
         shutil.rmtree(folder.parent, ignore_errors=True)
 
 
-def _create(client: MlflowClient, experiment: str, entry: Entry, parent: str | None) -> str:
+def _create(client: MlflowClient, engine: sqlalchemy.Engine, experiment: str, entry: Entry, parent: str | None) -> str:
     tags = {
         **entry.tags,
         RESULT_TAG: entry.result,
@@ -97,11 +101,10 @@ def _create(client: MlflowClient, experiment: str, entry: Entry, parent: str | N
     run_id: str = client.create_run(experiment, start_time=entry.started, tags=tags).info.run_id
     metrics = [Metric(point.key, point.value, point.milliseconds, point.step) for point in entry.metrics]
     params = [Param(key, value) for key, value in entry.params.items()]
-    client.log_batch(run_id, metrics[:_METRICS_A_CALL], params[:_PARAMS_A_CALL])
-    for first in range(_METRICS_A_CALL, len(metrics), _METRICS_A_CALL):
-        client.log_batch(run_id, metrics=metrics[first : first + _METRICS_A_CALL])
+    client.log_batch(run_id, metrics, params[:_PARAMS_A_CALL])
     for first in range(_PARAMS_A_CALL, len(params), _PARAMS_A_CALL):
         client.log_batch(run_id, params=params[first : first + _PARAMS_A_CALL])
+    write_history(engine, run_id, entry.history)
     if entry.problem_sets:
         client.log_inputs(run_id, datasets=[_dataset(problem_set) for problem_set in entry.problem_sets])
     for path, folder in entry.artifacts.items():

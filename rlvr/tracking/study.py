@@ -53,9 +53,9 @@ def project_study(tracked: TrackedStudy, places: Places) -> dict[str, int]:
     """
     results = read_results_of(tracked.runs, _scores(tracked, places), places.results / "comparisons.json")
     planned = list(entries(tracked.study, results, places.results))
-    with writing(places.database) as client:
-        experiment = open_experiment(client, tracked.study, places.artifacts)
-        counts = project(client, experiment.experiment_id, places.artifacts, planned)
+    with writing(places.database) as database:
+        experiment = open_experiment(database.client, tracked.study, places.artifacts)
+        counts = project(database, experiment.experiment_id, places.artifacts, planned)
     contents = {entry.result: entry.content for entry in planned}
     write_json(places.record, asdict(tracked) | {"projected": contents})
     return counts

@@ -84,7 +84,9 @@ def test_equal_results_have_p_value_one_and_constant_differences_do_not_divide_b
 def test_batches_equal_single_calls() -> None:
     one, other = accuracies(12, 5, 3, 30), accuracies(13, 5, 3, 30)
     batch = estimate_difference([one], [other]).p_values()
-    assert batch == pytest.approx([float(estimate_difference([a], [b]).p_values()) for a, b in zip(one, other)])
+    assert batch == pytest.approx(
+        [float(estimate_difference([a], [b]).p_values()) for a, b in zip(one, other, strict=True)]
+    )
 
 
 def test_methods_on_different_problems_are_refused() -> None:
@@ -94,7 +96,7 @@ def test_methods_on_different_problems_are_refused() -> None:
         estimate_difference([accuracies(1, 3, 30)] * 2, [accuracies(1, 3, 30)])
 
 
-@pytest.mark.parametrize("problems", [1, 6, 11])
+@pytest.mark.parametrize("problems", [2, 6, 11])
 def test_exact_sign_flips_agree_with_scipy(problems: int) -> None:
     values = np.random.default_rng(problems).normal(0.4, 1.0, problems)
     expected = stats.permutation_test((values,), np.sum, permutation_type="samples", n_resamples=np.inf).pvalue
@@ -196,7 +198,7 @@ def test_a_design_is_recovered_from_a_pilot() -> None:
     generator = np.random.default_rng(18)
     one = generator.beta(2.0, 2.0, 20_000)
     other = np.clip(one + generator.normal(0.0, 0.1, 20_000), 0.0, 1.0)
-    pilot = [generator.binomial(8, rate) / 8 for rate in (one, other)]
-    design = Design.from_accuracies(*pilot, samples=8)
+    pilot = [generator.binomial(32, rate) / 32 for rate in (one, other)]
+    design = Design.from_accuracies(pilot[0], pilot[1], samples=32)
     assert design.effect_sd == pytest.approx((one - other).std(), rel=0.05)
     assert design.sampling_variance == pytest.approx((one * (1 - one) + other * (1 - other)).mean(), rel=0.02)

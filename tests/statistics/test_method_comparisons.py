@@ -1,7 +1,7 @@
 """Comparisons of methods by simulation: true nulls are kept, true differences found, families of tests corrected.
 
-A simulated study is the laptop study's: 30 problems, 32 samples, 3 seeds a method. Every problem has a difficulty, every
-method its own way with every problem (interaction), and every training seed moves the accuracy of its policy.
+A simulated study is the laptop study's: 30 problems, 32 samples, 3 seeds a method. Every problem has a difficulty,
+every method its own way with every problem (interaction), and every training seed moves the accuracy of its policy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class SimulatedStudy:
         probability = expit(self.difficulty + own_way + 0.1 * self.generator.normal(size=shape))
         room = probability * (1.0 - probability)  # easy and impossible problems move least
         shift = (seed_effects + effect) * room / room.mean(axis=2, keepdims=True)
-        return self.generator.binomial(SAMPLES, np.clip(probability + shift, 0.0, 1.0)) / SAMPLES
+        counts = self.generator.binomial(SAMPLES, np.clip(probability + shift, 0.0, 1.0))
+        return np.asarray(counts / SAMPLES)
 
 
 def p_values(treatment: FloatArray, control: FloatArray, difference: Difference, key: int = 0) -> FloatArray:

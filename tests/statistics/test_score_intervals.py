@@ -14,8 +14,8 @@ from evals.statistics.interval import hall_interval, score_interval, score_inter
 PROBLEMS, SAMPLES, REPLICATES = 30, 32, 6_000
 BETA, LOGIT_NORMAL = "beta", "logit-normal"
 
-# (family, its concentration or spread, true accuracy): from all-or-nothing problems (beta 0.3) to equally hard ones (beta
-# 1e6). Tested separately: beta 0.3 at 0.2 and 0.8, and accuracies so near 0 or 1 that few scores have an interval at all.
+# (family, its concentration or spread, true accuracy): from all-or-nothing problems (beta 0.3) to equally hard ones
+# (beta 1e6). Tested separately: beta 0.3 at 0.2 and 0.8, and accuracies so near 0 or 1 that few have an interval.
 SETTINGS = [
     *[(BETA, 0.3, mean) for mean in (0.35, 0.5, 0.65)],
     *[(BETA, 1.0, mean) for mean in (0.1, 0.2, 0.5, 0.8, 0.9)],

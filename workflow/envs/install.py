@@ -37,7 +37,8 @@ def install(root: Path, run: Run) -> None:
         if found.get("lock") != wanted["lock"] or found.get("path") != wanted["path"] or not Path(python).exists():
             print("making the environment .venv from requirements.lock (a few minutes, once)", flush=True)
             complete.unlink(missing_ok=True)
-            shutil.rmtree(environment, ignore_errors=True)
+            if environment.exists():
+                shutil.rmtree(environment)
             run([sys.executable, "-m", "venv", str(environment)])
             run([*pip, "--requirement", str(root / "requirements.lock")])
         complete.unlink(missing_ok=True)
@@ -48,9 +49,11 @@ def install(root: Path, run: Run) -> None:
 
 
 def wanted_state(root: Path) -> dict[str, str]:
-    """What a complete environment was made from: hashes of the lock file and of pyproject.toml, and its own path."""
+    """What a complete environment was made from: hashes of the pins and of pyproject.toml, and its own path."""
+    lines = (root / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    pins = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     return {
-        "lock": hashlib.sha256((root / "requirements.lock").read_bytes()).hexdigest(),
+        "lock": hashlib.sha256(pins.encode("utf-8")).hexdigest(),
         "project": hashlib.sha256((root / "pyproject.toml").read_bytes()).hexdigest(),
         "path": str(root / ".venv"),
     }

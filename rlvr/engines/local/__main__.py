@@ -43,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     train.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     train.add_argument("--checkpoint-interval", type=int, default=10, help="steps between saved states")
     train.add_argument("--grading-workers", type=int, default=1)
-    train.add_argument("--lock-wait-seconds", type=float, default=600.0, help="patience with another writer of this run")
+    train.add_argument(
+        "--lock-wait-seconds", type=float, default=600.0, help="patience with another writer of this run"
+    )
     train.set_defaults(run=_train)
     return run_command(parser, argv)
 

@@ -103,7 +103,8 @@ def _exact_keys(kind: type, content: Any, source: str) -> dict[str, Any]:
     found = set(content) if isinstance(content, dict) else set()
     if found != expected:
         problem = ", ".join(
-            [f"lacks {key}" for key in sorted(expected - found)] + [f"has unknown {key}" for key in sorted(found - expected)]
+            [f"lacks {key}" for key in sorted(expected - found)]
+            + [f"has unknown {key}" for key in sorted(found - expected)]
         )
         raise UserError(f"{source}: {problem}; accepted: {', '.join(sorted(expected))}")
     return dict(content)

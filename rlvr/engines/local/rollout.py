@@ -103,7 +103,8 @@ def roll_out(
     texts = [prompt_template.format(problem=problem["problem"]) for problem in problems]
     prompts = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     identities = [
-        [f"{stream}/{first_group + row}/{number}" for number in range(samples_per_prompt)] for row in range(len(prompts))
+        [f"{stream}/{first_group + row}/{number}" for number in range(samples_per_prompt)]
+        for row in range(len(prompts))
     ]
     groups = sample(decoder, prompts, identities, parameters, end_token)
     responses: list[Response] = [response for group in groups for response in group]

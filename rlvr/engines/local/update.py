@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from evals.errors import UserError
 from rlvr.engines.local.policy import TokenBatch, score, unpack
+from rlvr.engines.local.resolved_run import TrainingSettings
 from rlvr.methods.aggregation import Normaliser, aggregate
 from rlvr.methods.seams import PolicyLoss
 
@@ -16,25 +18,13 @@ from rlvr.methods.seams import PolicyLoss
 class Updater:
     """AdamW with linear warm-up and gradient clipping; one optimizer step per mini-batch."""
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        loss: PolicyLoss,
-        learning_rate: float,
-        warmup_updates: int,
-        weight_decay: float,
-        gradient_clip: float,
-        micro_batch_size: int,
-        temperature: float,
-    ) -> None:
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    def __init__(self, model: PreTrainedModel, loss: PolicyLoss, training: TrainingSettings) -> None:
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
+        )
         self._model = model
         self._loss = loss
-        self._learning_rate = learning_rate
-        self._warmup_updates = warmup_updates
-        self._gradient_clip = gradient_clip
-        self._micro_batch_size = micro_batch_size
-        self._temperature = temperature
+        self._training = training
 
     def update(
         self,
@@ -57,15 +47,21 @@ class Updater:
 
         Returns:
             The loss's metrics averaged over the tokens of each mini-batch, and all over the mini-batches.
+
+        Raises:
+            UserError: a gradient is not finite.
         """
         rows = []
         for number, indices in enumerate(mini_batches):
-            learning_rate = self._learning_rate * min(1.0, (updates_done + number + 1) / max(1, self._warmup_updates))
+            warmup = min(1.0, (updates_done + number + 1) / max(1, self._training.warmup_updates))
+            learning_rate = self._training.learning_rate * warmup
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
             self.optimizer.zero_grad()
             metrics = self._accumulate(tokens, old_log_probs, weighted_advantages, group_ids, indices)
-            norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._gradient_clip)
+            norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.gradient_clip)
+            if not torch.isfinite(norm):
+                raise UserError(f"update {updates_done + number + 1}: the gradient is not finite; the run has diverged")
             self.optimizer.step()
             rows.append({**metrics, "grad_norm": float(norm), "learning_rate": learning_rate})
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
@@ -81,13 +77,13 @@ class Updater:
         """Gradients of one mini-batch, and its loss and metrics."""
         normaliser = Normaliser.of(tokens.select(indices).response_mask, self._loss.aggregation_constant)
         # Only losses that look at single rollouts may be cut into micro-batches freely.
-        size = self._micro_batch_size if self._loss.coupling == "rollout" else len(indices)
+        size = self._training.micro_batch_size if self._loss.coupling == "rollout" else len(indices)
         totals: dict[str, float] = {"loss": 0.0}
         for rows in indices.split(size):
             batch = tokens.select(rows)
             mask = batch.response_mask.to(self._model.device)
             width = mask.shape[1]
-            log_probs = unpack(score(self._model, batch, self._temperature).log_probs, mask)
+            log_probs = unpack(score(self._model, batch, self._training.temperature).log_probs, mask)
             token_loss, metrics = self._loss(
                 log_probs, old_log_probs[rows, :width], weighted_advantages[rows, :width], mask, group_ids[rows]
             )

@@ -134,7 +134,7 @@ def test_low_precision_stays_near_the_float64_weights_of_the_same_inputs(dtype: 
 
 
 @given(seed=st.integers(0, 10_000), refinements=st.integers(0, 3))
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 def test_weights_are_bounded_of_mean_one_and_indifferent_to_the_sign(seed: int, refinements: int) -> None:
     batch, piece = draw_batch(seed), DelTA(refinements=refinements)
     weights = weights_of(batch, piece)

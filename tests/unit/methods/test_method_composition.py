@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.losses.gspo import GSPO
 from rlvr.methods.losses.sapo import SAPO
 from rlvr.methods.method import Method, compose
-from rlvr.methods.schema import catalogue_schema
+from rlvr.methods.schema import catalogue_schema, main
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.methods.token_weights.forking_tokens import ForkingTokens
 
@@ -80,13 +78,12 @@ def test_catalogue_holds_these_methods_and_fits_its_schema() -> None:
     assert list(jsonschema.Draft202012Validator(catalogue_schema()).iter_errors(CATALOGUE)) == []
 
 
-def test_schema_file_is_up_to_date() -> None:
+def test_schema_file_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     """Mend with: python -m rlvr.methods.schema > workflow/schemas/methods.schema.json"""
-    printed = subprocess.run(
-        [sys.executable, "-m", "rlvr.methods.schema"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert (ROOT / "workflow" / "schemas" / "methods.schema.json").read_text() == printed.stdout
-    jsonschema.Draft202012Validator.check_schema(json.loads(printed.stdout))
+    main()
+    printed = capsys.readouterr().out
+    assert (ROOT / "workflow" / "schemas" / "methods.schema.json").read_text() == printed
+    jsonschema.Draft202012Validator.check_schema(json.loads(printed))
 
 
 @pytest.mark.parametrize(

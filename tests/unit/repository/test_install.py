@@ -86,10 +86,28 @@ def test_an_interrupted_renewal_is_made_again(installer: ModuleType, project: Pa
     assert steps(installer, project) == WHOLE
 
 
+def test_a_half_deleted_environment_is_not_taken_for_complete(
+    installer: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps(installer, project)
+    (project / "requirements.lock").write_text("numpy==2.4.7\n")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(shutil, "rmtree", lambda path: Shell(project, "venv")(["venv"]))
+        steps(installer, project)
+    (project / "requirements.lock").write_text("numpy==2.4.6\n")
+    assert steps(installer, project) == WHOLE
+
+
 def test_a_new_lock_file_renews_the_environment(installer: ModuleType, project: Path) -> None:
     steps(installer, project)
     (project / "requirements.lock").write_text("numpy==2.4.7\n")
     assert steps(installer, project) == WHOLE
+    assert steps(installer, project) == []
+
+
+def test_a_comment_in_the_lock_file_renews_nothing(installer: ModuleType, project: Path) -> None:
+    steps(installer, project)
+    (project / "requirements.lock").write_text("# made by make lock\nnumpy==2.4.6\n    # via pandas\n")
     assert steps(installer, project) == []
 
 

@@ -106,6 +106,15 @@ def test_which_processes_are_studies(command: str, executes: bool) -> None:
     assert directory._executes_jobs(command.split()) is executes
 
 
+def test_a_study_that_still_plans_counts_as_running(workflow: Path, start: Start) -> None:
+    """Snakemake takes its own lock only once it has planned; ours is held from the start."""
+    with directory.only_study(workflow):
+        second = start(LAUNCH)
+        answer = second.communicate(timeout=60)[0].strip()
+    assert second.returncode == 1
+    assert answer == f"error: another study is running in {workflow}"
+
+
 def test_only_one_holds_the_directory_and_it_is_free_afterwards(tmp_path: Path) -> None:
     with directory.only_study(tmp_path):
         probe = "import sys; from pathlib import Path; from rlvr.study.directory import only_study\n"

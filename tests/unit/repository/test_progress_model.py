@@ -14,7 +14,7 @@ from rich.console import Console
 from snakemake_logger_plugin_rlvr import wording
 from snakemake_logger_plugin_rlvr.live import LiveDisplay
 from snakemake_logger_plugin_rlvr.plain import PlainDisplay
-from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, StepProgress, Study, read_step_progress
+from snakemake_logger_plugin_rlvr.study import FailedJob, Outlook, RunningJob, StepProgress, Study, read_step_progress
 
 
 def job(job_id: int, rule: str, started: float, threads: int = 1, name: str = "tiny-dapo-s1") -> RunningJob:
@@ -51,6 +51,11 @@ def test_threads_and_cores_weigh() -> None:
     outlook = study.outlook(60.0, {})
     assert outlook is not None
     assert outlook.seconds_left == pytest.approx(2 * 60.0 * 2 / 4)
+    study.start(job(2, "train", 60.0, threads=2))
+    outlook = study.outlook(70.0, {})
+    assert outlook is not None
+    assert outlook.seconds_left == pytest.approx((50.0 + 60.0) * 2 / 4)
+    assert outlook.fraction == pytest.approx(70.0 / 180.0)
 
 
 def test_the_longest_running_job_bounds_the_time_left() -> None:
@@ -77,6 +82,7 @@ def test_an_unmeasured_rule_counts_as_the_median_of_the_measured() -> None:
         study.finish(number, seconds)
     outlook = study.outlook(100.0, {})
     assert outlook is not None and outlook.seconds_left == pytest.approx(5.0)
+    assert outlook.unmeasured == pytest.approx(1 / 4)
 
 
 def test_a_failed_job_is_not_waited_for_and_a_retried_one_is() -> None:
@@ -166,6 +172,12 @@ def test_durations(seconds: float, text: str) -> None:
     assert wording.duration(seconds) == text
 
 
+def test_words_are_less_sure_while_much_is_unmeasured() -> None:
+    assert wording.time_left(None) == "time left not known yet"
+    assert wording.time_left(Outlook(0.5, 30.0, unmeasured=0.05)) == "about 30 s left"
+    assert wording.time_left(Outlook(0.5, 30.0, unmeasured=0.5)) == "probably more than 30 s left"
+
+
 def test_a_failure_names_the_log_and_its_last_line_without_control_characters(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1\n\x1b[31merror: the disk is full\x1b[0m\n\n")
@@ -179,6 +191,21 @@ def test_a_failure_names_the_log_and_its_last_line_without_control_characters(tm
         "failed: all after 1 s",
         "  command: false",
     ]
+
+
+def test_results_are_named_as_seen_from_where_the_command_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "smoke" / "results" / "tables").mkdir(parents=True)
+    for name in ("report.html", "tables/main.md", "mlflow.db"):
+        (tmp_path / "smoke" / "results" / name).touch()
+    monkeypatch.chdir(tmp_path / "smoke")
+    assert wording.results(tmp_path) == [
+        "  report: smoke/results/report.html",
+        "  table: smoke/results/tables/main.md",
+        "  MLflow: python -m rlvr.tracking ui --results smoke/results",
+    ]
+    assert wording.results(tmp_path / "smoke")[-1] == "  MLflow: make ui"
 
 
 def test_the_live_display_shows_the_study_and_its_jobs(tmp_path: Path) -> None:

@@ -177,8 +177,12 @@ class Study:
         left += sum(
             max(count, 0) * per_job.get(rule, usual) * self.threads.get(rule, 1) for rule, count in waiting.items()
         )
-        fraction = done / (done + left) if done + left > 0.0 else 0.0
-        return Outlook(fraction=fraction, seconds_left=max(left / max(self.cores, 1), longest))
+        unmeasured = sum(max(count, 0) for rule, count in waiting.items() if rule not in per_job)
+        return Outlook(
+            fraction=done / (done + left) if done + left > 0.0 else 0.0,
+            seconds_left=max(left / max(self.cores, 1), longest),
+            unmeasured=unmeasured / max(self.jobs_total, 1),
+        )
 
     def _seconds_per_job(self, now: float, seconds_left: Mapping[int, float | None]) -> dict[str, float]:
         """Mean seconds of each rule's finished jobs, else what its running jobs expect."""
@@ -192,10 +196,17 @@ class Study:
 
 @dataclass(frozen=True)
 class Outlook:
-    """Share of the work that is done, in [0, 1], and seconds until the rest is."""
+    """What is to be expected.
+
+    Attributes:
+        fraction: share of the work that is done, in [0, 1].
+        seconds_left: until the rest is done.
+        unmeasured: share of all jobs that wait and of whose rule none has been measured, in [0, 1].
+    """
 
     fraction: float
     seconds_left: float
+    unmeasured: float = 0.0
 
 
 def read_step_progress(path: Path, since: float) -> StepProgress | None:

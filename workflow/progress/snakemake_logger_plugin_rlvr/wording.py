@@ -8,6 +8,7 @@ from pathlib import Path
 
 from snakemake_logger_plugin_rlvr.study import FailedJob, Outlook, StepProgress, Study
 
+_FEW_UNMEASURED = 0.1
 _RESULTS = (
     ("report", "results/report.html"),
     ("table", "results/tables/main.md"),
@@ -28,8 +29,11 @@ def duration(seconds: float) -> str:
 
 
 def time_left(outlook: Outlook | None) -> str:
-    """``about 9 min left``, or that nothing is known yet."""
-    return "time left not known yet" if outlook is None else f"about {duration(outlook.seconds_left)} left"
+    """``about 9 min left``; less sure while many jobs are of a kind that none has been measured of."""
+    if outlook is None:
+        return "time left not known yet"
+    certainty = "about" if outlook.unmeasured <= _FEW_UNMEASURED else "probably more than"
+    return f"{certainty} {duration(outlook.seconds_left)} left"
 
 
 def steps(progress: StepProgress) -> str:
@@ -84,7 +88,8 @@ def results(started_in: Path) -> list[str]:
     """Where the results are that exist in the working directory, as seen from where the command was typed."""
     lines = [f"  {label}: {_from(started_in, path)}" for label, path in _RESULTS if Path(path).exists()]
     if Path("results/mlflow.db").exists():
-        lines.append("  MLflow: make ui")
+        elsewhere = f"python -m rlvr.tracking ui --results {_from(started_in, 'results')}"
+        lines.append(f"  MLflow: {'make ui' if Path.cwd() == started_in else elsewhere}")
     return lines
 
 

@@ -1,0 +1,72 @@
+"""Reading LaTeX as SymPy expressions, with math-verify's grammar. For worker processes only: it imports SymPy."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import sympy
+from latex2sympy2_extended import NormalizationConfig, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
+
+from evals.grading.exact import MAX_DIGITS
+
+_NORMALIZATION = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
+)
+_BARE_LOG = re.compile(r"\\log(?![a-zA-Z])(?!\s*_)")
+_MIXED = re.compile(r"(?<![\w.^_})\]])(\d+)\s*(\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\})(?!\s*\^)")
+_NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|(?<![_^\d])\d+\s+\d|\d\.\d*\.")
+
+
+class Unreadable(Exception):
+    """An answer that is no mathematics the grammar knows, or too large to be worked out."""
+
+
+class _Reader(_Latex2Sympy):  # type: ignore[misc]
+    """The grammar's converter, without its rule that an integer beside a number is a mixed number.
+
+    That rule reads ``2(3)`` as 5 and ``\\binom{5}{2}\\binom{4}{2}`` as 16. Mixed numbers are recognised in the text.
+    """
+
+    def convert_postfix_list(self, arr: list[Any], i: int = 0) -> Any:
+        """Multiply what stands side by side."""
+        left = self.convert_postfix(arr[i])
+        if i == len(arr) - 1 or not isinstance(left, sympy.Expr | sympy.MatrixBase):
+            return super().convert_postfix_list(arr, i)
+        right = self.convert_postfix_list(arr, i + 1)
+        if getattr(left, "is_Matrix", False) or getattr(right, "is_Matrix", False):
+            return self.mat_mul_flat(left, right)
+        return self.mul_flat(left, right)
+
+
+@lru_cache(maxsize=2_000)
+def parse(text: str) -> sympy.Basic:
+    r"""Read LaTeX as a SymPy expression, without evaluating it.
+
+    ``\log`` without a base is the natural logarithm, as in the mathematics of competitions.
+
+    Raises:
+        Unreadable: the grammar does not know it.
+    """
+    latex = normalize_latex(_MIXED.sub(r"(\1+\2)", _BARE_LOG.sub(r"\\ln", text)), _NORMALIZATION)
+    if _NOT_ONE_NUMBER.search(latex):  # "2 3" would be read as a product
+        raise Unreadable
+    try:
+        # is_real=None: a variable is the same symbol on both sides, whatever else stands beside it
+        expression = _Reader(is_real=None).parse(latex)
+    except MemoryError:
+        raise
+    except Exception as error:  # the grammar raises bare Exceptions, and SymPy any kind, on text that is no mathematics
+        raise Unreadable from error
+    if not isinstance(expression, sympy.Basic | sympy.MatrixBase):
+        raise Unreadable
+    return _with_imaginary_unit(expression)
+
+
+def _with_imaginary_unit(expression: sympy.Basic) -> sympy.Basic:
+    """The variable i is the imaginary unit, unless it is what a sum runs over."""
+    bound = {limits[0] for node in expression.atoms(sympy.Sum, sympy.Product) for limits in node.limits}
+    units = {symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i" and symbol not in bound}
+    return expression.xreplace(units) if units else expression

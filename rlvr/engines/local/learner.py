@@ -1,0 +1,249 @@
+"""What a run changes while it goes: the model, the optimizer, and how far it is."""
+
+from __future__ import annotations
+
+import math
+import resource
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+
+from evals.artifacts import read_jsonl
+from evals.errors import UserError
+from evals.generation.checkpoint import load_tokenizer
+from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
+from evals.generation.sampler import SamplingParameters
+from evals.grading import GradingPool
+from rlvr.engines.local.clock import StepClock
+from rlvr.engines.local.policy import score_in_chunks, unpack
+from rlvr.engines.local.resolved_run import ResolvedRun
+from rlvr.engines.local.rollout import PromptOrder, Rollouts, generator_for, reward, roll_out
+from rlvr.engines.local.update import Updater
+from rlvr.methods.method import compose
+from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.run_state import StateStore, optimizer_tensors, restore_optimizer_tensors
+
+
+@dataclass
+class Position:
+    """How far a run is. Random numbers are functions of it, so it is all that has to be saved of them.
+
+    Attributes:
+        step: rollout steps done.
+        prompts_used: training problems taken from the run's order.
+        updates: optimizer steps done.
+        metrics: one row per rollout step.
+    """
+
+    step: int = 0
+    prompts_used: int = 0
+    updates: int = 0
+    metrics: list[dict[str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RolloutStep:
+    """The rollout batch of a step, and what it took to get it.
+
+    Attributes:
+        rollouts: those that are trained on.
+        rewards: [B].
+        advantages: [B], of whole groups.
+        tokens_generated: in all rollouts, discarded ones included.
+        prompts: sampled from, likewise.
+        discarded_fraction: part of the rollouts that was not selected.
+    """
+
+    rollouts: Rollouts
+    rewards: Tensor
+    advantages: Tensor
+    tokens_generated: int
+    prompts: int
+    discarded_fraction: float
+
+
+class Learner:
+    """One run in progress."""
+
+    def __init__(self, run: ResolvedRun, device: str) -> None:
+        """Load the base model and compose the method.
+
+        Raises:
+            UserError: the method or an input is not accepted.
+        """
+        checkpoint = run.base / "checkpoint"
+        training = run.training
+        try:
+            self._method = compose(run.method)
+        except ValueError as error:
+            raise UserError(f"method {run.method_name}: {error}") from error
+        self.run = run
+        self.position = Position()
+        self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+        self.model.to(device)  # type: ignore[arg-type]
+        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
+        self._fast_tokenizer = load_tokenizer(checkpoint)
+        self._decoder_config = Qwen3Config.from_json(self.model.config.to_dict(), str(checkpoint))
+        self._order = PromptOrder(
+            read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer")), run.seed
+        )
+        self._sampling = SamplingParameters(
+            max_new_tokens=training.max_new_tokens,
+            temperature=training.temperature,
+            batch_size=training.sampling_batch_size,
+        )
+        self._updater = Updater(self.model, self._method.loss, training)
+
+    def restore(self, store: StateStore) -> None:
+        """Continue from the newest undamaged state, if there is one."""
+        found = store.latest()
+        if found is None:
+            return
+        step, tensors, values = found
+        for name, parameter in self.model.named_parameters():
+            parameter.data.copy_(tensors[f"model.{name}"])
+        optimizer = self._updater.optimizer
+        optimizer.load_state_dict(restore_optimizer_tensors(optimizer.state_dict(), tensors))
+        self.position = Position(step, values["prompts_used"], values["updates"], values["metrics"])
+        print(f"{self.run.run}: continues after step {step} of {self.run.training.steps}", flush=True)
+
+    def save(self, store: StateStore) -> None:
+        """Save everything that :meth:`restore` needs."""
+        position = self.position
+        tensors = {f"model.{name}": parameter for name, parameter in self.model.named_parameters()}
+        values = {"prompts_used": position.prompts_used, "updates": position.updates, "metrics": position.metrics}
+        store.save(position.step, tensors | optimizer_tensors(self._updater.optimizer.state_dict()), values)
+
+    def step(self, pool: GradingPool) -> dict[str, float]:
+        """One rollout batch and its optimizer steps; returns the step's metrics."""
+        training, method, position = self.run.training, self._method, self.position
+        clock = StepClock()
+        sampled = self._sample(pool, clock)
+        rollouts, advantages = sampled.rollouts, sampled.advantages
+        mini_batches = method.assignment(
+            sampled.rewards,
+            rollouts.group_ids,
+            rollouts.lengths,
+            training.updates_per_step,
+            generator_for("mini_batches", self.run.seed, position.step),
+        )
+        with clock.time("log_probs"):
+            log_probs, entropies, hidden_states = score_in_chunks(
+                self.model, rollouts.tokens, training.temperature, training.micro_batch_size, method.needs_hidden_states
+            )
+        mask = rollouts.tokens.response_mask.to(self.model.device)
+        batch = RolloutBatch(
+            advantages=advantages.to(mask.device),
+            old_log_probs=unpack(log_probs, mask),
+            entropies=unpack(entropies, mask),
+            response_mask=mask,
+            mini_batch_ids=_mini_batch_ids(mini_batches, len(advantages)).to(mask.device),
+            group_ids=rollouts.group_ids.to(mask.device),
+            hidden_states=hidden_states,
+        )
+        with clock.time("token_weights"):
+            weights, weight_metrics = self._weigh(batch)
+        with clock.time("update"):
+            update_metrics = self._updater.update(
+                rollouts.tokens,
+                batch.old_log_probs,
+                batch.advantages[:, None] * weights,
+                batch.group_ids,
+                mini_batches,
+                position.updates,
+            )
+        position.step += 1
+        position.updates += len(mini_batches)
+        return {
+            "step": position.step,
+            **_reward_metrics(rollouts, sampled.rewards),
+            "entropy": float(entropies.mean()),
+            **update_metrics,
+            **weight_metrics,
+            "tokens_generated": sampled.tokens_generated,
+            "optimizer_steps": len(mini_batches),
+            "prompts_sampled": sampled.prompts,
+            "rollouts_discarded_fraction": sampled.discarded_fraction,
+            **clock.metrics(),
+            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+
+    def _sample(self, pool: GradingPool, clock: StepClock) -> RolloutStep:
+        """Sample prompts, and more of them for as long as the method's selection asks for more."""
+        training, position, method = self.run.training, self.position, self._method
+        weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        decoder = Qwen3Decoder(self._decoder_config, weights)
+        parts: list[Rollouts] = []
+        reward_parts: list[Tensor] = []
+        while True:
+            with clock.time("rollout"):
+                problems = self._order.take(position.prompts_used, training.prompts_per_step)
+                part = roll_out(
+                    decoder,
+                    self._fast_tokenizer,
+                    problems,
+                    self.run.prompt,
+                    training.samples_per_prompt,
+                    self._sampling,
+                    self.tokenizer.eos_token_id,
+                    f"rollout/{self.run.seed}/{position.step}",
+                    len(parts) * training.prompts_per_step,
+                )
+            position.prompts_used += training.prompts_per_step
+            with clock.time("reward"):
+                reward_parts.append(reward(part, pool))
+            parts.append(part)
+            rollouts, rewards = Rollouts.join(parts), torch.cat(reward_parts)
+            tokens_generated, prompts = int(rollouts.lengths.sum()), len(parts) * training.prompts_per_step
+            # Advantages are of whole groups, hence computed before anything is dropped.
+            advantages = method.advantage(rewards, rollouts.group_ids, rollouts.lengths)
+            if method.selection is None:
+                return RolloutStep(rollouts, rewards, advantages, tokens_generated, prompts, 0.0)
+            selection = method.selection(
+                rewards,
+                rollouts.group_ids,
+                training.rollouts_per_step,
+                method.assignment.keeps_groups,
+                len(parts),
+                generator_for("selection", self.run.seed, position.step, len(parts)),
+            )
+            if selection is not None:
+                kept = selection.indices
+                return RolloutStep(
+                    rollouts.select(kept),
+                    rewards[kept],
+                    advantages[kept],
+                    tokens_generated,
+                    prompts,
+                    selection.discarded_fraction,
+                )
+
+    def _weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """The method's token weights, or ones, and their metrics."""
+        if self._method.token_weights is None:
+            return batch.response_mask.float(), {}
+        weights, metrics = self._method.token_weights(batch)
+        # A batch without one of the sides has no statistic of it.
+        return weights, {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+def _reward_metrics(rollouts: Rollouts, rewards: Tensor) -> dict[str, float]:
+    """Reward, length and truncation of a rollout batch."""
+    groups = rollouts.group_ids.unique(return_inverse=True)[1]
+    means = torch.zeros(int(groups.max()) + 1).scatter_add_(0, groups, rewards) / torch.bincount(groups)
+    return {
+        "reward_mean": float(rewards.mean()),
+        "response_length_mean": float(rollouts.lengths.float().mean()),
+        "truncation_rate": sum(rollouts.truncated) / len(rollouts.truncated),
+        "groups_mixed_fraction": float(((means > 0) & (means < 1)).float().mean()),
+    }
+
+
+def _mini_batch_ids(mini_batches: list[Tensor], rollouts: int) -> Tensor:
+    """[B] the mini-batch that each rollout belongs to."""
+    ids = torch.full((rollouts,), -1)
+    for number, indices in enumerate(mini_batches):
+        ids[indices] = number
+    return ids

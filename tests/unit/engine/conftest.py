@@ -1,0 +1,87 @@
+"""A base model and a run small enough to train in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evals.artifacts import write_json, write_jsonl
+from evals.problems.__main__ import main as problems_main
+from evals.problems.generate import ProblemKind
+from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from rlvr.base_model.train import BaseModelSettings, train_base_model
+from rlvr.engines.local.resolved_run import ResolvedRun
+
+ARCHITECTURE = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": True,
+}
+KINDS = [ProblemKind("chain", 2)]
+BASE_SETTINGS = BaseModelSettings(ARCHITECTURE, 200, 32, 0.01, 5, 0.0, 1.0, 3)
+TRAINING = {
+    "steps": 4,
+    "prompts_per_step": 4,
+    "samples_per_prompt": 4,
+    "updates_per_step": 2,
+    "micro_batch_size": 8,
+    "max_new_tokens": 16,
+    "temperature": 1.0,
+    "sampling_batch_size": 64,
+    "learning_rate": 0.001,
+    "warmup_updates": 2,
+    "weight_decay": 0.1,
+    "gradient_clip": 1.0,
+}
+DAPO = {
+    "version": 1,
+    "advantage": {"name": "grpo"},
+    "token_weights": None,
+    "loss": {"name": "clipped"},
+    "batching": {"assignment": {"name": "random_split"}, "selection": None},
+}
+
+
+@pytest.fixture(scope="session")
+def study_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a base model and training problems."""
+    torch.set_num_threads(1)
+    directory = tmp_path_factory.mktemp("study")
+    corpus = directory / "corpus.jsonl"
+    write_jsonl(corpus, draw_corpus(KINDS, 200 * 32, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1)))
+    train_base_model(BASE_SETTINGS, corpus, directory / "base" / "tiny", checkpoint_interval=100, wait_seconds=1)
+    arguments = ["draw", "--name", "train", "--kinds", '[{"family": "chain", "operands": 2}]', "--split", "train"]
+    problems_main([*arguments, "--count", "10", "--seed", "1", "--out", str(directory / "problems")])
+    return directory
+
+
+@pytest.fixture
+def make_run(study_files: Path, tmp_path: Path) -> Callable[..., ResolvedRun]:
+    """Builds a resolved run; keyword arguments change its top-level keys, ``training`` only what it names."""
+
+    def build(training: dict[str, Any] | None = None, **changes: Any) -> ResolvedRun:
+        content = {
+            "run": "tiny-dapo-s1",
+            "model": "tiny",
+            "base": str(study_files / "base" / "tiny"),
+            "problems": str(study_files / "problems"),
+            "prompt": "{problem}\n",
+            "method_name": "dapo",
+            "method": DAPO,
+            "seed": 1,
+            "training": {**TRAINING, **(training or {})},
+            **changes,
+        }
+        write_json(tmp_path / "run.json", content)
+        return ResolvedRun.read(tmp_path / "run.json")
+
+    return build

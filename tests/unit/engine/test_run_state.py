@@ -1,0 +1,112 @@
+"""Saved state: whole or not at all, one writer, nothing trusted that is damaged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from evals.errors import UserError
+from rlvr.run_state import StateStore, optimizer_tensors, restore_optimizer_tensors
+
+
+def test_the_newest_of_two_kept_states_is_found(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "a" * 64)
+    assert store.latest() is None
+    for step in (1, 2, 3):
+        store.save(step, {"model.w": torch.full((2,), float(step))}, {"step": step})
+    found = store.latest()
+    assert found is not None
+    assert (found[0], found[1]["model.w"].tolist(), found[2]) == (3, [3.0, 3.0], {"step": 3})
+    assert len(list((tmp_path / ("a" * 16)).glob("step-*"))) == 2
+    assert StateStore(tmp_path, "b" * 64).latest() is None
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "no values", "half values", "no tensors"])
+def test_a_damaged_state_falls_back_to_the_one_before(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = StateStore(tmp_path, "a" * 64)
+    for step in (1, 2):
+        store.save(step, {"model.w": torch.full((64,), float(step))}, {})
+    newest = tmp_path / ("a" * 16) / "step-00000002"
+    tensors, values = newest / "tensors.safetensors", newest / "values.json"
+    if damage == "truncate":
+        tensors.write_bytes(tensors.read_bytes()[:-8])
+    elif damage == "flip":
+        content = bytearray(tensors.read_bytes())
+        content[-1] ^= 1
+        tensors.write_bytes(bytes(content))
+    elif damage == "no values":
+        values.unlink()
+    elif damage == "half values":
+        values.write_text(values.read_text()[:20])
+    else:
+        tensors.unlink()
+    found = store.latest()
+    assert found is not None
+    assert found[0] == 1
+    assert "step-00000002: damaged" in capsys.readouterr().out
+
+
+def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "a" * 64)
+    store.save(1, {"model.w": torch.ones(1)}, {})
+    leftover = tmp_path / ("a" * 16) / ".saving-xyz"
+    leftover.mkdir()
+    (leftover / "tensors.safetensors").write_bytes(b"half")
+    found = store.latest()
+    assert found is not None
+    assert found[0] == 1
+    assert not leftover.exists()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from rlvr.run_state import StateStore
+with StateStore(Path(sys.argv[1]), "a" * 64).single_writer(0):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_only_one_process_writes_and_a_dead_ones_lock_is_free(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with (
+        pytest.raises(UserError, match=f"process {holder.pid} is training this run"),
+        StateStore(tmp_path, "a" * 64).single_writer(0),
+    ):
+        pass
+    holder.kill()
+    holder.wait()
+    started = time.monotonic()
+    with StateStore(tmp_path, "a" * 64).single_writer(0):
+        assert (tmp_path / "owner").read_text() == str(os.getpid())
+    assert time.monotonic() - started < 2
+
+
+def test_optimizer_state_survives_the_round_trip() -> None:
+    weights = [torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(2, 2))]
+    optimizer = torch.optim.AdamW(weights, lr=0.1)
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    copies = [torch.nn.Parameter(weight.detach().clone()) for weight in weights]
+    other = torch.optim.AdamW(copies, lr=0.1)
+    saved = {name: value.clone() for name, value in optimizer_tensors(optimizer.state_dict()).items()}
+    other.load_state_dict(restore_optimizer_tensors(other.state_dict(), saved))
+    for pair in zip(weights, copies, strict=True):
+        for weight in pair:
+            weight.grad = torch.full_like(weight, 0.5)
+    optimizer.step()
+    other.step()
+    for weight, copy in zip(weights, copies, strict=True):
+        assert torch.equal(weight, copy)

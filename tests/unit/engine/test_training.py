@@ -1,0 +1,150 @@
+"""A run from start to finish: what it leaves, what it refuses, and that an interruption changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from evals.artifacts import sha256_file
+from evals.errors import UserError
+from evals.manifest import verify_outputs
+from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.resolved_run import ResolvedRun
+from rlvr.engines.local.rollout import PromptOrder
+from rlvr.engines.local.train import Execution, Interrupted, train
+
+EXECUTION = Execution(device="cpu", checkpoint_interval=1, lock_wait_seconds=1, grading_workers=1)
+MakeRun = Callable[..., ResolvedRun]
+QUERY_PRESERVED_REWARD_BALANCED = {
+    "version": 1,
+    "advantage": {"name": "grpo"},
+    "token_weights": {"name": "delta"},
+    "loss": {"name": "clipped"},
+    "batching": {
+        "assignment": {"name": "query_preserved"},
+        "selection": {"name": "reward_balanced", "alpha": 0.5, "max_rounds": 3},
+    },
+}
+
+
+def checkpoint_hash(directory: Path) -> str:
+    return sha256_file(directory / "checkpoint" / "model.safetensors")
+
+
+def test_a_run_leaves_a_checkpoint_metrics_and_a_manifest(make_run: MakeRun, tmp_path: Path) -> None:
+    train(make_run(), tmp_path, EXECUTION)
+    manifest = verify_outputs(tmp_path / "manifest.json", "run")
+    metrics = pd.read_parquet(tmp_path / "metrics.parquet")
+    assert metrics["step"].tolist() == [1, 2, 3, 4]
+    assert metrics["optimizer_steps"].sum() == manifest.details["optimizer_steps"] == 8
+    assert manifest.details["tokens_generated"] == metrics["tokens_generated"].sum() > 0
+    parts = metrics[[f"seconds_{part}" for part in ("rollout", "reward", "log_probs", "token_weights", "update")]]
+    assert (parts.sum(axis=1) <= metrics["seconds_step"] + 1e-9).all()
+    assert (metrics["entropy"] > 0).all()
+    assert {"clip_fraction", "grad_norm", "approximate_kl", "peak_memory_bytes"} <= set(metrics.columns)
+    assert json.loads((tmp_path / "progress.json").read_text())["step"] == 4
+
+
+@pytest.mark.parametrize("method", ["dapo", "balanced"])
+def test_an_interrupted_run_ends_with_the_same_bytes(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    changes = {"method": QUERY_PRESERVED_REWARD_BALANCED} if method == "balanced" else {}
+    train(make_run(**changes), tmp_path / "undisturbed", EXECUTION)
+    original = Learner.step
+
+    def dying(learner: Learner, pool: object) -> dict[str, float]:
+        if learner.position.step == 2:
+            raise KeyboardInterrupt
+        return original(learner, pool)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Learner, "step", dying)
+    # A state is saved every third step only, so that what was done since is lost and has to be done again alike.
+    execution = dataclasses.replace(EXECUTION, checkpoint_interval=3)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train(make_run(**changes), tmp_path / "killed", execution)
+    with pytest.raises(KeyboardInterrupt):
+        train(make_run(**changes), tmp_path / "killed", EXECUTION)
+    monkeypatch.undo()
+    train(make_run(**changes), tmp_path / "killed", EXECUTION)
+    assert checkpoint_hash(tmp_path / "killed") == checkpoint_hash(tmp_path / "undisturbed")
+    timeless = [
+        f for f in pd.read_parquet(tmp_path / "killed/metrics.parquet") if "seconds" not in f and "memory" not in f
+    ]
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "killed/metrics.parquet")[timeless],
+        pd.read_parquet(tmp_path / "undisturbed/metrics.parquet")[timeless],
+    )
+
+
+def test_sigterm_saves_and_stops(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Learner.step
+
+    def terminated(learner: Learner, pool: object) -> dict[str, float]:
+        if learner.position.step == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(learner, pool)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Learner, "step", terminated)
+    execution = dataclasses.replace(EXECUTION, checkpoint_interval=100)
+    with pytest.raises(Interrupted, match="stopped after step 2"):
+        train(make_run(), tmp_path / "run", execution)
+    assert not (tmp_path / "run" / "manifest.json").exists()
+    monkeypatch.undo()
+    train(make_run(), tmp_path / "run", execution)
+    train(make_run(), tmp_path / "whole", execution)
+    assert checkpoint_hash(tmp_path / "run") == checkpoint_hash(tmp_path / "whole")
+
+
+def test_state_of_another_configuration_is_not_continued(make_run: MakeRun, tmp_path: Path) -> None:
+    train(make_run(training={"steps": 2}), tmp_path / "run", EXECUTION)
+    train(make_run(training={"steps": 2, "learning_rate": 0.01}), tmp_path / "run", EXECUTION)
+    train(make_run(training={"steps": 2, "learning_rate": 0.01}), tmp_path / "fresh", EXECUTION)
+    assert checkpoint_hash(tmp_path / "run") == checkpoint_hash(tmp_path / "fresh")
+    train(make_run(training={"steps": 2}), tmp_path / "run", EXECUTION)  # going back costs nothing: its state was kept
+    assert len(list((tmp_path / "run" / "state").glob("*/step-00000002"))) == 2
+
+
+def test_seeds_differ_and_repeat(make_run: MakeRun, tmp_path: Path) -> None:
+    for directory, seed in (("one", 1), ("again", 1), ("two", 2)):
+        train(make_run(training={"steps": 1}, seed=seed), tmp_path / directory, EXECUTION)
+    assert checkpoint_hash(tmp_path / "one") == checkpoint_hash(tmp_path / "again")
+    assert checkpoint_hash(tmp_path / "one") != checkpoint_hash(tmp_path / "two")
+
+
+def test_bad_runs_are_refused_in_one_line(make_run: MakeRun, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="lacks temperature"):
+        content = json.loads((tmp_path / "run.json").read_text()) if (tmp_path / "run.json").exists() else None
+        make_run()
+        content = json.loads((tmp_path / "run.json").read_text())
+        del content["training"]["temperature"]
+        (tmp_path / "run.json").write_text(json.dumps(content))
+        ResolvedRun.read(tmp_path / "run.json")
+    with pytest.raises(UserError, match=r"method dapo: loss\.name is 'foo'; accepted"):
+        train(make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "loss": {"name": "foo"}}), tmp_path, EXECUTION)
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="no GPU"):
+            train(make_run(), tmp_path, dataclasses.replace(EXECUTION, device="cuda"))
+    with pytest.raises(UserError, match=r"elsewhere/manifest\.json: no such file"):
+        train(make_run(base=str(tmp_path / "elsewhere")), tmp_path, EXECUTION)
+
+
+def test_prompt_order_is_a_permutation_per_pass_and_known_from_the_position() -> None:
+    problems = [{"id": str(number)} for number in range(7)]
+    order = PromptOrder(problems, seed=3)
+    whole = [row["id"] for row in order.take(0, 21)]
+    for number in range(3):
+        assert sorted(whole[7 * number : 7 * number + 7]) == sorted(row["id"] for row in problems)
+    assert whole[:7] != whole[7:14]
+    for position in range(18):
+        assert [row["id"] for row in order.take(position, 3)] == whole[position : position + 3]
+    assert whole != [row["id"] for row in PromptOrder(problems, seed=4).take(0, 21)]

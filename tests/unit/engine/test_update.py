@@ -1,0 +1,51 @@
+"""An optimizer step does not depend on how its mini-batch is cut into micro-batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
+from rlvr.engines.local.resolved_run import ResolvedRun
+from rlvr.engines.local.update import Updater
+from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.gspo import GSPO
+from rlvr.methods.seams import PolicyLoss
+
+GENERATOR = torch.Generator().manual_seed(5)
+RESPONSES = [torch.randint(3, 40, (n,), generator=GENERATOR).tolist() for n in (1, 7, 3, 12, 5, 5, 2, 9)]
+TOKENS = TokenBatch([[5, 6, 7]] * 8, RESPONSES)
+MINI_BATCHES = [torch.tensor([7, 0, 3, 2]), torch.tensor([1, 6, 5, 4])]
+
+
+def updated_weights(
+    study_files: Path, run: ResolvedRun, loss: PolicyLoss, micro_batch_size: int
+) -> tuple[list[torch.Tensor], dict[str, float]]:
+    model = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
+    log_probs, _, _ = score_in_chunks(model, TOKENS, 1.0, 8, keep_hidden_states=False)
+    advantages = torch.tensor([1.0, -1.0, 0.5, 0.0, -2.0, 1.0, 0.3, -0.1])[:, None].expand(8, 12)
+    training = dataclasses.replace(run.training, micro_batch_size=micro_batch_size)
+    updater = Updater(model, loss, training)
+    old_log_probs = unpack(log_probs, TOKENS.response_mask) - 0.1
+    metrics = updater.update(TOKENS, old_log_probs, advantages, torch.arange(8) // 4, MINI_BATCHES, 0)
+    return [parameter.detach() for parameter in model.parameters()], metrics
+
+
+@pytest.mark.parametrize("loss", [Clipped(), GSPO(), Clipped(aggregation="seq-mean-token-mean")])
+def test_micro_batches_add_up(study_files: Path, make_run: Callable[..., ResolvedRun], loss: PolicyLoss) -> None:
+    whole, metrics = updated_weights(study_files, make_run(), loss, 4)
+    cut, cut_metrics = updated_weights(study_files, make_run(), loss, 1)
+    for left, right in zip(whole, cut, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+    assert metrics == pytest.approx(cut_metrics, rel=1e-4, abs=1e-6)
+    assert metrics["learning_rate"] == pytest.approx(run_warmup_mean())
+
+
+def run_warmup_mean() -> float:
+    """Two updates within a warm-up of two: half the learning rate, then all of it."""
+    return (0.0005 + 0.001) / 2

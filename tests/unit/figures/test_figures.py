@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from evals.figures.__main__ import main
+from evals.figures.differences import draw_differences
+from evals.figures.scores import draw_scores
+from evals.figures.style import VERDICT_COLOURS, house_style, method_styles, save
+from evals.manifest import verify_outputs
+from evals.tables.averages import condition_average
+from evals.tables.records import Results, Run, read_results
+from tests.unit.synthetic_results import METHODS, Study
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def results(synthetic_study: Study) -> Results:
+    return read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
+
+
+def _runs(methods: list[str]) -> list[Run]:
+    base = Run("tiny-base", "tiny", "base", None, "Base model")
+    return [base, *(Run(f"tiny-{method}-s1", "tiny", method, 1, method) for method in methods)]
+
+
+def _texts_outside(figure: Figure) -> list[str]:
+    figure.canvas.draw()
+    width, height = figure.canvas.get_width_height()
+    outside = []
+    ticks = {id(label) for axes in figure.axes for label in axes.get_xticklabels()}  # also those beyond the limits
+    for text in figure.findobj(Text):
+        if id(text) in ticks or not text.get_visible() or not text.get_text().strip():
+            continue
+        box = text.get_window_extent()
+        if box.x0 < -1 or box.y0 < -1 or box.x1 > width + 1 or box.y1 > height + 1:
+            outside.append(text.get_text())
+    return outside
+
+
+def test_methods_keep_their_colour_when_one_is_added_and_differ_from_each_other() -> None:
+    names = list(METHODS)
+    before, after = method_styles(_runs(names)), method_styles(_runs([*names, "new"]))
+    assert all(before[name] == after[name] for name in names)
+    assert len({(style.colour, style.marker) for style in after.values()}) == len(after)
+    many = method_styles(_runs([f"m{number}" for number in range(40)]))
+    assert len(set(many.values())) == 41
+
+
+def test_scores_draw_every_methods_average_in_its_colour(results: Results) -> None:
+    with house_style():
+        figure = draw_scores(results)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["chain_3", "nested_sums", "mean of all benchmarks"]
+    styles = method_styles(results.runs)
+    for axes, benchmarks in zip(figure.axes, (["chain_3"], ["nested_sums"], results.benchmarks), strict=True):
+        drawn = {
+            (round(float(line.get_xdata()[0]), 6), to_hex(line.get_color()))
+            for line in axes.lines
+            if line.get_marker() == "o"
+        }
+        expected = {
+            (round(100 * condition_average(results, row, benchmarks).value, 6), styles[row.method].colour)
+            for row in results.conditions
+        }
+        assert drawn == expected
+
+
+def test_differences_are_coloured_by_verdict(results: Results) -> None:
+    with house_style():
+        figure = draw_differences(results)
+    last = figure.axes[-1]
+    colours = {int(line.get_ydata()[0]): to_hex(line.get_color()) for line in last.lines if line.get_marker() == "o"}
+    compared = [row for row in results.conditions if row.method in ("grpo", "delta")]
+    verdicts = [results.comparison(row, "dapo", "all") for row in compared]
+    assert colours == {row: VERDICT_COLOURS[verdict.verdict] for row, verdict in enumerate(verdicts) if verdict}
+
+
+@pytest.mark.parametrize("benchmarks", [1, 2])
+@pytest.mark.parametrize("draw", [draw_scores, draw_differences])
+def test_no_text_is_clipped(results: Results, draw: Callable[[Results], Figure], benchmarks: int) -> None:
+    long = "DAPO with a very long name, query-preserved, reward-balanced, and more of it"
+    runs = tuple(dataclasses.replace(run, title=long) if run.method == "grpo" else run for run in results.runs)
+    with house_style():
+        figure = draw(dataclasses.replace(results, runs=runs, benchmarks=results.benchmarks[:benchmarks]))
+        assert _texts_outside(figure) == []
+
+
+def test_a_score_without_interval_is_drawn_without_one(results: Results) -> None:
+    runs = tuple(run for run in results.runs if run.seed in (None, 1))
+    with house_style():
+        figure = draw_scores(dataclasses.replace(results, runs=runs))
+    intervals = figure.axes[0].collections
+    assert len(intervals) == 1  # the base model's alone: one seed says nothing about other seeds
+
+
+def test_the_same_data_give_the_same_bytes_without_a_date(results: Results, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with house_style():
+            save(draw_differences(results), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert (tmp_path / "a.png").read_bytes().startswith(_PNG_SIGNATURE)
+    svg = (tmp_path / "a.svg").read_text()
+    assert "<dc:date>" not in svg and "matplotlib.org" not in svg.split("</metadata>")[0].split("<metadata>")[-1]
+
+
+def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
+    arguments = ["--scores", *map(str, synthetic_study.scores), "--comparisons", str(synthetic_study.comparisons)]
+    arguments += ["--runs", str(synthetic_study.runs_file), "--out", str(tmp_path / "scores")]
+    assert main(["scores", *arguments]) == 0
+    assert set(verify_outputs(tmp_path / "scores.manifest.json", "figure").outputs) == {"scores.png", "scores.svg"}
+
+
+def test_bad_input_is_one_line(synthetic_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--scores", str(tmp_path / "none.json"), "--comparisons", str(synthetic_study.comparisons)]
+    arguments += ["--runs", str(synthetic_study.runs_file), "--out", str(tmp_path / "scores")]
+    assert main(["scores", *arguments]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'none.json'}: no such file\n"

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evals.errors import UserError
+from evals.figures.style import house_style
+from evals.manifest import verify_outputs
+from evals.tables.records import read_runs
+from rlvr.report.__main__ import main
+from rlvr.report.curves import CURVES, draw_curves, read_metrics
+from tests.unit.synthetic_results import Study
+
+
+def test_the_line_is_the_mean_and_the_band_the_extremes_of_the_seeds(synthetic_study: Study) -> None:
+    runs = read_runs(synthetic_study.runs_file)
+    training = synthetic_study.results / "runs"
+    metrics = {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
+    with house_style():
+        figure = draw_curves(runs, metrics)
+    axes = figure.axes[2 * len(CURVES)]  # third method, first curve: DelTA's reward
+    seeds = np.stack([metrics[f"tiny-delta-s{seed}"]["reward_mean"] for seed in (1, 2)])
+    drawn = axes.lines[-1]
+    assert drawn.get_ydata() == pytest.approx(seeds.mean(axis=0))
+    band = axes.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(seeds.max()) and band[:, 1].min() == pytest.approx(seeds.min())
+
+
+def test_a_metric_that_a_method_lacks_is_said_not_to_be_measured(synthetic_study: Study) -> None:
+    runs = read_runs(synthetic_study.runs_file)
+    training = synthetic_study.results / "runs"
+    metrics = {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
+    for run in ("tiny-grpo-s1", "tiny-grpo-s2"):
+        metrics[run] = metrics[run].assign(entropy=np.nan)
+    with house_style():
+        figure = draw_curves(runs, metrics)
+    said = [[text.get_text() for text in axes.texts if text.get_text() == "not measured"] for axes in figure.axes]
+    assert [place for place, texts in enumerate(said) if texts] == [1]
+
+
+def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
+    arguments = ["--runs", str(synthetic_study.runs_file), "--training", str(synthetic_study.results / "runs")]
+    assert main(["curves", *arguments, "--out", str(tmp_path / "training_curves")]) == 0
+    manifest = verify_outputs(tmp_path / "training_curves.manifest.json", "figure")
+    assert set(manifest.outputs) == {"training_curves.png", "training_curves.svg"}
+    assert len(manifest.inputs) == 1 + 6
+
+
+def test_metrics_without_a_column_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "metrics.parquet"
+    path.parent.mkdir()
+    pd.DataFrame({"step": [1]}).to_parquet(path)
+    with pytest.raises(UserError, match=r"metrics\.parquet: must be parquet with columns step, reward_mean"):
+        read_metrics("run", tmp_path)
+    path.write_text("no parquet")
+    with pytest.raises(UserError, match=r"metrics\.parquet: must be parquet"):
+        read_metrics("run", tmp_path)

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.artifacts import sha256_file
+from rlvr.report.__main__ import main
+from tests.unit.synthetic_results import Study
+
+_NOTE = "Generated problems & a tiny model."
+_FIGURES = ("scores", "differences", "training_curves")
+
+
+@pytest.fixture
+def study(editable_study: Study) -> Study:
+    figures = editable_study.results / "figures"
+    figures.mkdir()
+    for name in _FIGURES:
+        (figures / f"{name}.svg").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'><title>{name}</title></svg>")
+    return editable_study
+
+
+def _make(study: Study) -> int:
+    arguments = ["--study", str(study.study_file), "--runs", str(study.runs_file), "--scores", *map(str, study.scores)]
+    arguments += ["--comparisons", str(study.comparisons), "--results", str(study.results)]
+    arguments += ["--status", str(study.status_file), "--note", _NOTE, "--out", str(study.root / "report.html")]
+    return main(["html", *arguments])
+
+
+def _page(study: Study) -> str:
+    assert _make(study) == 0
+    return (study.root / "report.html").read_text(encoding="utf-8")
+
+
+def _edit(path: Path, change: Callable[[Any], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+class _Outline(HTMLParser):
+    """Tags that are opened and never closed, identifiers, links and everything that is loaded."""
+
+    _VOID = ("meta", "img", "br", "link")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.mismatched: list[str] = []
+        self.tags: set[str] = set()
+        self.ids: list[str] = []
+        self.references: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        values = dict(attrs)
+        self.ids += [str(values["id"])] if "id" in values else []
+        self.references += [str(values[name]) for name in ("href", "src", "srcset", "data") if name in values]
+        if tag not in self._VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.mismatched.append(tag)
+
+
+def _outline(page: str) -> _Outline:
+    outline = _Outline()
+    outline.feed(page)
+    return outline
+
+
+def test_the_page_is_well_formed_and_needs_nothing_but_itself(study: Study) -> None:
+    page = _page(study)
+    outline = _outline(page)
+    assert outline.open == [] and outline.mismatched == []
+    assert not outline.tags & {"script", "link", "iframe", "object"}
+    assert all(reference.startswith(("#", "data:image/svg+xml;base64,")) for reference in outline.references)
+    assert sum(reference.startswith("data:") for reference in outline.references) == len(_FIGURES)
+    assert not re.search(r"url\(|@import", page)
+    assert {reference[1:] for reference in outline.references if reference.startswith("#")} <= set(outline.ids)
+    assert len(outline.ids) == len(set(outline.ids))
+
+
+def test_what_models_and_configurations_say_is_shown_and_never_run(study: Study) -> None:
+    hostile = "<script>alert(1)</script>"
+    path = study.results / "samples/tiny-base/chain_3/samples.jsonl"
+    rows = [json.loads(line) | {"text": hostile} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _edit(study.study_file, lambda content: content.update(study=hostile))
+    _edit(study.runs_file, lambda runs: [run.update(title=f"{hostile} {run['method']}") for run in runs])
+    _edit(study.status_file, lambda rows: rows[1].update(reasons=[hostile]))
+    page = _page(study)
+    assert hostile not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "script" not in _outline(page).tags
+
+
+def test_staleness_is_said_at_the_top_and_only_then(study: Study) -> None:
+    page = _page(study)
+    banner = page.index('class="banner"')
+    assert banner < page.index('id="summary"')
+    assert "<strong>run tiny-grpo-s1</strong>: training.learning_rate: 0.0003 -&gt; 0.001" in page
+    assert "1 of 8 results" in page
+    _edit(study.status_file, lambda rows: [row.update(current=True, reasons=[]) for row in rows])
+    assert 'class="banner"' not in _page(study)
+
+
+def test_edited_code_is_shown_but_is_not_stale(study: Study) -> None:
+    _edit(study.status_file, lambda rows: rows[1].update(current=True, reasons=[]))
+    page = _page(study)
+    assert "edited: rlvr/methods/losses/clipped.py" in page and 'class="banner"' not in page
+
+
+def test_provenance_names_every_run_with_its_hashes_and_every_problem_set(study: Study) -> None:
+    page = _page(study)
+    for run in study.runs():
+        folder = study.results / ("base/tiny" if run["method"] == "base" else f"runs/{run['run']}")
+        manifest = json.loads((folder / "manifest.json").read_text())
+        assert manifest["fingerprint"] in page
+        assert sha256_file(folder / "checkpoint/model.safetensors") in page
+    for name in ("train", "chain_3", "nested_sums"):
+        assert sha256_file(study.results / f"problems/{name}/problems.jsonl") in page
+
+
+def test_the_summary_says_what_is_and_what_is_not_distinguishable(study: Study) -> None:
+    def decide(content: Any) -> None:
+        for row in content["comparisons"]:
+            if (row["method"], row["against"], row["benchmark"]) == ("grpo", "dapo", "all"):
+                row.update(verdict="not distinguishable", p_value=0.42)
+
+    _edit(study.comparisons, decide)
+    page = _page(study)
+    assert re.search(r"DelTA has the highest average, [\d.]+ \[[\d.]+, [\d.]+\] % avg@32 over 2 benchmarks: \+", page)
+    assert re.search(r"Better than DAPO: DelTA \(\+[\d.]+, p &lt; 0\.001\)", page)
+    assert re.search(r"Worse than DAPO: none\.", page)
+    assert re.search(r"Not distinguishable from DAPO at this size: GRPO \([+-][\d.]+, p = 0\.420\)", page)
+    assert "Generated problems &amp; a tiny model." in page
+
+
+def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
+    page = _page(study)
+    first = json.loads((study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl").read_text().splitlines()[0])
+    assert first["text"] in page and "Is 1 &lt; 2?" in page
+    assert page.count('class="example"') == 2
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda study: (study.results / "figures/scores.svg").unlink(), "figures/scores.svg: no such file"),
+        (lambda study: study.status_file.write_text('[{"result": "x"}]'), "status.json: entry 1 lacks current"),
+        (lambda study: study.status_file.write_text("{}"), "status.json: must be a list"),
+        (lambda study: study.study_file.write_text("[]"), "study.json: must be an object with study"),
+        (lambda study: (study.results / "runs/tiny-dapo-s1/manifest.json").unlink(), "manifest.json: no such file"),
+        (
+            lambda study: (study.results / "grades/tiny-base/chain_3/grades.jsonl").write_text("{}\n"),
+            "grades.jsonl: line 1 is not an object with problem_id",
+        ),
+        (
+            lambda study: (study.results / "samples/tiny-base/chain_3/samples.jsonl").write_text(""),
+            "samples.jsonl: has no line about problem chain_3-000",
+        ),
+    ],
+)
+def test_a_missing_or_malformed_input_is_one_line(
+    study: Study, capsys: pytest.CaptureFixture[str], break_it: Callable[[Study], object], message: str
+) -> None:
+    break_it(study)
+    assert _make(study) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and message in error
+    assert not (study.root / "report.html").exists()

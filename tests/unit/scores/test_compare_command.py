@@ -1,0 +1,209 @@
+"""``python -m evals.scores compare``: rows, verdicts, determinism, and what must stop it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evals.artifacts import fingerprint, write_json
+from evals.manifest import Manifest, hash_files, verify_outputs
+from evals.scores.__main__ import main
+
+SAMPLES = 32
+Counts = Mapping[tuple[str, int | None], np.ndarray]
+
+
+def write_scores(root: Path, benchmark: str, counts: Counts, model: str = "tiny") -> Path:
+    rows = [
+        {
+            "run": f"{model}-{method}" + ("" if seed is None else f"-s{seed}"),
+            "model": model,
+            "method": method,
+            "seed": seed,
+            "correct_counts": values.tolist(),
+        }
+        for (method, seed), values in counts.items()
+    ]
+    problems = len(next(iter(counts.values())))
+    path = root / "scores" / f"{benchmark}.json"
+    ids = [str(number) for number in range(problems)]
+    write_json(path, {"benchmark": benchmark, "samples_per_problem": SAMPLES, "problem_ids": ids, "scores": rows})
+    outputs = hash_files(path.parent, path)
+    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(path.with_suffix(".manifest.json"))
+    return path
+
+
+def study(key: int, gains: Mapping[str, float], seeds: int = 3, problems: int = 30) -> Counts:
+    """Counts of a base model and of methods that add ``gains`` to its accuracy."""
+    generator = np.random.default_rng(key)
+    base = generator.uniform(0.1, 0.5, problems)
+    counts: dict[tuple[str, int | None], np.ndarray] = {("base", None): generator.binomial(SAMPLES, base)}
+    for method, gain in gains.items():
+        for seed in range(1, seeds + 1):
+            moved = np.clip(base + gain + generator.normal(0.0, 0.01), 0.0, 1.0)
+            counts[method, seed] = generator.binomial(SAMPLES, moved)
+    return counts
+
+
+def compare(root: Path, *options: str, reference: str = "dapo") -> int:
+    paths = [str(path) for path in sorted((root / "scores").glob("*.json"))]  # manifests too, as a shell's * gives them
+    quick = ["--resamples", "500", "--permutations", "1000"]
+    out = ["--out", str(root / "comparisons.json")]
+    return main(["compare", "--scores", *paths, "--reference-method", reference, *out, *quick, *options])
+
+
+def rows_of(root: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    content = json.loads((root / "comparisons.json").read_text())
+    return {(row["method"], row["against"], row["benchmark"]): row for row in content["comparisons"]}
+
+
+GAINS = {"dapo": 0.2, "grpo": 0.2, "delta": 0.4, "poor": 0.02}
+
+
+def test_every_method_meets_the_reference_and_the_base_on_every_benchmark_and_on_all(tmp_path: Path) -> None:
+    for key, benchmark in enumerate(("easy", "hard")):
+        write_scores(tmp_path, benchmark, study(key, GAINS))
+    assert compare(tmp_path) == 0
+    rows = rows_of(tmp_path)
+    expected = {(method, "dapo") for method in GAINS if method != "dapo"} | {(method, "base") for method in GAINS}
+    assert set(rows) == {(*pair, name) for pair in expected for name in ("easy", "hard", "all")}
+    for name in ("easy", "hard", "all"):
+        assert rows["delta", "dapo", name]["verdict"] == "better"
+        assert rows["poor", "dapo", name]["verdict"] == "worse"
+        assert rows["grpo", "dapo", name]["verdict"] == "not distinguishable"
+        assert rows["dapo", "base", name]["verdict"] == "better"
+    easy, hard, both = (rows["delta", "dapo", name] for name in ("easy", "hard", "all"))
+    assert both["difference"] == pytest.approx((easy["difference"] + hard["difference"]) / 2)
+    assert both["difference"] == pytest.approx(both["method_average"] - both["against_average"])
+    assert both["p_value_holm"] == both["p_value"]
+    assert max(easy["p_value"], hard["p_value"]) <= max(easy["p_value_holm"], hard["p_value_holm"])
+    assert min(easy["p_value_holm"], hard["p_value_holm"]) == 2 * min(easy["p_value"], hard["p_value"])
+    assert (both["problems"], both["seeds"], both["against_seeds"]) == (60, 3, 3)
+    assert easy["confidence_interval"][0] < easy["difference"] < easy["confidence_interval"][1]
+    assert easy["minimum_detectable_effect"] > 2.8 * easy["standard_error"]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_other_rows_do_not_matter(tmp_path: Path) -> None:
+    counts = study(1, GAINS)
+    for root in ("one", "two"):
+        write_scores(tmp_path / root, "easy", counts)
+        assert compare(tmp_path / root) == 0
+    first, second = ((tmp_path / root / "comparisons.json").read_bytes() for root in ("one", "two"))
+    assert first == second
+    fewer = {key: values for key, values in counts.items() if key[0] in ("base", "dapo", "grpo")}
+    write_scores(tmp_path / "fewer", "easy", fewer)
+    assert compare(tmp_path / "fewer") == 0
+    row = ("grpo", "dapo", "easy")
+    assert rows_of(tmp_path / "fewer")[row] == rows_of(tmp_path / "one")[row]
+    assert compare(tmp_path / "one", "--seed", "5") == 0
+    assert (tmp_path / "one" / "comparisons.json").read_bytes() != first
+
+
+def test_one_seed_supports_no_verdict_about_a_method_but_one_about_the_checkpoint(tmp_path: Path) -> None:
+    write_scores(tmp_path, "easy", study(2, GAINS, seeds=1))
+    assert compare(tmp_path) == 0
+    row = rows_of(tmp_path)["delta", "dapo", "easy"]
+    assert row["verdict"] == "not distinguishable"
+    unknown = ("standard_error", "confidence_interval", "p_value", "p_value_holm", "minimum_detectable_effect")
+    assert [row[key] for key in unknown] == [None] * 5
+    assert compare(tmp_path, "--claim", "checkpoints") == 0
+    assert rows_of(tmp_path)["delta", "dapo", "easy"]["verdict"] == "better"
+    assert json.loads((tmp_path / "comparisons.json").read_text())["claim"] == "checkpoints"
+
+
+def test_unequal_seeds_drown_a_difference_that_problems_alone_would_confirm(tmp_path: Path) -> None:
+    counts = dict(study(3, {"dapo": 0.2, "unstable": 0.2}))
+    for seed, shift in ((1, -6), (2, 2), (3, 10)):
+        counts["unstable", seed] = np.clip(counts["unstable", seed] + shift, 0, SAMPLES)
+    write_scores(tmp_path, "easy", counts)
+    assert compare(tmp_path, "--claim", "checkpoints") == 0
+    assert rows_of(tmp_path)["unstable", "dapo", "easy"]["verdict"] == "better"
+    assert compare(tmp_path) == 0
+    row = rows_of(tmp_path)["unstable", "dapo", "easy"]
+    assert row["verdict"] == "not distinguishable"
+    assert row["p_value"] > 0.05
+    assert row["confidence_interval"][0] < 0.0 < row["confidence_interval"][1]
+
+
+def test_methods_that_differ_on_a_handful_of_problems_get_no_interval(tmp_path: Path) -> None:
+    same: dict[tuple[str, int | None], np.ndarray] = {("base", None): np.zeros(30, int)} | {
+        (method, seed): np.zeros(30, int) for method in ("dapo", "grpo") for seed in (1, 2, 3)
+    }
+    for seed in (1, 2, 3):
+        same["grpo", seed] = np.array([30 - seed, 29, 31, 28, 27 + seed] + [0] * 25)
+    write_scores(tmp_path, "easy", same)
+    assert compare(tmp_path) == 0
+    rows = rows_of(tmp_path)
+    assert rows["grpo", "dapo", "easy"]["confidence_interval"] is None
+    assert rows["grpo", "dapo", "easy"]["p_value"] >= 2 / 2**5
+    assert rows["dapo", "base", "easy"]["p_value"] == 1.0
+    assert {row["verdict"] for row in rows.values()} == {"not distinguishable"}
+
+
+def test_models_are_compared_within_themselves(tmp_path: Path) -> None:
+    generator = np.random.default_rng(4)
+    path = write_scores(tmp_path, "easy", study(4, {"dapo": 0.2, "grpo": 0.2}))
+    content = json.loads(path.read_text())
+    other = [
+        {**row, "run": f"big-{row['run']}", "model": "big", "correct_counts": generator.integers(0, 33, 30).tolist()}
+        for row in content["scores"]
+        if row["method"] != "base"
+    ]
+    write_json(path, content | {"scores": content["scores"] + other})
+    outputs = hash_files(path.parent, path)
+    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(path.with_suffix(".manifest.json"))
+    assert compare(tmp_path) == 0
+    rows = json.loads((tmp_path / "comparisons.json").read_text())["comparisons"]
+    against_base = {row["model"] for row in rows if row["against"] == "base"}
+    assert {row["model"] for row in rows} == {"tiny", "big"}
+    assert against_base == {"tiny"}  # the big model has no base scores
+
+
+@pytest.mark.parametrize(
+    ("options", "reference", "message"),
+    [
+        ([], "dpao", "--reference-method: dpao has no scores for tiny; it has base, dapo, grpo"),
+        (["--permutations", "10"], "dapo", "--permutations: must be at least 100, got 10"),
+        (["--seed", "-1"], "dapo", "--seed: must not be negative"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(
+    options: list[str], reference: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_scores(tmp_path, "easy", study(5, {"dapo": 0.2, "grpo": 0.2}))
+    assert compare(tmp_path, *options, reference=reference) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_run_missing_from_one_benchmark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_scores(tmp_path, "easy", study(6, {"dapo": 0.2, "grpo": 0.2}))
+    write_scores(tmp_path, "hard", study(7, {"dapo": 0.2, "grpo": 0.2}, seeds=2))
+    assert compare(tmp_path) == 2
+    assert "hard.json: run tiny-dapo-s3 is in only one of it and" in capsys.readouterr().err
+
+
+def test_tampered_scores_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_scores(tmp_path, "easy", study(8, {"dapo": 0.2}))
+    path.write_text(path.read_text().replace("32", "31", 1))
+    assert compare(tmp_path) == 2
+    assert "bytes differ" in capsys.readouterr().err
+
+
+def test_the_manifest_verifies_and_the_command_needs_no_torch(tmp_path: Path) -> None:
+    write_scores(tmp_path, "easy", study(9, {"dapo": 0.2, "grpo": 0.2}))
+    assert compare(tmp_path) == 0
+    manifest = verify_outputs(tmp_path / "comparisons.manifest.json", "comparisons")
+    assert list(manifest.inputs) == [(tmp_path / "scores" / "easy.json").as_posix()]
+    assert manifest.parameters["permutations"] == 1000
+    code = "import sys, evals.scores.__main__; sys.exit('torch' in sys.modules)"
+    root = Path(__file__).resolve().parents[3]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

@@ -1,0 +1,144 @@
+"""``python -m evals.scores score``: grades in, one row a run out, and everything that must stop it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.artifacts import fingerprint, sha256_file, write_json, write_jsonl
+from evals.manifest import Manifest, hash_files, verify_outputs
+from evals.scores.__main__ import main
+
+RUNS: list[dict[str, Any]] = [
+    {"run": "tiny-base", "model": "tiny", "method": "base", "seed": None, "title": "Base"},
+    {"run": "tiny-dapo-s1", "model": "tiny", "method": "dapo", "seed": 1, "title": "DAPO"},
+]
+
+
+def grade(problem: int, sample: int, correct: bool) -> dict[str, Any]:
+    return {
+        "problem_id": f"p{problem}",
+        "sample": sample,
+        "correct": correct,
+        "answer": "7" if correct else f"wrong {problem}",
+        "reason": "match" if correct else "mismatch",
+        "seconds": 0.0,
+        "tokens": 10 + sample,
+        "finish_reason": "stop",
+    }
+
+
+def write_grades(root: Path, run: str, rows: list[dict[str, Any]], benchmark: str = "chain") -> Path:
+    directory = root / "grades" / run / benchmark
+    write_jsonl(directory / "grades.jsonl", rows)
+    outputs = hash_files(directory, directory / "grades.jsonl")
+    Manifest("grades", {}, outputs, {}, fingerprint(outputs)).write(directory / "manifest.json")
+    return directory
+
+
+def half_right(problems: int = 10, samples: int = 4) -> list[dict[str, Any]]:
+    return [grade(problem, sample, sample % 2 == 0) for problem in range(problems) for sample in range(samples)]
+
+
+def score(root: Path, *directories: Path) -> int:
+    write_json(root / "runs.json", RUNS)
+    names = [str(directory) for directory in directories]
+    options = ["--runs", str(root / "runs.json"), "--out", str(root / "scores" / "chain.json")]
+    return main(["score", "--benchmark", "chain", "--grades", *names, *options])
+
+
+def test_scores_hold_every_number_of_the_contract(tmp_path: Path) -> None:
+    rows = half_right()
+    rows[1] |= {"answer": None, "reason": "no_answer"}
+    rows[3] |= {"answer": None, "reason": "truncated", "finish_reason": "length"}
+    rows[5] |= {"reason": "timeout"}
+    rows[7] |= {"reason": "unparsable"}
+    directories = [write_grades(tmp_path, run["run"], rows) for run in RUNS]
+    assert score(tmp_path, *directories) == 0
+    content = json.loads((tmp_path / "scores" / "chain.json").read_text())
+    assert content["samples_per_problem"] == 4
+    assert content["problem_ids"] == [f"p{number}" for number in range(10)]
+    base, trained = content["scores"]
+    assert (base["run"], base["method"], base["seed"]) == ("tiny-base", "base", None)
+    assert (trained["model"], trained["method"], trained["seed"]) == ("tiny", "dapo", 1)
+    assert trained["average_at_k"] == 0.5
+    assert trained["correct_counts"] == [2] * 10
+    assert trained["standard_error"] == 0.0
+    assert trained["sampling_standard_error"] == pytest.approx((10 * 0.25 / 3) ** 0.5 / 10)
+    assert trained["pass_at_k"] == pytest.approx({"1": 0.5, "2": 5 / 6, "4": 1.0})
+    assert trained["majority_at_k"] == pytest.approx((2 * 1.0 * 0.5 + 9 * 0.5) / 10)
+    assert (trained["truncation_rate"], trained["no_answer_rate"]) == (1 / 40, 2 / 40)
+    assert (trained["timeout_rate"], trained["unparsable_rate"]) == (1 / 40, 1 / 40)
+    assert (trained["mean_tokens"], trained["total_tokens"]) == (11.5, 460)
+
+
+def test_the_manifest_names_what_was_read_and_written(tmp_path: Path) -> None:
+    directory = write_grades(tmp_path, "tiny-base", half_right())
+    assert score(tmp_path, directory) == 0
+    manifest = verify_outputs(tmp_path / "scores" / "chain.manifest.json", "scores")
+    assert manifest.inputs[(directory / "grades.jsonl").as_posix()] == sha256_file(directory / "grades.jsonl")
+    assert manifest.inputs[(tmp_path / "runs.json").as_posix()] == sha256_file(tmp_path / "runs.json")
+
+
+def test_the_order_of_the_grades_does_not_matter(tmp_path: Path) -> None:
+    directories = [
+        write_grades(tmp_path, "tiny-base", half_right()),
+        write_grades(tmp_path, "tiny-dapo-s1", half_right()[::-1]),
+    ]
+    assert score(tmp_path, *directories) == 0
+    one, other = json.loads((tmp_path / "scores" / "chain.json").read_text())["scores"]
+    names = ("run", "method", "seed")
+    assert {key: value for key, value in one.items() if key not in names} == {
+        key: value for key, value in other.items() if key not in names
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (half_right(9), "run tiny-dapo-s1 lacks 1 problems that tiny-base has: p9"),
+        (half_right(11), "run tiny-dapo-s1 has 1 problems that tiny-base lacks: p10"),
+        (half_right(10, 3), "run tiny-dapo-s1 has 3 samples per problem where tiny-base has 4"),
+        (half_right()[:-1], "problem p9 lacks sample 3 of 0..3"),
+        ([*half_right(), grade(0, 0, True)], "sample 0 of p0 occurs twice"),
+        ([grade(0, 0, True) | {"correct": "yes"}], "grade 1: correct: 'yes' has the wrong type"),
+        ([{"problem_id": "p0"}], "line 1 lacks sample, correct"),
+        ([], "holds no grades"),
+    ],
+)
+def test_runs_that_cannot_stand_side_by_side_are_refused(
+    rows: list[dict[str, Any]], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directories = [write_grades(tmp_path, "tiny-base", half_right()), write_grades(tmp_path, "tiny-dapo-s1", rows)]
+    assert score(tmp_path, *directories) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "tiny-dapo-s1" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "scores").exists()
+
+
+def test_changed_grades_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = write_grades(tmp_path, "tiny-base", half_right())
+    path = directory / "grades.jsonl"
+    path.write_text(path.read_text().replace('"correct": false', '"correct": true', 1))
+    assert score(tmp_path, directory) == 2
+    assert "bytes differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("run", "benchmark"), [("tiny-base", "other"), ("tiny-unknown", "chain")])
+def test_grades_of_another_benchmark_or_run_are_refused(
+    run: str, benchmark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert score(tmp_path, write_grades(tmp_path, run, half_right(), benchmark)) == 2
+    error = capsys.readouterr().err
+    assert "grades of other, not of chain" in error or "which lists tiny-base, tiny-dapo-s1" in error
+
+
+def test_one_sample_of_one_problem_has_no_errors_and_no_interval(tmp_path: Path) -> None:
+    assert score(tmp_path, write_grades(tmp_path, "tiny-base", half_right(1, 1))) == 0
+    row = json.loads((tmp_path / "scores" / "chain.json").read_text())["scores"][0]
+    assert (row["standard_error"], row["sampling_standard_error"], row["confidence_interval"]) == (None, None, None)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from evals.tables.averages import condition_average
+from evals.tables.records import Condition, Results, Score, read_results
+from tests.unit.synthetic_results import Study
+
+
+@pytest.fixture
+def results(synthetic_study: Study) -> Results:
+    return read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
+
+
+def _condition(results: Results, method: str) -> Condition:
+    return next(condition for condition in results.conditions if condition.method == method)
+
+
+def _with_counts(results: Results, counts: dict[tuple[str, str], list[int]]) -> Results:
+    scores: dict[tuple[str, str], Score] = dict(results.scores)
+    for key, values in counts.items():
+        scores[key] = dataclasses.replace(scores[key], correct_counts=tuple(values))
+    return dataclasses.replace(results, scores=scores)
+
+
+def test_average_and_error_equal_a_loop_over_problems_and_seeds(results: Results) -> None:
+    condition = _condition(results, "delta")
+    average = condition_average(results, condition, results.benchmarks)
+    k = results.samples_per_problem
+    seed_means, problem_variance, values = [0.0, 0.0], 0.0, []
+    for benchmark in results.benchmarks:
+        rows = [results.scores[run.run, benchmark].correct_counts for run in condition.runs]
+        for seed, row in enumerate(rows):
+            seed_means[seed] += sum(row) / (k * len(row)) / 2
+        per_problem = [(a + b) / (2 * k) for a, b in zip(*rows, strict=True)]
+        mean = sum(per_problem) / len(per_problem)
+        values.append(mean)
+        spread = sum((value - mean) ** 2 for value in per_problem) / (len(per_problem) - 1)
+        problem_variance += spread / len(per_problem) / 4
+    seed_variance = (seed_means[0] - seed_means[1]) ** 2 / 2 / 2
+    assert average.value == pytest.approx(sum(values) / 2, abs=1e-12)
+    assert average.by_seed == pytest.approx(seed_means, abs=1e-12)
+    assert average.standard_error == pytest.approx(math.sqrt(problem_variance + seed_variance), abs=1e-12)
+    assert average.confidence_interval is not None
+    assert average.confidence_interval[0] < average.value < average.confidence_interval[1]
+
+
+def test_seeds_that_disagree_widen_the_interval(results: Results) -> None:
+    condition = _condition(results, "dapo")
+    first, second = (run.run for run in condition.runs)
+    generator = np.random.default_rng(0)
+    counts = generator.integers(8, 24, 12)
+    agreeing = _with_counts(results, {(first, "chain_3"): counts.tolist(), (second, "chain_3"): counts.tolist()})
+    apart = _with_counts(
+        results, {(first, "chain_3"): (counts - 8).tolist(), (second, "chain_3"): (counts + 8).tolist()}
+    )
+    narrow, wide = (condition_average(some, condition, ["chain_3"]) for some in (agreeing, apart))
+    assert narrow.value == pytest.approx(wide.value)
+    assert narrow.standard_error is not None and wide.standard_error is not None
+    assert wide.standard_error > 2 * narrow.standard_error
+
+
+def test_the_base_model_on_one_benchmark_has_the_interval_of_its_score(results: Results) -> None:
+    base = _condition(results, "base")
+    average = condition_average(results, base, ["chain_3"])
+    score = results.scores["tiny-base", "chain_3"]
+    assert (average.standard_error, average.confidence_interval) == (score.standard_error, score.confidence_interval)
+    assert condition_average(results, base, results.benchmarks).confidence_interval is not None
+
+
+def test_one_seed_gives_no_interval_rather_than_one_without_seed_variance(results: Results) -> None:
+    condition = _condition(results, "dapo")
+    alone = dataclasses.replace(condition, runs=condition.runs[:1])
+    average = condition_average(results, alone, results.benchmarks)
+    assert average.standard_error is None and average.confidence_interval is None
+
+
+def test_intervals_stay_within_zero_and_one(results: Results) -> None:
+    condition = _condition(results, "dapo")
+    counts = {(run.run, "chain_3"): [32] * 11 + [seed] for seed, run in enumerate(condition.runs)}
+    interval = condition_average(_with_counts(results, counts), condition, ["chain_3"]).confidence_interval
+    assert interval is not None and interval[0] >= 0.0 and interval[1] == 1.0
+    certain = {(run.run, "chain_3"): [32] * 12 for run in condition.runs}
+    assert condition_average(_with_counts(results, certain), condition, ["chain_3"]).confidence_interval is None

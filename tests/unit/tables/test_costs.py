@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.errors import UserError
+from evals.tables.costs import condition_cost, read_benchmark_file
+from evals.tables.records import conditions_of, read_runs
+from tests.unit.synthetic_results import Study
+
+_HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
+
+
+def _seconds(path: Path) -> float:
+    with open(path, newline="") as handle:
+        return float(next(csv.DictReader(handle, delimiter="\t"))["s"])
+
+
+def test_a_seeds_cost_is_the_mean_over_seeds_and_its_evaluation_the_sum_over_jobs(synthetic_study: Study) -> None:
+    results = synthetic_study.results
+    condition = next(row for row in conditions_of(read_runs(synthetic_study.runs_file)) if row.method == "delta")
+    cost = condition_cost(condition, ("chain_3", "nested_sums"), results / "costs", results / "runs")
+    runs = ("tiny-delta-s1", "tiny-delta-s2")
+    frames = [pd.read_parquet(results / "runs" / run / "metrics.parquet") for run in runs]
+    evaluation = sum(
+        _seconds(results / "costs" / stage / run / f"{benchmark}.tsv")
+        for stage in ("sample", "grade")
+        for run in runs
+        for benchmark in ("chain_3", "nested_sums")
+    )
+    assert cost.tokens_generated == sum(frame["tokens_generated"].sum() for frame in frames) / 2
+    assert cost.optimizer_steps == 16
+    training = [_seconds(results / f"costs/train/{run}.tsv") for run in runs]
+    assert cost.training_seconds == pytest.approx(sum(training) / 2)
+    assert cost.evaluation_seconds == pytest.approx(evaluation / 2)
+    assert cost.peak_memory_mebibytes == 540.0
+
+
+def test_the_base_model_costs_its_evaluation_alone(synthetic_study: Study) -> None:
+    results = synthetic_study.results
+    base = conditions_of(read_runs(synthetic_study.runs_file))[0]
+    cost = condition_cost(base, ("chain_3",), results / "costs", results / "runs")
+    assert (cost.tokens_generated, cost.optimizer_steps, cost.training_seconds) == (None, None, None)
+    assert cost.evaluation_seconds > 0 and cost.peak_memory_mebibytes == 310.0
+
+
+@pytest.mark.parametrize("missing", ["NA", "-"])
+def test_memory_that_snakemake_could_not_sample_is_none(tmp_path: Path, missing: str) -> None:
+    path = tmp_path / "job.tsv"
+    path.write_text(_HEADER + f"0.2\t0:00:00\t{missing}\t-\t-\t-\t-\t-\t-\t0\n")
+    assert read_benchmark_file(path) == (0.2, None)
+
+
+def test_repeats_give_the_mean_time_and_the_largest_memory(tmp_path: Path) -> None:
+    path = tmp_path / "job.tsv"
+    path.write_text(_HEADER + "1.0\t\t10\t\t\t\t\t\t\t\n3.0\t\t30\t\t\t\t\t\t\t\n")
+    assert read_benchmark_file(path) == (2.0, 30.0)
+
+
+@pytest.mark.parametrize("content", ["", _HEADER, "seconds\n1\n", _HEADER.replace("max_rss", "rss") + "1\t\t1\n"])
+def test_a_file_that_is_no_benchmark_file_is_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "job.tsv"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"job\.tsv") as caught:
+        read_benchmark_file(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_costs_are_named(synthetic_study: Study, tmp_path: Path) -> None:
+    condition = conditions_of(read_runs(synthetic_study.runs_file))[1]
+    with pytest.raises(UserError, match=r"sample/tiny-grpo-s1/chain_3\.tsv: no such file"):
+        condition_cost(condition, ("chain_3",), tmp_path, synthetic_study.results / "runs")
+    with pytest.raises(UserError, match=r"tiny-grpo-s1/metrics\.parquet: no such file"):
+        condition_cost(condition, ("chain_3",), synthetic_study.results / "costs", tmp_path)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals.tables import numbers
+from evals.tables.layout import Table, escape_latex, latex, markdown
+
+_TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12)
+
+
+@st.composite
+def _tables(draw: st.DrawFn) -> Table:
+    width = draw(st.integers(1, 5))
+    row = st.tuples(*[_TEXT] * width)
+    return Table("name", "title", draw(row), tuple(draw(st.lists(row, max_size=4))))
+
+
+@given(_tables())
+def test_markdown_lines_up_and_keeps_every_column(table: Table) -> None:
+    lines = [line for line in markdown([table]).split("\n") if line.startswith("|")]
+    assert len(lines) == len(table.rows) + 2
+    assert len({len(line) for line in lines}) == 1
+    unescaped = {len(re.findall(r"(?<!\\)\|", line.replace("\\\\", ""))) for line in lines[1:2]}
+    assert unescaped == {len(table.header) + 1}
+
+
+@given(_TEXT)
+def test_latex_leaves_no_special_character_bare(text: str) -> None:
+    escaped = escape_latex(text)
+    bare = re.sub(r"\\(?:[&%$#_{}]|text[a-z]+\{\})", "", escaped)
+    assert not set(bare) & set("&%$#_{}~^\\<>|")
+
+
+def test_latex_rows_have_one_cell_a_column() -> None:
+    table = Table("t", "A & B", ("Method", "a_1 (%)"), (("DAPO & co", "1.0 ± 0.2"), ("x", "–")), ("50 % of it.",))
+    text = latex([table])
+    rows = [line for line in text.split("\n") if line.endswith(r"\\")]
+    assert [len(re.findall(r"(?<!\\)&", row)) for row in rows] == [1, 1, 1]
+    assert r"\caption{A \& B. 50 \% of it.}" in text
+    assert r"1.0 $\pm$ 0.2" in text and r"a\_1 (\%)" in text
+    assert text.count(r"\begin{") == text.count(r"\end{") and text.count(r"\toprule") == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (numbers.percent(0.4849), "48.5"),
+        (numbers.percent(None), "–"),
+        (numbers.points(0.0123), "+1.2"),
+        (numbers.points(-0.0123), "-1.2"),
+        (numbers.percent_with_interval(0.5, None), "50.0"),
+        (numbers.points_with_interval(0.012, (-0.03, 0.05)), "+1.2 [-3.0, +5.0]"),
+        (numbers.p_value(0.00099), "<0.001"),
+        (numbers.p_value(0.001), "0.001"),
+        (numbers.count(329_412), "329 k"),
+        (numbers.count(1_260_000), "1.3 M"),
+        (numbers.count(999), "999"),
+        (numbers.seconds(9.94), "9.9"),
+        (numbers.seconds(75.2), "75"),
+    ],
+)
+def test_numbers_in_words(written: str, expected: str) -> None:
+    assert written == expected

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.manifest import verify_outputs
+from evals.tables.__main__ import main
+from tests.unit.synthetic_results import Study
+
+_NOTE = "Generated problems, a tiny model."
+
+
+def _arguments(study: Study, table: str, out: Path) -> list[str]:
+    results = study.results
+    shared = ["--scores", *map(str, study.scores), "--comparisons", str(study.comparisons)]
+    shared += ["--runs", str(study.runs_file), "--out", str(out)]
+    own = ["--costs", str(results / "costs"), "--training", str(results / "runs"), "--note", _NOTE]
+    return [table, *shared, *(own if table == "main" else [])]
+
+
+@pytest.fixture(scope="module")
+def written(synthetic_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tables")
+    assert main(_arguments(synthetic_study, "main", out / "main")) == 0
+    assert main(_arguments(synthetic_study, "by_seed", out / "by_seed")) == 0
+    return out
+
+
+def _rows(text: str) -> list[list[str]]:
+    """Cells of the first table of a Markdown file."""
+    lines = text.split("\n## ")[0].split("\n")
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+def test_every_row_of_the_main_table_carries_its_cost(written: Path) -> None:
+    header, _, base, *methods = _rows((written / "main.md").read_text())
+    cost = [header.index(name) for name in ("Tokens", "Steps", "Train (s)", "Eval (s)", "Memory (MiB)")]
+    assert [row[0] for row in (base, *methods)] == ["Base model", "GRPO", "DAPO", "DelTA"]
+    assert all(row[place] not in ("–", "") for row in methods for place in cost)
+    assert [base[place] == "–" for place in cost] == [True, True, True, False, False]
+
+
+def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
+    header, _, *rows = _rows((written / "main.md").read_text())
+    verdict, p = header.index("Verdict versus DAPO"), header.index("p")
+    assert {row[0]: row[verdict] for row in rows}["DAPO"] == "reference"
+    assert {row[0]: row[p] for row in rows}["DAPO"] == "–"
+    assert {row[0]: row[verdict] for row in rows}["DelTA"] == "better"
+
+
+def test_the_scale_stands_under_the_table_in_every_format(written: Path) -> None:
+    assert _NOTE in (written / "main.md").read_text()
+    assert _NOTE in (written / "main.tex").read_text()
+
+
+def test_csv_holds_full_precision_and_the_comparisons(written: Path, synthetic_study: Study) -> None:
+    frame = pd.read_csv(written / "main.csv", dtype={"seeds": str}).set_index("method")
+    chain = json.loads((synthetic_study.results / "scores/chain_3.json").read_text())
+    values = [row["average_at_k"] for row in chain["scores"] if row["method"] == "delta"]
+    assert frame.loc["delta", "chain_3_avg_at_32"] == pytest.approx(sum(values) / 2, abs=1e-15)
+    assert frame.loc["delta", "seeds"] == "1 2" and pd.isna(frame.loc["base", "seeds"])
+    comparisons = json.loads(synthetic_study.comparisons.read_text())["comparisons"]
+    row = next(r for r in comparisons if (r["method"], r["against"], r["benchmark"]) == ("delta", "dapo", "all"))
+    assert frame.loc["delta", "all_versus_dapo_difference"] == row["difference"]
+    assert frame.loc["delta", "all_versus_dapo_confidence_low"] == row["confidence_interval"][0]
+    assert pd.isna(frame.loc["dapo", "all_versus_dapo_difference"])
+
+
+def test_by_seed_lists_every_run_of_every_benchmark(written: Path, synthetic_study: Study) -> None:
+    frame = pd.read_csv(written / "by_seed.csv")
+    assert len(frame) == 7 * 2 and set(frame["benchmark"]) == {"chain_3", "nested_sums"}
+    assert {"standard_error", "truncation_rate", "no_answer_rate", "pass_at_8"} <= set(frame.columns)
+    header, _, *rows = _rows((written / "by_seed.md").read_text())
+    assert [row[0] for row in rows] == [run["run"] for run in synthetic_study.runs()]
+    assert "No answer" in header and "Truncated" in header
+
+
+def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_study: Study) -> None:
+    manifest = verify_outputs(written / "main.manifest.json", "table")
+    assert set(manifest.outputs) == {"main.md", "main.csv", "main.tex"}
+    names = {Path(name).name for name in manifest.inputs}
+    assert {"runs.json", "chain_3.json", "comparisons.json", "metrics.parquet", "tiny-delta-s1.tsv"} <= names
+    assert set(verify_outputs(written / "by_seed.manifest.json", "table").outputs) == {"by_seed.md", "by_seed.csv"}
+
+
+def test_the_same_inputs_give_the_same_bytes(written: Path, synthetic_study: Study, tmp_path: Path) -> None:
+    main(_arguments(synthetic_study, "main", tmp_path / "main"))
+    for ending in ("md", "csv", "tex"):
+        assert (tmp_path / f"main.{ending}").read_bytes() == (written / f"main.{ending}").read_bytes()
+
+
+def test_bad_input_is_one_line_and_writes_nothing(
+    editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    editable_study.comparisons.write_text("{")
+    assert main(_arguments(editable_study, "main", tmp_path / "out" / "main")) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and "comparisons.json" in error
+    assert not (tmp_path / "out").exists()
