@@ -69,14 +69,16 @@ class Qwen3Config:
 
 @dataclass(frozen=True)
 class _Layer:
-    """One block's weights; products that share an input are stacked along the output dimension."""
+    """One block's weights, prepared so that a step takes few operations.
 
-    input_norm: Tensor
+    A norm's own weights are folded into the product that follows it. Query and key channels are reordered so that the
+    two halves that rotary embedding pairs stand side by side, as one complex number; a reordering that queries and keys
+    share leaves their products as they are.
+    """
+
     query_key_value: Tensor
-    query_norm: Tensor
-    key_norm: Tensor
+    query_key_norm: Tensor
     attention_output: Tensor
-    mlp_norm: Tensor
     gate_up: Tensor
     down: Tensor
 
@@ -114,27 +116,33 @@ class Qwen3Decoder:
         self.config = config
         try:
             self._embedding = weights["model.embed_tokens.weight"]
-            self._final_norm = weights["model.norm.weight"]
-            self._head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
-            self._layers = [self._stack(weights, f"model.layers.{index}.") for index in range(config.layers)]
+            head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
+            self._head = head * weights["model.norm.weight"]
+            self._layers = [self._prepare(weights, f"model.layers.{index}.") for index in range(config.layers)]
         except KeyError as error:
             raise UserError(f"checkpoint: lacks the weight {error.args[0]}") from None
-        self._inverse_frequencies = config.rope_theta ** -(
-            torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=self._embedding.device)
-            / config.head_dimension
-        )
+        exponents = torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=self._embedding.device)
+        self._inverse_frequencies = config.rope_theta ** -(exponents / config.head_dimension)
 
-    @staticmethod
-    def _stack(weights: Mapping[str, Tensor], prefix: str) -> _Layer:
-        attention = f"{prefix}self_attn."
+    def _prepare(self, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
+        """Fold, stack and reorder one block's weights, see :class:`_Layer`."""
+        config, attention = self.config, f"{prefix}self_attn."
+        half = config.head_dimension // 2
+        paired = torch.arange(config.head_dimension).view(2, half).T.flatten()
+
+        def pair(weight: Tensor) -> Tensor:
+            return weight.unflatten(0, (-1, config.head_dimension))[:, paired].flatten(0, 1)
+
+        query, key = (pair(weights[f"{attention}{name}_proj.weight"]) for name in "qk")
+        query_norm, key_norm = (weights[f"{attention}{name}_norm.weight"][paired] for name in "qk")
+        repeats = torch.tensor([config.heads, config.key_value_heads], device=query.device)
+        gate_up = torch.cat([weights[f"{prefix}mlp.gate_proj.weight"], weights[f"{prefix}mlp.up_proj.weight"]])
         return _Layer(
-            input_norm=weights[f"{prefix}input_layernorm.weight"],
-            query_key_value=torch.cat([weights[f"{attention}{name}_proj.weight"] for name in "qkv"]),
-            query_norm=weights[f"{attention}q_norm.weight"],
-            key_norm=weights[f"{attention}k_norm.weight"],
+            query_key_value=torch.cat([query, key, weights[f"{attention}v_proj.weight"]])
+            * weights[f"{prefix}input_layernorm.weight"],
+            query_key_norm=torch.stack([query_norm, key_norm]).repeat_interleave(repeats, dim=0),
             attention_output=weights[f"{attention}o_proj.weight"],
-            mlp_norm=weights[f"{prefix}post_attention_layernorm.weight"],
-            gate_up=torch.cat([weights[f"{prefix}mlp.gate_proj.weight"], weights[f"{prefix}mlp.up_proj.weight"]]),
+            gate_up=gate_up * weights[f"{prefix}post_attention_layernorm.weight"],
             down=weights[f"{prefix}mlp.down_proj.weight"],
         )
 
@@ -162,36 +170,30 @@ class Qwen3Decoder:
         config = self.config
         batch, new = tokens.shape
         start, end = cache.length, cache.length + new
-        angles = positions[..., None].float() * self._inverse_frequencies
-        cosine, sine = angles.cos()[:, :, None].to(bias.dtype), angles.sin()[:, :, None].to(bias.dtype)
-        split = [config.heads, config.key_value_heads, config.key_value_heads]
+        rotated_heads = config.heads + config.key_value_heads
+        angles = positions[..., None, None].float() * self._inverse_frequencies
+        rotation = torch.polar(torch.ones_like(angles), angles)
         hidden = functional.embedding(tokens, self._embedding)
         for index, layer in enumerate(self._layers):
-            normed = functional.rms_norm(hidden, (config.hidden,), layer.input_norm, config.norm_epsilon)
-            projected = functional.linear(normed, layer.query_key_value)
-            query, key, value = projected.view(batch, new, sum(split), config.head_dimension).split(split, dim=2)
-            query = self._rotate(self._norm_heads(query, layer.query_norm), cosine, sine)
-            key = self._rotate(self._norm_heads(key, layer.key_norm), cosine, sine)
-            cache.keys[index, :, :, start:end] = key.transpose(1, 2)
-            cache.values[index, :, :, start:end] = value.transpose(1, 2)
-            attended = self._attend(query, cache.keys[index, :, :, :end], cache.values[index, :, :, :end], bias)
+            projected = functional.linear(self._normalise(hidden), layer.query_key_value)
+            heads = projected.view(batch, new, -1, config.head_dimension)
+            unrotated = self._normalise(heads[:, :, :rotated_heads]) * layer.query_key_norm
+            pairs = torch.view_as_complex(unrotated.unflatten(-1, (-1, 2)))
+            query_key = torch.view_as_real(pairs * rotation).flatten(-2)
+            keys, values = cache.keys[index, :, :, :end], cache.values[index, :, :, :end]
+            keys[:, :, start:] = query_key[:, :, config.heads :].transpose(1, 2)
+            values[:, :, start:] = heads[:, :, rotated_heads:].transpose(1, 2)
+            attended = self._attend(query_key[:, :, : config.heads], keys, values, bias)
             hidden = hidden + functional.linear(attended, layer.attention_output)
-            normed = functional.rms_norm(hidden, (config.hidden,), layer.mlp_norm, config.norm_epsilon)
-            gate, up = functional.linear(normed, layer.gate_up).chunk(2, dim=-1)
-            hidden = hidden + functional.linear(functional.silu(gate) * up, layer.down)
+            gate, up = functional.linear(self._normalise(hidden), layer.gate_up).chunk(2, dim=-1)
+            hidden = hidden + functional.linear(functional.silu(gate).mul_(up), layer.down)
         cache.length = end
-        last = functional.rms_norm(hidden[:, -1], (config.hidden,), self._final_norm, config.norm_epsilon)
-        return functional.linear(last, self._head)
+        return functional.linear(self._normalise(hidden[:, -1]), self._head)
 
-    def _norm_heads(self, heads: Tensor, weight: Tensor) -> Tensor:
-        """Normalise each head's vector, [B, T, heads, E]."""
-        return functional.rms_norm(heads, (self.config.head_dimension,), weight, self.config.norm_epsilon)
-
-    @staticmethod
-    def _rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """Rotary position embedding on [B, T, heads, E]; halves are paired, as Qwen3 does."""
-        first, second = heads.chunk(2, dim=-1)
-        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+    def _normalise(self, values: Tensor) -> Tensor:
+        """Divide by the root mean square over the last dimension."""
+        mean_square = values.square().mean(dim=-1, keepdim=True)
+        return values * mean_square.add_(self.config.norm_epsilon).rsqrt_()
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         """Grouped-query attention of [B, T, H, E] over [B, G, L, E]; returns [B, T, H * E]."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from evals.grading.comparison import compare
 from evals.grading.exact import canonical_integer, decide
-from evals.grading.extraction import choice_letter, extract_answer, extract_gold
+from evals.grading.extraction import extract_answer, extract_gold, gold_letter
 from evals.grading.normalisation import is_readable, normalise
 from evals.grading.verdict import Case, Kind, Reason, Verdict
 
@@ -41,7 +41,7 @@ def examine(case: Case) -> Verdict | Undecided:
     if extraction.answer is None:
         return _verdict(None, extraction.reason or Reason.NO_ANSWER, time.perf_counter() - start)
     if case.kind is Kind.CHOICE:
-        letter = choice_letter(gold)
+        letter = gold_letter(gold)
         reason = Reason.INVALID_GOLD if letter is None else _reason(extraction.answer == letter)
         return _verdict(extraction.answer, reason, time.perf_counter() - start)
     if case.kind is Kind.ANSWER and _is_verbatim(case):

@@ -44,7 +44,8 @@ _LETTER_PATTERNS = tuple(  # white space is bounded: three optional gaps in a ro
     )
 )
 _LETTER_FIRST = re.compile(rf"\s{{0,9}}{_LETTER_OPENING}([A-J])(?![A-Za-z'])")
-_LETTER_LINE = re.compile(r"(?:^|\n)[ \t]{0,9}[({*\[]{0,3}([A-J])(?:[)\].:,*]|\s|$)")
+_LETTER_LINE = re.compile(r"(?:^|\n)[ \t]{0,9}[({*\[]{0,3}([A-J])(?:[)\].:,*]|[ \t]{0,9}(?:\n|$))")
+_LETTER_BEFORE_TEXT = re.compile(r"(?:^|\n)[ \t]{0,9}\(?([A-J])(?:[).:]|\s)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +276,13 @@ def choice_letter(text: str) -> str | None:
         if matches:
             return str(matches[-1])
     match = _LETTER_FIRST.match(text)
-    if match and (len(text) <= match.end() or not text[match.end()].isspace() or len(text.strip()) == 1):
+    if match and (match.end() == len(text.rstrip()) or not text[match.end()].isspace()):
         return match.group(1)
     lines = _LETTER_LINE.findall(text)
     return str(lines[-1]) if lines else None
+
+
+def gold_letter(gold: str) -> str | None:
+    """The letter of a reference option, with or without its text: ``C``, ``(C) 42``, ``C Cecile``."""
+    match = _LETTER_BEFORE_TEXT.search(gold)
+    return choice_letter(gold) or (match.group(1) if match else None)

@@ -18,7 +18,8 @@ _UNICODE = str.maketrans(
         "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "±": r"\pm ",
         "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "²": "^{2}", "³": "^{3}",
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
-        "°": r"^\circ ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "，": ",", "；": ";", "：": ":", "（": "(",
+        "°": r"^\circ ", "~": " ",
+        "\u00a0": " ", "\u202f": " ", "\u2009": " ", "，": ",", "；": ";", "：": ":", "（": "(",
         "）": ")", "％": "%", "′": "'", "’": "'",
     }
 )  # fmt: skip
@@ -28,7 +29,7 @@ _THOUSANDS_GAP = re.compile(r"(?<=\d)(?:,\\!\s*|\\!,|\\,|\{\s*,\s*\}|\\ )(?=\d{3
 _BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
 _SIZE = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill)(?![a-zA-Z])\.?")
 _THIN_SPACE = re.compile(r"\\[!]\s*")
-_SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|~|\s+")
+_SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|\s+")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _FONT = re.compile(
     r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm|rm|bf)"
@@ -69,7 +70,7 @@ _ASCII_FUNCTION = re.compile(
 _NUMPY = re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])")
 _EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]([-+]?\d+)(?![\w.])")
 _BARE_POINT = re.compile(r"(?<=\d)\.(?=\s*[/*\\^)+-])")
-_REPEATING = re.compile(r"(\d*)\.(\d{0,30})\\(?:overline|bar|dot|overbar)\s*\{\s*(\d{1,30})\s*\}")
+_REPEATING = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar|dot|overbar)\s*\{\s*(\d{1,30})\s*\}")
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\(?:R|Reals?)(?![a-zA-Z])|\ball real numbers\b")
 _EMPTY_SET = re.compile(r"\\varnothing(?![a-zA-Z])|^\\\{\s*\\\}$")
 _SEGMENT = re.compile(r"\\(?:overline|overleftrightarrow)\s*\{\s*([A-Z]{2,})\s*\}")

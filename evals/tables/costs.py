@@ -23,7 +23,8 @@ class Cost:
     Attributes:
         tokens_generated: tokens rolled out in training; None for the base model, which RL did not train.
         optimizer_steps: updates of the weights in training; None likewise.
-        training_seconds: wall time of the training job.
+        training_seconds: wall time of the training job; of a job that was killed and resumed, whose benchmark file
+            knows its last process alone, the time of its steps.
         evaluation_seconds: wall time of sampling and grading, summed over benchmarks.
         peak_memory_mebibytes: largest resident set of any of its jobs; None if no job lived long enough to be measured.
     """
@@ -73,10 +74,11 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     seconds = sum(job_seconds for job_seconds, _ in evaluation)
     if run.method == BASE:
         return Cost(None, None, None, seconds, _largest([memory for _, memory in evaluation]))
-    training_seconds, training_memory = read_benchmark_file(costs / "train" / f"{run.run}.tsv")
-    tokens, steps = _read_totals(training / run.run / "metrics.parquet")
+    job_seconds, training_memory = read_benchmark_file(costs / "train" / f"{run.run}.tsv")
+    totals = _read_steps(training / run.run / "metrics.parquet").sum()
     memory = _largest([training_memory, *(job_memory for _, job_memory in evaluation)])
-    return Cost(tokens, steps, training_seconds, seconds, memory)
+    training_seconds = max(job_seconds, float(totals["seconds_step"]))
+    return Cost(float(totals["tokens_generated"]), float(totals["optimizer_steps"]), training_seconds, seconds, memory)
 
 
 def read_benchmark_file(path: Path) -> tuple[float, float | None]:
@@ -111,12 +113,11 @@ def _largest(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _read_totals(path: Path) -> tuple[float, float]:
-    columns = ["tokens_generated", "optimizer_steps"]
+def _read_steps(path: Path) -> pd.DataFrame:
+    columns = ["tokens_generated", "optimizer_steps", "seconds_step"]
     try:
-        frame = pd.read_parquet(path, columns=columns)
+        return pd.read_parquet(path, columns=columns)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file or a missing column
         raise UserError(f"{path}: must be parquet with columns {', '.join(columns)} ({error})") from None
-    return float(frame["tokens_generated"].sum()), float(frame["optimizer_steps"].sum())

@@ -14,7 +14,7 @@ _LATEX_SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "±": r"$\pm$",
-    "–": "--",  # noqa: RUF001
+    "–": "--",
 }
 
 

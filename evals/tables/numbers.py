@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evals.tables.records import Interval
 
-NOTHING = "–"  # noqa: RUF001  an en dash marks an empty cell
+NOTHING = "–"
 
 
 def percent(value: float | None) -> str:

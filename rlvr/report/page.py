@@ -75,6 +75,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    runs = read_runs_provenance(results.runs, directory)
     summary, *by_benchmark = main_tables(results, read_costs(results, directory / "costs", directory / "runs"), notes)
     return environment.get_template("report.html.jinja").render(
         title=study["study"],
@@ -91,8 +92,8 @@ def render(
         examples=read_examples(results, directory),
         stale=[row for row in status if not row.current],
         status={row.result: row for row in status},
-        runs=read_runs_provenance(results.runs, directory),
-        run_results=[f"run {run.run}" for run in results.runs],
+        runs=runs,
+        others=[row for row in status if row.result not in {run.result for run in runs}],
         problem_sets=read_problem_sets(directory),
     )
 

@@ -31,9 +31,14 @@ class Currency:
 
 @dataclass(frozen=True)
 class RunProvenance:
-    """A run's identity and the weights it ended with; the checkpoint's hashes keyed by file name."""
+    """A run's identity and the weights it ended with; the checkpoint's hashes keyed by file name.
+
+    Attributes:
+        result: what the list of currencies calls it.
+    """
 
     run: str
+    result: str
     fingerprint: str
     created: str
     checkpoint: Mapping[str, str]
@@ -78,7 +83,8 @@ def read_runs_provenance(runs: Sequence[Run], directory: Path) -> list[RunProven
     for run in runs:
         manifest = read_run_manifest(run, directory)
         weights = {name: sha for name, sha in manifest.outputs.items() if name.endswith(".safetensors")}
-        rows.append(RunProvenance(run.run, manifest.fingerprint, manifest.created, weights))
+        result = f"base model {run.model}" if run.method == BASE else f"run {run.run}"
+        rows.append(RunProvenance(run.run, result, manifest.fingerprint, manifest.created, weights))
     return rows
 
 

@@ -35,7 +35,7 @@ def timing_table(results: Results, training: Path) -> Table:
         steps = pd.concat([_read(training / run.run / "metrics.parquet") for run in condition.runs])
         means = [steps[part].mean() for part in _PARTS]
         rate = steps["tokens_generated"].sum() / steps["seconds_rollout"].sum()
-        seconds = ["–" if pd.isna(mean) else f"{mean:.3f}" for mean in means]  # noqa: RUF001  an empty cell
+        seconds = ["–" if pd.isna(mean) else f"{mean:.3f}" for mean in means]
         rows.append((condition.title, *seconds, numbers.whole(float(rate))))
     header = ("Method", *_PARTS.values(), "Tokens/s in rollout")
     return Table("timing", "Seconds of a training step, mean over steps and seeds", header, tuple(rows))

@@ -55,7 +55,8 @@ def _remove_stale_lock(directory: Path, arguments: list[str]) -> None:
     if not is_marked_locked(directory):
         return
     process = find_snakemake(directory)
-    pass
+    if process is not None:
+        raise UserError(busy(directory, process))
     print("an earlier study was killed; going on from where it was", file=sys.stderr)
     unlock = [sys.executable, "-m", "snakemake", "--unlock", *arguments]
     answer = subprocess.run(unlock, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

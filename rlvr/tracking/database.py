@@ -23,6 +23,7 @@ from mlflow.tracking import MlflowClient
 from evals.errors import UserError
 
 LOCK_SECONDS = 600.0
+_SQLITE_HEADER = b"SQLite format 3\0"
 _EXPERIMENT_KIND_TAG = "mlflow.experimentKind"  # opens the interface on runs and charts instead of on chat traces
 
 
@@ -44,7 +45,9 @@ def writing(path: Path, lock_seconds: float = LOCK_SECONDS) -> Iterator[Database
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(path.name + ".lock"), timeout=lock_seconds), _without_waiting_for_the_disk():
-            if not path.exists():
+            if path.exists():
+                _check_header(path)
+            else:
                 _initialise(path)
             engine = sqlalchemy.create_engine(database_uri(path))
             try:
@@ -77,6 +80,13 @@ def _without_waiting_for_the_disk() -> Iterator[None]:
 def database_uri(database: Path) -> str:
     """The SQLAlchemy address of a database file."""
     return f"sqlite:///{database.resolve()}"
+
+
+def _check_header(path: Path) -> None:
+    """Refuse a file that is no SQLite database: MLflow would try to open it for more than a minute."""
+    with open(path, "rb") as handle:
+        if handle.read(len(_SQLITE_HEADER)) != _SQLITE_HEADER:
+            raise UserError(f"{path}: is not an SQLite database; delete it, it is made again from the results")
 
 
 def _initialise(database: Path) -> None:

@@ -98,7 +98,8 @@ def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Entr
     tags |= {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()}
     problem_sets = () if run.method == BASE else (read_problem_set(directory, "train", "training"),)
     tags |= {f"sha256/problems/{problem_set.name}": problem_set.sha256 for problem_set in problem_sets}
-    started = _started(manifest)
+    ended = _ended(manifest)
+    history = _history(folder / "metrics.parquet", ended) if "metrics.parquet" in manifest.outputs else ()
     return Entry(
         f"run {run.run}",
         run.run,
@@ -106,10 +107,10 @@ def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Entr
         manifest.fingerprint,
         content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters)),
         tags,
-        started,
-        _ended(manifest),
+        min((point.milliseconds for point in history), default=ended),
+        ended,
         params=flatten(dict(manifest.parameters)),
-        history=_history(folder / "metrics.parquet", started) if "metrics.parquet" in manifest.outputs else (),
+        history=history,
         problem_sets=problem_sets,
         artifacts={folder / "manifest.json": ""},
     )
@@ -175,17 +176,12 @@ def _ended(manifest: Manifest) -> int:
     return round(1000 * datetime.fromisoformat(manifest.created).timestamp())
 
 
-def _started(manifest: Manifest) -> int:
-    """Milliseconds since the epoch; the end, for a manifest that does not say how long its work took."""
-    return _ended(manifest) - round(1000 * float(manifest.details.get("seconds", 0.0)))
-
-
 def _single_points(values: dict[str, float | None], now: int) -> tuple[Point, ...]:
     return tuple(Point(key, float(value), 0, now) for key, value in values.items() if value is not None)
 
 
-def _history(path: Path, started: int) -> tuple[Point, ...]:
-    """Every number of every step; the values that a method does not have (NaN) make no point."""
+def _history(path: Path, ended: int) -> tuple[Point, ...]:
+    """Every number of every step, timed so that the last step ends with the run; NaN (not measured) makes no point."""
     try:
         frame = pd.read_parquet(path)
     except FileNotFoundError:
@@ -194,8 +190,8 @@ def _history(path: Path, started: int) -> tuple[Point, ...]:
         raise UserError(f"{path}: is not parquet ({error})") from None
     if "step" not in frame:
         raise UserError(f"{path}: lacks the column step")
-    seconds = frame[_SECONDS_COLUMN].fillna(0.0).cumsum() if _SECONDS_COLUMN in frame else frame["step"] * 0.0
-    times = (started + 1000 * seconds).round().astype(int).tolist()
+    seconds = frame[_SECONDS_COLUMN].fillna(0.0) if _SECONDS_COLUMN in frame else frame["step"] * 0.0
+    times = (ended - 1000 * (seconds.sum() - seconds.cumsum())).round().astype(int).tolist()
     steps = frame["step"].astype(int).tolist()
     columns = frame.drop(columns="step").select_dtypes("number").astype(float)
     return tuple(

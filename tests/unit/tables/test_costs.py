@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from evals.errors import UserError
-from evals.tables.costs import condition_cost, read_benchmark_file
+from evals.tables.costs import condition_cost, read_benchmark_file, run_cost
 from evals.tables.records import conditions_of, read_runs
 from tests.unit.synthetic_results import Study
 
@@ -37,6 +37,14 @@ def test_a_seeds_cost_is_the_mean_over_seeds_and_its_evaluation_the_sum_over_job
     assert cost.training_seconds == pytest.approx(sum(training) / 2)
     assert cost.evaluation_seconds == pytest.approx(evaluation / 2)
     assert cost.peak_memory_mebibytes == 540.0
+
+
+def test_a_resumed_run_is_charged_for_the_steps_of_its_earlier_processes(editable_study: Study) -> None:
+    results = editable_study.results
+    (results / "costs/train/tiny-delta-s1.tsv").write_text(_HEADER + "2.0\t\t10\t\t\t\t\t\t\t\n")
+    run = next(run for run in read_runs(editable_study.runs_file) if run.run == "tiny-delta-s1")
+    cost = run_cost(run, ("chain_3",), results / "costs", results / "runs")
+    assert cost.training_seconds == pytest.approx(8 * 1.1)
 
 
 def test_the_base_model_costs_its_evaluation_alone(synthetic_study: Study) -> None:

@@ -1,0 +1,157 @@
+"""The two commands: lines in, lines out; samples in, grades out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.artifacts import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
+from evals.grading.__main__ import main
+from evals.manifest import Manifest, hash_files, verify_outputs
+
+PROBLEMS = [
+    {"id": "p1", "problem": "?", "answer": "7", "family": "f"},
+    {"id": "p2", "problem": "?", "answer": "1/2", "family": "f"},
+]
+SAMPLES = [
+    {"problem_id": "p1", "sample": 0, "text": r"\boxed{7}", "tokens": 5, "finish_reason": "stop"},
+    {"problem_id": "p1", "sample": 1, "text": r"\boxed{8}", "tokens": 6, "finish_reason": "stop"},
+    {"problem_id": "p2", "sample": 0, "text": r"\boxed{0.5}", "tokens": 7, "finish_reason": "length"},
+    {"problem_id": "p2", "sample": 1, "text": "Answer: 0.5", "tokens": 8, "finish_reason": "length"},
+    {"problem_id": "p2", "sample": 2, "text": "\ud800 nothing", "tokens": 9, "finish_reason": "stop"},
+]
+
+
+def run(lines: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "evals.grading", *options]
+    return subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+
+
+def test_lines_in_lines_out() -> None:
+    cases: list[dict[str, Any]] = [
+        {"id": "a", "pred": r"\boxed{1}", "gold": "1", "expected": "ignored"},
+        {"id": 2, "pred": "2", "gold": "2", "kind": "answer"},
+        {"id": None, "pred": "Answer: B", "gold": "C", "kind": "mcq"},
+        {"id": "cut", "pred": "Answer: 1", "gold": "1", "truncated": True},
+    ]
+    result = run("\n".join(map(json.dumps, cases)) + "\n\n", "--workers", "1")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.returncode == 0
+    assert [row["id"] for row in rows] == ["a", 2, None, "cut"]
+    assert [row["correct"] for row in rows] == [True, True, False, False]
+    assert [row["reason"] for row in rows] == ["match", "match", "mismatch", "truncated"]
+    assert set(rows[0]) == {"id", "correct", "answer", "reason", "seconds"}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2 is not valid JSON"),
+        ("[]", "line 2 is not an object"),
+        ('{"id": 1, "pred": "x"}', "line 2 lacks gold"),
+        ('{"id": 1, "pred": 3, "gold": "3"}', "line 2: pred is int"),
+        ('{"id": 1, "pred": "3", "gold": "3", "kind": "essay"}', "line 2: kind is 'essay'; accepted: completion"),
+    ],
+)
+def test_a_malformed_line_is_named_and_nothing_is_graded(line: str, message: str) -> None:
+    result = run('{"id": 0, "pred": "1", "gold": "1"}\n' + line + "\n")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: standard input: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Problems and samples with their manifest, as the earlier stages leave them."""
+    write(tmp_path, PROBLEMS, SAMPLES)
+    return tmp_path
+
+
+def write(root: Path, problems: list[dict[str, Any]], samples: list[dict[str, Any]]) -> None:
+    (root / "problems").mkdir(exist_ok=True)
+    (root / "samples").mkdir(exist_ok=True)
+    write_jsonl(root / "problems/problems.jsonl", problems)
+    path = root / "samples/samples.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in samples))
+    Manifest(
+        kind="samples",
+        inputs={"problems/problems.jsonl": sha256_file(root / "problems/problems.jsonl")},
+        outputs=hash_files(root / "samples", path),
+        parameters={},
+        fingerprint=fingerprint({}),
+    ).write(root / "samples/manifest.json")
+
+
+def grade(root: Path) -> int:
+    names = {"--samples": "samples/samples.jsonl", "--problems": "problems/problems.jsonl", "--out": "grades"}
+    return main(
+        ["file", *(part for name, path in names.items() for part in (name, str(root / path))), "--workers", "1"]
+    )
+
+
+def test_grades_follow_the_contract(study: Path) -> None:
+    assert grade(study) == 0
+    rows = read_jsonl(study / "grades/grades.jsonl")
+    assert [(row["problem_id"], row["sample"]) for row in rows] == [
+        (row["problem_id"], row["sample"]) for row in SAMPLES
+    ]
+    assert [row["reason"] for row in rows] == ["match", "mismatch", "match", "truncated", "no_answer"]
+    assert list(rows[0]) == [
+        "problem_id",
+        "sample",
+        "correct",
+        "answer",
+        "reason",
+        "seconds",
+        "tokens",
+        "finish_reason",
+    ]
+    manifest = verify_outputs(study / "grades/manifest.json", "grades")
+    assert sorted(manifest.inputs.values()) == sorted(
+        sha256_file(study / name) for name in ("samples/samples.jsonl", "problems/problems.jsonl")
+    )
+    assert manifest.details["rows"] == 5
+    assert manifest.details["reasons"]["match"] == manifest.details["correct"] == 2
+
+
+@pytest.mark.parametrize(
+    ("problems", "samples", "message"),
+    [
+        (PROBLEMS, [{**SAMPLES[0], "problem_id": "p9"}], "is not a problem of"),
+        (PROBLEMS, [SAMPLES[0], SAMPLES[0]], "sample 0: appears twice"),
+        (PROBLEMS, [{key: SAMPLES[0][key] for key in ("problem_id", "sample", "text")}], "lacks tokens, finish_reason"),
+        (PROBLEMS, [{**SAMPLES[0], "finish_reason": "eos"}], "accepted: stop, length"),
+        (PROBLEMS, [{**SAMPLES[0], "text": None}], "text is NoneType"),
+        ([PROBLEMS[0], PROBLEMS[0]], SAMPLES[:1], "'p1' appears twice"),
+        ([{**PROBLEMS[0], "answer": " "}], SAMPLES[:1], "accepted: text that is not empty"),
+    ],
+)
+def test_bad_files_are_one_line_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], problems: Any, samples: Any, message: str
+) -> None:
+    write(tmp_path, problems, samples)
+    assert grade(tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+    assert not (tmp_path / "grades").exists()
+
+
+def test_changed_samples_and_foreign_problems_are_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = read_json(study / "samples/manifest.json")
+    (study / "problems/problems.jsonl").write_text(json.dumps({**PROBLEMS[0], "answer": "8"}) + "\n")
+    assert grade(study) == 2
+    assert "is not the file that" in capsys.readouterr().err
+    with (study / "samples/samples.jsonl").open("a") as handle:
+        handle.write(json.dumps(SAMPLES[0]) + "\n")
+    assert grade(study) == 2
+    assert "its bytes differ" in capsys.readouterr().err
+    manifest["kind"] = "grades"
+    (study / "samples/manifest.json").write_text(json.dumps(manifest))
+    assert grade(study) == 2
+    assert "expected 'samples'" in capsys.readouterr().err

@@ -1,0 +1,133 @@
+"""What a text commits to, and what it does not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals.grading.extraction import choice_letter, extract_answer, extract_gold
+from evals.grading.verdict import Kind, Reason
+
+MARKED = [
+    (r"so \boxed{204}.", "204"),
+    (r"First \boxed{180}. Checking again gives \boxed{204}.", "204"),
+    (r"\boxed{3}, but actually \boxed{4}", "4"),
+    (r"\boxed{\boxed{204}}", "204"),
+    (r"\boxed{\frac{a}{\sqrt{b}}}", r"\frac{a}{\sqrt{b}}"),
+    (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+    (r"\fbox{7}", "7"),
+    (r"\boxed 5", "5"),
+    (r"\boxed5.", "5"),
+    (r"so $\boxed\frac{1}{2}$", r"\frac{1}{2}"),
+    (r"\boxed {8}", "8"),
+    (r"put it within \boxed{}. The answer: \boxed{9}", "9"),
+    (r"\boxed{4}" + " and so on" * 2_000, "4"),
+    (r"\boxed{-2} \quad \text{and} \quad \boxed{1}", "-2, 1"),
+    (r"\boxed{1} papers and \boxed{2} bins", "1, 2"),
+    (r"\boxed{6} ... \boxed{6}", "6"),
+    ("Some steps.\nAnswer: 42", "42"),
+    ("Answer: 41 was wrong.\nAnswer: 42", "42"),
+    ("**Answer:** $42$", "$42$"),
+    ("**Final Answer: 42**", "42"),
+    ("The final answer is $12$. I hope it is correct. Next", "$12$."),
+    ("<think>maybe \\boxed{1}</think> It is \\boxed{2}", "2"),
+]
+
+UNMARKED = [
+    "",
+    "so the total is 204",
+    "just 42",
+    r"\boxed{204",
+    r"\boxed{1} then \boxed{204",
+    r"\boxed{204} \boxed{}",
+    r"\boxed{ }",
+    r"<think>we get \boxed{204}, but",
+    r"<think>we get \boxed{204}</think> so it is clear",
+    "The answer is near. We go on",
+    "Answer:",
+    "this unboxed{4} thing",
+]
+
+
+@pytest.mark.parametrize(("text", "answer"), MARKED)
+def test_marked_answers_are_found(text: str, answer: str) -> None:
+    assert extract_answer(text, Kind.COMPLETION, truncated=False).answer == answer
+
+
+@pytest.mark.parametrize("text", UNMARKED)
+def test_unmarked_text_has_no_answer(text: str) -> None:
+    assert extract_answer(text, Kind.COMPLETION, truncated=False).reason is Reason.NO_ANSWER
+
+
+def test_truncated_text_needs_a_complete_box() -> None:
+    assert extract_answer("Answer: 20", Kind.COMPLETION, truncated=True).reason is Reason.TRUNCATED
+    assert extract_answer(r"\boxed{20", Kind.COMPLETION, truncated=True).reason is Reason.TRUNCATED
+    assert extract_answer(r"\boxed{204} and then", Kind.COMPLETION, truncated=True).answer == "204"
+    assert extract_answer("the answer is B", Kind.CHOICE, truncated=True).reason is Reason.TRUNCATED
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("42", "42"),
+        ("The answer is 4", "4"),
+        ("The result is $3$", "3"),
+        ("so $x+y = 1000$ therefore answer is $1$", "1"),
+        ("They are $1$ and $2$ and $3$", "1, 2, 3"),
+        ("not 10, it's 1,000.99m²", "1,000.99"),
+        ("Soucis : 2,74 $ a..", "2,74"),
+        (r"17\text{ any text}", r"17\text{ any text}"),
+        ("The largest $n$ is 34.", "34"),
+        ("just 42", "just 42"),
+        ("Answer $ \n 9 \n $", "Answer $ \n 9 \n $"),
+    ],
+)
+def test_sentences_lead_up_to_their_answer(text: str, answer: str) -> None:
+    assert extract_answer(text, Kind.ANSWER, truncated=False).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("thinking about it I think the correct answer is C", "C"),
+        ("It's not A, therefore I think it's B", "B"),
+        ("Answer: $D$", "D"),
+        (r"so \boxed{\text{(E)}}", "E"),
+        ("**Answer: (C)**", "C"),
+        ("D. it can't be A or B", "D"),
+        ("(A) Cecile", "A"),
+        (r"\boxed{42}", None),
+        ("A man walks into a bar", None),
+        ("I cannot say.", None),
+    ],
+)
+def test_choice_letters(text: str, letter: str | None) -> None:
+    assert choice_letter(text) == letter
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("5", "5"),
+        (r"Long solution, so $n = \boxed{1,-2}.$", "1,-2"),
+        (r"\boxed{p = -1 \text{ and } p = 2", r"p = -1 \text{ and } p = 2"),
+        ("answer is 0.25 + 3", "0.25 + 3"),
+        ("  ", ""),
+        (r"\boxed{}", ""),
+    ],
+)
+def test_golds(gold: str, answer: str) -> None:
+    assert extract_gold(gold) == answer
+
+
+@given(st.text(alphabet="ab {}\\$,.1", max_size=40), st.integers(0, 10**6))
+def test_the_last_box_wins_over_any_text_before_it(noise: str, value: int) -> None:
+    text = f"{noise}. Then I checked everything again and found\n\n \\boxed{{{value}}}"
+    assert extract_answer(text, Kind.COMPLETION, truncated=False).answer == str(value)
+
+
+@given(st.text(max_size=60))
+def test_text_without_a_mark_never_has_an_answer(text: str) -> None:
+    if "box" not in text and "nswer" not in text.lower():
+        assert extract_answer(text, Kind.COMPLETION, truncated=False).answer is None

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from mlflow.tracking import MlflowClient
+
+from evals.errors import UserError
+from evals.tables.records import read_runs
+from rlvr.tracking import interface
+from rlvr.tracking.__main__ import main
+from rlvr.tracking.database import database_uri, open_experiment, writing
+from rlvr.tracking.study import TrackedStudy, project_study, replay
+from tests.unit.synthetic_results import Study
+from tests.unit.tracking.conftest import places_of
+
+
+def _tracked(study: Study) -> TrackedStudy:
+    return TrackedStudy("laptop", ("chain_3", "nested_sums"), tuple(read_runs(study.runs_file)[:3]))
+
+
+@pytest.fixture
+def small_study(tracked_study: Study) -> Study:
+    """The base model and GRPO's two seeds: the comparisons with DAPO are then not asked for."""
+    runs = tracked_study.runs()[:3]
+    tracked_study.runs_file.write_text(json.dumps(runs))
+    return tracked_study
+
+
+def test_two_first_projections_at_once_both_succeed_and_make_one_copy(small_study: Study) -> None:
+    places, tracked = places_of(small_study), _tracked(small_study)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: project_study(tracked, places), range(2))
+    total = 1 + 2 + 3 + 6
+    assert sorted([first["created"], second["created"]]) == [0, total]
+    assert sorted([first["kept"], second["kept"]]) == [0, total]
+    assert not list(small_study.results.glob(".mlflow.db.new*"))
+
+
+def test_a_held_lock_is_one_line(tmp_path: Path) -> None:
+    with (
+        FileLock(tmp_path / "mlflow.db.lock"),
+        pytest.raises(UserError, match=r"mlflow\.db: another process has been writing it for 0 s"),
+        writing(tmp_path / "mlflow.db", lock_seconds=0.05),
+    ):
+        pass
+
+
+def test_an_initialisation_that_was_killed_is_started_anew(tmp_path: Path) -> None:
+    (tmp_path / ".mlflow.db.new").write_bytes(b"half a database")
+    with writing(tmp_path / "mlflow.db") as database:
+        assert database.client.get_experiment("0").name == "Default"
+
+
+def test_a_file_that_is_no_database_is_one_line_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(b"precious " * 1000)
+    with pytest.raises(UserError, match=r"mlflow\.db: is not an SQLite database") as caught, writing(path):
+        pass
+    assert "\n" not in str(caught.value) and path.read_bytes() == b"precious " * 1000
+
+
+def test_moved_artifacts_are_one_line(tmp_path: Path) -> None:
+    with writing(tmp_path / "mlflow.db") as database:
+        open_experiment(database.client, "laptop", tmp_path / "here")
+        with pytest.raises(UserError, match=r"experiment laptop: keeps its artifacts in .*here, not in .*there"):
+            open_experiment(database.client, "laptop", tmp_path / "there")
+        experiment = database.client.get_experiment_by_name("laptop").experiment_id
+        database.client.delete_experiment(experiment)
+        assert open_experiment(database.client, "laptop", tmp_path / "here").experiment_id == experiment
+    assert MlflowClient(database_uri(tmp_path / "mlflow.db")).get_experiment(experiment).lifecycle_stage == "active"
+
+
+def test_replay_projects_only_where_something_is_newer(small_study: Study) -> None:
+    places = places_of(small_study)
+    with pytest.raises(UserError, match=r"tracking\.json: no such file"):
+        replay(places)
+    project_study(_tracked(small_study), places)
+    assert replay(places) is None
+    future = places.record.stat().st_mtime + 10
+    os.utime(small_study.scores[0], (future, future))
+    counts = replay(places)
+    assert counts is not None and counts["created"] == counts["replaced"] == 0 and counts["kept"] == 12
+    recreated = replay(dataclasses.replace(places, database=places.results / "lost.db"))
+    assert recreated is not None and recreated["created"] == 12
+
+
+def test_a_missing_table_is_one_line(small_study: Study) -> None:
+    (small_study.results / "tables/main.md").unlink()
+    with pytest.raises(UserError, match=r"tables/main\.md: no such file"):
+        project_study(_tracked(small_study), places_of(small_study))
+    assert not (small_study.results / "mlflow.db").exists()
+
+
+def test_usage_reports_are_off() -> None:
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true" and os.environ["DO_NOT_TRACK"] == "true"
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["ui", "--results", str(tmp_path), "--port", str(port)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --port: {port} is taken; accepted: a free port") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("port", [-1, 70000])
+def test_an_impossible_port_is_one_line(port: int) -> None:
+    with pytest.raises(UserError, match=rf"--port: {port} cannot be used"):
+        interface.check_port(port)
+
+
+def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(interface.os, "execv", lambda _, command: commands.append(command))
+    interface.serve(tmp_path / "mlflow.db", tmp_path / "artifacts", 0)
+    (command,) = commands
+    assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
+    assert command[command.index("--host") + 1] == "127.0.0.1" and command.count("--host") == 1
+
+
+def test_a_study_under_way_can_still_be_browsed(
+    small_study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project_study(_tracked(small_study), places_of(small_study))
+    small_study.comparisons.unlink()
+    future = (small_study.results / "tracking.json").stat().st_mtime + 10
+    os.utime(small_study.scores[0], (future, future))
+    served: list[object] = []
+    monkeypatch.setattr("rlvr.tracking.__main__.serve", lambda *arguments: served.append(arguments))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    assert main(["ui", "--results", str(small_study.results), "--port", str(port)]) == 0
+    assert len(served) == 1
+    assert "comparisons.json: no such file; showing the last projection" in capsys.readouterr().err

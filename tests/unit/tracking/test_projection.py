@@ -1,0 +1,212 @@
+"""What MLflow shows, read back through its public client, against the files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from mlflow.entities import Run, ViewType
+from mlflow.tracking import MlflowClient
+
+from evals.artifacts import sha256_file
+from evals.tables.records import read_runs
+from rlvr.tracking.__main__ import main
+from rlvr.tracking.database import database_uri
+from rlvr.tracking.study import TrackedStudy, project_study
+from tests.unit.synthetic_results import Study
+from tests.unit.tracking.conftest import add_table_and_figure, places_of
+
+_BENCHMARKS = ("chain_3", "nested_sums")
+# The overview; 4 methods with the base model; 7 runs; 7 runs on 2 benchmarks.
+_ALL = 1 + 4 + 7 + 14
+
+
+def _project(study: Study, drop: str = "nothing") -> dict[str, int]:
+    runs = tuple(run for run in read_runs(study.runs_file) if drop not in run.run)
+    return project_study(TrackedStudy("laptop", _BENCHMARKS, runs), places_of(study))
+
+
+def _client(study: Study, database: str = "mlflow.db") -> MlflowClient:
+    return MlflowClient(tracking_uri=database_uri(study.results / database))
+
+
+def _shown(study: Study, view: int = ViewType.ACTIVE_ONLY, database: str = "mlflow.db") -> dict[str, Run]:
+    client = _client(study, database)
+    experiment = client.get_experiment_by_name("laptop")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], run_view_type=view, max_results=1000)
+    return {run.data.tags["rlvr.result"]: run for run in runs if "rlvr.result" in run.data.tags}
+
+
+@pytest.fixture(scope="module")
+def projected(synthetic_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study after its first projection; read-only."""
+    root = tmp_path_factory.mktemp("projected") / "study"
+    shutil.copytree(synthetic_study.root, root)
+    study = Study(root)
+    add_table_and_figure(study)
+    assert _project(study) == {"created": _ALL, "kept": 0, "replaced": 0, "removed": 0}
+    return study
+
+
+@pytest.fixture
+def projected_copy(tracked_study: Study, empty_database: Path) -> Study:
+    """A study after its first projection, to be changed by one test."""
+    shutil.copy(empty_database, tracked_study.results / "mlflow.db")
+    _project(tracked_study)
+    return tracked_study
+
+
+def test_methods_hold_seeds_and_seeds_hold_evaluations(projected: Study) -> None:
+    shown = _shown(projected)
+    assert len(shown) == _ALL
+    parents = {result: run.data.tags.get("mlflow.parentRunId") for result, run in shown.items()}
+    assert parents["method tiny delta"] is None and parents["study laptop"] is None
+    for seed in (1, 2):
+        assert parents[f"run tiny-delta-s{seed}"] == shown["method tiny delta"].info.run_id
+        for benchmark in _BENCHMARKS:
+            assert parents[f"score tiny-delta-s{seed} {benchmark}"] == shown[f"run tiny-delta-s{seed}"].info.run_id
+    assert parents["score tiny-base chain_3"] == shown["run tiny-base"].info.run_id
+    assert {run.info.status for run in shown.values()} == {"FINISHED"}
+
+
+def test_every_metric_of_every_step_is_shown_and_missing_ones_are_not(projected: Study) -> None:
+    client, run = _client(projected), _shown(projected)["run tiny-delta-s2"]
+    frame = pd.read_parquet(projected.results / "runs/tiny-delta-s2/metrics.parquet").set_index("step")
+    for column in frame:
+        history = client.get_metric_history(run.info.run_id, str(column))
+        assert {point.step: point.value for point in history} == frame[column].dropna().to_dict(), column
+        if history:
+            assert run.data.metrics[column] == frame[column].iloc[-1]
+    times = [point.timestamp for point in client.get_metric_history(run.info.run_id, "reward_mean")]
+    assert times == sorted(times) and times[-1] - times[0] == pytest.approx(7 * 1100, abs=2)
+
+
+def test_runs_carry_settings_hashes_and_data_sets(projected: Study) -> None:
+    shown = _shown(projected)
+    run = shown["run tiny-delta-s1"]
+    folder = projected.results / "runs/tiny-delta-s1"
+    assert run.data.params["training.learning_rate"] == "0.0003" and run.data.params["method.loss.clip_high"] == "0.28"
+    tags = run.data.tags
+    assert tags["fingerprint"] == json.loads((folder / "manifest.json").read_text())["fingerprint"]
+    assert tags["sha256/checkpoint/model.safetensors"] == sha256_file(folder / "checkpoint/model.safetensors")
+    wanted = {"study": "laptop", "method": "delta", "model": "tiny", "seed": "1", "stage": "train"}
+    assert {key: tags[key] for key in wanted} == wanted
+    for result, name, context in (
+        ("run tiny-delta-s1", "train", "training"),
+        ("score tiny-delta-s1 chain_3", "chain_3", "evaluation"),
+    ):
+        (data,) = shown[result].inputs.dataset_inputs
+        sha256 = sha256_file(projected.results / f"problems/{name}/problems.jsonl")
+        assert (data.dataset.name, data.tags[0].value) == (name, context)
+        assert sha256.startswith(data.dataset.digest) and len(data.dataset.digest) <= 36
+        assert shown[result].data.tags[f"sha256/problems/{name}"] == sha256
+
+
+def test_evaluations_have_metric_names_that_mlflow_accepts(projected: Study) -> None:
+    run = _shown(projected)["score tiny-dapo-s1 chain_3"]
+    scores = json.loads((projected.results / "scores/chain_3.json").read_text())["scores"]
+    row = next(row for row in scores if row["run"] == "tiny-dapo-s1")
+    assert run.data.metrics["avg_at_32"] == row["average_at_k"]
+    assert run.data.metrics["pass_at_8"] == row["pass_at_k"]["8"]
+    assert run.data.metrics["standard_error"] == row["standard_error"]
+    assert run.data.tags["benchmark"] == "chain_3" and run.data.tags["stage"] == "evaluation"
+
+
+def test_methods_carry_their_means_and_verdicts(projected: Study) -> None:
+    run = _shown(projected)["method tiny delta"]
+    comparisons = json.loads(projected.comparisons.read_text())["comparisons"]
+    row = next(r for r in comparisons if (r["method"], r["against"], r["benchmark"]) == ("delta", "dapo", "all"))
+    assert run.data.metrics["all/difference_to_dapo"] == row["difference"]
+    assert run.data.metrics["all/avg_at_32"] == pytest.approx(row["method_average"])
+    assert run.data.tags["verdict_against_dapo"] == row["verdict"]
+
+
+def test_the_overview_carries_tables_and_figures_and_describes_itself(projected: Study) -> None:
+    run = _shown(projected)["study laptop"]
+    client = _client(projected)
+    shown = {file.path for folder in ("tables", "figures") for file in client.list_artifacts(run.info.run_id, folder)}
+    assert shown == {"tables/main.md", "figures/scores.png"}
+    assert run.data.tags["mlflow.note.content"] == "## Main\n\n| a |\n"
+
+
+def test_replaying_changes_nothing(projected: Study) -> None:
+    before = {result: run.info.run_id for result, run in _shown(projected, ViewType.ALL).items()}
+    assert _project(projected) == {"created": 0, "kept": _ALL, "replaced": 0, "removed": 0}
+    assert {result: run.info.run_id for result, run in _shown(projected, ViewType.ALL).items()} == before
+
+
+def test_a_changed_run_replaces_the_old_one_and_keeps_its_children(projected_copy: Study) -> None:
+    study = projected_copy
+    before = _shown(study)
+    path = study.results / "runs/tiny-delta-s1/manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"fingerprint": "f" * 64}))
+    counts = _project(study)
+    # The run itself; its evaluations name its fingerprint, so they are of another policy now.
+    assert counts == {"created": 0, "kept": _ALL - 3, "replaced": 3, "removed": 0}
+    after = _shown(study)
+    assert len(after) == _ALL and after["run tiny-delta-s1"].data.tags["fingerprint"] == "f" * 64
+    changed = {result for result in after if after[result].info.run_id != before[result].info.run_id}
+    assert changed == {"run tiny-delta-s1", *(f"score tiny-delta-s1 {name}" for name in _BENCHMARKS)}
+    old = before["run tiny-delta-s1"].info.run_id
+    assert _client(study).get_run(old).info.lifecycle_stage == "deleted"
+    assert not list((study.results / "mlflow-artifacts").glob(f"{old}*"))
+
+
+def test_seeds_move_to_a_replaced_method(projected_copy: Study) -> None:
+    study = projected_copy
+    content = json.loads(study.comparisons.read_text())
+    for row in content["comparisons"]:
+        if (row["method"], row["against"], row["benchmark"]) == ("delta", "dapo", "all"):
+            row["verdict"] = "not distinguishable"
+    study.comparisons.write_text(json.dumps(content))
+    assert _project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
+    shown = _shown(study)
+    parent = shown["method tiny delta"].info.run_id
+    assert {shown[f"run tiny-delta-s{seed}"].data.tags["mlflow.parentRunId"] for seed in (1, 2)} == {parent}
+
+
+def test_what_a_killed_projection_left_is_written_again(projected_copy: Study) -> None:
+    study = projected_copy
+    half = _shown(study)["run tiny-grpo-s1"].info.run_id
+    _client(study).update_run(half, status="RUNNING")
+    assert _project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
+    assert _shown(study)["run tiny-grpo-s1"].info.run_id != half
+
+
+def test_results_that_left_the_study_are_hidden_and_the_users_own_runs_are_not(projected_copy: Study) -> None:
+    study = projected_copy
+    client = _client(study)
+    own = client.create_run(client.get_experiment_by_name("laptop").experiment_id).info.run_id
+    assert _project(study, drop="delta-s2") == {"created": 0, "kept": _ALL - 4, "replaced": 1, "removed": 3}
+    assert "run tiny-delta-s2" not in _shown(study)
+    assert client.get_run(own).info.lifecycle_stage == "active"
+
+
+def test_losing_the_database_loses_nothing(projected_copy: Study) -> None:
+    study = projected_copy
+    before = _shown(study)
+    # Another name, for MLflow keeps a deleted database open as long as the process lives.
+    places = dataclasses.replace(places_of(study), database=study.results / "again.db")
+    assert (
+        project_study(TrackedStudy("laptop", _BENCHMARKS, tuple(read_runs(study.runs_file))), places)["created"] == _ALL
+    )
+    after = _shown(study, database="again.db")
+    for result, run in before.items():
+        assert after[result].data.metrics == run.data.metrics and after[result].data.params == run.data.params
+
+
+def test_command_projects_and_says_what_it_did(projected: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    results = projected.results
+    arguments = ["--results", results, "--runs", projected.runs_file, "--study", "laptop", "--benchmarks", *_BENCHMARKS]
+    arguments += ["--database", results / "mlflow.db", "--artifacts", results / "mlflow-artifacts"]
+    arguments += ["--out", results / "tracking.json"]
+    assert main(["project", *map(str, arguments)]) == 0
+    assert capsys.readouterr().out == f"MLflow runs: 0 created, {_ALL} kept, 0 replaced, 0 removed\n"
+    record = json.loads(Path(results / "tracking.json").read_text())
+    assert record["study"] == "laptop" and len(record["projected"]) == _ALL
