@@ -1,6 +1,10 @@
 """Tokens per second of the local sampler against transformers' ``generate``: same weights, prompts and batch, in one run.
 
-    python benchmarks/sampler.py --checkpoint results/base/tiny/checkpoint --problems results/problems/chain_5 --out sampler.json
+    python benchmarks/sampler.py --checkpoint results/base/tiny/checkpoint --problems results/problems/train --out sampler.json
+
+The default is a rollout batch of the default study: 32 training problems of mixed lengths, 8 samples each. With
+--problems results/problems/chain_5 --prompts 30 --samples-per-problem 32 it is an evaluation batch, whose responses are
+all about equally long, which suits ``generate`` best: it computes every sequence until the longest has ended.
 
 The two take turns, so that whatever else the machine does falls on both. Tokens counted are those of the responses, the
 end token included; what is generated after it is nobody's.
@@ -29,7 +33,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     tokenizer, end = load_tokenizer(arguments.checkpoint), end_token_id(arguments.checkpoint)
     decoder = load_decoder(arguments.checkpoint, "cpu")
     model = AutoModelForCausalLM.from_pretrained(arguments.checkpoint, dtype=torch.float32)
-    rows = read_jsonl(arguments.problems / "problems.jsonl")
+    rows = read_jsonl(arguments.problems / "problems.jsonl")[: arguments.prompts]
     encoded = [encoding.ids for encoding in tokenizer.encode_batch([f"{row['problem']}\n" for row in rows])]
     width = max(map(len, encoded))
     repeated = [ids for ids in encoded for _ in range(arguments.samples_per_problem)]
@@ -82,9 +86,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=Path("results/base/tiny/checkpoint"))
-    parser.add_argument("--problems", type=Path, default=Path("results/problems/chain_5"))
-    parser.add_argument("--samples-per-problem", type=int, default=32)
-    parser.add_argument("--max-new-tokens", type=int, default=96)
+    parser.add_argument("--problems", type=Path, default=Path("results/problems/train"))
+    parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--samples-per-problem", type=int, default=8)
+    parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--out", type=Path, default=Path("sampler.json"))

@@ -50,7 +50,9 @@ def _draw_average(axes: Axes, row: int, average: Average, style: MethodStyle) ->
 
 def _draw_bases(axes: Axes, conditions: tuple[Condition, ...], averages: list[Average]) -> None:
     for condition, average in zip(conditions, averages, strict=True):
-        if condition.method == BASE and average.confidence_interval is not None:
+        if condition.method != BASE:
+            continue
+        axes.axvline(100 * average.value, color=NEUTRAL, linewidth=0.9, linestyle="--")
+        if average.confidence_interval is not None:
             low, high = average.confidence_interval
             axes.axvspan(100 * low, 100 * high, color=NEUTRAL, alpha=0.10, linewidth=0)
-            axes.axvline(100 * average.value, color=NEUTRAL, linewidth=0.9, linestyle="--")

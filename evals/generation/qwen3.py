@@ -71,7 +71,7 @@ class Qwen3Config:
 class _Layer:
     """One block's weights, prepared so that a step takes few operations.
 
-    A norm's own weights are folded into the product that follows it. Query and key channels are reordered so that the
+    A norm's own weights are folded into the product that follows it, the scale of attention into the query's norm. Query and key channels are reordered so that the
     two halves that rotary embedding pairs stand side by side, as one complex number; a reordering that queries and keys
     share leaves their products as they are.
     """
@@ -121,8 +121,15 @@ class Qwen3Decoder:
             self._layers = [self._prepare(weights, f"model.layers.{index}.") for index in range(config.layers)]
         except KeyError as error:
             raise UserError(f"checkpoint: lacks the weight {error.args[0]}") from None
-        exponents = torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=self._embedding.device)
-        self._inverse_frequencies = config.rope_theta ** -(exponents / config.head_dimension)
+        self._rotations = self._rotary_table(self._embedding.device)
+
+    def _rotary_table(self, device: torch.device) -> Tensor:
+        """exp(i position frequency) for every position and pair of channels, complex [context length, E / 2]."""
+        config = self.config
+        exponents = torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=device)
+        frequencies = config.rope_theta ** -(exponents / config.head_dimension)
+        angles = torch.arange(config.context_length, device=device)[:, None] * frequencies
+        return torch.polar(torch.ones_like(angles), angles)
 
     def _prepare(self, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
         """Fold, stack and reorder one block's weights, see :class:`_Layer`."""
@@ -140,7 +147,9 @@ class Qwen3Decoder:
         return _Layer(
             query_key_value=torch.cat([query, key, weights[f"{attention}v_proj.weight"]])
             * weights[f"{prefix}input_layernorm.weight"],
-            query_key_norm=torch.stack([query_norm, key_norm]).repeat_interleave(repeats, dim=0),
+            query_key_norm=torch.stack([query_norm * config.head_dimension**-0.5, key_norm]).repeat_interleave(
+                repeats, dim=0
+            ),
             attention_output=weights[f"{attention}o_proj.weight"],
             gate_up=gate_up * weights[f"{prefix}post_attention_layernorm.weight"],
             down=weights[f"{prefix}mlp.down_proj.weight"],
@@ -155,13 +164,14 @@ class Qwen3Decoder:
         """An empty cache for ``batch`` sequences of up to ``capacity`` tokens."""
         return KeyValueCache(self.config, batch, capacity, self._embedding)
 
-    def forward(self, tokens: Tensor, positions: Tensor, bias: Tensor, cache: KeyValueCache) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, bias: Tensor | None, cache: KeyValueCache) -> Tensor:
         """Append ``tokens`` to the cache and return the logits after the last of them.
 
         Args:
             tokens: [B, T] token ids.
-            positions: [B, T] rotary positions.
+            positions: [B, T] rotary positions, below the model's context length.
             bias: [B, 1, T, L] added to the attention scores: 0 where attended, -inf where not; L = filled length + T.
+                None if everything is attended.
             cache: keys and values of what came before.
 
         Returns:
@@ -171,9 +181,8 @@ class Qwen3Decoder:
         batch, new = tokens.shape
         start, end = cache.length, cache.length + new
         rotated_heads = config.heads + config.key_value_heads
-        angles = positions[..., None, None].float() * self._inverse_frequencies
-        rotation = torch.polar(torch.ones_like(angles), angles)
-        hidden = functional.embedding(tokens, self._embedding)
+        rotation = self._rotations[positions][:, :, None]
+        hidden = functional.embedding(tokens, self._embedding).flatten(0, 1)
         for index, layer in enumerate(self._layers):
             projected = functional.linear(self._normalise(hidden), layer.query_key_value)
             heads = projected.view(batch, new, -1, config.head_dimension)
@@ -184,26 +193,26 @@ class Qwen3Decoder:
             keys[:, :, start:] = query_key[:, :, config.heads :].transpose(1, 2)
             values[:, :, start:] = heads[:, :, rotated_heads:].transpose(1, 2)
             attended = self._attend(query_key[:, :, : config.heads], keys, values, bias)
-            hidden = hidden + functional.linear(attended, layer.attention_output)
+            hidden.addmm_(attended, layer.attention_output.T)
             gate, up = functional.linear(self._normalise(hidden), layer.gate_up).chunk(2, dim=-1)
-            hidden = hidden + functional.linear(functional.silu(gate).mul_(up), layer.down)
+            hidden.addmm_(functional.silu(gate).mul_(up), layer.down.T)
         cache.length = end
-        return functional.linear(self._normalise(hidden[:, -1]), self._head)
+        return functional.linear(self._normalise(hidden.view(batch, new, -1)[:, -1]), self._head)
 
     def _normalise(self, values: Tensor) -> Tensor:
         """Divide by the root mean square over the last dimension."""
         mean_square = values.square().mean(dim=-1, keepdim=True)
         return values * mean_square.add_(self.config.norm_epsilon).rsqrt_()
 
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-        """Grouped-query attention of [B, T, H, E] over [B, G, L, E]; returns [B, T, H * E]."""
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+        """Grouped-query attention of [B, T, H, E], already scaled, over [B, G, L, E]; returns [B * T, H * E]."""
         batch, new, heads, dimension = query.shape
         groups = self.config.key_value_heads
         repeated = heads // groups
         # Query heads of one group become rows of one matrix, so that keys are read once and never repeated in memory.
         rows = query.transpose(1, 2).reshape(batch, groups, repeated * new, dimension)
-        scores = (rows @ keys.transpose(-1, -2)) * dimension**-0.5
-        scores = scores.view(batch, heads, new, -1) + bias
-        weights = scores.softmax(dim=-1).view(batch, groups, repeated * new, -1)
-        mixed: Tensor = (weights @ values).view(batch, heads, new, dimension)
-        return mixed.transpose(1, 2).reshape(batch, new, heads * dimension)
+        scores = rows @ keys.transpose(-1, -2)
+        if bias is not None:
+            scores = (scores.view(batch, heads, new, -1) + bias).view_as(scores)
+        mixed: Tensor = (scores.softmax(dim=-1) @ values).view(batch, heads, new, dimension)
+        return mixed.transpose(1, 2).reshape(batch * new, heads * dimension)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
 
-_COMPACT_BELOW = 0.75
+_COMPACT_BELOW = 0.9
 """Rows of ended samples are dropped from the batch once fewer than this share is still running."""
 
 
@@ -108,9 +108,10 @@ def _sample_batch(
             break
         if remaining < _COMPACT_BELOW * len(running):
             kept = running.nonzero()[:, 0]
-            cache, bias, positions = cache.select(kept), bias[kept], positions[kept]
+            cache, positions = cache.select(kept), positions[kept]
+            bias = None if bias is None else bias[kept]
             job_of_row, drawn, running = job_of_row[kept], drawn[kept], running[kept]
-        visible = bias[:, :, :, : cache.length + 1]
+        visible = None if bias is None else bias[:, :, :, : cache.length + 1]
         logits = decoder.forward(drawn[:, None], positions[:, None] + step, visible, cache)
     ended = tokens == end_token
     finished = ended.any(dim=1)
@@ -124,12 +125,13 @@ def _sample_batch(
 
 def _read_prompts(
     decoder: Qwen3Decoder, prompts: Sequence[Sequence[int]], rows: Sequence[int], new_tokens: int
-) -> tuple[Tensor, KeyValueCache, Tensor, Tensor]:
+) -> tuple[Tensor, KeyValueCache, Tensor | None, Tensor]:
     """Run every different prompt once and hand its cache to all of its samples.
 
     Returns:
         logits [B, V] after each prompt; a cache with room for ``new_tokens`` more; the attention bias [B, 1, 1, L] of
-        one new token over prompt and response; the position [B] of the first response token.
+        one new token over prompt and response, None if no prompt is padded; the position [B] of the first response
+        token.
     """
     distinct = sorted(set(rows))
     device = decoder.device
@@ -148,8 +150,10 @@ def _read_prompts(
     logits = decoder.forward(tokens, positions, _as_bias(allowed)[:, None], cache)
     place = {row: index for index, row in enumerate(distinct)}
     expand = torch.tensor([place[row] for row in rows], device=device)
-    seen = torch.cat([real, real.new_ones(len(distinct), new_tokens)], dim=1)
-    bias = _as_bias(seen)[expand][:, None, None]
+    bias = None
+    if not bool(real.all()):
+        seen = torch.cat([real, real.new_ones(len(distinct), new_tokens)], dim=1)
+        bias = _as_bias(seen)[expand][:, None, None]
     return logits[expand], cache.select(expand, width + new_tokens), bias, lengths[expand]
 
 

@@ -24,10 +24,15 @@ _REVISION = re.compile(
     re.IGNORECASE,
 )
 
-_ANSWER_MARK = re.compile(
-    r"nswer(?:(?P<colon>(?:\*\*|__)?[ \t]*[:\uff1a])(?:\*\*|__)?|[ \t]+is[ \t]*:?)",
-    re.IGNORECASE,
-)
+_ANSWER_MARKS = {
+    word: tuple(word + end for end in (":", " :", "**:", "__:", "\uff1a", "**\uff1a"))
+    for word in ("answer", "Answer", "ANSWER")
+}
+_FINAL_MARKS = {
+    "answer": ("final answer is", "Final answer is"),
+    "Answer": ("final Answer is", "Final Answer is"),
+    "ANSWER": ("FINAL ANSWER IS",),
+}
 _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
 
 _LEAD_IN = re.compile(
@@ -189,13 +194,14 @@ def final_answer_line(text: str) -> str | None:
     Searched from the end, for a long text speaks of answers all along.
     """
     end = len(text)
-    marks = [mark for mark in ("nswer", "NSWER") if mark in text]
-    while (position := max((text.rfind(mark, 0, end) for mark in marks), default=-1)) >= 0:
-        match = _ANSWER_MARK.match(text, position)
-        before = text[max(position - 7, 0) : position].lower()
-        if match and before.endswith("a") and (match["colon"] or before == "final a") and not before[-2:-1].isalpha():
-            line = text[match.end() :].split("\n", 1)[0]
-            return _I_HOPE.split(line)[0].strip().strip("*_").strip()
+    marks = [mark for word in _ANSWER_MARKS if word in text for mark in (*_ANSWER_MARKS[word], *_FINAL_MARKS[word])]
+    while marks:
+        position, mark = max((text.rfind(mark, 0, end), mark) for mark in marks)
+        if position < 0:
+            return None
+        if position == 0 or not text[position - 1].isalpha():
+            line = text[position + len(mark) :].split("\n", 1)[0]
+            return _I_HOPE.split(line)[0].lstrip(" \t:*_").rstrip(" \t*_")
         end = position
     return None
 

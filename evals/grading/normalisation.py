@@ -76,6 +76,11 @@ _EMPTY_SET = re.compile(r"\\varnothing(?![a-zA-Z])|^\\\{\s*\\\}$")
 _SEGMENT = re.compile(r"\\(?:overline|overleftrightarrow)\s*\{\s*([A-Z]{2,})\s*\}")
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _DEGREE_ARGUMENT = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\(?:circ|degree)(?![a-zA-Z])\s*\}?")
+_LEADING_PROSE = re.compile(r"^\\(?:text|mbox|textrm)\s*\{[^{}\d]*(?:\b(?:is|are|equals)|[:=])\s*\}")
+_SET_BUILDER = re.compile(
+    r"^\\\{\s*([A-Za-z])\s*(?:\\in\s*\(-\\infty,\\infty\)\s*)?(?:\\mid|:|\|)(.*\b\1\b.*)\\\}$", re.DOTALL
+)
+_CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
 _MULTIPLE_SPACE = re.compile(r" {2,}")
 
 
@@ -98,7 +103,7 @@ def normalise(text: str) -> str:
     text = strip_delimiters(text.strip()).translate(_UNICODE)
     if "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED_COMMAND.sub(r"\\", text)
-    text = _CURRENCY.sub("", text)
+    text = _LEADING_PROSE.sub("", _CURRENCY.sub("", text))
     text = _SIZE.sub("", text)
     text = _THOUSANDS_GAP.sub("", text)
     text = _BRACED_COMMA.sub("", text)
@@ -119,6 +124,7 @@ def normalise(text: str) -> str:
     text = _PERCENT.sub("%", text.rstrip(_TRAILING))
     text = _join_parts(_strip_plain_unit(text))
     text = _latex_of_ascii(text)
+    text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
     text = _FRACTION.sub(r"\\frac", text)
     text = _SHORT_FRACTION.sub(_brace_fraction, text)
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)

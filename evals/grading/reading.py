@@ -16,6 +16,7 @@ _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
 )
 _BARE_LOG = re.compile(r"\\log(?![a-zA-Z])(?!\s*_)")
+_DECADIC_LOG = re.compile(r"\\lg(?![a-zA-Z])")
 _MIXED = re.compile(r"(?<![\w.^_})\]])(\d+)\s*(\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\})(?!\s*\^)")
 _NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|(?<![_^\d])\d+\s+\d|\d\.\d*\.")
 
@@ -50,7 +51,9 @@ def parse(text: str) -> sympy.Basic:
     Raises:
         Unreadable: the grammar does not know it.
     """
-    latex = normalize_latex(_MIXED.sub(r"(\1+\2)", _BARE_LOG.sub(r"\\ln", text)), _NORMALIZATION)
+    latex = normalize_latex(
+        _MIXED.sub(r"(\1+\2)", _BARE_LOG.sub(r"\\ln", _DECADIC_LOG.sub(r"\\log_{10}", text))), _NORMALIZATION
+    )
     if _NOT_ONE_NUMBER.search(latex):  # "2 3" would be read as a product
         raise Unreadable
     try:

@@ -161,8 +161,8 @@ def _same_value(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
         ours, theirs = _at(answer, values), _at(gold, values)
         if ours is None or theirs is None:
             continue
-        if min(values.values()) < 0 and not (ours.is_real and theirs.is_real):
-            continue  # an even root or a logarithm of a negative variable: outside what the formula is meant for
+        if min(values.values()) < 0 and (_leaves_reals(answer, values) or _leaves_reals(gold, values)):
+            continue  # a root or a logarithm of something negative: outside what the formula is meant for
         if abs(ours - theirs) > _POINT_AGREEMENT * max(abs(ours), abs(theirs), sympy.Float(10) ** -10):
             return False
         agreed += 1
@@ -199,6 +199,13 @@ def _at(expression: sympy.Expr, values: Point) -> sympy.Expr | None:
     """The value at a point; None if it has no finite value there."""
     value = expression.subs(values).doit().evalf(_POINT_PRECISION)
     return value if value.is_number and value.is_finite and not value.has(sympy.nan, sympy.zoo) else None
+
+
+def _leaves_reals(expression: sympy.Expr, values: Point) -> bool:
+    """Whether a root or a logarithm within the expression is taken of a negative number at a point."""
+    taken = [power.base for power in expression.atoms(sympy.Pow) if not power.exp.is_integer]
+    taken += [logarithm.args[0] for logarithm in expression.atoms(sympy.log)]
+    return any(operand.subs(values).doit().evalf().is_negative is not False for operand in taken)
 
 
 def _same_constant(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:

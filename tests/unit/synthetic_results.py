@@ -124,7 +124,13 @@ def write_study(
 
 def _status(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
-        {"result": f"run {run['run']}" if run["seed"] else "base model tiny", "current": True, "reasons": [], "code_edited_since": []} for run in runs
+        {
+            "result": f"run {run['run']}" if run["seed"] else "base model tiny",
+            "current": True,
+            "reasons": [],
+            "code_edited_since": [],
+        }
+        for run in runs
     ]
     rows[1] |= {"current": False, "reasons": ["training.learning_rate: 0.0003 -> 0.001"]}
     rows[2]["code_edited_since"] = ["rlvr/methods/losses/clipped.py"]

@@ -7,14 +7,14 @@ rule grade:
     output:
         grades="results/grades/{run}/{benchmark}/grades.jsonl",
         manifest="results/grades/{run}/{benchmark}/manifest.json",
-    params:
-        version=GRADER_VERSION,
     log:
         "results/logs/grade/{run}/{benchmark}.log",
     benchmark:
         "results/costs/grade/{run}/{benchmark}.tsv"
-    threads: 1
     priority: 30
+    threads: 1
+    params:
+        version=GRADER_VERSION,
     shell:
         "python -m evals.grading file --samples {input.samples:q} --problems {input.problems:q}"
         " --out results/grades/{wildcards.run}/{wildcards.benchmark}"

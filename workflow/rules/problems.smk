@@ -1,50 +1,31 @@
 # Problems: generated from a seed, training and evaluation disjoint.
-def training_kinds(wildcards):
-    """Families and lengths of the training problems."""
-    return canonical_json(STUDY.config["problems"]["kinds"])
 
 
 rule problems_train:
     output:
         "results/problems/train/problems.jsonl",
         "results/problems/train/manifest.json",
+    log:
+        "results/logs/problems/train.log",
     params:
         kinds=training_kinds,
         problems=STUDY.config["problems"]["count"],
         seed=STUDY.config["problems"]["seed"],
-    log:
-        "results/logs/problems/train.log",
     shell:
         "python -m evals.problems draw --name train --split train --kinds {params.kinds:q} --count {params.problems}"
         " --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
-
-
-def benchmark_kind(wildcards):
-    """Family and length of a generated benchmark."""
-    benchmark = STUDY.benchmarks[wildcards.benchmark]
-    return canonical_json([{"family": benchmark["family"], "operands": benchmark["operands"]}])
-
-
-def benchmark_count(wildcards):
-    """Number of a benchmark's problems."""
-    return STUDY.benchmarks[wildcards.benchmark]["count"]
-
-
-def benchmark_seed(wildcards):
-    """Seed of a generated benchmark."""
-    return STUDY.benchmarks[wildcards.benchmark]["seed"]
 
 
 rule problems_benchmark:
     output:
         "results/problems/{benchmark}/problems.jsonl",
         "results/problems/{benchmark}/manifest.json",
+    log:
+        "results/logs/problems/{benchmark}.log",
     params:
         kinds=benchmark_kind,
         problems=benchmark_count,
         seed=benchmark_seed,
-    log:
-        "results/logs/problems/{benchmark}.log",
     shell:
         "python -m evals.problems draw --name {wildcards.benchmark} --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --out results/problems/{wildcards.benchmark} > {log:q} 2>&1"

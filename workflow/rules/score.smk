@@ -8,10 +8,10 @@ rule score:
     output:
         scores="results/scores/{benchmark}.json",
         manifest="results/scores/{benchmark}.manifest.json",
-    params:
-        directories=expand("results/grades/{run}/{{benchmark}}", run=RUN_IDS),
     log:
         "results/logs/score/{benchmark}.log",
+    params:
+        directories=expand("results/grades/{run}/{{benchmark}}", run=RUN_IDS),
     shell:
         "python -m evals.scores score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
         " --runs {input.runs:q} --out {output.scores:q} > {log:q} 2>&1"
@@ -24,11 +24,11 @@ rule compare:
     output:
         comparisons="results/comparisons.json",
         manifest="results/comparisons.manifest.json",
+    log:
+        "results/logs/compare.log",
     params:
         statistics=STUDY.config["statistics"],
         reference=STUDY.config["reference_method"],
-    log:
-        "results/logs/compare.log",
     shell:
         "python -m evals.scores compare --scores {input.scores:q} --reference-method {params.reference}"
         " --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"

@@ -1,32 +1,4 @@
 # What people look at: tables, figures and the report.
-FIGURES = expand(
-    "results/figures/{figure}.{ending}", figure=["scores", "differences", "training_curves"], ending=["png", "svg"]
-)
-NOTE = (
-    "Generated problems and a model of half a million parameters: this shows how the methods behave on this task, and"
-    " that the machinery works. It is no evidence about models of billions of parameters."
-)
-METRICS = expand("results/runs/{run}/metrics.parquet", run=TRAINED_IDS)
-# Benchmark files are written with a job but are no outputs of it: the tables read them, and follow the job through
-# its manifest.
-RUN_MANIFESTS = expand("results/runs/{run}/manifest.json", run=TRAINED_IDS)
-
-
-def study_json(wildcards):
-    """The whole configuration (a function, because Snakemake reads wildcards into the braces of a plain string)."""
-    return canonical_json(config)
-
-
-rule study_file:
-    output:
-        "results/study.json",
-    params:
-        study=study_json,
-    localrule: True
-    shell:
-        "printf '%s' {params.study:q} > {output:q}"
-
-
 rule table_main:
     input:
         scores=SCORES,
@@ -35,11 +7,12 @@ rule table_main:
         metrics=METRICS,
         code=modules("evals.tables"),
     output:
-        multiext("results/tables/main", ".md", ".csv", ".tex", ".manifest.json"),
-    params:
-        note=NOTE,
+        report("results/tables/main.md", caption="../report/main_table.rst", category="Tables"),
+        multiext("results/tables/main", ".csv", ".tex", ".manifest.json"),
     log:
         "results/logs/tables/main.log",
+    params:
+        note=NOTE,
     shell:
         "python -m evals.tables main --scores {input.scores:q} --comparisons {input.comparisons:q} --runs {input.runs:q}"
         " --costs results/costs --training results/runs --note {params.note:q} --out results/tables/main > {log:q} 2>&1"
@@ -52,7 +25,8 @@ rule table_by_seed:
         runs="results/runs.json",
         code=modules("evals.tables"),
     output:
-        multiext("results/tables/by_seed", ".md", ".csv", ".manifest.json"),
+        report("results/tables/by_seed.md", caption="../report/by_seed.rst", category="Tables"),
+        multiext("results/tables/by_seed", ".csv", ".manifest.json"),
     log:
         "results/logs/tables/by_seed.log",
     shell:
@@ -65,13 +39,14 @@ rule figure_of_scores:
         scores=SCORES,
         comparisons="results/comparisons.json",
         runs="results/runs.json",
-        code=modules("evals.figures"),
+        code=modules("evals.figures", "evals.tables.records", "evals.tables.averages", "evals.tables.manifests"),
     output:
-        multiext("results/figures/{figure}", ".png", ".svg", ".manifest.json"),
-    wildcard_constraints:
-        figure="scores|differences",
+        report("results/figures/{figure}.png", caption="../report/{figure}.rst", category="Figures"),
+        multiext("results/figures/{figure}", ".svg", ".manifest.json"),
     log:
         "results/logs/figures/{figure}.log",
+    wildcard_constraints:
+        figure="scores|differences",
     shell:
         "python -m evals.figures {wildcards.figure} --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --out results/figures/{wildcards.figure} > {log:q} 2>&1"
@@ -81,9 +56,10 @@ rule figure_training_curves:
     input:
         metrics=METRICS,
         runs="results/runs.json",
-        code=modules("evals.figures.style", "rlvr.report.curves"),
+        code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.records", "evals.tables.manifests"),
     output:
-        multiext("results/figures/training_curves", ".png", ".svg", ".manifest.json"),
+        report("results/figures/training_curves.png", caption="../report/training_curves.rst", category="Figures"),
+        multiext("results/figures/training_curves", ".svg", ".manifest.json"),
     log:
         "results/logs/figures/training_curves.log",
     shell:
@@ -100,15 +76,15 @@ rule report_html:
         tables=[rules.table_main.output, rules.table_by_seed.output],
         figures=FIGURES,
         manifests=RUN_MANIFESTS,
-        code=modules("rlvr.report"),
-        template=f"{REPOSITORY}/rlvr/report/templates",
+        code=modules("rlvr.report", "evals.tables", "evals.figures.style"),
+        template=expand(f"{REPOSITORY}/rlvr/report/templates/{{file}}", file=["report.html.jinja", "report.css"]),
     output:
         report=report("results/report.html", category="Study", caption="../report/report.rst"),
         status="results/status.json",
-    params:
-        note=NOTE,
     log:
         "results/logs/report.log",
+    params:
+        note=NOTE,
     shell:
         "(python -m rlvr status --config {input.study:q} --out {output.status:q} &&"
         " python -m rlvr.report html --study {input.study:q} --runs {input.runs:q} --scores {input.scores:q}"

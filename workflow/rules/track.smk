@@ -9,14 +9,14 @@ rule track:
         figures=FIGURES,
         manifests=RUN_MANIFESTS,
         grades=expand("results/grades/{run}/{benchmark}/manifest.json", run=RUN_IDS, benchmark=STUDY.benchmarks),
-        code=modules("rlvr.tracking"),
+        code=modules("rlvr.tracking", "evals.tables.records", "evals.tables.averages"),
     output:
         "results/tracking.json",
+    log:
+        "results/logs/track.log",
     params:
         study=STUDY.config["study"],
         benchmarks=list(STUDY.benchmarks),
-    log:
-        "results/logs/track.log",
     shell:
         "python -m rlvr.tracking project --results results --runs {input.runs:q} --study {params.study}"
         " --benchmarks {params.benchmarks}"

@@ -114,7 +114,11 @@ def test_staleness_is_said_at_the_top_and_only_then(study: Study) -> None:
 def test_edited_code_is_shown_but_is_not_stale(study: Study) -> None:
     _edit(study.status_file, lambda rows: rows[1].update(current=True, reasons=[]))
     page = _page(study)
-    assert "edited: rlvr/methods/losses/clipped.py" in page and 'class="banner"' not in page
+    assert (
+        "1 source file edited since" in page
+        and "rlvr/methods/losses/clipped.py</details>" in page
+        and 'class="banner"' not in page
+    )
 
 
 def test_provenance_names_every_run_with_its_hashes_and_every_problem_set(study: Study) -> None:

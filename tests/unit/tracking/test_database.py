@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -78,8 +79,9 @@ def test_moved_artifacts_are_one_line(tmp_path: Path) -> None:
     assert MlflowClient(database_uri(tmp_path / "mlflow.db")).get_experiment(experiment).lifecycle_stage == "active"
 
 
-def test_replay_projects_only_where_something_is_newer(small_study: Study) -> None:
+def test_replay_projects_only_where_something_is_newer(small_study: Study, empty_database: Path) -> None:
     places = places_of(small_study)
+    shutil.copy(empty_database, places.database)
     with pytest.raises(UserError, match=r"tracking\.json: no such file"):
         replay(places)
     project_study(_tracked(small_study), places)
@@ -129,8 +131,9 @@ def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: py
 
 
 def test_a_study_under_way_can_still_be_browsed(
-    small_study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_study: Study, empty_database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    shutil.copy(empty_database, places_of(small_study).database)
     project_study(_tracked(small_study), places_of(small_study))
     small_study.comparisons.unlink()
     future = (small_study.results / "tracking.json").stat().st_mtime + 10

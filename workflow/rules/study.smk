@@ -1,0 +1,23 @@
+# Small files that say what is asked for: the whole configuration, and the sheet of its runs.
+rule study_file:
+    output:
+        "results/study.json",
+    log:
+        "results/logs/study.log",
+    localrule: True
+    params:
+        study=study_json,
+    shell:
+        "printf '%s' {params.study:q} > {output:q} 2> {log:q}"
+
+
+rule run_sheet:
+    output:
+        "results/runs.json",
+    log:
+        "results/logs/runs.log",
+    localrule: True
+    params:
+        sheet=run_sheet_json,
+    shell:
+        "printf '%s' {params.sheet:q} > {output:q} 2> {log:q}"
