@@ -17,11 +17,11 @@ os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), *os.get
 
 def resolve_study():
     """The study of this invocation; a mistake in it ends in one line, before any work."""
-    source = ", ".join(os.path.relpath(path) for path in workflow.configfiles)
+    source = ", ".join(str(path).removeprefix(f"{workflow.basedir}/") for path in workflow.configfiles)
     try:
-        return Study.resolve(config, source or "--config")
+        return Study.resolve(config, source)
     except UserError as error:
-        raise WorkflowError(str(error)) from None
+        sys.exit(f"error: {error}")
 
 
 STUDY = resolve_study()

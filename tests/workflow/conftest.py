@@ -1,0 +1,95 @@
+"""A copy of the project in which the smoke study has been run, and a way to ask Snakemake what it would do next."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COPIED = ("Snakefile", "workflow", "rlvr", "evals", "config", "profiles", "pyproject.toml")
+_JOB = re.compile(r"^(?:local)?rule (\w+):\n((?:    .*\n)*)", re.MULTILINE)
+_WILDCARDS = re.compile(r"^    wildcards: (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A working copy of the project with its results."""
+
+    root: Path
+
+    def snakemake(self, *arguments: str, config: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run snakemake in the copy, on the copy's own code."""
+        command = [sys.executable, "-m", "snakemake", "--configfile", str(config or self.root / "config/smoke.yaml")]
+        return subprocess.run(
+            [*command, *arguments],
+            cwd=self.root,
+            env=_environment(self.root),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def planned(self, config: Path | None = None) -> set[str]:
+        """The jobs that would run: ``rule`` or ``rule wildcard wildcard``; without the target rule."""
+        answer = self.snakemake("--dry-run", config=config)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        jobs = set()
+        for rule, body in _JOB.findall(answer.stdout + answer.stderr):
+            wildcards = _WILDCARDS.search(body)
+            values = [part.split("=")[1] for part in wildcards[1].split(", ")] if wildcards else []
+            jobs.add(" ".join([rule, *values]))
+        return jobs - {"all"}
+
+    def changed_config(self, change: Mapping[str, Any]) -> Path:
+        """The smoke study with the values under dotted keys replaced, as a new file."""
+        study = yaml.safe_load((self.root / "config/smoke.yaml").read_text())
+        for dotted, value in change.items():
+            *parents, key = dotted.split(".")
+            place = study
+            for parent in parents:
+                place = place[parent]
+            place[key] = value
+        path = self.root / "config/changed.yaml"
+        path.write_text(yaml.safe_dump(study))
+        return path
+
+
+def _environment(root: Path) -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "workflow/progress")])}
+
+
+@pytest.fixture
+def project_copy(tmp_path: Path) -> Project:
+    """The project without results."""
+    return _copy(tmp_path / "project")
+
+
+def _copy(root: Path) -> Project:
+    root.mkdir()
+    for name in COPIED:
+        source = REPOSITORY / name
+        if source.is_dir():
+            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, root / name)
+    return Project(root)
+
+
+@pytest.fixture(scope="session")
+def smoke_study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The project after ``snakemake --configfile config/smoke.yaml``."""
+    project = _copy(tmp_path_factory.mktemp("smoke") / "project")
+    answer = project.snakemake()
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    yield project

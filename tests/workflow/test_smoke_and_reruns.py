@@ -1,0 +1,179 @@
+"""The smoke study through the snakemake command line; then exactly what each kind of change makes it do again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.workflow.conftest import Project
+
+RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2))]
+RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
+BENCHMARKS = ["chain_3", "variables_4"]
+TABLES = {"table_main", "table_by_seed"}
+FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences"}
+AFTER_SCORES = {"compare", *TABLES, *FIGURES_OF_SCORES, "report_html", "track"}
+
+
+def evaluation_of(runs: list[str], benchmarks: list[str]) -> set[str]:
+    """Sampling and grading of every run on every benchmark."""
+    return {f"{rule} {run} {benchmark}" for rule in ("sample", "grade") for run in runs for benchmark in benchmarks}
+
+
+@contextmanager
+def edited(path: Path, old: str, new: str) -> Iterator[None]:
+    """A source file with ``old`` replaced by ``new`` for the length of the block."""
+    original = path.read_text()
+    assert old in original
+    path.write_text(original.replace(old, new, 1))
+    try:
+        yield
+    finally:
+        path.write_text(original)
+
+
+def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
+    results = smoke_study.root / "results"
+    for ending in ("md", "csv", "tex"):
+        assert (results / f"tables/main.{ending}").stat().st_size > 200
+    for figure in ("scores", "differences", "training_curves"):
+        assert (results / f"figures/{figure}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (results / f"figures/{figure}.svg").read_text()
+    with open(results / "tables/main.csv", newline="") as file:
+        methods = [row["method"] for row in csv.DictReader(file)]
+    assert methods == ["base", "dapo", "delta", "dapo_query_preserved_reward_balanced"]
+    report = (results / "report.html").read_text()
+    assert "http://" not in report.replace("http://www.w3.org/", "")
+    assert "<script" not in report
+    with sqlite3.connect(results / "mlflow.db") as database:
+        keys = {key for (key,) in database.execute("select distinct key from metrics")}
+    assert {"avg_at_4", "reward_mean", "entropy", "clip_fraction"} <= keys
+    status = json.loads((results / "status.json").read_text())
+    assert all(row["current"] for row in status), [row for row in status if not row["current"]]
+
+
+def test_a_finished_study_has_nothing_to_do(smoke_study: Project) -> None:
+    assert smoke_study.planned() == set()
+
+
+def test_a_coefficient_reruns_its_method_and_what_follows(smoke_study: Project) -> None:
+    config = smoke_study.changed_config({"methods.delta": {"token_weights": {"lambda_max": 1.3}}})
+    trained = ["tiny-delta-s1", "tiny-delta-s2"]
+    expected = {f"train {run}" for run in trained} | evaluation_of(trained, BENCHMARKS)
+    expected |= {f"score {benchmark}" for benchmark in BENCHMARKS}
+    assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure_training_curves", "study_file"}
+    status = subprocess.run(
+        [sys.executable, "-m", "rlvr", "status", "--config", str(config)],
+        cwd=smoke_study.root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "run tiny-delta-s1: method.token_weights.lambda_max: 1.2 -> 1.3" in status.stdout
+    assert "dapo" not in status.stdout
+
+
+def test_a_benchmark_more_is_sampled_and_scored_alone(smoke_study: Project) -> None:
+    config = smoke_study.changed_config({"benchmarks": [*BENCHMARKS, "chain_5"]})
+    expected = {"problems_benchmark chain_5", "problems_disjoint chain_5", "score chain_5", "study_file"}
+    assert smoke_study.planned(config) == expected | evaluation_of(RUNS, ["chain_5"]) | AFTER_SCORES
+
+
+def test_a_seed_more_trains_only_that_seed(smoke_study: Project) -> None:
+    config = smoke_study.changed_config({"seeds": [1, 2, 7]})
+    new = [f"tiny-{method}-s7" for method in ("dapo", "delta", "dapo_query_preserved_reward_balanced")]
+    expected = {f"train {run}" for run in new} | evaluation_of(new, BENCHMARKS)
+    expected |= {f"score {benchmark}" for benchmark in BENCHMARKS} | {"run_sheet", "study_file"}
+    assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure_training_curves"}
+
+
+def test_figure_code_redraws_figures_and_what_shows_them(smoke_study: Project) -> None:
+    with edited(smoke_study.root / "evals/figures/scores.py", '"""', '"""An edit. '):
+        assert smoke_study.planned() == FIGURES_OF_SCORES | {"report_html", "track"}
+    with edited(smoke_study.root / "rlvr/report/curves.py", '"""', '"""An edit. '):
+        assert smoke_study.planned() == {"figure_training_curves", "report_html", "track"}
+
+
+@pytest.mark.parametrize(
+    "module", ["rlvr/methods/token_weights/delta.py", "rlvr/engines/local/learner.py", "evals/generation/sampler.py"]
+)
+def test_an_edited_comment_retrains_nothing(smoke_study: Project, module: str) -> None:
+    with edited(smoke_study.root / module, "from __future__", "# An edited comment.\nfrom __future__"):
+        assert smoke_study.planned() == set()
+
+
+def test_a_methods_version_retrains_it(smoke_study: Project) -> None:
+    catalogue = smoke_study.root / "config/methods.yaml"
+    version = yaml.safe_load(catalogue.read_text())["delta"]["version"]
+    with edited(
+        catalogue, f'paper: "2605.21467"\n  version: {version}', f'paper: "2605.21467"\n  version: {version + 1}'
+    ):
+        planned = smoke_study.planned()
+    assert {job for job in planned if job.startswith("train ")} == {"train tiny-delta-s1", "train tiny-delta-s2"}
+
+
+def test_statistics_are_repeated_without_sampling(smoke_study: Project) -> None:
+    config = smoke_study.changed_config({"statistics.seed": 9})
+    assert smoke_study.planned(config) == AFTER_SCORES | {"study_file"}
+
+
+def test_threads_and_intervals_change_no_result(smoke_study: Project) -> None:
+    config = smoke_study.changed_config({"execution.checkpoint_interval": 3, "execution.training_threads": 2})
+    assert smoke_study.planned(config) == {"study_file", "report_html"}
+
+
+def test_damaged_files_are_named_in_one_line(smoke_study: Project) -> None:
+    """A flipped byte stops the stage that reads it, and nothing is made from it."""
+    for damaged, target in (
+        ("results/problems/chain_3/problems.jsonl", "results/samples/tiny-base/chain_3/manifest.json"),
+        ("results/base/tiny/checkpoint/model.safetensors", "results/samples/tiny-base/chain_3/manifest.json"),
+        ("results/samples/tiny-base/chain_3/samples.jsonl", "results/grades/tiny-base/chain_3/manifest.json"),
+        ("results/grades/tiny-base/chain_3/grades.jsonl", "results/scores/chain_3.json"),
+    ):
+        path = smoke_study.root / damaged
+        original = path.read_bytes()
+        path.write_bytes(original[:-3] + bytes([original[-3] ^ 1]) + original[-2:])
+        rule = {"samples": "sample", "grades": "grade", "scores": "score"}[target.split("/")[1]]
+        answer = smoke_study.snakemake(target, "--force", "--allowed-rules", rule)
+        log = next(
+            (smoke_study.root / "results/logs" / rule).rglob("*chain_3.log" if rule == "score" else "chain_3.log")
+        )
+        logs = [
+            file.read_text()
+            for file in (smoke_study.root / "results/logs" / rule).rglob("*chain_3.log")
+            if file.exists()
+        ]
+        path.write_bytes(original)
+        assert answer.returncode != 0
+        complaints = [text for text in logs if "error: " in text]
+        assert len(complaints) == 1, (damaged, logs, log)
+        assert damaged in complaints[0]
+        assert "Traceback" not in complaints[0]
+        assert smoke_study.snakemake(target, "--force", "--allowed-rules", rule).returncode == 0
+
+
+def test_bad_configuration_is_refused_in_one_line_before_any_work(project_copy: Project) -> None:
+    for change, message in (
+        ({"training.learning_rte": 1}, "training: unknown key learning_rte"),
+        ({"methods.dabo": {}}, "'dabo' is no method of the catalogue; accepted: grpo, dapo"),
+        ({"methods.delta": {"token_weights": {"lambda_mx": 1}}}, "lambda_mx"),
+        ({"benchmarks": ["aime"]}, "'aime' is no benchmark; accepted: "),
+        ({"execution.device": "gpu"}, "execution.device: is 'gpu'; accepted: cpu, cuda"),
+        ({"training.updates_per_step": 7}, "training.updates_per_step: is 7; accepted: a divisor"),
+    ):
+        answer = project_copy.snakemake(config=project_copy.changed_config(change))
+        assert answer.returncode != 0
+        lines = [line for line in answer.stderr.splitlines() if not line.startswith("Using workflow specific profile")]
+        assert len(lines) == 1, answer.stderr
+        assert lines[0].startswith("error: config/changed.yaml: ")
+        assert message in lines[0]
+    assert not (project_copy.root / "results").exists()
