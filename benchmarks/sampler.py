@@ -1,6 +1,6 @@
-"""Tokens per second of the local sampler against transformers' ``generate``: same weights, prompts and batch, in one run.
+"""Tokens per second of the local sampler against transformers' ``generate``: same weights, prompts, batch, one run.
 
-    python benchmarks/sampler.py --checkpoint results/base/tiny/checkpoint --problems results/problems/train --out sampler.json
+    python benchmarks/sampler.py --out sampler.json      (after make reproduce)
 
 The default is a rollout batch of the default study: 32 training problems of mixed lengths, 8 samples each. With
 --problems results/problems/chain_5 --prompts 30 --samples-per-problem 32 it is an evaluation batch, whose responses are
@@ -84,6 +84,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def main() -> None:
+    """Measure, write JSON and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, default=Path("results/base/tiny/checkpoint"))
     parser.add_argument("--problems", type=Path, default=Path("results/problems/train"))

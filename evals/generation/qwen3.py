@@ -71,9 +71,9 @@ class Qwen3Config:
 class _Layer:
     """One block's weights, prepared so that a step takes few operations.
 
-    A norm's own weights are folded into the product that follows it, the scale of attention into the query's norm. Query and key channels are reordered so that the
-    two halves that rotary embedding pairs stand side by side, as one complex number; a reordering that queries and keys
-    share leaves their products as they are.
+    A norm's own weights are folded into the product that follows it, the scale of attention into the query's norm.
+    Query and key channels are reordered so that the two halves that rotary embedding pairs stand side by side, as one
+    complex number; a reordering that queries and keys share leaves their products as they are.
     """
 
     query_key_value: Tensor
@@ -92,13 +92,13 @@ class KeyValueCache:
         self.values = like.new_empty(shape)
         self.length = 0
 
-    def select(self, rows: Tensor, capacity: int | None = None) -> KeyValueCache:
-        """A cache of the given rows (repeats allowed), optionally with another capacity."""
+    def select(self, rows: Tensor) -> KeyValueCache:
+        """A cache of the given rows, repeats allowed."""
         chosen = object.__new__(KeyValueCache)
         chosen.length = self.length
         for name in ("keys", "values"):
             old: Tensor = getattr(self, name)
-            new = old.new_empty((old.shape[0], len(rows), old.shape[2], capacity or old.shape[3], old.shape[4]))
+            new = old.new_empty((old.shape[0], len(rows), *old.shape[2:]))
             new[:, :, :, : self.length] = old[:, rows, :, : self.length]
             setattr(chosen, name, new)
         return chosen
@@ -138,7 +138,8 @@ class Qwen3Decoder:
         paired = torch.arange(config.head_dimension).view(2, half).T.flatten()
 
         def pair(weight: Tensor) -> Tensor:
-            return weight.unflatten(0, (-1, config.head_dimension))[:, paired].flatten(0, 1)
+            by_head: Tensor = weight.unflatten(0, (-1, config.head_dimension))
+            return by_head[:, paired].flatten(0, 1)
 
         query, key = (pair(weights[f"{attention}{name}_proj.weight"]) for name in "qk")
         query_norm, key_norm = (weights[f"{attention}{name}_norm.weight"][paired] for name in "qk")

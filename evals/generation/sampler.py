@@ -1,4 +1,9 @@
-"""Batched sampling: a prompt is read once, ended samples leave the batch, every sample has its own random numbers."""
+"""Batched sampling in which every sample has its own random numbers, and no history is computed twice.
+
+Samples of one prompt that have drawn the same tokens so far share a row of the batch, which splits once they draw
+different ones: exactly what each would have drawn alone, for the price of the distinct histories. A row whose samples
+have all ended leaves the batch.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evals.errors import UserError
 from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
-
-_COMPACT_BELOW = 0.9
-"""Rows of ended samples are dropped from the batch once fewer than this share is still running."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,16 @@ def sample(
 
     Returns:
         Responses in the order of ``identities``.
+
+    Raises:
+        UserError: prompt and response together could leave the model's context.
     """
+    longest = max(map(len, prompts)) + parameters.max_new_tokens
+    if longest > decoder.config.context_length:
+        raise UserError(
+            f"max_new_tokens: is {parameters.max_new_tokens}, with the longest prompt {longest} tokens in all; "
+            f"accepted: at most the model's context of {decoder.config.context_length}"
+        )
     jobs = [(row, name) for row, names in enumerate(identities) for name in names]
     responses: list[Response] = []
     for start in range(0, len(jobs), parameters.batch_size):
@@ -95,24 +107,24 @@ def _sample_batch(
     """Decode one batch of (prompt index, identity) until every sample has ended."""
     limit, device = parameters.max_new_tokens, decoder.device
     uniforms = torch.from_numpy(np.stack([uniform_stream(name, limit) for _, name in jobs])).to(device)
-    logits, cache, bias, positions = _read_prompts(decoder, prompts, [row for row, _ in jobs], limit)
+    logits, cache, bias, positions, row_of = _read_prompts(decoder, prompts, [row for row, _ in jobs], limit)
     tokens = torch.full((len(jobs), limit), end_token, device=device)
-    job_of_row = torch.arange(len(jobs), device=device)
-    running = torch.ones(len(jobs), dtype=torch.bool, device=device)  # by batch row; ended rows stay until compaction
+    running = torch.arange(len(jobs), device=device)  # samples that have not ended; row_of names the batch row of each
     for step in range(limit):
-        drawn = _draw(logits, uniforms[job_of_row, step], parameters)
-        tokens[job_of_row[running], step] = drawn[running]
-        running = running & (drawn != end_token)
-        remaining = int(running.sum())
-        if remaining == 0 or step + 1 == limit:
+        drawn = _draw(logits[row_of], uniforms[running, step], parameters)
+        tokens[running, step] = drawn
+        alive = drawn != end_token
+        if step + 1 == limit or not bool(alive.any()):
             break
-        if remaining < _COMPACT_BELOW * len(running):
-            kept = running.nonzero()[:, 0]
-            cache, positions = cache.select(kept), positions[kept]
-            bias = None if bias is None else bias[kept]
-            job_of_row, drawn, running = job_of_row[kept], drawn[kept], running[kept]
+        running = running[alive]
+        vocabulary = logits.shape[-1]
+        histories, row_of = torch.unique(row_of[alive] * vocabulary + drawn[alive], return_inverse=True)
+        parents = histories // vocabulary
+        if len(parents) != len(positions) or not torch.equal(parents, torch.arange(len(positions), device=device)):
+            cache, positions = cache.select(parents), positions[parents]
+            bias = None if bias is None else bias[parents]
         visible = None if bias is None else bias[:, :, :, : cache.length + 1]
-        logits = decoder.forward(drawn[:, None], positions[:, None] + step, visible, cache)
+        logits = decoder.forward((histories % vocabulary)[:, None], positions[:, None] + step, visible, cache)
     ended = tokens == end_token
     finished = ended.any(dim=1)
     # Everything after the first end token is end tokens too: rows are filled with them from the start.
@@ -125,13 +137,13 @@ def _sample_batch(
 
 def _read_prompts(
     decoder: Qwen3Decoder, prompts: Sequence[Sequence[int]], rows: Sequence[int], new_tokens: int
-) -> tuple[Tensor, KeyValueCache, Tensor | None, Tensor]:
-    """Run every different prompt once and hand its cache to all of its samples.
+) -> tuple[Tensor, KeyValueCache, Tensor | None, Tensor, Tensor]:
+    """Run every different prompt once.
 
     Returns:
-        logits [B, V] after each prompt; a cache with room for ``new_tokens`` more; the attention bias [B, 1, 1, L] of
-        one new token over prompt and response, None if no prompt is padded; the position [B] of the first response
-        token.
+        logits [P, V] after each different prompt; a cache with room for ``new_tokens`` more; the attention bias
+        [P, 1, 1, L] of one new token over prompt and response, None if no prompt is padded; the position [P] of the
+        first response token; and for every entry of ``rows`` the place of its prompt, [B].
     """
     distinct = sorted(set(rows))
     device = decoder.device
@@ -146,15 +158,15 @@ def _read_prompts(
     causal = columns[None, :] <= columns[:, None]
     # A padding row may look at itself: a softmax over nothing would be NaN, and nobody reads that row.
     allowed = (causal & real[:, None, :]) | torch.eye(width, dtype=torch.bool, device=device)
-    cache = decoder.new_cache(len(distinct), width)
+    cache = decoder.new_cache(len(distinct), width + new_tokens)
     logits = decoder.forward(tokens, positions, _as_bias(allowed)[:, None], cache)
     place = {row: index for index, row in enumerate(distinct)}
-    expand = torch.tensor([place[row] for row in rows], device=device)
+    row_of = torch.tensor([place[row] for row in rows], device=device)
     bias = None
     if not bool(real.all()):
         seen = torch.cat([real, real.new_ones(len(distinct), new_tokens)], dim=1)
-        bias = _as_bias(seen)[expand][:, None, None]
-    return logits[expand], cache.select(expand, width + new_tokens), bias, lengths[expand]
+        bias = _as_bias(seen)[:, None, None]
+    return logits, cache, bias, lengths, row_of
 
 
 def _as_bias(allowed: Tensor) -> Tensor:

@@ -12,12 +12,10 @@ from typing import Any
 
 from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_jsonl
 from evals.errors import UserError
+from evals.grading import VERSION
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Case, Kind, Reason, Verdict
 from evals.manifest import Manifest, hash_files, verify_outputs
-
-GRADER_VERSION = 1
-"""Part of every fingerprint: goes up when a rule changes that can change a verdict."""
 
 SAMPLE_KEYS = ("problem_id", "sample", "text", "tokens", "finish_reason")
 FINISH_REASONS = ("stop", "length")
@@ -55,7 +53,7 @@ def grade_file(
     reasons = Counter(verdict.reason for verdict in verdicts)
     inputs = {str(samples): sha256_file(samples), str(problems): problems_hash}
     parameters = {
-        "grader_version": GRADER_VERSION,
+        "grader_version": VERSION,
         "kind": kind.value,
         "time_limit": pool.time_limit,
         "memory_limit": pool.memory_limit,

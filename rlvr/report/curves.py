@@ -33,24 +33,27 @@ CURVES = (
     Curve("response_length_mean", "Response length", 1.0, "tokens", False),
     Curve("clip_fraction", "Clip fraction", 100.0, "% of response tokens", True),
 )
+_OF_EVERY_METHOD = ("reward_mean", "entropy", "response_length_mean")
 _LABEL_WIDTH = 20
 _OTHERS = "#c8c8c8"
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:
-    """A run's metrics, one row per rollout step.
+    """A run's metrics, one row per rollout step; a column that the method has no value for is missing values.
 
     Raises:
-        UserError: the file is missing, is not parquet or lacks a column that is drawn.
+        UserError: the file is missing, is not parquet or lacks the columns that every method has.
     """
     path = training / run / "metrics.parquet"
-    columns = ["step", *(curve.column for curve in CURVES)]
     try:
-        return pd.read_parquet(path, columns=columns)
+        metrics = pd.read_parquet(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file or a missing column
-        raise UserError(f"{path}: must be parquet with columns {', '.join(columns)} ({error})") from None
+    except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file
+        raise UserError(f"{path}: is not a parquet file ({error})") from None
+    if missing := [column for column in ("step", *_OF_EVERY_METHOD) if column not in metrics]:
+        raise UserError(f"{path}: lacks the columns {', '.join(missing)}")
+    return metrics.reindex(columns=["step", *(curve.column for curve in CURVES)])
 
 
 def draw_curves(runs: Sequence[Run], metrics: Mapping[str, pd.DataFrame]) -> Figure:
@@ -102,7 +105,7 @@ def _by_seed(condition: Condition, curve: Curve, metrics: Mapping[str, pd.DataFr
 
 def _draw_seeds(axes: Axes, values: pd.DataFrame, style: MethodStyle) -> None:
     if values.isna().to_numpy().all():
-        axes.text(0.98, 0.9, "not measured", transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
+        axes.text(0.98, 0.9, "does not clip", transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
         return
     low, high = values.min(axis=1).to_numpy(), values.max(axis=1).to_numpy()
     axes.fill_between(values.index.to_numpy(), low, high, color=style.colour, alpha=0.25, linewidth=0)

@@ -23,7 +23,8 @@ def read_yaml(path: Path) -> Any:
         UserError: the file is missing or is not YAML.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        # The C loader, as safe as safe_load and ten times as fast, so that Snakemake plans in a moment.
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

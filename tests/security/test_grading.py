@@ -78,6 +78,8 @@ def test_bombs_delay_nobody_beyond_their_limits() -> None:
     assert not any(verdict.correct for verdict in verdicts[::2])
     assert all(verdict.correct for verdict in verdicts[1::2])
     assert verdicts[0].reason is Reason.TIMEOUT
+    never_started_on = [verdict.reason for verdict in verdicts[2:14:2]]  # powers, factorials, a binomial, a product
+    assert never_started_on == [Reason.UNPARSABLE] * 6
     assert time.monotonic() - start < 20
 
 

@@ -1,7 +1,7 @@
 # Scores per benchmark, then comparisons over all of them.
 rule score:
     input:
-        grades=expand("results/grades/{run}/{{benchmark}}/grades.jsonl", run=RUN_IDS),
+        # A manifest stands for the grades beside it: it has their hash, which the command checks.
         manifests=expand("results/grades/{run}/{{benchmark}}/manifest.json", run=RUN_IDS),
         runs="results/runs.json",
         code=modules("evals.statistics", "evals.scores.score", "evals.scores.grades"),

@@ -8,7 +8,6 @@ rule track:
         tables=[rules.table_main.output, rules.table_by_seed.output],
         figures=FIGURES,
         manifests=RUN_MANIFESTS,
-        grades=expand("results/grades/{run}/{benchmark}/manifest.json", run=RUN_IDS, benchmark=STUDY.benchmarks),
         code=modules("rlvr.tracking", "evals.tables.records", "evals.tables.averages"),
     output:
         "results/tracking.json",

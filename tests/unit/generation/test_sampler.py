@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 from transformers import AutoModelForCausalLM
 
+from evals.errors import UserError
 from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
 from evals.generation.sampler import Response, SamplingParameters, sample, uniform_stream
 
@@ -83,3 +84,8 @@ def test_end_token_and_limit(checkpoint: Path) -> None:
         assert response.finished == (response.tokens[-1] == end)
         assert end not in response.tokens[:-1]
         assert len(response.tokens) == 12 or response.finished
+
+
+def test_a_response_that_could_leave_the_context_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(UserError, match="accepted: at most the model's context of 128"):
+        draw(checkpoint, [["a"]], SamplingParameters(126))

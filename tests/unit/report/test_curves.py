@@ -29,16 +29,16 @@ def test_the_line_is_the_mean_and_the_band_the_extremes_of_the_seeds(synthetic_s
     assert band[:, 1].max() == pytest.approx(seeds.max()) and band[:, 1].min() == pytest.approx(seeds.min())
 
 
-def test_a_metric_that_a_method_lacks_is_said_not_to_be_measured(synthetic_study: Study) -> None:
+def test_a_column_that_a_method_lacks_is_said_in_its_panel(synthetic_study: Study) -> None:
     runs = read_runs(synthetic_study.runs_file)
     training = synthetic_study.results / "runs"
     metrics = {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
     for run in ("tiny-grpo-s1", "tiny-grpo-s2"):
-        metrics[run] = metrics[run].assign(entropy=np.nan)
+        metrics[run] = metrics[run].assign(clip_fraction=np.nan)
     with house_style():
         figure = draw_curves(runs, metrics)
-    said = [[text.get_text() for text in axes.texts if text.get_text() == "not measured"] for axes in figure.axes]
-    assert [place for place, texts in enumerate(said) if texts] == [1]
+    said = [[text.get_text() for text in axes.texts if text.get_text() == "does not clip"] for axes in figure.axes]
+    assert [place for place, texts in enumerate(said) if texts] == [3]
 
 
 def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
@@ -53,8 +53,11 @@ def test_metrics_without_a_column_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "run" / "metrics.parquet"
     path.parent.mkdir()
     pd.DataFrame({"step": [1]}).to_parquet(path)
-    with pytest.raises(UserError, match=r"metrics\.parquet: must be parquet with columns step, reward_mean"):
+    with pytest.raises(UserError, match=r"metrics\.parquet: lacks the columns reward_mean, entropy, response_length_mean"):
         read_metrics("run", tmp_path)
+    essential = {"step": [1], "reward_mean": [0.5], "entropy": [0.1], "response_length_mean": [9.0]}
+    pd.DataFrame(essential).to_parquet(path)
+    assert read_metrics("run", tmp_path)["clip_fraction"].isna().all()  # SAPO's, for one
     path.write_text("no parquet")
-    with pytest.raises(UserError, match=r"metrics\.parquet: must be parquet"):
+    with pytest.raises(UserError, match=r"metrics\.parquet: is not a parquet file"):
         read_metrics("run", tmp_path)

@@ -1,0 +1,106 @@
+"""Generated problems: solvable as stated, graded, deterministic, training and evaluation apart."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from evals.artifacts import read_jsonl, write_jsonl
+from evals.errors import UserError
+from evals.problems.__main__ import main
+from evals.problems.arithmetic import FAMILIES, answer, exact, worked_solution
+from evals.problems.disjoint import check_disjoint
+from evals.problems.generate import ProblemKind, as_rows, draw_distinct, split_of
+from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+
+
+def solve_independently(statement: str) -> int:
+    """The answer from the text alone, by other means than the generator's."""
+    operations = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
+    if statement.startswith("Let "):
+        values: dict[str, int] = {}
+        for name, expression in re.findall(r"([a-p])=([^;.]+)", statement):
+            if len(expression) == 1:
+                values[name] = int(expression)
+            else:
+                left, right = (values[part] if part.isalpha() else int(part) for part in (expression[0], expression[2]))
+                values[name] = operations[expression[1]](left, right)
+        return values[re.search(r"Compute ([a-p])", statement)[1]] % 10  # type: ignore[index]
+    tokens = list(re.search(r"Compute (\S+) from", statement)[1])  # type: ignore[index]
+    if "right to left" in statement:
+        total = int(tokens.pop())
+        while tokens:
+            operator, digit = tokens.pop(), int(tokens.pop())
+            total = operations[operator](digit, total)
+        return total % 10
+    total = int(tokens.pop(0))
+    while tokens:
+        total = operations[tokens.pop(0)](total, int(tokens.pop(0)))
+    return total % 10
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("operands", [2, 5, 16])
+def test_answers_follow_from_the_statement_and_the_worked_solution(family: str, operands: int) -> None:
+    generator = random.Random(operands)
+    for _ in range(200):
+        problem = ProblemKind(family, operands).draw(generator)
+        assert answer(problem) == solve_independently(problem.statement)
+        solution = worked_solution(problem, exact)
+        assert solution.endswith(f"\\boxed{{{answer(problem)}}}")
+        assert solution.count("\n") == operands - 1
+        for line in solution.split("\n")[:-1]:
+            left, operator, right, result = re.search(r"(\d)([+*-])(\d)=(\d)$", line).groups()  # type: ignore[union-attr]
+            assert exact(int(left), operator, int(right)) == int(result)
+
+
+def test_sets_are_deterministic_distinct_and_on_their_side() -> None:
+    kinds = [ProblemKind("chain", 3), ProblemKind("variables", 4)]
+    train, again = (draw_distinct(kinds, "train", 500, 3) for _ in range(2))
+    evaluation = draw_distinct(kinds, "evaluation", 300, 3)
+    assert train == again != draw_distinct(kinds, "train", 500, 4)
+    statements = {problem.statement for problem in train}
+    assert len(statements) == 500
+    assert all(split_of(statement) == "train" for statement in statements)
+    assert not statements & {problem.statement for problem in evaluation}
+    assert set(Counter(problem.family for problem in train)) == {"chain", "variables"}
+
+
+def test_an_impossible_number_of_problems_is_refused() -> None:
+    with pytest.raises(UserError, match="count: 300 different train problems of chain of 2 cannot be drawn"):
+        draw_distinct([ProblemKind("chain", 2)], "train", 300, 1)
+    with pytest.raises(UserError, match="operands: 17 is out of range"):
+        ProblemKind("chain", 17)
+
+
+def test_the_corpus_is_flawed_as_configured_and_from_the_training_side() -> None:
+    flaws = FlawedArithmetic((0.0, 0.5), (0.5, 0.5), 1.0, seed=1)
+    rows = list(draw_corpus([ProblemKind("chain", 2)], 20000, 5, flaws))
+    assert all(split_of(row["problem"]) == "train" for row in rows)
+    seen: dict[str, Counter[bool]] = {}
+    for row in rows:
+        left, operator, right, result = re.match(r"(\d)([+*-])(\d)=(\d)", row["solution"]).groups()  # type: ignore[union-attr]
+        correct = exact(int(left), operator, int(right)) == int(result)
+        seen.setdefault(left + operator + right, Counter())[correct] += 1
+    rates = [counts[False] / counts.total() for counts in seen.values() if counts.total() >= 40]
+    assert {round(rate * 2) for rate in rates} == {0, 1}
+    assert 0.35 < sum(rate > 0.2 for rate in rates) / len(rates) < 0.65
+
+
+def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
+    arguments = ["draw", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1"]
+    kinds = json.dumps([{"family": "chain", "operands": 3}])
+    assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
+    trained = tmp_path / "train.jsonl"
+    write_jsonl(trained, as_rows(draw_distinct([ProblemKind("chain", 3)], "train", 50, 1), "train"))
+    check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")
+    assert json.loads((tmp_path / "disjoint.json").read_text())["shared"] == 0
+    stolen = read_jsonl(tmp_path / "b" / "problems.jsonl")[3]
+    write_jsonl(trained, [*read_jsonl(trained), {"id": "x", "problem": stolen["problem"].upper() + " "}])
+    with pytest.raises(UserError, match=r"problem b-3 is also trained on \(.*train\.jsonl, line 51\)"):
+        check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")

@@ -1,0 +1,123 @@
+"""From configuration to resolved runs: what is accepted, what is refused and how, what identifies a run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.errors import UserError
+from rlvr.methods.method import compose
+from rlvr.source_hash import _hash_source
+from rlvr.study.catalogue import load_catalogue, resolve_method
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(CONFIG / "config.yaml")
+    return content
+
+
+def changed(config: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
+    result = copy.deepcopy(config)
+    *parents, key = dotted.split(".")
+    place = result
+    for parent in parents:
+        place = place[parent]
+    place[key] = value
+    return result
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
+def test_shipped_studies_are_accepted(name: str) -> None:
+    study = Study.resolve(read_yaml(CONFIG / name), name)
+    assert len(study.trained_runs) == len(study.methods) * len(study.config["seeds"])
+    assert len({run.run for run in study.runs}) == len(study.runs)
+    for method in study.methods.values():
+        compose(method)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("training.learning_rte", 1, "training: unknown key learning_rte; accepted: steps, "),
+        ("training.steps", 0, "training.steps: is 0; accepted: at least 1"),
+        ("training.steps", "many", "training.steps: is 'many'; accepted: a value of type integer"),
+        ("training.learning_rate", 0, "training.learning_rate: is 0; accepted: above 0"),
+        ("training.updates_per_step", 3, "training.updates_per_step: is 3; accepted: a divisor of"),
+        ("training.updates_per_step", 64, "training.updates_per_step: is 64; accepted: at most prompts_per_step, 32"),
+        ("seeds", [], "seeds:"),
+        ("seeds", [1, 1], "seeds:"),
+        ("benchmarks", ["aime"], "benchmarks: 'aime' is no benchmark; accepted: chain_3"),
+        ("reference_method", "ppo", "reference_method: is 'ppo'; accepted: grpo, dapo"),
+        ("methods.ppo", {}, "methods.ppo: 'ppo' is no method of the catalogue; accepted: grpo"),
+        ("methods.delta", {"token_weights": {"lambda_max": 0.5}}, "methods.delta: token_weights.lambda_max: is 0.5"),
+        ("methods.delta", {"loss": {"name": "clipt"}}, "methods.delta: loss.name: is 'clipt'; accepted: clipped"),
+        ("problems.prompt", "solve", "problems.prompt: is 'solve'; accepted: text with {problem} in it once"),
+        ("problems.kinds", [{"family": "sum", "operands": 2}], "problems.kinds.0.family: is 'sum'; accepted: chain"),
+        ("models.tiny.corpus.shares", [1.0], "models.tiny.corpus.shares: is [1.0]; accepted: one share for each"),
+        ("models.tiny.architecture.num_key_value_heads", 3, "num_key_value_heads: is 3; accepted: a divisor of"),
+        ("execution.device", "gpu", "execution.device: is 'gpu'; accepted: cpu, cuda"),
+    ],
+)
+def test_a_mistake_is_one_line_with_file_key_and_what_is_accepted(
+    config: dict[str, Any], key: str, value: Any, message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        Study.resolve(changed(config, key, value), "study.yaml")
+    assert str(caught.value).startswith("study.yaml: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_overrides_reach_the_run_and_defaults_are_written_out(config: dict[str, Any]) -> None:
+    before = Study.resolve(config).resolved_run("tiny-delta-s1")
+    after = Study.resolve(changed(config, "methods.delta", {"token_weights": {"lambda_max": 1.5}}))
+    assert after.resolved_run("tiny-delta-s1")["method"]["token_weights"]["lambda_max"] == 1.5
+    assert before["method"]["token_weights"]["lambda_max"] == 1.2
+    assert after.resolved_run("tiny-dapo-s1") == Study.resolve(config).resolved_run("tiny-dapo-s1")
+    composed = compose(before["method"])
+    assert dataclasses.asdict(composed.loss).items() <= before["method"]["loss"].items()
+
+
+def test_extending_merges_by_piece_and_circles_are_refused() -> None:
+    catalogue = load_catalogue()
+    wide = resolve_method("wide", {"extends": "delta", "token_weights": {"lambda_min": 0.5}}, catalogue, "study.yaml")
+    assert (wide["title"], wide["token_weights"]["lambda_min"], wide["token_weights"]["lambda_max"]) == (
+        "wide",
+        0.5,
+        1.2,
+    )
+    assert wide["loss"] == resolve_method("dapo", {}, catalogue, "study.yaml")["loss"]
+    sapo_loss = resolve_method("delta", {"loss": {"name": "sapo"}}, catalogue, "study.yaml")["loss"]
+    assert "dual_clip" not in sapo_loss
+    circle = {"a": {"extends": "b"}, "b": {"extends": "a"}}
+    with pytest.raises(UserError, match="a -> b -> a extend one another in a circle"):
+        resolve_method("a", {}, circle, "study.yaml")
+
+
+def test_planning_imports_no_torch() -> None:
+    """Snakemake plans in a moment only if nothing that it imports loads torch."""
+    program = "import sys, rlvr.study.study, rlvr.study.status, evals.grading; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_source_hashes_ignore_comments_docstrings_and_layout_only() -> None:
+    original = 'def f(x):\n    """Say."""\n    return x + 1\n'
+    for same in (
+        "def f(x): return x + 1\n",
+        "# why\n" + original,
+        'def f(x):\n    """Other."""\n\n    return (x + 1)\n',
+    ):
+        assert _hash_source(same) == _hash_source(original)
+    for other in (original.replace("1", "2"), original.replace('"""Say."""', '"""Say."""\n    "text"')):
+        assert _hash_source(other) != _hash_source(original)
