@@ -20,6 +20,7 @@ from evals.artifacts import sha256_file
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = ("tiny-dapo-s1", "tiny-dapo_query_preserved_reward_balanced-s1")
 PATIENCE_SECONDS = 240
+_TIME_TO_TAKE_NOTE = 3_000_000_000  # nanoseconds
 
 
 class Study:
@@ -70,8 +71,10 @@ class Study:
             return 0
 
     def finished(self) -> dict[Path, int]:
-        """Every manifest that stands, with the moment it was written."""
-        return {path: path.stat().st_mtime_ns for path in self.results.rglob("manifest.json") if path.stat().st_size}
+        """Every manifest of a job that Snakemake had time to take note of, with the moment it was written."""
+        recorded = time.time_ns() - _TIME_TO_TAKE_NOTE
+        written = {path: path.stat().st_mtime_ns for path in self.results.rglob("manifest.json")}
+        return {path: moment for path, moment in written.items() if moment < recorded}
 
     def outcome(self) -> dict[str, str]:
         """What must not depend on what happened on the way."""

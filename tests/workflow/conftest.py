@@ -28,9 +28,10 @@ class Project:
 
     def snakemake(self, *arguments: str, config: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run snakemake in the copy, on the copy's own code."""
-        command = [sys.executable, "-m", "snakemake", "--configfile", str(config or self.root / "config/smoke.yaml")]
+        # Targets come first: --configfile takes all that follow it.
+        study = ["--configfile", str(config or self.root / "config/smoke.yaml")]
         return subprocess.run(
-            [*command, *arguments],
+            [sys.executable, "-m", "snakemake", *arguments, *study],
             cwd=self.root,
             env=_environment(self.root),
             capture_output=True,
@@ -59,7 +60,7 @@ class Project:
                 place = place[parent]
             place[key] = value
         path = self.root / "config/changed.yaml"
-        path.write_text(yaml.safe_dump(study))
+        path.write_text(yaml.safe_dump(study, sort_keys=False))
         return path
 
 

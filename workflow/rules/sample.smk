@@ -18,7 +18,7 @@ rule sample:
     params:
         source=evaluated_directory,
         prompt=benchmark_prompt,
-        evaluation=STUDY.config["evaluation"],
+        evaluation=dict(sorted(STUDY.config["evaluation"].items())),
         version=SAMPLER_VERSION,
     shell:
         "python -m evals.generation sample --source {params.source:q} --problems results/problems/{wildcards.benchmark}"

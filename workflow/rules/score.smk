@@ -27,7 +27,7 @@ rule compare:
     log:
         "results/logs/compare.log",
     params:
-        statistics=STUDY.config["statistics"],
+        statistics=dict(sorted(STUDY.config["statistics"].items())),
         reference=STUDY.config["reference_method"],
     shell:
         "python -m evals.scores compare --scores {input.scores:q} --reference-method {params.reference}"

@@ -53,7 +53,9 @@ def test_metrics_without_a_column_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "run" / "metrics.parquet"
     path.parent.mkdir()
     pd.DataFrame({"step": [1]}).to_parquet(path)
-    with pytest.raises(UserError, match=r"metrics\.parquet: lacks the columns reward_mean, entropy, response_length_mean"):
+    with pytest.raises(
+        UserError, match=r"metrics\.parquet: lacks the columns reward_mean, entropy, response_length_mean"
+    ):
         read_metrics("run", tmp_path)
     essential = {"step": [1], "reward_mean": [0.5], "entropy": [0.1], "response_length_mean": [9.0]}
     pd.DataFrame(essential).to_parquet(path)
