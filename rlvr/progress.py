@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -30,8 +31,9 @@ class Progress:
         seconds_per_step = (now - self._started) / max(1, step - self._first_step)
         content = {"step": step, "steps": self._steps, "seconds_per_step": seconds_per_step, **measures}
         temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(content))
-        os.replace(temporary, self._path)
+        with contextlib.suppress(OSError):  # a full disk stops the run where it saves its state, not where it shows off
+            temporary.write_text(json.dumps(content))
+            os.replace(temporary, self._path)
         if now - self._last_line >= _SECONDS_BETWEEN_LINES or step == self._steps:
             self._last_line = now
             shown = "  ".join(f"{name} {value:.3f}" for name, value in measures.items())

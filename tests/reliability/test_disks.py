@@ -1,0 +1,69 @@
+"""A disk that is full, or where nothing can be written: one line that names the file, and nothing lost."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIMIT = 2000  # bytes that a file may have: the operating system then refuses to write on, as on a full disk
+
+SAVE = """
+import sys, torch
+from pathlib import Path
+from evals.errors import UserError
+from rlvr.run_state import StateStore
+store = StateStore(Path(sys.argv[1]), "a" * 64)
+store.save(1, {"model.w": torch.ones(8)}, {})
+try:
+    store.save(2, {"model.w": torch.ones(int(sys.argv[2]))}, {"metrics": ["x" * int(sys.argv[3])]})
+except UserError as error:
+    print(error)
+print(store.latest()[0], sorted(path.name for path in (Path(sys.argv[1]) / ("a" * 16)).iterdir()))
+"""
+
+
+def limited(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command that may write no file larger than the limit."""
+    return subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT)),
+    )
+
+
+def draw(out: Path, count: int) -> list[str]:
+    kinds = '[{"family": "chain", "operands": 5}]'
+    settings = ["--split", "train", "--count", str(count), "--seed", "1", "--out", str(out)]
+    return ["-m", "evals.problems", "draw", "--name", "x", "--kinds", kinds, *settings]
+
+
+def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:
+    assert limited(draw(tmp_path, 5)).returncode == 0
+    before = (tmp_path / "problems.jsonl").read_bytes()
+    answer = limited(draw(tmp_path, 500))
+    assert answer.returncode == 2
+    assert answer.stderr == f"error: {tmp_path}/problems.jsonl: cannot be written: File too large\n"
+    assert (tmp_path / "problems.jsonl").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "problems.jsonl"]
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    answer = limited(draw(tmp_path / "file" / "out", 5))
+    assert answer.returncode == 2
+    assert answer.stderr.startswith(f"error: {tmp_path}/file/out/problems.jsonl: cannot be written: Not a directory")
+    assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("tensor", "text"), [(10_000, 0), (8, 10_000)])
+def test_a_state_that_does_not_fit_leaves_the_one_before(tmp_path: Path, tensor: int, text: int) -> None:
+    answer = limited(["-c", SAVE, str(tmp_path), str(tensor), str(text)])
+    complaint, found = answer.stdout.splitlines()
+    assert "cannot be written" in complaint
+    assert found == "1 ['step-00000001']"
