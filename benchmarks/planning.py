@@ -48,12 +48,18 @@ def main() -> None:
         config.write_text(yaml.safe_dump(large))
         start, _ = seconds(["--version"], arguments.repetitions)
         finished, said = seconds(["-n", "--directory", arguments.directory], arguments.repetitions)
-        planned, plan = seconds(["-n", "--directory", empty, "--configfile", str(config)], arguments.repetitions)
+        large_study = ["--directory", empty, "--configfile", str(config)]
+        planned, _ = seconds(["-n", "--quiet", *large_study], arguments.repetitions)
+        listed, plan = seconds(["-n", *large_study], arguments.repetitions)
     jobs = re.search(r"^total +(\d+)", plan, re.MULTILINE)
     result = {
         "snakemake_start_seconds": start,
         "finished_study": {"seconds": finished, "nothing_to_do": "Nothing to be done" in said},
-        "large_study": {"seconds": planned, "jobs": int(jobs[1]) if jobs else None},
+        "large_study": {
+            "jobs": int(jobs[1]) if jobs else None,
+            "seconds": planned,
+            "seconds_with_every_job_listed": listed,
+        },
     }
     arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
