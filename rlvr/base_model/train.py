@@ -129,7 +129,9 @@ def _run_steps(
     first = 0
     if found := store.latest():
         first, tensors, values = found
-        model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+        # By parameter, as it was saved: a head tied to the embedding is no parameter of its own.
+        for name, parameter in model.named_parameters():
+            parameter.data.copy_(tensors[f"model.{name}"])
         optimizer.load_state_dict(restore_optimizer_tensors(optimizer.state_dict(), tensors))
         metrics = values["metrics"]
     progress = Progress(directory, f"base model {directory.name}", settings.steps, first)

@@ -1,0 +1,45 @@
+"""The base model: an interruption changes nothing, with a head of its own or one tied to the embedding."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+import rlvr.base_model.train
+from evals.artifacts import sha256_file, write_jsonl
+from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from rlvr.base_model.train import train_base_model
+from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
+
+STEPS = 9
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_interrupted_base_model_ends_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool
+) -> None:
+    architecture = {**ARCHITECTURE, "tie_word_embeddings": tied}
+    settings = dataclasses.replace(BASE_SETTINGS, architecture=architecture, steps=STEPS)
+    corpus = tmp_path / "corpus.jsonl"
+    write_jsonl(corpus, draw_corpus(KINDS, STEPS * settings.batch_size, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1)))
+    train_base_model(settings, corpus, tmp_path / "whole", checkpoint_interval=4, wait_seconds=1)
+    losses = 0
+    original = rlvr.base_model.train._loss
+
+    def dying(*arguments: object) -> Tensor:
+        nonlocal losses
+        losses += 1
+        if losses == 6:  # one step is done since the state of step 4, and lost
+            raise KeyboardInterrupt
+        return original(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rlvr.base_model.train, "_loss", dying)
+    with pytest.raises(KeyboardInterrupt):
+        train_base_model(settings, corpus, tmp_path / "killed", checkpoint_interval=4, wait_seconds=1)
+    train_base_model(settings, corpus, tmp_path / "killed", checkpoint_interval=4, wait_seconds=1)
+    assert losses == 6 + STEPS - 4
+    weights = [tmp_path / name / "checkpoint" / "model.safetensors" for name in ("whole", "killed")]
+    assert sha256_file(weights[0]) == sha256_file(weights[1])
