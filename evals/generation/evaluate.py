@@ -11,11 +11,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from evals.artifacts import fingerprint, read_jsonl, sha256_bytes, sha256_file, write_jsonl
+from evals.artifacts import fingerprint, sha256_bytes, sha256_file, write_jsonl
 from evals.generation import VERSION
 from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
 from evals.generation.sampler import SamplingParameters, sample
 from evals.manifest import Manifest, hash_files, read_manifest, verify_outputs
+from evals.problems.problem_set import load
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ def sample_benchmark(
         UserError: an input is missing, damaged, or not of the architecture that the sampler knows.
     """
     checkpoint_manifest = verify_outputs(source / "manifest.json", source_kind)
-    verify_outputs(problems_directory / "manifest.json", "problems")
+    problem_set = load(problems_directory)
+    problems = problem_set.rows
     problems_path = problems_directory / "problems.jsonl"
-    problems = read_jsonl(problems_path, required=("id", "problem"))
     checkpoint = source / "checkpoint"
     tokenizer = load_tokenizer(checkpoint)
-    texts = [settings.prompt.format(problem=row["problem"]) for row in problems]
+    texts = problem_set.prompts(settings.prompt)
     count = settings.samples_per_problem
     started = time.monotonic()
     with tqdm(total=len(problems) * count, desc=f"{out.parent.name} on {out.name}", disable=None) as bar:

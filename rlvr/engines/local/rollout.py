@@ -14,6 +14,7 @@ from torch import Tensor
 from evals.generation.qwen3 import Qwen3Decoder
 from evals.generation.sampler import Response, SamplingParameters, sample
 from evals.grading import Case, GradingPool
+from evals.problems.problem_set import render_prompt
 from rlvr.engines.local.policy import TokenBatch
 
 
@@ -100,7 +101,7 @@ def roll_out(
 
     ``stream`` names the rollouts' random numbers; groups are numbered from ``first_group``.
     """
-    texts = [prompt_template.format(problem=problem["problem"]) for problem in problems]
+    texts = [render_prompt(prompt_template, problem["problem"]) for problem in problems]
     prompts = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     identities = [
         [f"{stream}/{first_group + row}/{number}" for number in range(samples_per_prompt)]

@@ -16,6 +16,7 @@ from evals.problems.__main__ import main
 from evals.problems.arithmetic import FAMILIES, answer, exact, worked_solution
 from evals.problems.disjoint import check_disjoint
 from evals.problems.generate import ProblemKind, as_rows, draw_distinct, split_of
+from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 
 
@@ -104,3 +105,17 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
     write_jsonl(trained, [*read_jsonl(trained), {"id": "x", "problem": stolen["problem"].upper() + " "}])
     with pytest.raises(UserError, match=r"problem b-3 is also trained on \(.*train\.jsonl, line 51\)"):
         check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")
+
+
+def test_a_set_in_memory_has_the_texts_and_gives_prompts_with_braces(tmp_path: Path) -> None:
+    arguments = ["draw", "--name", "b", "--split", "evaluation", "--count", "3", "--seed", "1"]
+    kinds = json.dumps([{"family": "chain", "operands": 3}])
+    assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
+    problems = load(tmp_path / "b")
+    assert not problems.gated
+    statements = [row["problem"] for row in read_jsonl(tmp_path / "b" / "problems.jsonl")]
+    assert problems.prompts("{problem} In \\boxed{}.") == [f"{statement} In \\boxed{{}}." for statement in statements]
+    assert render_prompt("a {problem}", "the set {problem}") == "a the set {problem}"
+    (tmp_path / "b" / "problems.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match="its bytes differ"):
+        load(tmp_path / "b")

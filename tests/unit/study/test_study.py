@@ -63,6 +63,7 @@ def test_shipped_studies_are_accepted(name: str) -> None:
         ("methods.delta", {"token_weights": {"lambda_max": 0.5}}, "methods.delta: token_weights.lambda_max: is 0.5"),
         ("methods.delta", {"loss": {"name": "clipt"}}, "methods.delta: loss.name: is 'clipt'; accepted: clipped"),
         ("problems.prompt", "solve", "problems.prompt: is 'solve'; accepted: text with {problem} in it once"),
+        ("problems.prompt", "{problem}{problem}", "accepted: text with {problem} in it once"),
         ("problems.kinds", [{"family": "sum", "operands": 2}], "problems.kinds.0.family: is 'sum'; accepted: chain"),
         ("models.tiny.corpus.shares", [1.0], "models.tiny.corpus.shares: is [1.0]; accepted: one share for each"),
         ("models.tiny.architecture.num_key_value_heads", 3, "num_key_value_heads: is 3; accepted: a divisor of"),
