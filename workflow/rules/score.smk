@@ -4,7 +4,7 @@ rule score:
         # A manifest stands for the grades beside it: it has their hash, which the command checks.
         manifests=expand("results/grades/{run}/{{benchmark}}/manifest.json", run=RUN_IDS),
         runs="results/runs.json",
-        code=modules("evals.statistics", "evals.scores.score", "evals.scores.grades"),
+        code=modules("evals.statistics", "evals.scores"),
     output:
         scores="results/scores/{benchmark}.json",
         manifest="results/scores/{benchmark}.manifest.json",
@@ -20,7 +20,7 @@ rule score:
 rule compare:
     input:
         scores=SCORES,
-        code=modules("evals.statistics", "evals.scores.compare", "evals.scores.table"),
+        code=modules("evals.statistics", "evals.scores"),
     output:
         comparisons="results/comparisons.json",
         manifest="results/comparisons.manifest.json",

@@ -5,7 +5,7 @@ rule table_main:
         comparisons="results/comparisons.json",
         runs="results/runs.json",
         metrics=METRICS,
-        code=modules("evals.tables"),
+        code=modules("evals.tables", "evals.statistics"),
     output:
         report("results/tables/main.md", caption="../report/main_table.rst", category="Tables"),
         multiext("results/tables/main", ".csv", ".tex", ".manifest.json"),
@@ -23,7 +23,7 @@ rule table_by_seed:
         scores=SCORES,
         comparisons="results/comparisons.json",
         runs="results/runs.json",
-        code=modules("evals.tables"),
+        code=modules("evals.tables", "evals.statistics"),
     output:
         report("results/tables/by_seed.md", caption="../report/by_seed.rst", category="Tables"),
         multiext("results/tables/by_seed", ".csv", ".manifest.json"),
@@ -39,7 +39,7 @@ rule figure_of_scores:
         scores=SCORES,
         comparisons="results/comparisons.json",
         runs="results/runs.json",
-        code=modules("evals.figures", "evals.tables.records", "evals.tables.averages", "evals.tables.manifests"),
+        code=modules("evals.figures", "evals.tables", "evals.statistics"),
     output:
         report("results/figures/{figure}.png", caption="../report/{figure}.rst", category="Figures"),
         multiext("results/figures/{figure}", ".svg", ".manifest.json"),
@@ -76,7 +76,7 @@ rule report_html:
         tables=[rules.table_main.output, rules.table_by_seed.output],
         figures=FIGURES,
         manifests=RUN_MANIFESTS,
-        code=modules("rlvr.report", "evals.tables", "evals.figures.style"),
+        code=modules("rlvr.report", "evals.figures", "evals.tables", "evals.statistics"),
         template=expand(f"{REPOSITORY}/rlvr/report/templates/{{file}}", file=["report.html.jinja", "report.css"]),
     output:
         report=report("results/report.html", category="Study", caption="../report/report.rst"),

@@ -8,7 +8,7 @@ rule track:
         tables=[rules.table_main.output, rules.table_by_seed.output],
         figures=FIGURES,
         manifests=RUN_MANIFESTS,
-        code=modules("rlvr.tracking", "evals.tables.records", "evals.tables.averages"),
+        code=modules("rlvr.tracking", "evals.tables", "evals.statistics"),
     output:
         "results/tracking.json",
     log:
