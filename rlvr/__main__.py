@@ -10,7 +10,7 @@ from pathlib import Path
 from evals.artifacts import write_json
 from evals.command_line import run_command
 from rlvr.study.catalogue import CATALOGUE
-from rlvr.study.status import Status, study_status
+from rlvr.study.status import describe, study_status
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml
 
@@ -23,19 +23,6 @@ def _status(arguments: argparse.Namespace) -> None:
         return
     for line in describe(statuses):
         print(line)
-
-
-def describe(statuses: Sequence[Status]) -> list[str]:
-    """What a person reads: the stale results with their reasons, and a count."""
-    lines = []
-    for status in statuses:
-        lines += [f"stale    {status.result}: {reason}" for reason in status.reasons]
-    edited = sorted({path for status in statuses for path in status.code_edited_since})
-    if edited:
-        lines.append(f"edited since some results were made, declared without effect on them: {', '.join(edited)}")
-    stale = sum(not status.current for status in statuses)
-    lines.append(f"{len(statuses) - stale} of {len(statuses)} results are current")
-    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import write_jsonl
+from evals.artifacts import fingerprint, write_jsonl
 from evals.command_line import run_command
+from evals.manifest import Manifest, hash_files
 from evals.problems.generate import ProblemKind
+from rlvr.base_model import VERSION
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 
 
@@ -24,6 +26,14 @@ def _corpus(arguments: argparse.Namespace) -> None:
     )
     kinds = [ProblemKind(**kind) for kind in settings["kinds"]]
     write_jsonl(arguments.out, draw_corpus(kinds, arguments.count, settings["seed"], flaws))
+    parameters = {"version": VERSION, "count": arguments.count, **settings}
+    Manifest(
+        kind="corpus",
+        inputs={},
+        outputs=hash_files(arguments.out.parent, arguments.out),
+        parameters=parameters,
+        fingerprint=fingerprint(parameters),
+    ).write(arguments.out.with_suffix(".manifest.json"))
 
 
 def _train(arguments: argparse.Namespace) -> None:
@@ -45,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     corpus = commands.add_parser("corpus", help="write worked solutions, of which a part is wrong")
     corpus.add_argument("--settings", required=True, help="JSON: a model's corpus, as in the study's configuration")
     corpus.add_argument("--count", type=int, required=True)
-    corpus.add_argument("--out", type=Path, required=True, help="JSONL file")
+    corpus.add_argument("--out", type=Path, required=True, help="JSONL file; its manifest goes beside it")
     corpus.set_defaults(run=_corpus)
     train = commands.add_parser("train", help="train on the corpus")
     train.add_argument("--settings", required=True, help="JSON: architecture and the model's training settings")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rlvr.source_hash import edited_since
 from rlvr.study.study import BASE, Run, Study
 
 _PATH_KEYS = ("base", "problems")
+_MADE_FROM = "made from "
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,70 @@ class Status:
 
 
 def study_status(study: Study) -> list[Status]:
-    """The status of every base model, run and sample file of the study."""
-    statuses = [_base_status(study, name) for name in study.config["models"]]
-    statuses += [_run_status(study, run) for run in study.trained_runs]
-    statuses += [_samples_status(study, run, name) for run in study.runs for name in study.benchmarks]
-    return statuses
+    """The status of everything that the study makes up to its samples, what is made from what first."""
+    corpora = {name: _corpus_status(study, name) for name in study.config["models"]}
+    bases = {name: _following(_base_status(study, name), corpora[name]) for name in corpora}
+    training = _training_problems_status(study)
+    benchmarks = {name: _benchmark_status(study, name) for name in study.benchmarks}
+    runs = {run.run: _following(_run_status(study, run), bases[run.model], training) for run in study.trained_runs}
+    policies = {run.run: bases[run.model] if run.method == BASE else runs[run.run] for run in study.runs}
+    samples = [
+        _following(_samples_status(study, run, name), policies[run.run], benchmarks[name])
+        for run in study.runs
+        for name in benchmarks
+    ]
+    return [*corpora.values(), *bases.values(), training, *benchmarks.values(), *runs.values(), *samples]
+
+
+def describe(statuses: Sequence[Status]) -> list[str]:
+    """What a person reads: the stale results with their reasons, what follows from them as a number, and a count."""
+    lines = []
+    following = 0
+    for status in statuses:
+        own = [reason for reason in status.reasons if not reason.startswith(_MADE_FROM)]
+        lines += [f"stale    {status.result}: {reason}" for reason in own]
+        following += bool(status.reasons and not own)
+    if following:
+        lines.append(f"stale    {following} results that are made from these")
+    edited = sorted({path for status in statuses for path in status.code_edited_since})
+    if edited:
+        lines.append(f"edited since some results were made, declared without effect on them: {', '.join(edited)}")
+    stale = sum(not status.current for status in statuses)
+    lines.append(f"{len(statuses) - stale} of {len(statuses)} results are current")
+    return lines
+
+
+def _following(status: Status, *sources: Status) -> Status:
+    """``status``, stale as well where something that the result is made from is."""
+    stale = tuple(f"{_MADE_FROM}{source.result}, which is not current" for source in sources if not source.current)
+    return replace(status, current=status.current and not stale, reasons=status.reasons + stale)
+
+
+def _corpus_status(study: Study, name: str) -> Status:
+    model = study.config["models"][name]
+    training = model["training"]
+    wanted = {"version": BASE_MODEL_VERSION, "count": training["steps"] * training["batch_size"], **model["corpus"]}
+    return _judge(f"corpus of base model {name}", Path(f"results/base/{name}/corpus.manifest.json"), "corpus", wanted)
 
 
 def _base_status(study: Study, name: str) -> Status:
     model = study.config["models"][name]
     wanted = {"version": BASE_MODEL_VERSION, "architecture": model["architecture"], **model["training"]}
     return _judge(f"base model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted)
+
+
+def _training_problems_status(study: Study) -> Status:
+    problems = study.config["problems"]
+    wanted = {key: problems[key] for key in ("kinds", "count", "seed")}
+    return _judge("training problems", Path("results/problems/train/manifest.json"), "problems", wanted, exact=False)
+
+
+def _benchmark_status(study: Study, name: str) -> Status:
+    benchmark = study.benchmarks[name]
+    kinds = [{"family": benchmark["family"], "operands": benchmark["operands"]}]
+    wanted = {"kinds": kinds, "count": benchmark["count"], "seed": benchmark["seed"]}
+    path = Path(f"results/problems/{name}/manifest.json")
+    return _judge(f"benchmark {name}", path, "problems", wanted, exact=False)
 
 
 def _run_status(study: Study, run: Run) -> Status:
@@ -91,7 +145,8 @@ def _changed_inputs(manifest: Manifest) -> Iterator[str]:
     """Inputs whose own manifest now records other bytes than were read."""
     for name, digest in manifest.inputs.items():
         path = Path(name)
-        owner = next((p / "manifest.json" for p in path.parents if (p / "manifest.json").is_file()), None)
+        candidates = [path.with_suffix(".manifest.json"), *(parent / "manifest.json" for parent in path.parents)]
+        owner = next((candidate for candidate in candidates if candidate.is_file()), None)
         if owner is None:
             continue
         recorded = read_manifest_outputs(owner).get(path.relative_to(owner.parent).as_posix())

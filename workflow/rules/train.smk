@@ -4,7 +4,8 @@
 
 rule base_corpus:
     output:
-        "results/base/{model}/corpus.jsonl",
+        corpus="results/base/{model}/corpus.jsonl",
+        manifest="results/base/{model}/corpus.manifest.json",
     log:
         "results/logs/base/{model}.corpus.log",
     params:
@@ -12,8 +13,8 @@ rule base_corpus:
         examples=corpus_count,
         version=BASE_MODEL_VERSION,
     shell:
-        "python -m rlvr.base_model corpus --settings {params.settings:q} --count {params.examples} --out {output:q}"
-        " > {log:q} 2>&1"
+        "python -m rlvr.base_model corpus --settings {params.settings:q} --count {params.examples}"
+        " --out {output.corpus:q} > {log:q} 2>&1"
 
 
 rule base_model:

@@ -1,0 +1,113 @@
+"""What `make status` says: whatever the configuration no longer asks for, and all that was made from it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.generation import VERSION as SAMPLER_VERSION
+from evals.grading import VERSION as GRADER_VERSION
+from evals.manifest import Manifest
+from rlvr.base_model import VERSION as BASE_MODEL_VERSION
+from rlvr.engines.local import VERSION as ENGINE_VERSION
+from rlvr.study.status import describe, study_status
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(CONFIG / "config.yaml")
+    content |= {"seeds": [1], "benchmarks": ["chain_3"], "methods": {"dapo": {}}}
+    return content
+
+
+def write(path: str, kind: str, parameters: Mapping[str, Any], outputs: Mapping[str, str], **inputs: str) -> None:
+    named = {name.replace("__", "/"): digest for name, digest in inputs.items()}
+    Manifest(kind, named, outputs, parameters, "f").write(Path("results", path))
+
+
+@pytest.fixture
+def finished(config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The manifests of a finished study of one run, in the working directory; returns its configuration."""
+    monkeypatch.chdir(tmp_path)
+    study = Study.resolve(config)
+    model, problems = config["models"]["tiny"], config["problems"]
+    corpus = {"version": BASE_MODEL_VERSION, "count": 600 * 64, **model["corpus"]}
+    write("base/tiny/corpus.manifest.json", "corpus", corpus, {"corpus.jsonl": "c"})
+    base = {"version": BASE_MODEL_VERSION, "architecture": model["architecture"], **model["training"]}
+    weights = {"checkpoint/model.safetensors": "w"}
+    write("base/tiny/manifest.json", "base_model", base, weights, **{"results/base/tiny/corpus.jsonl": "c"})
+    drawn = {"name": "train", "split": "train", **{key: problems[key] for key in ("kinds", "count", "seed")}}
+    write("problems/train/manifest.json", "problems", drawn, {"problems.jsonl": "t"})
+    chain = {"kinds": [{"family": "chain", "operands": 3}], "count": 30, "seed": study.benchmarks["chain_3"]["seed"]}
+    write("problems/chain_3/manifest.json", "problems", chain, {"problems.jsonl": "b"})
+    run = {key: value for key, value in study.resolved_run("tiny-dapo-s1").items() if key not in ("base", "problems")}
+    run["versions"] = {"engine": ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
+    inputs = {"results/base/tiny/checkpoint/model.safetensors": "w", "results/problems/train/problems.jsonl": "t"}
+    write("runs/tiny-dapo-s1/manifest.json", "run", run, weights, **inputs)
+    sampling = {key: value for key, value in config["evaluation"].items() if key != "sampling_batch_size"}
+    sampling |= {"batch_size": config["evaluation"]["sampling_batch_size"], "version": SAMPLER_VERSION}
+    sampling |= {"prompt": study.benchmarks["chain_3"]["prompt"]}
+    for name in ("tiny-base", "tiny-dapo-s1"):
+        write(f"samples/{name}/chain_3/manifest.json", "samples", sampling, {"samples.jsonl": "s"})
+    return config
+
+
+def stale(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {status.result: status.reasons for status in study_status(Study.resolve(config)) if not status.current}
+
+
+def test_a_finished_study_is_current(finished: dict[str, Any]) -> None:
+    assert stale(finished) == {}
+    assert describe(study_status(Study.resolve(finished))) == ["7 of 7 results are current"]
+
+
+RUN = "run tiny-dapo-s1"
+SAMPLES = "samples of run tiny-dapo-s1 on chain_3"
+BASE_SAMPLES = "samples of base model tiny-base on chain_3"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "source", "following"),
+    [
+        (
+            "models.tiny.corpus.misconception_share",
+            0.5,
+            "corpus of base model tiny: misconception_share: 0.7 -> 0.5",
+            {"base model tiny", RUN, SAMPLES, BASE_SAMPLES},
+        ),
+        ("models.tiny.training.steps", 500, "base model tiny: steps: 600 -> 500", {RUN, SAMPLES, BASE_SAMPLES}),
+        ("problems.seed", 9, "training problems: seed: 1 -> 9", {RUN, SAMPLES}),
+        ("training.steps", 9, "run tiny-dapo-s1: training.steps: 40 -> 9", {SAMPLES}),
+        ("evaluation.top_p", 0.7, f"{SAMPLES}: top_p: 1.0 -> 0.7", set()),
+    ],
+)
+def test_a_change_makes_stale_what_follows_from_it(
+    finished: dict[str, Any], key: str, value: Any, source: str, following: set[str]
+) -> None:
+    config = copy.deepcopy(finished)
+    *parents, last = key.split(".")
+    place = config
+    for parent in parents:
+        place = place[parent]
+    place[last] = value
+    found = stale(config)
+    lines = describe(study_status(Study.resolve(config)))
+    assert f"stale    {source}" in lines
+    assert {result for result, reasons in found.items() if reasons[0].startswith("made from ")} == following
+    assert any("results that are made from these" in line for line in lines) == bool(following)
+
+
+def test_inputs_that_changed_under_a_result_are_named(finished: dict[str, Any]) -> None:
+    corpus = {"version": BASE_MODEL_VERSION, "count": 600 * 64, **finished["models"]["tiny"]["corpus"]}
+    write("base/tiny/corpus.manifest.json", "corpus", corpus, {"corpus.jsonl": "other"})
+    assert stale(finished)["base model tiny"] == ("results/base/tiny/corpus.jsonl: c -> other",)
+    Path("results/problems/chain_3/manifest.json").unlink()
+    assert stale(finished)[SAMPLES][-1] == "made from benchmark chain_3, which is not current"
