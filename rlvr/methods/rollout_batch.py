@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,6 +23,11 @@ class RolloutBatch:
         response_mask: [B, T] bool, true at response tokens.
         mini_batch_ids: [B] int64, the optimizer mini-batch of each rollout.
         group_ids: [B] int64, the prompt that each rollout answers.
+        token_ids: [B, T] int64, the sampled tokens.
+        temperature: that the tokens were sampled at and the log-probabilities are of.
+        generator: of random numbers on the CPU, this rollout batch's own.
+        first_metrics: the metrics that the weighting gave on the run's first rollout batch; empty on that batch.
+        head_weight: [V, D], weight of the language-model head. None unless the method asks for hidden states.
         hidden_states: [N, D], inputs of the language-model head; row n belongs to the n-th true entry of
             ``response_mask`` in row-major order. None unless the method asks for them.
     """
@@ -32,6 +38,11 @@ class RolloutBatch:
     response_mask: Tensor
     mini_batch_ids: Tensor
     group_ids: Tensor
+    token_ids: Tensor
+    temperature: float
+    generator: torch.Generator
+    first_metrics: Mapping[str, float] = field(default_factory=dict)
+    head_weight: Tensor | None = None
     hidden_states: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -49,6 +60,7 @@ class RolloutBatch:
             "entropies": size,
             "mini_batch_ids": size[:1],
             "group_ids": size[:1],
+            "token_ids": size,
         }
         for name, shape in shapes.items():
             found = tuple(getattr(self, name).shape)

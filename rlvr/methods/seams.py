@@ -59,12 +59,18 @@ class PolicyLoss(Protocol):
         ...
 
     def __call__(
-        self, log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, response_mask: Tensor, group_ids: Tensor
+        self,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        group_ids: Tensor,
+        generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Token loss [B, T] and metrics [B, T], 0 at padding; an engine averages metrics over the mini-batch's tokens.
 
         log_probs, old_log_probs and advantages (times the token weights) are [B, T], response_mask is [B, T] bool,
-        group_ids is [B]. Only log_probs carries a gradient.
+        group_ids is [B]; generator is a CPU generator of the optimizer step's own. Only log_probs carries a gradient.
         """
         ...
 

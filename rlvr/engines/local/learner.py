@@ -94,7 +94,7 @@ class Learner:
             temperature=training.temperature,
             batch_size=training.sampling_batch_size,
         )
-        self._updater = Updater(self.model, self._method.loss, training)
+        self._updater = Updater(self.model, self._method.loss, training, run.seed)
 
     def restore(self, store: StateStore) -> None:
         """Continue from the newest undamaged state, if there is one."""
@@ -141,6 +141,11 @@ class Learner:
             response_mask=mask,
             mini_batch_ids=_mini_batch_ids(mini_batches, len(advantages)).to(mask.device),
             group_ids=rollouts.group_ids.to(mask.device),
+            token_ids=rollouts.tokens.response_ids.to(mask.device),
+            temperature=training.temperature,
+            generator=generator_for("token_weights", self.run.seed, position.step),
+            first_metrics=position.metrics[0] if position.metrics else {},
+            head_weight=self._head_weight if method.needs_hidden_states else None,
             hidden_states=hidden_states,
         )
         with clock.time("token_weights"):
@@ -219,6 +224,12 @@ class Learner:
                     prompts,
                     selection.discarded_fraction,
                 )
+
+    @property
+    def _head_weight(self) -> Tensor:
+        """[V, D] weight of the language-model head."""
+        weight: Tensor = self.model.get_output_embeddings().weight
+        return weight.detach()
 
     def _weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         """The method's token weights, or ones, and their metrics."""

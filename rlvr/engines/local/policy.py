@@ -32,6 +32,13 @@ class TokenBatch:
         return TokenBatch([self.prompts[i] for i in chosen], [self.responses[i] for i in chosen])
 
     @property
+    def response_ids(self) -> Tensor:
+        """[B, T] int64 response tokens, 0 at padding."""
+        mask = self.response_mask
+        packed = torch.tensor([token for response in self.responses for token in response], dtype=torch.int64)
+        return torch.zeros(mask.shape, dtype=torch.int64).masked_scatter(mask, packed)
+
+    @property
     def response_mask(self) -> Tensor:
         """[B, T] bool, T the longest response of this batch."""
         lengths = torch.tensor([len(response) for response in self.responses])

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from evals.errors import UserError
 from rlvr.engines.local.policy import TokenBatch, score, unpack
 from rlvr.engines.local.resolved_run import TrainingSettings
+from rlvr.engines.local.rollout import generator_for
 from rlvr.methods.aggregation import Normaliser, aggregate
 from rlvr.methods.seams import PolicyLoss
 
@@ -18,13 +19,14 @@ from rlvr.methods.seams import PolicyLoss
 class Updater:
     """AdamW with linear warm-up and gradient clipping; one optimizer step per mini-batch."""
 
-    def __init__(self, model: PreTrainedModel, loss: PolicyLoss, training: TrainingSettings) -> None:
+    def __init__(self, model: PreTrainedModel, loss: PolicyLoss, training: TrainingSettings, seed: int) -> None:
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
         )
         self._model = model
         self._loss = loss
         self._training = training
+        self._seed = seed
 
     def update(
         self,
@@ -58,7 +60,8 @@ class Updater:
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
             self.optimizer.zero_grad()
-            metrics = self._accumulate(tokens, old_log_probs, weighted_advantages, group_ids, indices)
+            generator = generator_for("loss", self._seed, updates_done + number)
+            metrics = self._accumulate(tokens, old_log_probs, weighted_advantages, group_ids, indices, generator)
             norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.gradient_clip)
             if not torch.isfinite(norm):
                 raise UserError(f"update {updates_done + number + 1}: the gradient is not finite; the run has diverged")
@@ -73,6 +76,7 @@ class Updater:
         weighted_advantages: Tensor,
         group_ids: Tensor,
         indices: Tensor,
+        generator: torch.Generator,
     ) -> dict[str, float]:
         """Gradients of one mini-batch, and its loss and metrics."""
         normaliser = Normaliser.of(tokens.select(indices).response_mask, self._loss.aggregation_constant)
@@ -85,7 +89,12 @@ class Updater:
             width = mask.shape[1]
             log_probs = unpack(score(self._model, batch, self._training.temperature).log_probs, mask)
             token_loss, metrics = self._loss(
-                log_probs, old_log_probs[rows, :width], weighted_advantages[rows, :width], mask, group_ids[rows]
+                log_probs,
+                old_log_probs[rows, :width],
+                weighted_advantages[rows, :width],
+                mask,
+                group_ids[rows],
+                generator,
             )
             loss = aggregate(token_loss, mask, self._loss.aggregation, normaliser)
             loss.backward()

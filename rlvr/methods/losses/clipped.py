@@ -40,9 +40,15 @@ class Clipped:
         check_aggregation(self)
 
     def __call__(
-        self, log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, response_mask: Tensor, group_ids: Tensor
+        self,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        group_ids: Tensor,
+        generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token loss [B, T] and metrics [B, T]; all inputs [B, T] but for ``group_ids`` [B], which plays no part.
+        """Token loss [B, T] and metrics [B, T]; the first four inputs are [B, T], the others play no part.
 
         Metrics: ``clip_fraction_lower`` marks tokens whose gradient is stopped below the range, ``..._upper`` above it
         (by the clip where A > 0, by the dual clip where A < 0), ``clip_fraction`` either; and ``approximate_kl``.

@@ -41,9 +41,15 @@ class GSPO:
         check_aggregation(self)
 
     def __call__(
-        self, log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, response_mask: Tensor, group_ids: Tensor
+        self,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        group_ids: Tensor,
+        generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token loss [B, T] and metrics [B, T]; all inputs [B, T] but for ``group_ids`` [B], which plays no part.
+        """Token loss [B, T] and metrics [B, T]; the first four inputs are [B, T], the others play no part.
 
         The clip fractions count tokens of responses whose gradient is stopped below or above the range.
         """

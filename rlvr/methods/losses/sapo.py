@@ -37,9 +37,15 @@ class SAPO:
         check_aggregation(self)
 
     def __call__(
-        self, log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, response_mask: Tensor, group_ids: Tensor
+        self,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        group_ids: Tensor,
+        generator: torch.Generator,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token loss [B, T] and metrics [B, T]; all inputs [B, T] but for ``group_ids`` [B], which plays no part."""
+        """Token loss [B, T] and metrics [B, T]; the first four inputs are [B, T], the others play no part."""
         log_ratios = log_ratio(log_probs, old_log_probs, response_mask)
         ratios = log_ratios.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
         signal = at_least_float32(advantages).masked_fill(~response_mask, 0.0)

@@ -30,7 +30,7 @@ def updated_weights(
     log_probs, _, _ = score_in_chunks(model, TOKENS, 1.0, 8, keep_hidden_states=False)
     advantages = torch.tensor([1.0, -1.0, 0.5, 0.0, -2.0, 1.0, 0.3, -0.1])[:, None].expand(8, 12)
     training = dataclasses.replace(run.training, micro_batch_size=micro_batch_size)
-    updater = Updater(model, loss, training)
+    updater = Updater(model, loss, training, 1)
     old_log_probs = unpack(log_probs, TOKENS.response_mask) - 0.1
     metrics = updater.update(TOKENS, old_log_probs, advantages, torch.arange(8) // 4, MINI_BATCHES, 0)
     return [parameter.detach() for parameter in model.parameters()], metrics

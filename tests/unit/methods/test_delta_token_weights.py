@@ -35,6 +35,9 @@ def draw_batch(seed: int, *, dimensions: int = 5, signs: str = "mixed", scale: f
         response_mask=mask,
         mini_batch_ids=torch.zeros(6, dtype=torch.int64),
         group_ids=torch.arange(6) // 3,
+        token_ids=torch.zeros(mask.shape, dtype=torch.int64),
+        temperature=1.0,
+        generator=generator,
         hidden_states=hidden,
     )
 
@@ -158,8 +161,8 @@ def test_equal_bounds_are_dapo() -> None:
     advantages = batch.advantages.unsqueeze(1).repeat(1, 6)
     new = batch.old_log_probs + 0.1
     arguments = (new, batch.old_log_probs, batch.response_mask, batch.group_ids)
-    weighted, _ = Clipped()(*arguments[:2], weights * advantages, *arguments[2:])
-    plain, _ = Clipped()(*arguments[:2], advantages, *arguments[2:])
+    weighted, _ = Clipped()(*arguments[:2], weights * advantages, *arguments[2:], batch.generator)
+    plain, _ = Clipped()(*arguments[:2], advantages, *arguments[2:], batch.generator)
     assert torch.equal(weighted, plain)
 
 

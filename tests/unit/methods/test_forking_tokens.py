@@ -29,6 +29,9 @@ def draw_batch(seed: int, levels: int = 1000) -> RolloutBatch:
         response_mask=mask,
         mini_batch_ids=torch.tensor([0, 1, 0, 1, 0, 1]),
         group_ids=torch.arange(6) // 3,
+        token_ids=torch.zeros(mask.shape, dtype=torch.int64),
+        temperature=1.0,
+        generator=generator,
     )
 
 
@@ -76,9 +79,11 @@ def test_selected_denominator_makes_the_token_mean_a_mean_over_selected_tokens(m
     mask = batch.response_mask[rows]
     signal = (weights * batch.advantages.unsqueeze(1))[rows]
     old = batch.old_log_probs[rows]
-    token_loss, _ = Clipped()(old + 0.1, old, signal, mask, batch.group_ids[rows])
+    token_loss, _ = Clipped()(old + 0.1, old, signal, mask, batch.group_ids[rows], batch.generator)
     value = aggregate(token_loss, mask, "token-mean", Normaliser.of(mask))
-    plain, _ = Clipped()(old + 0.1, old, batch.advantages[rows].unsqueeze(1).repeat(1, 5), mask, batch.group_ids[rows])
+    plain, _ = Clipped()(
+        old + 0.1, old, batch.advantages[rows].unsqueeze(1).repeat(1, 5), mask, batch.group_ids[rows], batch.generator
+    )
     torch.testing.assert_close(value, plain[weights[rows] > 0].mean(), rtol=1e-12, atol=0)
 
 

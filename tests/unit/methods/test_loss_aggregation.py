@@ -56,10 +56,16 @@ def test_micro_batches_add_up_to_the_mini_batch(
                 inputs.advantages[rows],
                 mask,
                 inputs.group_ids[rows],
+                torch.Generator(),
             )
             parts.append(aggregate(token_loss, mask, mode, normaliser))
         whole, _ = loss(
-            inputs.log_probs, inputs.old_log_probs, inputs.advantages, inputs.response_mask, inputs.group_ids
+            inputs.log_probs,
+            inputs.old_log_probs,
+            inputs.advantages,
+            inputs.response_mask,
+            inputs.group_ids,
+            torch.Generator(),
         )
         expected = aggregate(whole, inputs.response_mask, mode, normaliser)
         torch.testing.assert_close(torch.stack(parts).sum(), expected, rtol=1e-12, atol=1e-14)

@@ -93,7 +93,7 @@ def run(loss: Any, inputs: Any) -> tuple[torch.Tensor, torch.Tensor, dict[str, t
     """Loss of the mini-batch, gradient with respect to log_probs, and the metrics' token means."""
     log_probs = inputs.log_probs.clone().requires_grad_()
     token_loss, metrics = loss(
-        log_probs, inputs.old_log_probs, inputs.advantages, inputs.response_mask, inputs.group_ids
+        log_probs, inputs.old_log_probs, inputs.advantages, inputs.response_mask, inputs.group_ids, torch.Generator()
     )
     normaliser = Normaliser.of(inputs.response_mask)
     value = aggregate(token_loss, inputs.response_mask, loss.aggregation, normaliser)
@@ -145,7 +145,12 @@ def test_low_precision_inputs_lose_nothing_beyond_float32(
 def test_loss_and_metrics_are_zero_at_padding(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(9, 1.0)
     token_loss, metrics = loss(
-        inputs.log_probs, inputs.old_log_probs, inputs.advantages, inputs.response_mask, inputs.group_ids
+        inputs.log_probs,
+        inputs.old_log_probs,
+        inputs.advantages,
+        inputs.response_mask,
+        inputs.group_ids,
+        torch.Generator(),
     )
     for values in (token_loss, *metrics.values()):
         assert not values[~inputs.response_mask].any()
@@ -170,9 +175,9 @@ def test_clip_depends_on_the_sign_of_the_advantage_alone(delta: float, advantage
     mask, groups = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, dtype=torch.int64)
     new, old = torch.tensor([[delta]], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
     signal = torch.tensor([[advantage]], dtype=torch.float64)
-    dual, metrics = Clipped()(new, old, signal, mask, groups)
-    scaled, scaled_metrics = Clipped()(new, old, signal * scale, mask, groups)
-    plain, _ = Clipped(dual_clip=None)(new, old, signal, mask, groups)
+    dual, metrics = Clipped()(new, old, signal, mask, groups, torch.Generator())
+    scaled, scaled_metrics = Clipped()(new, old, signal * scale, mask, groups, torch.Generator())
+    plain, _ = Clipped(dual_clip=None)(new, old, signal, mask, groups, torch.Generator())
     torch.testing.assert_close(scaled, dual * scale, rtol=1e-12, atol=0)
     assert torch.equal(metrics["clip_fraction"], scaled_metrics["clip_fraction"])
     if advantage > 0:
@@ -186,7 +191,7 @@ def test_a_batch_of_empty_responses_has_loss_and_gradient_zero() -> None:
     for loss in (Clipped(), SAPO(), GSPO()):
         log_probs = torch.full((2, 3), -torch.inf, requires_grad=True)
         garbage = torch.full((2, 3), torch.nan)
-        token_loss, _ = loss(log_probs, garbage, garbage, mask, torch.zeros(2, dtype=torch.int64))
+        token_loss, _ = loss(log_probs, garbage, garbage, mask, torch.zeros(2, dtype=torch.int64), torch.Generator())
         value = aggregate(token_loss, mask, loss.aggregation, Normaliser.of(mask))
         (gradient,) = torch.autograd.grad(value, log_probs)
         assert value.item() == 0.0
