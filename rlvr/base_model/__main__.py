@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from evals.artifacts import fingerprint, write_jsonl
 from evals.command_line import run_command
+from evals.errors import UserError
 from evals.manifest import Manifest, hash_files
 from evals.problems.generate import ProblemKind
 from rlvr.base_model import VERSION
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 
 
+def _read_settings(text: str, keys: Sequence[str]) -> dict[str, Any]:
+    """The object that ``--settings`` holds.
+
+    Raises:
+        UserError: not JSON, or its keys are not exactly ``keys``.
+    """
+    try:
+        settings = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"--settings: is not JSON ({error})") from None
+    if not isinstance(settings, dict) or settings.keys() != set(keys):
+        found = ", ".join(settings) if isinstance(settings, dict) else type(settings).__name__
+        raise UserError(f"--settings: has {found or 'no keys'}; accepted: an object with {', '.join(keys)}")
+    return settings
+
+
 def _corpus(arguments: argparse.Namespace) -> None:
-    settings = json.loads(arguments.settings)
+    settings = _read_settings(arguments.settings, ("seed", "kinds", "error_rates", "shares", "misconception_share"))
     flaws = FlawedArithmetic(
         error_rates=tuple(settings["error_rates"]),
         shares=tuple(settings["shares"]),
@@ -42,7 +61,8 @@ def _train(arguments: argparse.Namespace) -> None:
     from rlvr.base_model.train import BaseModelSettings, train_base_model
 
     torch.set_num_threads(arguments.threads)
-    settings = BaseModelSettings(**json.loads(arguments.settings))
+    names = [field.name for field in dataclasses.fields(BaseModelSettings)]
+    settings = BaseModelSettings(**_read_settings(arguments.settings, names))
     train_base_model(
         settings, arguments.corpus, arguments.out, arguments.checkpoint_interval, arguments.lock_wait_seconds
     )

@@ -27,6 +27,10 @@ def install(root: Path, run: Run) -> None:
     """Bring ``root/.venv`` up to date; ``run`` executes one command and raises CalledProcessError if it fails."""
     environment = root / ".venv"
     complete = environment / "complete.json"
+    if environment.is_symlink():  # another directory's environment: its scripts and its state name that directory
+        raise OSError(
+            f"{environment} is a link to {os.readlink(environment)}; remove the link, and make makes one here"
+        )
     with _one_at_a_time(root):
         wanted = wanted_state(root)
         found = read_state(complete)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import rlvr.base_model.train
 from evals.artifacts import sha256_file, write_jsonl
+from rlvr.base_model.__main__ import main
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.train import train_base_model
 from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
@@ -43,3 +44,19 @@ def test_an_interrupted_base_model_ends_with_the_same_bytes(
     assert losses == 6 + STEPS - 4
     weights = [tmp_path / name / "checkpoint" / "model.safetensors" for name in ("whole", "killed")]
     assert sha256_file(weights[0]) == sha256_file(weights[1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("{", "--settings: is not JSON"),
+        ('{"seed": 1}', "--settings: has seed; accepted: an object with seed, kinds"),
+        ("[]", "--settings: has list; accepted: an object with seed, kinds"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line(
+    settings: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["corpus", "--settings", settings, "--count", "3", "--out", str(tmp_path / "corpus.jsonl")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {message}")

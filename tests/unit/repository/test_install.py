@@ -67,6 +67,18 @@ def test_a_complete_environment_is_left_alone(installer: ModuleType, project: Pa
     assert steps(installer, project) == []
 
 
+def test_another_directorys_environment_is_not_touched(installer: ModuleType, project: Path, tmp_path: Path) -> None:
+    steps(installer, project)
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("requirements.lock", "pyproject.toml"):
+        shutil.copy2(project / name, other)
+    (other / ".venv").symlink_to(project / ".venv")
+    with pytest.raises(OSError, match=r"other/\.venv is a link to .*; remove the link"):
+        steps(installer, other)
+    assert steps(installer, project) == []
+
+
 @pytest.mark.parametrize("dies_at", WHOLE)
 def test_an_interrupted_installation_is_made_again(installer: ModuleType, project: Path, dies_at: str) -> None:
     with pytest.raises(KeyboardInterrupt):
