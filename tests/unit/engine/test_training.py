@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ import pandas as pd
 import pytest
 import torch
 
-from evals.artifacts import sha256_file
+from evals.artifacts import read_json, sha256_file, write_json
 from evals.errors import UserError
-from evals.manifest import verify_outputs
+from evals.manifest import hash_files, verify_outputs
+from evals.problems.__main__ import main as problems_main
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.rollout import PromptOrder
@@ -112,6 +114,34 @@ def test_state_of_another_configuration_is_not_continued(make_run: MakeRun, tmp_
     assert checkpoint_hash(tmp_path / "run") == checkpoint_hash(tmp_path / "fresh")
     train(make_run(training={"steps": 2}), tmp_path / "run", EXECUTION)  # going back costs nothing: its state was kept
     assert len(list((tmp_path / "run" / "state").glob("*/step-00000002"))) == 2
+
+
+def test_state_of_other_code_or_other_bytes_is_not_continued(
+    make_run: MakeRun, study_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fingerprints() -> set[str]:
+        return {path.name for path in (tmp_path / "run" / "state").iterdir() if path.is_dir()}
+
+    run = {"training": {"steps": 1}}
+    train(make_run(**run), tmp_path / "run", EXECUTION)
+    for number, version in enumerate(("VERSION", "SAMPLER_VERSION", "GRADER_VERSION"), start=2):
+        monkeypatch.setattr(f"rlvr.engines.local.train.{version}", 99)
+        train(make_run(**run), tmp_path / "run", EXECUTION)
+        assert len(fingerprints()) == number
+    arguments = ["draw", "--name", "train", "--kinds", '[{"family": "chain", "operands": 2}]', "--split", "train"]
+    problems_main([*arguments, "--count", "10", "--seed", "2", "--out", str(tmp_path / "problems")])
+    train(make_run(**run, problems=str(tmp_path / "problems")), tmp_path / "run", EXECUTION)
+    assert len(fingerprints()) == 5
+    shutil.copytree(study_files / "base" / "tiny" / "checkpoint", tmp_path / "base" / "checkpoint")
+    weights = tmp_path / "base" / "checkpoint" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-4] ^= 1  # the last weight's mantissa
+    weights.write_bytes(bytes(content))
+    manifest = read_json(study_files / "base" / "tiny" / "manifest.json")
+    manifest["outputs"] = hash_files(tmp_path / "base", *(tmp_path / "base" / "checkpoint").iterdir())
+    write_json(tmp_path / "base" / "manifest.json", manifest)
+    train(make_run(**run, base=str(tmp_path / "base")), tmp_path / "run", EXECUTION)
+    assert len(fingerprints()) == 6
 
 
 def test_seeds_differ_and_repeat(make_run: MakeRun, tmp_path: Path) -> None:

@@ -1,0 +1,184 @@
+"""What a step hands from one part to the next: nothing mixed up between rollouts, steps, rounds and temperatures."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+import rlvr.engines.local.rollout
+from evals.artifacts import read_jsonl
+from evals.grading import GradingPool
+from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.policy import TokenBatch
+from rlvr.engines.local.resolved_run import ResolvedRun
+from rlvr.engines.local.rollout import PromptOrder
+from rlvr.engines.local.update import Updater
+
+MakeRun = Callable[..., ResolvedRun]
+TEMPERATURE = 0.6
+PARTED = {
+    "version": 1,
+    "advantage": {"name": "grpo"},
+    # Weights of 0 and 1: what reaches the update is a rollout's advantage or nothing.
+    "token_weights": {"name": "forking_tokens", "top_ratio": 0.5, "denominator": "all"},
+    "loss": {"name": "clipped"},
+    "batching": {"assignment": {"name": "random_split"}, "selection": {"name": "reward_balanced", "alpha": 0.5}},
+}
+
+
+class Update:
+    """The arguments of one call of :meth:`Updater.update`, and its metrics."""
+
+    def __init__(self, arguments: Sequence[Any], metrics: dict[str, float]) -> None:
+        self.tokens: TokenBatch = arguments[0]
+        self.old_log_probs: Tensor = arguments[1]
+        self.weighted_advantages: Tensor = arguments[2]
+        self.group_ids: Tensor = arguments[3]
+        self.mini_batches: list[Tensor] = arguments[4]
+        self.metrics = metrics
+
+
+@pytest.fixture
+def updates(monkeypatch: pytest.MonkeyPatch) -> list[Update]:
+    """Every update that is made during the test."""
+    made: list[Update] = []
+    original = Updater.update
+
+    def recorded(updater: Updater, *arguments: Any) -> dict[str, float]:
+        metrics = original(updater, *arguments)
+        made.append(Update(arguments, metrics))
+        return metrics
+
+    monkeypatch.setattr(Updater, "update", recorded)
+    return made
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], list[list[str]], list[list[list[int]]]]]:
+    """Prompts, identities and response tokens of every call of the sampler, one call a round."""
+    calls = []
+    original = rlvr.engines.local.rollout.sample
+
+    def recorded(decoder: Any, prompts: Any, identities: Any, *rest: Any) -> Any:
+        groups = original(decoder, prompts, identities, *rest)
+        calls.append((prompts, identities, [[response.tokens for response in group] for group in groups]))
+        return groups
+
+    monkeypatch.setattr(rlvr.engines.local.rollout, "sample", recorded)
+    return calls
+
+
+def run_steps(run: ResolvedRun, steps: int) -> Learner:
+    learner = Learner(run, "cpu")
+    with GradingPool(workers=1) as pool:
+        for _ in range(steps):
+            learner.position.metrics.append(learner.step(pool))
+    return learner
+
+
+def is_correct(response: str, answer: str) -> bool:
+    """A generated problem's answer is one digit in a box; an unfinished response has none."""
+    return re.findall(r"\\boxed\{(.)\}", response)[-1:] == [answer]
+
+
+def test_every_rollout_is_trained_on_with_its_own_reward_weight_and_log_probs(
+    make_run: MakeRun, study_files: Path, updates: list[Update], sampled: Any
+) -> None:
+    learner = run_steps(make_run(method=PARTED, training={"temperature": TEMPERATURE, "updates_per_step": 1}), 1)
+    (update,) = updates
+    answers = {
+        tuple(learner.tokenizer(row["problem"] + "\n")["input_ids"]): row["answer"]
+        for row in read_jsonl(study_files / "problems" / "problems.jsonl")
+    }
+    advantages: dict[tuple[int, tuple[int, ...]], float] = {}
+    groups = [pair for prompts, _, responses in sampled for pair in zip(prompts, responses, strict=True)]
+    for group, (prompt, responses) in enumerate(groups):
+        texts = [learner.tokenizer.decode(response, skip_special_tokens=True) for response in responses]
+        rewards = [float(is_correct(text, answers[tuple(prompt)])) for text in texts]
+        spread = statistics.stdev(rewards)
+        for response, reward in zip(responses, rewards, strict=True):
+            value = (reward - statistics.fmean(rewards)) / (spread + 1e-6) if spread else 0.0
+            advantages[group, tuple(response)] = value
+    assert len(groups) > 4, "one round was enough: nothing was selected"
+    model = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
+    selected = 0
+    for row, (prompt, response) in enumerate(zip(update.tokens.prompts, update.tokens.responses, strict=True)):
+        group = int(update.group_ids[row])
+        assert list(prompt) == list(groups[group][0])
+        weighted = update.weighted_advantages[row, : len(response)]
+        expected = advantages[group, tuple(response)]
+        kept = weighted[weighted != 0]
+        torch.testing.assert_close(kept, torch.full_like(kept, expected))
+        selected += len(kept)
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1]
+        log_probs = (logits / TEMPERATURE).log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]
+        torch.testing.assert_close(update.old_log_probs[row, : len(response)], log_probs, atol=1e-4, rtol=1e-4)
+        assert not update.weighted_advantages[row, len(response) :].any()
+    tokens = sum(map(len, update.tokens.responses))
+    assert 0.3 * tokens < selected < 0.8 * tokens
+    # One update: the policy that is scored is the one that sampled, at the same temperature.
+    assert update.metrics["approximate_kl"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_tokens_are_drawn_at_the_temperature_they_are_scored_at(make_run: MakeRun, updates: list[Update]) -> None:
+    """The mean surprise of the tokens is then the mean entropy that the step reports."""
+    run = make_run(training={"temperature": TEMPERATURE, "samples_per_prompt": 64, "max_new_tokens": 12})
+    learner = run_steps(run, 1)
+    (update,) = updates
+    surprises = torch.cat([-row[: len(response)] for row, response in zip(
+        update.old_log_probs, update.tokens.responses, strict=True)])  # fmt: skip
+    error = float(surprises.std()) / len(surprises) ** 0.5
+    assert abs(float(surprises.mean()) - learner.position.metrics[0]["entropy"]) < 4 * error
+    assert 4 * error < 0.15 * learner.position.metrics[0]["entropy"]
+
+
+def test_no_random_number_serves_twice_and_prompts_follow_the_runs_order(
+    make_run: MakeRun, study_files: Path, updates: list[Update], sampled: Any
+) -> None:
+    run = make_run(method=PARTED)
+    learner = run_steps(run, 3)
+    identities = [name for _, names, _ in sampled for name in itertools.chain(*names)]
+    assert len(set(identities)) == len(identities)
+    assert all(name.startswith("rollout/1/") for name in identities)
+    problems = read_jsonl(study_files / "problems" / "problems.jsonl")
+    expected = PromptOrder(problems, run.seed).take(0, len(sampled) * run.training.prompts_per_step)
+    found = [learner.tokenizer.decode(prompt) for prompts, _, _ in sampled for prompt in prompts]
+    assert found == [row["problem"] + "\n" for row in expected]
+    assert learner.position.prompts_used == len(expected)
+    parts = {tuple(update.mini_batches[0].tolist()) for update in updates}
+    assert len(parts) == len(updates), "steps share their random partition"
+
+
+@pytest.mark.parametrize("coupling", ["rollout", "group", "mini_batch"])
+def test_a_loss_is_called_with_the_rollouts_that_it_may_not_be_parted_from(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, updates: list[Update], coupling: str
+) -> None:
+    run = make_run(training={"micro_batch_size": 3})
+    learner = Learner(run, "cpu")
+    loss = learner._updater._loss
+    calls: list[tuple[Tensor, Tensor]] = []
+    original = type(loss).__call__
+
+    def recorded(self: Any, log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, *rest: Any) -> Any:
+        calls.append((advantages[:, 0], rest[0]))
+        return original(self, log_probs, old, advantages, mask, *rest)
+
+    monkeypatch.setattr(type(loss), "__call__", recorded)
+    monkeypatch.setattr(type(loss), "coupling", coupling)
+    with GradingPool(workers=1) as pool:
+        learner.step(pool)
+    (update,) = updates
+    assert [len(advantages) for advantages, _ in calls] == ([3, 3, 2] if coupling == "rollout" else [8]) * 2
+    order = torch.cat(update.mini_batches)
+    torch.testing.assert_close(torch.cat([advantages for advantages, _ in calls]), update.weighted_advantages[order, 0])
+    assert torch.equal(torch.cat([group_ids for _, group_ids in calls]), update.group_ids[order])
