@@ -11,8 +11,17 @@ from rlvr.methods.batching.query_preserved import QueryPreserved
 from rlvr.methods.batching.random_split import RandomSplit
 from rlvr.methods.batching.reward_balanced import RewardBalanced
 from rlvr.methods.hyper_parameter import property_schemas
+from rlvr.methods.losses.cispo import CISPO
+from rlvr.methods.losses.clip_cov import ClipCov
 from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.dfpo import DFPO
+from rlvr.methods.losses.fipo import FIPO
+from rlvr.methods.losses.gmpo import GMPO
+from rlvr.methods.losses.grpo_fix import GRPOFix
 from rlvr.methods.losses.gspo import GSPO
+from rlvr.methods.losses.gspo_token import GSPOToken
+from rlvr.methods.losses.kl_cov import KLCov
+from rlvr.methods.losses.reinforce import Reinforce
 from rlvr.methods.losses.sapo import SAPO
 from rlvr.methods.seams import Advantage, Assignment, BatchSelection, PolicyLoss, TokenWeights
 from rlvr.methods.token_weights.delta import DelTA
@@ -20,7 +29,20 @@ from rlvr.methods.token_weights.forking_tokens import ForkingTokens
 
 ADVANTAGES: Mapping[str, Callable[..., Advantage]] = {"grpo": GRPO}
 TOKEN_WEIGHTS: Mapping[str, Callable[..., TokenWeights]] = {"delta": DelTA, "forking_tokens": ForkingTokens}
-LOSSES: Mapping[str, Callable[..., PolicyLoss]] = {"clipped": Clipped, "gspo": GSPO, "sapo": SAPO}
+LOSSES: Mapping[str, Callable[..., PolicyLoss]] = {
+    "cispo": CISPO,
+    "clip_cov": ClipCov,
+    "clipped": Clipped,
+    "dfpo": DFPO,
+    "fipo": FIPO,
+    "gmpo": GMPO,
+    "grpo_fix": GRPOFix,
+    "gspo": GSPO,
+    "gspo_token": GSPOToken,
+    "kl_cov": KLCov,
+    "reinforce": Reinforce,
+    "sapo": SAPO,
+}
 ASSIGNMENTS: Mapping[str, Callable[..., Assignment]] = {"query_preserved": QueryPreserved, "random_split": RandomSplit}
 SELECTIONS: Mapping[str, Callable[..., BatchSelection]] = {"reward_balanced": RewardBalanced}
 

@@ -10,12 +10,9 @@ from torch import Tensor
 
 from rlvr.methods.aggregation import Aggregation, aggregation_constant_field, aggregation_field, check_aggregation
 from rlvr.methods.hyper_parameter import check_hyper_parameters, hyper_parameter
-from rlvr.methods.losses.ratio import approximate_kl, log_ratio
+from rlvr.methods.losses.ratio import MAX_LOG_SEQUENCE_RATIO, approximate_kl, log_ratio, mean_log_ratio
 from rlvr.methods.precision import at_least_float32
 from rlvr.methods.seams import Coupling
-
-MAX_LOG_SEQUENCE_RATIO = 10.0
-"""Upper limit of log s_i, as in verl; a mean over tokens, so no lower limit is needed."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +51,7 @@ class GSPO:
         The clip fractions count tokens of responses whose gradient is stopped below or above the range.
         """
         log_ratios = log_ratio(log_probs, old_log_probs, response_mask)
-        lengths = response_mask.sum(dim=1, keepdim=True).clamp(min=1)
-        sequence_log_ratios = log_ratios.sum(dim=1, keepdim=True) / lengths
-        ratios = sequence_log_ratios.clamp(max=MAX_LOG_SEQUENCE_RATIO).exp()
+        ratios = mean_log_ratio(log_ratios, response_mask).clamp(max=MAX_LOG_SEQUENCE_RATIO).exp()
         signal = at_least_float32(advantages).masked_fill(~response_mask, 0.0)
         lower, upper = 1.0 - self.epsilon_low, 1.0 + self.epsilon_high
         token_loss = torch.maximum(-signal * ratios, -signal * ratios.clamp(lower, upper))

@@ -20,6 +20,15 @@ def log_ratio(log_probs: Tensor, old_log_probs: Tensor, response_mask: Tensor) -
     return difference.masked_fill(~response_mask, 0.0)
 
 
+MAX_LOG_SEQUENCE_RATIO = 10.0
+"""Upper limit of the log of a sequence ratio, as in verl; a mean over tokens, so no lower limit is needed."""
+
+
+def mean_log_ratio(log_ratios: Tensor, response_mask: Tensor) -> Tensor:
+    """Mean [B, 1] of each response's log-ratios [B, T], which are 0 at padding: the log of their geometric mean."""
+    return log_ratios.sum(dim=1, keepdim=True) / response_mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
 def approximate_kl(log_ratios: Tensor) -> Tensor:
     """Per-token estimate [B, T] of KL(pi_old || pi_theta) from samples of pi_old: r - 1 - log r, never negative.
 
