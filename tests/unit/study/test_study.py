@@ -61,7 +61,7 @@ def test_shipped_studies_are_accepted(name: str) -> None:
         ("reference_method", "ppo", "reference_method: is 'ppo'; accepted: grpo, dapo"),
         ("methods.ppo", {}, "methods.ppo: 'ppo' is no method of the catalogue; accepted: grpo"),
         ("methods.delta", {"token_weights": {"lambda_max": 0.5}}, "methods.delta: token_weights.lambda_max: is 0.5"),
-        ("methods.delta", {"loss": {"name": "clipt"}}, "methods.delta: loss.name: is 'clipt'; accepted: clipped"),
+        ("methods.delta", {"loss": {"name": "clipt"}}, "methods.delta: loss.name: is 'clipt'; accepted: cispo, "),
         ("problems.prompt", "solve", "problems.prompt: is 'solve'; accepted: text with {problem} in it once"),
         ("problems.prompt", "{problem}{problem}", "accepted: text with {problem} in it once"),
         ("problems.kinds", [{"family": "sum", "operands": 2}], "problems.kinds.0.family: is 'sum'; accepted: chain"),
