@@ -4,7 +4,7 @@ from snakemake.utils import min_version
 min_version("9.25")
 
 # A study given by --configfile is complete in itself: merging it into the default would add the default's methods to it.
-if "study" not in config:
+if not workflow.configfiles:
 
     configfile: f"{workflow.basedir}/config/config.yaml"
 

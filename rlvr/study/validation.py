@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,20 @@ def check(value: Any, schema: dict[str, Any], source: str) -> None:
     Raises:
         UserError: the first and deepest thing that is wrong, in one line.
     """
+    if (place := _not_finite(value)) is not None:
+        raise UserError(f"{source}: {place}: is not finite; accepted: a number")
     errors = sorted(Draft202012Validator(schema).iter_errors(value), key=relevance, reverse=True)
     if errors:
         raise UserError(f"{source}: {_explain(_deepest(errors[0]))}")
+
+
+def _not_finite(value: Any, place: str = "") -> str | None:
+    """Where in ``value`` an infinity or NaN stands, which YAML can write and neither JSON nor a schema knows."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return place
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    places = (_not_finite(part, f"{place}.{key}" if place else str(key)) for key, part in inner)
+    return next((found for found in places if found is not None), None)
 
 
 def _deepest(error: ValidationError) -> ValidationError:

@@ -179,3 +179,12 @@ def test_bad_configuration_is_refused_in_one_line_before_any_work(project_copy: 
         assert lines[0].startswith("error: config/changed.yaml: ")
         assert message in lines[0]
     assert not (project_copy.root / "results").exists()
+
+
+@pytest.mark.parametrize("content", ["seeds: [1]\n", "{}\n"])
+def test_a_study_of_ones_own_is_not_filled_up_from_the_default_study(project_copy: Project, content: str) -> None:
+    path = project_copy.root / "config/own.yaml"
+    path.write_text(content)
+    answer = project_copy.snakemake("--dry-run", config=path)
+    assert answer.returncode != 0
+    assert "error: config/own.yaml: lacks study" in answer.stderr

@@ -110,7 +110,7 @@ def test_every_rollout_is_trained_on_with_its_own_reward_weight_and_log_probs(
             advantages[group, tuple(response)] = value
     assert len(groups) > 4, "one round was enough: nothing was selected"
     model = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
-    selected = 0
+    selected = signalled = 0
     for row, (prompt, response) in enumerate(zip(update.tokens.prompts, update.tokens.responses, strict=True)):
         group = int(update.group_ids[row])
         assert list(prompt) == list(groups[group][0])
@@ -124,8 +124,8 @@ def test_every_rollout_is_trained_on_with_its_own_reward_weight_and_log_probs(
         log_probs = (logits / TEMPERATURE).log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]
         torch.testing.assert_close(update.old_log_probs[row, : len(response)], log_probs, atol=1e-4, rtol=1e-4)
         assert not update.weighted_advantages[row, len(response) :].any()
-    tokens = sum(map(len, update.tokens.responses))
-    assert 0.3 * tokens < selected < 0.8 * tokens
+        signalled += len(response) if expected else 0
+    assert 0.3 * signalled < selected < 0.8 * signalled, "the weights were not used"
     # One update: the policy that is scored is the one that sampled, at the same temperature.
     assert update.metrics["approximate_kl"] == pytest.approx(0.0, abs=1e-9)
 

@@ -67,6 +67,9 @@ def test_shipped_studies_are_accepted(name: str) -> None:
         ("problems.kinds", [{"family": "sum", "operands": 2}], "problems.kinds.0.family: is 'sum'; accepted: chain"),
         ("models.tiny.corpus.shares", [1.0], "models.tiny.corpus.shares: is [1.0]; accepted: one share for each"),
         ("models.tiny.architecture.num_key_value_heads", 3, "num_key_value_heads: is 3; accepted: a divisor of"),
+        ("training.temperature", float("nan"), "training.temperature: is not finite; accepted: a number"),
+        ("models.tiny.corpus.shares", [float("inf")], "models.tiny.corpus.shares.0: is not finite"),
+        ("study", "../x", "study: is '../x'; accepted: a name of a to z, 0 to 9 and _"),
         ("execution.device", "gpu", "execution.device: is 'gpu'; accepted: cpu, cuda"),
     ],
 )
