@@ -51,17 +51,13 @@ class RolloutStep:
         rollouts: those that are trained on.
         rewards: [B].
         advantages: [B], of whole groups.
-        tokens_generated: in all rollouts, discarded ones included.
-        prompts: sampled from, likewise.
-        discarded_fraction: part of the rollouts that was not selected.
+        metrics: of everything that was sampled, what was not selected included: how good the policy is, and its cost.
     """
 
     rollouts: Rollouts
     rewards: Tensor
     advantages: Tensor
-    tokens_generated: int
-    prompts: int
-    discarded_fraction: float
+    metrics: dict[str, float]
 
 
 class Learner:
@@ -163,14 +159,11 @@ class Learner:
         position.updates += len(mini_batches)
         return {
             "step": position.step,
-            **_reward_metrics(rollouts, sampled.rewards),
+            **sampled.metrics,
             "entropy": float(entropies.mean()),
             **update_metrics,
             **weight_metrics,
-            "tokens_generated": sampled.tokens_generated,
             "optimizer_steps": len(mini_batches),
-            "prompts_sampled": sampled.prompts,
-            "rollouts_discarded_fraction": sampled.discarded_fraction,
             **clock.metrics(),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
@@ -201,11 +194,10 @@ class Learner:
                 reward_parts.append(reward(part, pool))
             parts.append(part)
             rollouts, rewards = Rollouts.join(parts), torch.cat(reward_parts)
-            tokens_generated, prompts = int(rollouts.lengths.sum()), len(parts) * training.prompts_per_step
             # Advantages are of whole groups, hence computed before anything is dropped.
             advantages = method.advantage(rewards, rollouts.group_ids, rollouts.lengths)
             if method.selection is None:
-                return RolloutStep(rollouts, rewards, advantages, tokens_generated, prompts, 0.0)
+                return RolloutStep(rollouts, rewards, advantages, _rollout_metrics(rollouts, rewards, 0.0))
             selection = method.selection(
                 rewards,
                 rollouts.group_ids,
@@ -216,14 +208,8 @@ class Learner:
             )
             if selection is not None:
                 kept = selection.indices
-                return RolloutStep(
-                    rollouts.select(kept),
-                    rewards[kept],
-                    advantages[kept],
-                    tokens_generated,
-                    prompts,
-                    selection.discarded_fraction,
-                )
+                metrics = _rollout_metrics(rollouts, rewards, selection.discarded_fraction)
+                return RolloutStep(rollouts.select(kept), rewards[kept], advantages[kept], metrics)
 
     @property
     def _head_weight(self) -> Tensor:
@@ -240,8 +226,8 @@ class Learner:
         return weights, {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
-def _reward_metrics(rollouts: Rollouts, rewards: Tensor) -> dict[str, float]:
-    """Reward, length and truncation of a rollout batch."""
+def _rollout_metrics(rollouts: Rollouts, rewards: Tensor, discarded_fraction: float) -> dict[str, float]:
+    """Reward, length and truncation of the rollouts, and their number."""
     groups = rollouts.group_ids.unique(return_inverse=True)[1]
     means = torch.zeros(int(groups.max()) + 1).scatter_add_(0, groups, rewards) / torch.bincount(groups)
     return {
@@ -249,6 +235,9 @@ def _reward_metrics(rollouts: Rollouts, rewards: Tensor) -> dict[str, float]:
         "response_length_mean": float(rollouts.lengths.float().mean()),
         "truncation_rate": sum(rollouts.truncated) / len(rollouts.truncated),
         "groups_mixed_fraction": float(((means > 0) & (means < 1)).float().mean()),
+        "tokens_generated": int(rollouts.lengths.sum()),
+        "prompts_sampled": len(means),
+        "rollouts_discarded_fraction": discarded_fraction,
     }
 
 

@@ -100,15 +100,21 @@ def test_every_rollout_is_trained_on_with_its_own_reward_weight_and_log_probs(
         for row in read_jsonl(study_files / "problems" / "problems.jsonl")
     }
     advantages: dict[tuple[int, tuple[int, ...]], float] = {}
+    all_rewards: list[float] = []
     groups = [pair for prompts, _, responses in sampled for pair in zip(prompts, responses, strict=True)]
     for group, (prompt, responses) in enumerate(groups):
         texts = [learner.tokenizer.decode(response, skip_special_tokens=True) for response in responses]
         rewards = [float(is_correct(text, answers[tuple(prompt)])) for text in texts]
+        all_rewards += rewards
         spread = statistics.stdev(rewards)
         for response, reward in zip(responses, rewards, strict=True):
             value = (reward - statistics.fmean(rewards)) / (spread + 1e-6) if spread else 0.0
             advantages[group, tuple(response)] = value
     assert len(groups) > 4, "one round was enough: nothing was selected"
+    metrics = learner.position.metrics[0]
+    assert metrics["reward_mean"] == pytest.approx(statistics.fmean(all_rewards)), "not of what the policy does"
+    assert metrics["tokens_generated"] == sum(len(response) for _, responses in groups for response in responses)
+    assert metrics["prompts_sampled"] == len(groups)
     model = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
     selected = signalled = 0
     for row, (prompt, response) in enumerate(zip(update.tokens.prompts, update.tokens.responses, strict=True)):
