@@ -26,9 +26,23 @@ from rlvr.methods.losses.sapo import SAPO
 from rlvr.methods.seams import Advantage, Assignment, BatchSelection, PolicyLoss, TokenWeights
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.methods.token_weights.forking_tokens import ForkingTokens
+from rlvr.methods.token_weights.lambda_selection import LambdaSelection
+from rlvr.methods.token_weights.perplexity import Perplexity
+from rlvr.methods.token_weights.probability import Dominate, LowProbability
+from rlvr.methods.token_weights.random_lambda import RandomLambda
+from rlvr.methods.token_weights.within_side import WithinSide
 
 ADVANTAGES: Mapping[str, Callable[..., Advantage]] = {"grpo": GRPO}
-TOKEN_WEIGHTS: Mapping[str, Callable[..., TokenWeights]] = {"delta": DelTA, "forking_tokens": ForkingTokens}
+TOKEN_WEIGHTS: Mapping[str, Callable[..., TokenWeights]] = {
+    "delta": DelTA,
+    "dominate": Dominate,
+    "forking_tokens": ForkingTokens,
+    "lambda_selection": LambdaSelection,
+    "low_probability": LowProbability,
+    "perplexity": Perplexity,
+    "random_lambda": RandomLambda,
+    "within_side": WithinSide,
+}
 LOSSES: Mapping[str, Callable[..., PolicyLoss]] = {
     "cispo": CISPO,
     "clip_cov": ClipCov,

@@ -1,40 +1,37 @@
-"""DelTA, Discriminative Token Credit Assignment (arXiv 2605.21467).
+"""DelTA, Discriminative Token Credit Assignment (arXiv 2605.21467), and the ablations that change one step of it.
 
-A token counts for more the better its gradient tells rewarded responses from punished ones. Its gradient stands in as
-v = (1 - p) h, with p its probability and h the input of the language-model head: up to sign, the gradient of log p with
-respect to the token's own row of that head. The side centroids of v make a linear discriminant, refined by soft
-assignment, and the weight grows with the margin on the token's own side.
-
-Only the projection of v on the difference of the centroids is ever needed per token, because |v|^2 cancels in the
-margin. So the hidden states are read 2 K + 2 times in chunks, no forward pass is added, and nothing of size [N, D] is
-made.
+A token counts for more the better its gradient tells rewarded responses from punished ones. The side centroids of the
+tokens' vectors make a linear discriminant, refined by soft assignment, and the weight grows with the margin on the
+token's own side. Only the projection of the vectors on the difference of the centroids is ever needed per token,
+because their length cancels in the margin: they are read 2 K + 2 times in chunks, and no forward pass is added.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from rlvr.methods.hyper_parameter import check_hyper_parameters, hyper_parameter
-from rlvr.methods.precision import at_least_float32, computation_type
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights.weight_statistics import weight_metrics
-
-_VARIANCE_FLOOR = 1e-8
-_CHUNK_ELEMENTS = 1 << 20
-"""Hidden-state entries converted to float32 at a time (4 MiB): stays in the cache, so that memory is read once."""
+from rlvr.methods.token_weights.discriminant import TokenVectors
+from rlvr.methods.token_weights.lambda_map import unit_interval_to_weights
+from rlvr.methods.token_weights.scopes import Scope, ranks_field, scope_field, token_scopes
+from rlvr.methods.token_weights.side_weights import weigh_scopes
+from rlvr.methods.token_weights.token_proxy import Proxy, token_vectors
 
 
 @dataclass(frozen=True)
 class DelTA:
     """Weights lambda_min + (lambda_max - lambda_min) sigmoid(margin / scale), divided by their mean over all tokens.
 
-    Sides go by the sign of the advantage, over the whole rollout batch. Tokens of advantage 0 get lambda_min and enter
-    the mean. If a side is empty there is nothing to tell apart and every weight is 1. Because of the final division
-    only lambda_max / lambda_min matters, so a range on both sides of 1 is no restriction.
+    Sides go by the sign of the advantage. Tokens of advantage 0 get lambda_min and enter the mean. If a side is empty
+    there is nothing to tell apart and every weight is 1. Because of the division only lambda_max / lambda_min matters,
+    so a range on both sides of 1 is no restriction. The last six fields are the paper's ablations and the scope of its
+    statistics; their defaults are the method.
     """
 
     needs_hidden_states: ClassVar[bool] = True
@@ -44,6 +41,16 @@ class DelTA:
     )
     lambda_max: float = hyper_parameter(1.2, "weight, before normalisation, of the most telling token", minimum=1.0)
     refinements: int = hyper_parameter(1, "refinement steps of the centroids (the paper's K)", minimum=0)
+    scale: Literal["margin_deviation", "first_batch", "mean_distance", "one"] = hyper_parameter(
+        "margin_deviation", "what margins are divided by: re-estimated, the run's first, a distance, or nothing"
+    )
+    assignment: Literal["soft", "hard"] = hyper_parameter("soft", "sigmoid of the margin, or 1 where it is positive")
+    proxy: Proxy = hyper_parameter("sampled_token_row", "the gradient that stands in for a token's")  # noqa: RUF009
+    top_k: int = hyper_parameter(20, "tokens that the hidden gradient's softmax is cut to", minimum=1)
+    range_map: bool = hyper_parameter(True, "whether assignments are mapped to [lambda_min, lambda_max]")
+    normalised: bool = hyper_parameter(True, "whether weights are divided by their mean")
+    scope: Scope = scope_field()  # noqa: RUF009 (a field)
+    ranks: int = ranks_field()
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value outside its range."""
@@ -55,84 +62,51 @@ class DelTA:
         Raises:
             ValueError: the batch has no hidden states.
         """
-        if batch.hidden_states is None:
-            raise ValueError("DelTA needs the hidden states of the rollout batch")
-        advantages = batch.token_advantages.double()
-        positive, negative = advantages > 0, advantages < 0
-        weights = torch.ones_like(advantages)
-        scales = torch.full((2,), torch.nan, dtype=torch.float64, device=advantages.device)
-        if bool(positive.any()) and bool(negative.any()):
-            probabilities = batch.old_log_probs[batch.response_mask].double().exp()
-            soft, scales = self._soft_assignment(batch.hidden_states, 1.0 - probabilities, advantages)
-            unnormalised = self.lambda_min + (self.lambda_max - self.lambda_min) * soft
-            weights = unnormalised / unnormalised.mean()
-        padded = torch.zeros_like(batch.old_log_probs, dtype=computation_type(batch.old_log_probs))
-        padded[batch.response_mask] = weights.to(padded.dtype)
-        return padded, weight_metrics(weights) | {
-            "positive_token_fraction": float(positive.double().mean()),
-            "negative_token_fraction": float(negative.double().mean()),
-            "token_weight_mean_positive": float(weights[positive].mean()),
-            "token_weight_mean_negative": float(weights[negative].mean()),
-            "margin_scale_positive": float(scales[0]),
-            "margin_scale_negative": float(scales[1]),
-        }
+        vectors = token_vectors(batch, self.proxy, self.top_k)
+        frozen = _first_scales(batch.first_metrics) if self.scale == "first_batch" else None
 
-    def _soft_assignment(self, hidden_states: Tensor, surprise: Tensor, advantages: Tensor) -> tuple[Tensor, Tensor]:
-        """Soft assignments [N] (0 where the advantage is 0) and final scales [2] of the positive and negative side.
+        def weigh(part: TokenVectors) -> tuple[Tensor, Tensor] | None:
+            if not bool(part.sides.any(dim=1).all()):
+                return None
+            soft, scales = self._assign(part, frozen)
+            acts = part.sides.any(dim=0)
+            lambdas = unit_interval_to_weights(
+                soft, acts, self.lambda_min, self.lambda_max, self.range_map, self.normalised
+            )
+            return lambdas, scales
 
-        Args:
-            hidden_states: [N, D] in any floating type.
-            surprise: [N] 1 - p in float64.
-            advantages: [N] in float64, both signs present.
-        """
-        sides = torch.stack((advantages > 0, advantages < 0))
-        mass = advantages.abs()
-        margins = _margins(hidden_states, surprise, _centroids(hidden_states, surprise, mass, sides), sides)
-        scales = _scales(margins, sides)
+        return weigh_scopes(batch, vectors, token_scopes(batch, self.scope, self.ranks), weigh)
+
+    def _assign(self, vectors: TokenVectors, frozen: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Assignments [N] and final scales [2]; ``frozen`` [2] replaces the scales of this batch."""
+        centroids = vectors.centroids()
+        margins = vectors.margins(centroids)
+        scales = self._initial_scales(vectors, centroids, margins) if frozen is None else frozen
         for _ in range(self.refinements):
-            soft = torch.sigmoid(margins / _per_token(scales, sides))
-            centroids = _centroids(hidden_states, surprise, mass * soft, sides)
-            scales = _scales(margins, sides)  # of the margins before this step: the paper's scale lags by one step
-            margins = _margins(hidden_states, surprise, centroids, sides)
-        soft = torch.sigmoid(margins / _per_token(scales, sides))
-        return soft.masked_fill(~sides.any(dim=0), 0.0), scales
+            centroids = vectors.centroids(self._soft(margins, vectors.per_token(scales)), centroids)
+            if self.scale == "margin_deviation":
+                # Of the margins before this step: the paper's scale lags by one step.
+                scales = vectors.deviations(margins)
+            margins = vectors.margins(centroids)
+        return self._soft(margins, vectors.per_token(scales)), scales
+
+    def _initial_scales(self, vectors: TokenVectors, centroids: Tensor, margins: Tensor) -> Tensor:
+        """The scales [2] of the margins of the initial centroids."""
+        if self.scale == "one":
+            return torch.ones(2, dtype=torch.float64, device=margins.device)
+        if self.scale == "mean_distance":
+            distances = vectors.own_distances(centroids, vectors.squared_lengths())
+            return torch.stack([distances[side].mean() for side in vectors.sides])
+        return vectors.deviations(margins)
+
+    def _soft(self, margins: Tensor, scales: Tensor) -> Tensor:
+        """Assignments [N] of margins [N] and scales [N]."""
+        return (margins > 0).double() if self.assignment == "hard" else torch.sigmoid(margins / scales)
 
 
-def _chunks(hidden_states: Tensor) -> list[slice]:
-    """Row ranges that cover [N, D] with at most _CHUNK_ELEMENTS entries each (or one row)."""
-    rows = max(1, _CHUNK_ELEMENTS // hidden_states.shape[1])
-    return [slice(start, start + rows) for start in range(0, hidden_states.shape[0], rows)]
-
-
-def _centroids(hidden_states: Tensor, surprise: Tensor, mass: Tensor, sides: Tensor) -> Tensor:
-    """Centroids [2, D], in float64, of v over each side, weighted by ``mass`` [N]."""
-    shares = sides * mass
-    shares = shares / shares.sum(dim=1, keepdim=True)
-    coefficients = (shares * surprise).to(computation_type(hidden_states))
-    centroids = torch.zeros(2, hidden_states.shape[1], dtype=torch.float64, device=hidden_states.device)
-    for rows in _chunks(hidden_states):
-        chunk = at_least_float32(hidden_states[rows])
-        for centroid, coefficient in zip(centroids, coefficients[:, rows], strict=True):
-            centroid += coefficient @ chunk  # a product with both rows at once is far slower on CPUs
-    return centroids
-
-
-def _margins(hidden_states: Tensor, surprise: Tensor, centroids: Tensor, sides: Tensor) -> Tensor:
-    """How much nearer, in squared distance, v is to its own side's centroid: [N] in float64, 0 off both sides."""
-    positive, negative = centroids
-    direction = (positive - negative).to(computation_type(hidden_states))
-    projections = [at_least_float32(hidden_states[rows]) @ direction for rows in _chunks(hidden_states)]
-    scores = 2.0 * surprise * torch.cat(projections) + (negative.square().sum() - positive.square().sum())
-    signs = sides[0].double() - sides[1].double()
-    return torch.mul(scores, signs)
-
-
-def _scales(margins: Tensor, sides: Tensor) -> Tensor:
-    """Population standard deviation [2] of the margins of each side, with a floor."""
-    variances = torch.stack([margins[side].var(correction=0) for side in sides])
-    return variances.clamp(min=_VARIANCE_FLOOR).sqrt()
-
-
-def _per_token(scales: Tensor, sides: Tensor) -> Tensor:
-    """Scale [N] of each token's side; any positive number off both sides."""
-    return torch.where(sides[0], scales[0], scales[1])
+def _first_scales(first_metrics: Mapping[str, float]) -> Tensor | None:
+    """The scales [2] of the run's first rollout batch, None on it, or if it had one side only."""
+    names = ("margin_scale_positive", "margin_scale_negative")
+    if any(name not in first_metrics for name in names):
+        return None
+    return torch.tensor([first_metrics[name] for name in names], dtype=torch.float64)

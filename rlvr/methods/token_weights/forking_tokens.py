@@ -12,6 +12,7 @@ from torch import Tensor
 from rlvr.methods.hyper_parameter import check_hyper_parameters, hyper_parameter
 from rlvr.methods.precision import computation_type
 from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.methods.token_weights.selected_tokens import Denominator, selection_weights
 from rlvr.methods.token_weights.weight_statistics import weight_metrics
 
 
@@ -28,7 +29,7 @@ class ForkingTokens:
     needs_hidden_states: ClassVar[bool] = False
 
     top_ratio: float = hyper_parameter(0.2, "part of the tokens that is trained on", above=0.0, maximum=1.0)
-    denominator: Literal["selected", "all"] = hyper_parameter("selected", "tokens that the token mean divides by")
+    denominator: Denominator = hyper_parameter("selected", "tokens that the token mean divides by")  # noqa: RUF009
     scope: Literal["mini_batch", "rollout_batch"] = hyper_parameter("mini_batch", "tokens that are ranked together")
 
     def __post_init__(self) -> None:
@@ -44,14 +45,10 @@ class ForkingTokens:
         for scope in torch.unique(scopes):
             members = scopes == scope
             selected[members] = self._top(entropies[members])
-        weights = selected.to(computation_type(entropies))
-        if self.denominator == "selected":
-            for mini_batch in torch.unique(mini_batches):
-                members = mini_batches == mini_batch
-                weights[members] *= int(members.sum()) / max(int(selected[members].sum()), 1)
-        padded = torch.zeros_like(batch.entropies, dtype=weights.dtype)
-        padded[batch.response_mask] = weights
-        return padded, weight_metrics(weights) | {"selected_token_fraction": float(selected.double().mean())}
+        padded = selection_weights(selected, batch, self.denominator, computation_type(entropies))
+        return padded, weight_metrics(padded[batch.response_mask]) | {
+            "selected_token_fraction": float(selected.double().mean())
+        }
 
     def _top(self, entropies: Tensor) -> Tensor:
         """Which of the entropies [N], N >= 1, reach the ceil(top_ratio N)-th largest: [N] bool."""

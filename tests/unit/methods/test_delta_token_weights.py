@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights import delta as delta_module
+from rlvr.methods.token_weights import discriminant
 from rlvr.methods.token_weights.delta import DelTA
 
 
@@ -116,7 +116,7 @@ def test_weights_equal_the_oracle(refinements: int, signs: str, scale: float) ->
 def test_chunks_change_nothing(chunk_elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = draw_batch(1)
     whole = weights_of(batch)
-    monkeypatch.setattr(delta_module, "_CHUNK_ELEMENTS", chunk_elements)
+    monkeypatch.setattr(discriminant, "_CHUNK_ELEMENTS", chunk_elements)
     torch.testing.assert_close(weights_of(batch), whole, rtol=1e-12, atol=0)
 
 

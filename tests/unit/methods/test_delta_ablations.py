@@ -1,0 +1,338 @@
+"""DelTA's ablations, scopes and selections against plain float64 loops written from the paper's rows, and limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.methods.token_weights.delta import DelTA
+from rlvr.methods.token_weights.lambda_selection import LambdaSelection
+from rlvr.methods.token_weights.random_lambda import RandomLambda
+from rlvr.methods.token_weights.within_side import WithinSide
+
+B, T, D, V = 8, 6, 5, 11
+Vector = list[float]
+
+
+def draw_batch(seed: int, signs: str = "mixed") -> RolloutBatch:
+    """A float64 batch of 8 rollouts, two groups, with lengths 0 .. 6; padding holds NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor([0, 1, 6, *torch.randint(1, 7, (B - 3,), generator=generator).tolist()])
+    mask = torch.arange(T) < lengths[:, None]
+    advantages = torch.randn(B, generator=generator, dtype=torch.float64)
+    if signs == "mixed":
+        advantages[1:5] = torch.tensor([0.4, 1.3, -0.7, 0.0], dtype=torch.float64)
+        advantages[5:7] = torch.tensor([-0.4, 0.9], dtype=torch.float64)
+    else:
+        advantages = {"positive": advantages.abs(), "negative": -advantages.abs(), "zero": advantages * 0}[signs]
+    old = -3 * torch.rand(B, T, generator=generator, dtype=torch.float64)
+    return RolloutBatch(
+        advantages=advantages,
+        old_log_probs=old.masked_fill(~mask, torch.nan),
+        entropies=torch.zeros(B, T, dtype=torch.float64),
+        response_mask=mask,
+        mini_batch_ids=torch.arange(B) % 2,
+        group_ids=torch.arange(B) // 4,
+        token_ids=torch.randint(0, V, (B, T), generator=generator),
+        temperature=0.7,
+        generator=torch.Generator().manual_seed(seed),
+        head_weight=torch.randn(V, D, generator=generator, dtype=torch.float64),
+        hidden_states=torch.randn(int(mask.sum()), D, generator=generator, dtype=torch.float64),
+    )
+
+
+def tokens_of(batch: RolloutBatch) -> list[tuple[int, int]]:
+    """Real tokens, row-major."""
+    return [(i, t) for i in range(B) for t in range(T) if batch.response_mask[i, t]]
+
+
+def hidden_gradient(batch: RolloutBatch, n: int, token: int, top_k: int) -> Vector:
+    """(W[y] - sum over the top k of renormalised p_j W[j]) / temperature."""
+    assert batch.hidden_states is not None and batch.head_weight is not None
+    hidden, head = batch.hidden_states[n].tolist(), batch.head_weight.tolist()
+    logits = [math.fsum(a * b for a, b in zip(hidden, row, strict=True)) / batch.temperature for row in head]
+    top = sorted(range(V), key=lambda j: -logits[j])[:top_k]
+    total = math.fsum(math.exp(logits[j]) for j in top)
+    return [
+        (head[token][d] - math.fsum(math.exp(logits[j]) / total * head[j][d] for j in top)) / batch.temperature
+        for d in range(D)
+    ]
+
+
+def vectors_of(batch: RolloutBatch, proxy: str, top_k: int) -> list[Vector]:
+    """One vector per token."""
+    assert batch.hidden_states is not None
+    if proxy == "top_k_hidden_gradient":
+        return [hidden_gradient(batch, n, int(batch.token_ids[x]), top_k) for n, x in enumerate(tokens_of(batch))]
+    return [
+        [(1 - math.exp(float(batch.old_log_probs[x]))) * h for h in batch.hidden_states[n].tolist()]
+        for n, x in enumerate(tokens_of(batch))
+    ]
+
+
+def distance(a: Vector, b: Vector) -> float:
+    """Squared."""
+    return math.fsum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+
+
+def sigmoid(x: float) -> float:
+    """Without overflow."""
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def centroid(vectors: list[Vector], weights: list[float]) -> Vector:
+    """Weighted mean."""
+    total = math.fsum(weights)
+    return [math.fsum(w * v[d] for w, v in zip(weights, vectors, strict=True)) / total for d in range(D)]
+
+
+def deviation(values: list[float]) -> float:
+    """Of the population, with the floor."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(max(math.fsum((v - mean) ** 2 for v in values) / len(values), 1e-8))
+
+
+def delta_part(piece: DelTA, vectors: list[Vector], advantages: list[float], frozen: Any) -> list[float]:
+    """Weights of one scope's tokens."""
+    sides = {s: [n for n, a in enumerate(advantages) if a * s > 0] for s in (1, -1)}
+    if not sides[1] or not sides[-1]:
+        return [1.0] * len(vectors)
+    side_of = {n: s for s, members in sides.items() for n in members}
+
+    def centroids(soft: dict[int, float], before: Any) -> dict[int, Vector]:
+        found = {}
+        for s, members in sides.items():
+            weights = [abs(advantages[n]) * soft[n] for n in members]
+            found[s] = centroid([vectors[n] for n in members], weights) if math.fsum(weights) > 0 else before[s]
+        return found
+
+    def margins(mu: dict[int, Vector]) -> dict[int, float]:
+        return {n: distance(vectors[n], mu[-s]) - distance(vectors[n], mu[s]) for n, s in side_of.items()}
+
+    def soft_of(margin: dict[int, float], scale: dict[int, float]) -> dict[int, float]:
+        if piece.assignment == "hard":
+            return {n: float(m > 0) for n, m in margin.items()}
+        return {n: sigmoid(m / scale[side_of[n]]) for n, m in margin.items()}
+
+    mu = centroids(dict.fromkeys(side_of, 1.0), None)
+    margin = margins(mu)
+    scale = {s: deviation([margin[n] for n in members]) for s, members in sides.items()}
+    if piece.scale == "one":
+        scale = {1: 1.0, -1: 1.0}
+    if piece.scale == "mean_distance":
+        scale = {s: math.fsum(distance(vectors[n], mu[s]) for n in m) / len(m) for s, m in sides.items()}
+    if piece.scale == "first_batch" and frozen:
+        scale = frozen
+    for _ in range(piece.refinements):
+        soft = soft_of(margin, scale)
+        mu = centroids(soft, mu)
+        if piece.scale == "margin_deviation":
+            scale = {s: deviation([margin[n] for n in members]) for s, members in sides.items()}
+        margin = margins(mu)
+    soft = soft_of(margin, scale)
+    return weights_from(piece, soft, len(vectors))
+
+
+def weights_from(piece: Any, soft: dict[int, float], count: int) -> list[float]:
+    """Range map and normaliser."""
+    if getattr(piece, "range_map", True):
+        lambdas = [piece.lambda_min + (piece.lambda_max - piece.lambda_min) * soft.get(n, 0.0) for n in range(count)]
+        total, tokens = math.fsum(lambdas), count
+    else:
+        lambdas = [soft.get(n, 0.0) for n in range(count)]
+        total, tokens = math.fsum(lambdas), len(soft)
+    return [x * tokens / total for x in lambdas] if getattr(piece, "normalised", True) else lambdas
+
+
+def delta_oracle(piece: DelTA, batch: RolloutBatch, frozen: Any = None) -> list[float]:
+    """Weights of the real tokens."""
+    tokens, vectors = tokens_of(batch), vectors_of(batch, piece.proxy, piece.top_k)
+    home = {
+        "global": lambda i: 0,
+        "group": lambda i: int(batch.group_ids[i]),
+        "rank": lambda i: i * piece.ranks // B,
+    }[piece.scope]
+    weights = [0.0] * len(tokens)
+    for scope in {home(i) for i, _ in tokens}:
+        members = [n for n, (i, _) in enumerate(tokens) if home(i) == scope]
+        advantages = [float(batch.advantages[tokens[n][0]]) for n in members]
+        part = delta_part(piece, [vectors[n] for n in members], advantages, frozen)
+        for n, weight in zip(members, part, strict=True):
+            weights[n] = weight
+    return weights
+
+
+def within_side_oracle(piece: WithinSide, batch: RolloutBatch) -> list[float]:
+    """Weights of the real tokens."""
+    vectors = vectors_of(batch, "sampled_token_row", 1)
+    advantages = [float(batch.advantages[i]) for i, _ in tokens_of(batch)]
+    soft: dict[int, float] = {}
+    for s in (1, -1):
+        members = [n for n, a in enumerate(advantages) if a * s > 0]
+        if not members:
+            continue
+        own = [vectors[n] for n in members]
+
+        def centre(alpha: list[float], own: list[Vector] = own, members: list[int] = members) -> Vector:
+            weights = [abs(advantages[n]) * a for n, a in zip(members, alpha, strict=True)]
+            found = centroid(own, weights)
+            for _ in range(20 if piece.centre == "geometric_median" else 0):
+                near = [w / math.sqrt(max(distance(v, found), 1e-12)) for w, v in zip(weights, own, strict=True)]
+                found = centroid(own, near)
+            return found
+
+        mu = centre([1.0] * len(members))
+        distances = [distance(v, mu) for v in own]
+        scale = deviation(distances)
+        for _ in range(piece.refinements):
+            alpha = [sigmoid(-d / scale) for d in distances]
+            mu = centre(alpha)
+            scale = deviation(distances)
+            distances = [distance(v, mu) for v in own]
+        soft |= {n: sigmoid(-d / scale) for n, d in zip(members, distances, strict=True)}
+    return weights_from(piece, soft, len(vectors)) if soft else [1.0] * len(vectors)
+
+
+ABLATIONS = [
+    DelTA(),
+    DelTA(scale="one"),
+    DelTA(scale="mean_distance"),
+    DelTA(scale="first_batch"),
+    DelTA(assignment="hard"),
+    DelTA(normalised=False),
+    DelTA(range_map=False),
+    DelTA(refinements=0),
+    DelTA(proxy="top_k_hidden_gradient", top_k=4),
+    DelTA(proxy="top_k_hidden_gradient"),
+    DelTA(lambda_min=0.5),
+    DelTA(lambda_min=0.5, lambda_max=1.5),
+    DelTA(refinements=2),
+    DelTA(refinements=3),
+    DelTA(scope="group"),
+    DelTA(scope="rank", ranks=3),
+]
+
+
+@pytest.mark.parametrize("piece", ABLATIONS, ids=repr)
+@pytest.mark.parametrize("signs", ["mixed", "positive", "negative", "zero"])
+def test_weights_equal_the_reference(piece: DelTA, signs: str) -> None:
+    for seed in range(4):
+        batch = draw_batch(seed, signs)
+        weights, _ = piece(batch)
+        expected = torch.tensor(delta_oracle(piece, batch), dtype=torch.float64)
+        torch.testing.assert_close(weights[batch.response_mask], expected, rtol=1e-9, atol=1e-9)
+        assert not weights[~batch.response_mask].any()
+
+
+@pytest.mark.parametrize("centre", ["mean", "geometric_median"])
+@pytest.mark.parametrize("refinements", [0, 1, 2])
+@pytest.mark.parametrize("signs", ["mixed", "positive", "zero"])
+def test_within_side_weights_equal_the_reference(centre: Any, refinements: int, signs: str) -> None:
+    piece = WithinSide(centre=centre, refinements=refinements)
+    for seed in range(3):
+        batch = draw_batch(seed, signs)
+        weights, _ = piece(batch)
+        expected = torch.tensor(within_side_oracle(piece, batch), dtype=torch.float64)
+        # A squared distance near 0 is a difference of larger numbers, and Weiszfeld divides by its root.
+        torch.testing.assert_close(weights[batch.response_mask], expected, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("piece", [*ABLATIONS, WithinSide(), WithinSide(centre="geometric_median")], ids=repr)
+def test_low_precision_hidden_states_change_little(piece: Any, dtype: torch.dtype) -> None:
+    """The weights are those of the rounded hidden states to float32's accuracy; hard assignments may flip at 0."""
+    batch = draw_batch(11)
+    assert batch.hidden_states is not None
+    rounded = batch.hidden_states.to(dtype)
+    weights, _ = piece(replace(batch, hidden_states=rounded))
+    expected, _ = piece(replace(batch, hidden_states=rounded.double()))
+    # The hidden gradient is itself kept in the type of the hidden states.
+    bound = 3e-2 if getattr(piece, "proxy", "") == "top_k_hidden_gradient" and dtype == torch.bfloat16 else 2e-5
+    torch.testing.assert_close(weights, expected, rtol=bound, atol=bound)
+
+
+def test_frozen_scales_are_those_of_the_first_batch() -> None:
+    piece, first, later = DelTA(scale="first_batch"), draw_batch(1), draw_batch(2)
+    metrics = piece(first)[1]
+    frozen = {1: metrics["margin_scale_positive"], -1: metrics["margin_scale_negative"]}
+    weights, later_metrics = piece(replace(later, first_metrics=metrics))
+    expected = torch.tensor(delta_oracle(piece, later, frozen), dtype=torch.float64)
+    torch.testing.assert_close(weights[later.response_mask], expected, rtol=1e-9, atol=1e-9)
+    assert later_metrics["margin_scale_positive"] == metrics["margin_scale_positive"]
+    assert not torch.allclose(weights, DelTA()(later)[0])
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_properties_of_every_ablation(seed: int) -> None:
+    batch = draw_batch(seed)
+    opposite = replace(batch, advantages=-batch.advantages)
+    mask = batch.response_mask
+    for piece in ABLATIONS:
+        weights, _ = piece(batch)
+        torch.testing.assert_close(piece(opposite)[0], weights, rtol=1e-9, atol=1e-9)
+        assert bool((weights >= 0).all())
+        if piece.normalised and piece.range_map:
+            assert abs(float(weights[mask].mean()) - 1) < 1e-9
+    one_group = replace(batch, group_ids=torch.zeros(B, dtype=torch.int64))
+    torch.testing.assert_close(DelTA(scope="group")(one_group)[0], DelTA()(batch)[0], rtol=0, atol=0)
+    torch.testing.assert_close(DelTA(scope="rank", ranks=1)(batch)[0], DelTA()(batch)[0], rtol=0, atol=0)
+    assert float(WithinSide()(batch)[1]["token_weight_mean"]) == pytest.approx(1)
+
+
+def test_random_lambda_has_mean_one_the_range_and_new_draws() -> None:
+    mask = torch.ones(50, 100, dtype=torch.bool)
+    base = draw_batch(0)
+    batch = replace(
+        base,
+        advantages=torch.zeros(50),
+        old_log_probs=torch.zeros(50, 100, dtype=torch.float64),
+        entropies=torch.zeros(50, 100),
+        response_mask=mask,
+        mini_batch_ids=torch.zeros(50, dtype=torch.int64),
+        group_ids=torch.zeros(50, dtype=torch.int64),
+        token_ids=torch.zeros(50, 100, dtype=torch.int64),
+        hidden_states=None,
+    )
+    first, second = RandomLambda()(batch)[0], RandomLambda()(batch)[0]
+    assert abs(float(first.mean()) - 1) < 1e-12
+    assert 0.78 < float(first.min()) < 0.82 and 1.18 < float(first.max()) < 1.22
+    assert abs(float(first.std()) - 0.4 / math.sqrt(12)) < 0.005
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("keep", ["top", "bottom"])
+def test_lambda_selection_keeps_the_end_of_the_ranking(keep: Any) -> None:
+    for seed in range(5):
+        batch = draw_batch(seed)
+        mask = batch.response_mask
+        weights = LambdaSelection(keep=keep)(batch)[0][mask]
+        lambdas, acts = DelTA()(batch)[0][mask], batch.token_advantages != 0
+        kept = weights > 0
+        assert not kept[~acts].any()
+        assert int(kept.sum()) == math.ceil(0.5 * int(acts.sum()))
+        left = lambdas[acts & ~kept]
+        if keep == "top":
+            assert float(lambdas[kept].min()) >= float(left.max())
+        else:
+            assert float(lambdas[kept].max()) <= float(left.min())
+        mini_batches = batch.mini_batch_ids.repeat_interleave(mask.sum(dim=1))
+        for mini_batch in (0, 1):
+            members = mini_batches == mini_batch
+            if bool(kept[members].any()):
+                assert float(weights[members].mean()) == pytest.approx(1)
+
+
+def test_random_selection_and_ratio_one() -> None:
+    batch = draw_batch(3)
+    first, second = (LambdaSelection(keep="random")(batch)[0] for _ in range(2))
+    assert int((first > 0).sum()) == int((second > 0).sum()) and not torch.equal(first, second)
+    everything = LambdaSelection(ratio=1.0, denominator="all")(batch)[0][batch.response_mask]
+    assert torch.equal(everything > 0, batch.token_advantages != 0)
