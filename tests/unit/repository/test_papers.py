@@ -8,6 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,6 +31,27 @@ def test_results_are_ignored_but_for_their_readme() -> None:
     assert (ROOT / "results" / "README.md").is_file()
     ignored = (ROOT / ".gitignore").read_text().splitlines()
     assert "/results/*" in ignored and "!/results/README.md" in ignored
+
+
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("*/*.md")]) + sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*/*.md")
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_links_and_commands_that_a_page_names_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    files = re.findall(r"(?<![\w./-])(?:workflow|rlvr|evals|config|docs|benchmarks)/[\w./-]*\w", text)
+    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
+    modules = re.findall(r"python -m ((?:rlvr|evals)[\w.]*)", text)
+    commands = [f"{module.replace('.', '/')}{ending}" for module in modules for ending in (".py", "/__main__.py")]
+    missing = [name for name in files if not (ROOT / name).exists()]
+    missing += [link for link in links if not ((ROOT / page).parent / link).exists()]
+    missing += [
+        first for first, second in zip(commands[::2], commands[1::2], strict=True)
+        if not (ROOT / first).exists() and not (ROOT / second).exists()
+    ]  # fmt: skip
+    assert not missing
 
 
 def test_workflow_lint_accepts_the_shared_environment_and_nothing_else() -> None:
