@@ -6,13 +6,15 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 from torch import Tensor
 
 import rlvr.base_model.train
 from evals.artifacts import sha256_file, write_jsonl
 from rlvr.base_model.__main__ import main
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
-from rlvr.base_model.train import train_base_model
+from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import _initial_model, _loss, _Sequence, train_base_model
 from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
 
 STEPS = 9
@@ -44,6 +46,19 @@ def test_an_interrupted_base_model_ends_with_the_same_bytes(
     assert losses == 6 + STEPS - 4
     weights = [tmp_path / name / "checkpoint" / "model.safetensors" for name in ("whole", "killed")]
     assert sha256_file(weights[0]) == sha256_file(weights[1])
+
+
+def test_only_solutions_and_their_end_carry_loss() -> None:
+    """Against one sequence at a time, and a prediction at a time."""
+    tokenizer = build_tokenizer()
+    model = _initial_model(BASE_SETTINGS, tokenizer)
+    batch = [_Sequence([5, 6, 7, 8, 1], 3), _Sequence([9, 10, 1], 1), _Sequence([4, 4, 4, 4, 4, 4, 12, 1], 6)]
+    losses = []
+    for sequence in batch:
+        log_probs = model(torch.tensor([sequence.tokens])).logits[0].log_softmax(-1)
+        for position in range(sequence.prompt_length, len(sequence.tokens)):
+            losses.append(-log_probs[position - 1, sequence.tokens[position]])
+    torch.testing.assert_close(_loss(model, batch), torch.stack(losses).mean())
 
 
 @pytest.mark.parametrize(

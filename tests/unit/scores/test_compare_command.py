@@ -15,6 +15,8 @@ import pytest
 from evals.artifacts import fingerprint, write_json
 from evals.manifest import Manifest, hash_files, verify_outputs
 from evals.scores.__main__ import main
+from evals.scores.comparison import verdict
+from evals.statistics.difference import estimate_difference
 
 SAMPLES = 32
 Counts = Mapping[tuple[str, int | None], np.ndarray]
@@ -207,3 +209,42 @@ def test_the_manifest_verifies_and_the_command_needs_no_torch(tmp_path: Path) ->
     code = "import sys, evals.scores.__main__; sys.exit('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[3]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("interval", "p_value", "expected"),
+    [
+        ([0.01, 0.2], 0.04, "better"),
+        ([-0.2, -0.01], 0.04, "worse"),
+        ([-0.01, 0.2], 0.04, "not distinguishable"),
+        ([0.0, 0.2], 0.04, "not distinguishable"),
+        ([0.01, 0.2], 0.06, "not distinguishable"),
+        ([0.01, 0.2], 0.05, "better"),
+        (None, 0.04, "better"),
+        ([0.01, 0.2], None, "not distinguishable"),
+    ],
+)
+def test_a_verdict_takes_both_the_p_value_and_the_interval(
+    interval: list[float] | None, p_value: float | None, expected: str
+) -> None:
+    difference = -0.1 if expected == "worse" else 0.1
+    assert verdict({"confidence_interval": interval, "difference": difference}, p_value, 1 - 0.95) == expected
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_interval_reaches_as_far_as_the_bootstrap_on_its_skewed_side(tmp_path: Path, sign: int) -> None:
+    """A few problems that differ a lot: the bootstrap's interval is longer than the t interval on their side."""
+    control = np.full(30, 16)
+    treatment = control + sign * np.array([0] * 20 + [1] * 6 + [2, 2, 14, 16])
+    counts = {("base", None): control, **{("dapo", seed): control for seed in (1, 2)}}
+    counts |= {("delta", seed): treatment for seed in (1, 2)}
+    write_scores(tmp_path, "easy", counts)
+    assert compare(tmp_path) == 0
+    row = rows_of(tmp_path)["delta", "dapo", "easy"]
+    difference = estimate_difference([np.array([treatment, treatment]) / 32], [np.array([control, control]) / 32])
+    low, high = (float(bound) for bound in difference.interval(0.95))
+    found = row["confidence_interval"]
+    if sign > 0:
+        assert found[0] == pytest.approx(low) and found[1] > high + 0.001
+    else:
+        assert found[1] == pytest.approx(high) and found[0] < low - 0.001

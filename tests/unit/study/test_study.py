@@ -93,6 +93,17 @@ def test_overrides_reach_the_run_and_defaults_are_written_out(config: dict[str, 
     assert dataclasses.asdict(composed.loss).items() <= before["method"]["loss"].items()
 
 
+def test_every_run_is_resolved_with_its_own_seed_method_and_version(config: dict[str, Any]) -> None:
+    study = Study.resolve(config)
+    for run in study.trained_runs:
+        resolved = study.resolved_run(run.run)
+        assert (resolved["run"], resolved["model"], resolved["seed"]) == (run.run, run.model, run.seed)
+        assert run.run == f"{run.model}-{run.method}-s{run.seed}"
+        assert resolved["method"]["version"] == study.methods[run.method]["version"]
+        assert resolved["method"]["loss"] == study.methods[run.method]["loss"]
+        assert resolved["training"] == config["training"]
+
+
 def test_extending_merges_by_piece_and_circles_are_refused() -> None:
     catalogue = load_catalogue()
     wide = resolve_method("wide", {"extends": "delta", "token_weights": {"lambda_min": 0.5}}, catalogue, "study.yaml")

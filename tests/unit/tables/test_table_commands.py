@@ -69,6 +69,24 @@ def test_csv_holds_full_precision_and_the_comparisons(written: Path, synthetic_s
     assert pd.isna(frame.loc["dapo", "all_versus_dapo_difference"])
 
 
+def test_the_tables_of_differences_show_the_corrected_p_values(written: Path, synthetic_study: Study) -> None:
+    text = next(
+        part for part in (written / "main.md").read_text().split("\n## ") if part.startswith("Differences to DAPO")
+    )
+    header, _, *methods = _rows(text)
+    comparisons = json.loads(synthetic_study.comparisons.read_text())["comparisons"]
+    found = {(row[0], name): cell for row in methods for name, cell in zip(header[1:], row[1:], strict=True)}
+    of_dapo = [row for row in comparisons if row["against"] == "dapo"]
+    assert len(found) == len(of_dapo)
+    assert any(row["p_value"] != row["p_value_holm"] for row in of_dapo)
+    for row in of_dapo:
+        title = {"grpo": "GRPO", "delta": "DelTA"}[row["method"]]
+        value = row["p_value_holm"]
+        shown = "<0.001" if value < 0.001 else f"{value:.3f}"
+        mark = "" if row["verdict"] == "not distinguishable" else "*"
+        assert found[title, row["benchmark"]] == f"{100 * row['difference']:+.1f}{mark} ({shown})"
+
+
 def test_by_seed_lists_every_run_of_every_benchmark(written: Path, synthetic_study: Study) -> None:
     frame = pd.read_csv(written / "by_seed.csv")
     assert len(frame) == 7 * 2 and set(frame["benchmark"]) == {"chain_3", "nested_sums"}
