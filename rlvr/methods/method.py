@@ -1,4 +1,4 @@
-"""A method: four pieces, put together by name from a resolved entry of the catalogue (config/methods.yaml)."""
+"""A method: pieces, put together by name from a resolved entry of the catalogue (config/methods.yaml)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rlvr.methods.advantages.dr_grpo import DrGRPO
+from rlvr.methods.advantages.gpg import GPG
 from rlvr.methods.advantages.grpo import GRPO
+from rlvr.methods.advantages.one_sided import OneSided
+from rlvr.methods.advantages.reinforce_plus_plus import ReinforcePlusPlus
+from rlvr.methods.advantages.rloo import RLOO
+from rlvr.methods.batching.dynamic_sampling import DynamicSampling
+from rlvr.methods.batching.length_sorted import LengthSorted
 from rlvr.methods.batching.query_preserved import QueryPreserved
 from rlvr.methods.batching.random_split import RandomSplit
 from rlvr.methods.batching.reward_balanced import RewardBalanced
+from rlvr.methods.batching.sign_separated import SignSeparated
+from rlvr.methods.batching.verl_v1 import VerlV1
 from rlvr.methods.hyper_parameter import property_schemas
 from rlvr.methods.losses.cispo import CISPO
 from rlvr.methods.losses.clip_cov import ClipCov
@@ -23,7 +32,8 @@ from rlvr.methods.losses.gspo_token import GSPOToken
 from rlvr.methods.losses.kl_cov import KLCov
 from rlvr.methods.losses.reinforce import Reinforce
 from rlvr.methods.losses.sapo import SAPO
-from rlvr.methods.seams import Advantage, Assignment, BatchSelection, PolicyLoss, TokenWeights
+from rlvr.methods.rewards.overlong import Overlong
+from rlvr.methods.seams import Advantage, Assignment, BatchSelection, PolicyLoss, RewardShaping, TokenWeights
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.methods.token_weights.forking_tokens import ForkingTokens
 from rlvr.methods.token_weights.lambda_selection import LambdaSelection
@@ -32,7 +42,15 @@ from rlvr.methods.token_weights.probability import Dominate, LowProbability
 from rlvr.methods.token_weights.random_lambda import RandomLambda
 from rlvr.methods.token_weights.within_side import WithinSide
 
-ADVANTAGES: Mapping[str, Callable[..., Advantage]] = {"grpo": GRPO}
+REWARD_SHAPINGS: Mapping[str, Callable[..., RewardShaping]] = {"overlong": Overlong}
+ADVANTAGES: Mapping[str, Callable[..., Advantage]] = {
+    "dr_grpo": DrGRPO,
+    "gpg": GPG,
+    "grpo": GRPO,
+    "one_sided": OneSided,
+    "reinforce_plus_plus": ReinforcePlusPlus,
+    "rloo": RLOO,
+}
 TOKEN_WEIGHTS: Mapping[str, Callable[..., TokenWeights]] = {
     "delta": DelTA,
     "dominate": Dominate,
@@ -57,8 +75,17 @@ LOSSES: Mapping[str, Callable[..., PolicyLoss]] = {
     "reinforce": Reinforce,
     "sapo": SAPO,
 }
-ASSIGNMENTS: Mapping[str, Callable[..., Assignment]] = {"query_preserved": QueryPreserved, "random_split": RandomSplit}
-SELECTIONS: Mapping[str, Callable[..., BatchSelection]] = {"reward_balanced": RewardBalanced}
+ASSIGNMENTS: Mapping[str, Callable[..., Assignment]] = {
+    "length_sorted": LengthSorted,
+    "query_preserved": QueryPreserved,
+    "random_split": RandomSplit,
+    "sign_separated": SignSeparated,
+    "verl_v1": VerlV1,
+}
+SELECTIONS: Mapping[str, Callable[..., BatchSelection]] = {
+    "dynamic_sampling": DynamicSampling,
+    "reward_balanced": RewardBalanced,
+}
 
 Piece = TypeVar("Piece")
 
@@ -73,6 +100,7 @@ class Method:
         loss: the policy loss and its aggregation.
         assignment: rollouts to optimizer mini-batches.
         selection: which rollouts make up the batch, None for all that were sampled.
+        reward_shaping: what rewards go through before the advantage, None for nothing.
     """
 
     advantage: Advantage
@@ -80,6 +108,7 @@ class Method:
     loss: PolicyLoss
     assignment: Assignment
     selection: BatchSelection | None
+    reward_shaping: RewardShaping | None = None
 
     @property
     def needs_hidden_states(self) -> bool:
@@ -91,10 +120,10 @@ def compose(resolved: Mapping[str, Any]) -> Method:
     """Build the method that a resolved catalogue entry describes.
 
     Args:
-        resolved: ``{"advantage": piece, "token_weights": piece or None, "loss": piece, "batching": {"assignment":
-            piece, "selection": piece or None}}``, each piece ``{"name": ..., hyper-parameters ...}``. Optional pieces
-            may be absent, hyper-parameters too (the dataclass's default holds); keys that describe the entry are
-            ignored.
+        resolved: ``{"reward_shaping": piece or None, "advantage": piece, "token_weights": piece or None, "loss":
+            piece, "batching": {"assignment": piece, "selection": piece or None}}``, each piece ``{"name": ...,
+            hyper-parameters ...}``. Optional pieces may be absent, hyper-parameters too (the dataclass's default
+            holds); keys that describe the entry are ignored.
 
     Raises:
         ValueError: one line: a piece is missing, or a name, a hyper-parameter or its value is not accepted.
@@ -106,6 +135,7 @@ def compose(resolved: Mapping[str, Any]) -> Method:
         loss=_required("loss", LOSSES, resolved.get("loss")),
         assignment=_required("batching.assignment", ASSIGNMENTS, batching.get("assignment")),
         selection=_optional("batching.selection", SELECTIONS, batching.get("selection")),
+        reward_shaping=_optional("reward_shaping", REWARD_SHAPINGS, resolved.get("reward_shaping")),
     )
 
 

@@ -8,7 +8,7 @@ without importing torch. Its root describes the catalogue file. ``$defs`` holds:
 - ``catalogue_entry``: an entry of the file, which says what it is;
 - ``resolved_entry``: nothing inherited, nothing left out;
 - ``{seam}.{piece}``, such as ``loss.clipped``: the hyper-parameters of a piece with their ranges and defaults; seams
-  are advantage, token_weights, loss, assignment and selection.
+  are reward_shaping, advantage, token_weights, loss, assignment and selection.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr.methods.hyper_parameter import property_schemas
-from rlvr.methods.method import ADVANTAGES, ASSIGNMENTS, LOSSES, SELECTIONS, TOKEN_WEIGHTS
+from rlvr.methods.method import ADVANTAGES, ASSIGNMENTS, LOSSES, REWARD_SHAPINGS, SELECTIONS, TOKEN_WEIGHTS
 
 Schema = dict[str, Any]
 
 _SEAMS: Mapping[str, Mapping[str, Callable[..., object]]] = {
+    "reward_shaping": REWARD_SHAPINGS,
     "advantage": ADVANTAGES,
     "token_weights": TOKEN_WEIGHTS,
     "loss": LOSSES,
     "assignment": ASSIGNMENTS,
     "selection": SELECTIONS,
 }
-_OPTIONAL_SEAMS = ("token_weights", "selection")
+_OPTIONAL_SEAMS = ("reward_shaping", "token_weights", "selection")
 _NAME: Schema = {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"}
 _DESCRIPTION_KEYS: Mapping[str, Schema] = {
     "title": {"type": "string", "minLength": 1, "description": "name for people, as tables and figures show it"},
@@ -73,8 +74,14 @@ def catalogue_schema() -> Schema:
 
 def _entry(*, resolved: bool) -> Schema:
     """Build the schema of one entry."""
-    properties: Schema = dict(_DESCRIPTION_KEYS) if resolved else {**_DESCRIPTION_KEYS, "extends": _NAME}
-    properties |= {seam: _reference(seam, resolved=resolved) for seam in ("advantage", "token_weights", "loss")}
+    properties: Schema = dict(_DESCRIPTION_KEYS)
+    if resolved:
+        properties["version"] = {"type": "array", "minItems": 1, "items": properties["version"]}
+    else:
+        properties["extends"] = _NAME
+    properties |= {
+        seam: _reference(seam, resolved=resolved) for seam in ("reward_shaping", "advantage", "token_weights", "loss")
+    }
     batching = {seam: _reference(seam, resolved=resolved) for seam in ("assignment", "selection")}
     properties["batching"] = _closed_object(batching, required=list(batching) if resolved else [])
     return _closed_object(properties, required=list(properties) if resolved else [])

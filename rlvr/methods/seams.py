@@ -1,4 +1,4 @@
-"""The four seams of a method: what an engine calls, and what every piece has to be.
+"""The seams of a method: what an engine calls, and what every piece has to be.
 
 Each piece is a frozen dataclass of its hyper-parameters and a pure function when called. None knows which engine calls
 it. Arguments that a piece has no use for are part of its seam all the same, so that an engine calls every piece alike.
@@ -17,6 +17,14 @@ from rlvr.methods.rollout_batch import RolloutBatch
 
 Coupling = Literal["rollout", "group", "mini_batch"]
 """The unit that micro-batches may not part, so that their losses add up to the mini-batch's."""
+
+
+class RewardShaping(Protocol):
+    """What is done to rewards before they become advantages; selection and metrics see them as they were."""
+
+    def __call__(self, rewards: Tensor, lengths: Tensor, longest: int) -> Tensor:
+        """Shaped rewards [B] of rewards [B] and lengths [B] in tokens; ``longest`` is the length limit in tokens."""
+        ...
 
 
 class Advantage(Protocol):

@@ -42,7 +42,7 @@ def resolve_method(name: str, overrides: Mapping[str, Any], catalogue: Mapping[s
     definitions = schema["$defs"]
     check(dict(overrides), {"$ref": "#/$defs/entry", "$defs": definitions}, source)
     parent = overrides.get("extends", name)
-    entry = _merge(_resolve(parent, catalogue, source, ()), overrides)
+    entry = _inherit(_resolve(parent, catalogue, source, ()), overrides)
     if parent != name and "title" not in overrides:
         entry["title"] = name
     entry.pop("extends", None)
@@ -59,8 +59,14 @@ def _resolve(name: str, catalogue: Mapping[str, Entry], source: str, below: tupl
         raise UserError(f"{source}: {' -> '.join([*below, name])} extend one another in a circle")
     entry = catalogue[name]
     if "extends" not in entry:
-        return deepcopy(entry)
-    return _merge(_resolve(entry["extends"], catalogue, source, (*below, name)), entry)
+        return {**deepcopy(entry), "version": [entry["version"]]}
+    return _inherit(_resolve(entry["extends"], catalogue, source, (*below, name)), entry)
+
+
+def _inherit(parent: Entry, entry: Mapping[str, Any]) -> Entry:
+    """``entry`` on top of ``parent``, with the versions of both: a descendant is what its ancestors' code makes it."""
+    versions = [*parent["version"], *([entry["version"]] if "version" in entry else [])]
+    return {**_merge(parent, {key: value for key, value in entry.items() if key != "version"}), "version": versions}
 
 
 def _with_defaults(entry: Entry, definitions: Mapping[str, Any]) -> Entry:
@@ -76,7 +82,7 @@ def _with_defaults(entry: Entry, definitions: Mapping[str, Any]) -> Entry:
     batching = entry.get("batching") or {}
     return {
         **entry,
-        **{seam: complete(seam, entry.get(seam)) for seam in ("advantage", "token_weights", "loss")},
+        **{seam: complete(seam, entry.get(seam)) for seam in ("reward_shaping", "advantage", "token_weights", "loss")},
         "batching": {seam: complete(seam, batching.get(seam)) for seam in ("assignment", "selection")},
     }
 

@@ -97,7 +97,7 @@ class Study:
         """Content of a run's ``run.json``: everything that determines its outcome."""
         run = self.run(identifier)
         method = self.methods[run.method]
-        pieces = ("version", "advantage", "token_weights", "loss", "batching")
+        pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
         return {
             "run": run.run,
             "model": run.model,

@@ -195,7 +195,10 @@ class Learner:
             parts.append(part)
             rollouts, rewards = Rollouts.join(parts), torch.cat(reward_parts)
             # Advantages are of whole groups, hence computed before anything is dropped.
-            advantages = method.advantage(rewards, rollouts.group_ids, rollouts.lengths)
+            shaped = rewards
+            if method.reward_shaping is not None:
+                shaped = method.reward_shaping(rewards, rollouts.lengths, training.max_new_tokens)
+            advantages = method.advantage(shaped, rollouts.group_ids, rollouts.lengths)
             if method.selection is None:
                 return RolloutStep(rollouts, rewards, advantages, _rollout_metrics(rollouts, rewards, 0.0))
             selection = method.selection(

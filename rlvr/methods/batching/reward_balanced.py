@@ -53,7 +53,7 @@ class RewardBalanced:
             if last_round:
                 raise ValueError(f"{buffered} rollouts after {rounds_sampled} rounds cannot fill {target_size}")
             return None
-        units = _groups(group_ids.cpu(), target_size) if whole_groups else torch.arange(buffered).unsqueeze(1)
+        units = whole_groups_of(group_ids.cpu(), target_size) if whole_groups else torch.arange(buffered).unsqueeze(1)
         kept = _most_balanced(correct[units].sum(dim=1), units.shape[1], target_size // units.shape[1], generator)
         indices = units[kept].flatten().sort().values
         right = int(correct[indices].sum())
@@ -63,8 +63,12 @@ class RewardBalanced:
         return Selection(indices, balance, 1.0 - target_size / buffered)
 
 
-def _groups(group_ids: Tensor, target_size: int) -> Tensor:
-    """Rollout indices [groups, group size], by ascending group id."""
+def whole_groups_of(group_ids: Tensor, target_size: int) -> Tensor:
+    """Rollout indices [groups, group size] of group_ids [buffer], by ascending group id.
+
+    Raises:
+        ValueError: groups of unequal sizes, or of a size that does not divide ``target_size``.
+    """
     sizes = torch.unique(group_ids, return_counts=True)[1]
     if int(sizes.min()) != int(sizes.max()) or target_size % int(sizes[0]):
         found = f"{int(sizes.min())} to {int(sizes.max())}"
