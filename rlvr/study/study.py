@@ -42,11 +42,13 @@ class Study:
     Attributes:
         config: the configuration as given.
         methods: method's name -> resolved catalogue entry.
+        training: method's name -> its training settings: the study's, with the method's own changes.
         benchmarks: benchmark's name -> its configuration.
     """
 
     config: Mapping[str, Any]
     methods: Mapping[str, Mapping[str, Any]]
+    training: Mapping[str, Mapping[str, Any]]
     benchmarks: Mapping[str, Mapping[str, Any]]
 
     @classmethod
@@ -59,15 +61,22 @@ class Study:
         check(dict(config), read_schema("config.schema.yaml"), source)
         catalogue = load_catalogue()
         methods = {
-            name: resolve_method(name, overrides, catalogue, f"{source}: methods.{name}")
+            name: resolve_method(name, _without_training(overrides), catalogue, f"{source}: methods.{name}")
+            for name, overrides in config["methods"].items()
+        }
+        training = {
+            name: {**config["training"], **overrides.get("training", {})}
             for name, overrides in config["methods"].items()
         }
         if config["reference_method"] not in methods:
             raise UserError(
                 f"{source}: reference_method: is {config['reference_method']!r}; accepted: {', '.join(methods)}"
             )
-        _check_arithmetic(config, source)
-        return cls(config, methods, {name: _read_benchmark(name, source) for name in config["benchmarks"]})
+        for name, settings in training.items():
+            changed = "training" in config["methods"][name]
+            _check_updates(settings, f"{source}: methods.{name}.training" if changed else f"{source}: training")
+        _check_models(config, source)
+        return cls(config, methods, training, {name: _read_benchmark(name, source) for name in config["benchmarks"]})
 
     @cached_property
     def trained_runs(self) -> list[Run]:
@@ -107,7 +116,7 @@ class Study:
             "method_name": run.method,
             "method": {piece: method.get(piece) for piece in pieces},
             "seed": run.seed,
-            "training": dict(self.config["training"]),
+            "training": dict(self.training[run.method]),
         }
 
     def checkpoint_manifest(self, identifier: str) -> str:
@@ -122,20 +131,28 @@ class Study:
         return canonical_json([vars(run) for run in self.runs])
 
 
-def _check_arithmetic(config: Mapping[str, Any], source: str) -> None:
-    """What a schema cannot say: relations between numbers."""
-    training = config["training"]
+def _without_training(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study changes of a method's catalogue entry, which knows nothing of training settings."""
+    return {key: value for key, value in overrides.items() if key != "training"}
+
+
+def _check_updates(training: Mapping[str, Any], source: str) -> None:
+    """What a schema cannot say of training settings."""
     rollouts = training["prompts_per_step"] * training["samples_per_prompt"]
     if training["updates_per_step"] > training["prompts_per_step"]:
         raise UserError(
-            f"{source}: training.updates_per_step: is {training['updates_per_step']}; accepted: at most "
+            f"{source}.updates_per_step: is {training['updates_per_step']}; accepted: at most "
             f"prompts_per_step, {training['prompts_per_step']}, so that every update has a prompt of its own"
         )
     if rollouts % training["updates_per_step"]:
         raise UserError(
-            f"{source}: training.updates_per_step: is {training['updates_per_step']}; accepted: a divisor of "
+            f"{source}.updates_per_step: is {training['updates_per_step']}; accepted: a divisor of "
             f"prompts_per_step * samples_per_prompt, {rollouts}"
         )
+
+
+def _check_models(config: Mapping[str, Any], source: str) -> None:
+    """What a schema cannot say of base models."""
     for name, model in config["models"].items():
         corpus, architecture = model["corpus"], model["architecture"]
         if len(corpus["error_rates"]) != len(corpus["shares"]) or abs(sum(corpus["shares"]) - 1) > 1e-9:
