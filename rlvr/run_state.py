@@ -11,23 +11,21 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from evals.artifacts import read_json, replacing, sha256_file, write_json, write_text
+from evals.artifacts import read_json, replacing, sha256_file, write_json
 from evals.errors import UserError
+from evals.single_writer import single_writer
 
 _KEPT_STATES = 2
 _STEP_DIRECTORY = re.compile(r"step-(\d{8})")
-_LOCK_POLL_SECONDS = 2.0
 
 
 class StateStore:
@@ -40,40 +38,13 @@ class StateStore:
 
     @contextmanager
     def single_writer(self, wait_seconds: float) -> Iterator[None]:
-        """Hold the run's lock, which the operating system frees when the process dies, however it dies.
-
-        Another process that trains this run (left over from a killed study, say) is waited for, and named.
+        """Hold the run; see :func:`evals.single_writer.single_writer`.
 
         Raises:
-            UserError: the other process still holds the lock after ``wait_seconds``, or the directory is not writable.
+            UserError: another process still trains this run after ``wait_seconds``, or the directory is not writable.
         """
-        lock_path = self._root / "lock"
-        owner_path = self._root / "owner"
-        try:
-            self._root.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(lock_path)
-            deadline = time.monotonic() + wait_seconds
-            announced = False
-            while True:
-                try:
-                    lock.acquire(timeout=_LOCK_POLL_SECONDS)
-                    break
-                except Timeout:
-                    owner = owner_path.read_text() if owner_path.exists() else "unknown"
-                    if time.monotonic() > deadline:
-                        raise UserError(
-                            f"{self._root}: process {owner} is training this run; stop it, or wait until it is done"
-                        ) from None
-                    if not announced:
-                        print(f"{self._root}: waiting for process {owner}, which trains this run", flush=True)
-                        announced = True
-        except OSError as error:
-            raise UserError(f"{self._root}: cannot be locked: {error.strerror or error}") from error
-        try:
-            write_text(owner_path, str(os.getpid()))
+        with single_writer(self._root, "trains this run", wait_seconds):
             yield
-        finally:
-            lock.release()
 
     def save(self, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Save the state after ``step`` steps; visible at once or not at all. Older states beyond two are removed.

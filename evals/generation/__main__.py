@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.command_line import run_command
+from evals.single_writer import single_writer
 
 
 def _sample(arguments: argparse.Namespace) -> None:
@@ -25,7 +26,8 @@ def _sample(arguments: argparse.Namespace) -> None:
     )
     settings = EvaluationSettings(arguments.samples_per_problem, arguments.seed, arguments.prompt, sampling)
     kind = source_kind(arguments.source)
-    sample_benchmark(arguments.source, kind, arguments.problems, settings, arguments.out, arguments.device)
+    with single_writer(arguments.out / ".writer", "samples into this directory"):
+        sample_benchmark(arguments.source, kind, arguments.problems, settings, arguments.out, arguments.device)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

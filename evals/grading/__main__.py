@@ -18,6 +18,7 @@ from evals.errors import UserError
 from evals.grading.grade_file import grade_file
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
 from evals.grading.verdict import Case, Kind, Reason
+from evals.single_writer import single_writer
 
 _BATCH = 2_000  # cases between two writes to standard output
 _MEBIBYTE = 1024**2
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limits = {"time_limit": options.time_limit, "memory_limit": int(options.memory_limit * _MEBIBYTE)}
         with GradingPool(options.workers, **limits) as pool:
             if options.command == "file":
-                reasons = grade_file(options.samples, options.problems, options.out, pool, Kind(options.kind))
+                with single_writer(options.out / ".writer", "grades into this directory"):
+                    reasons = grade_file(options.samples, options.problems, options.out, pool, Kind(options.kind))
                 counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
                 print(f"{options.out}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
             else:

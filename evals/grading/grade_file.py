@@ -42,7 +42,7 @@ def grade_file(
         UserError: a file is missing, changed, or not in its format, or samples and problems do not belong together.
     """
     problems_hash = sha256_file(problems)
-    _check_origin(samples, problems, problems_hash)
+    samples_hash = _check_origin(samples, problems, problems_hash)
     golds = _read_golds(problems)
     rows = _read_samples(samples, golds, problems)
     verdicts = pool.grade(
@@ -51,7 +51,7 @@ def grade_file(
     grades = out / "grades.jsonl"
     write_jsonl(grades, [_grade_row(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)])
     reasons = Counter(verdict.reason for verdict in verdicts)
-    inputs = {str(samples): sha256_file(samples), str(problems): problems_hash}
+    inputs = {str(samples): samples_hash, str(problems): problems_hash}
     parameters = {
         "grader_version": VERSION,
         "kind": kind.value,
@@ -74,8 +74,8 @@ def grade_file(
     return reasons
 
 
-def _check_origin(samples: Path, problems: Path, problems_hash: str) -> None:
-    """Check that the samples are the bytes their manifest speaks of, made from these problems."""
+def _check_origin(samples: Path, problems: Path, problems_hash: str) -> str:
+    """Check that the samples are the bytes their manifest speaks of, made from these problems; returns their hash."""
     path = samples.parent / "manifest.json"
     manifest = verify_outputs(path, "samples")
     if samples.name not in manifest.outputs:
@@ -83,6 +83,7 @@ def _check_origin(samples: Path, problems: Path, problems_hash: str) -> None:
     recorded = {digest for name, digest in manifest.inputs.items() if Path(name).name == problems.name}
     if recorded and problems_hash not in recorded:
         raise UserError(f"{problems}: is not the file that {samples} was sampled from; sample again, or name that file")
+    return manifest.outputs[samples.name]
 
 
 def _read_golds(problems: Path) -> dict[str, str]:

@@ -139,7 +139,7 @@ def test_bad_files_are_one_line_errors(
     assert grade(tmp_path) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
-    assert not (tmp_path / "grades").exists()
+    assert not (tmp_path / "grades" / "grades.jsonl").exists()
 
 
 def test_changed_samples_and_foreign_problems_are_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

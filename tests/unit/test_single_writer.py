@@ -1,0 +1,56 @@
+"""A job that outlived its study is waited for, by every stage that takes long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from evals.errors import UserError
+from evals.generation.__main__ import main as generation
+from evals.grading.__main__ import main as grading
+from evals.single_writer import single_writer
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from evals.single_writer import single_writer
+with single_writer(Path(sys.argv[1]), "works here"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_another_process_is_waited_for_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(UserError, match=f"process {holder.pid} works here"), single_writer(tmp_path, "works here", 0):
+        pass
+    threading.Timer(3.0, holder.kill).start()
+    with single_writer(tmp_path, "works here"):
+        assert holder.wait() != 0
+    assert f"waiting for process {holder.pid}, which works here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stage", ["sample", "grade"])
+def test_long_stages_wait_for_whoever_writes_there(stage: str, tmp_path: Path) -> None:
+    """They fail on their inputs, which do not exist, but not before they may write."""
+    out = tmp_path / "out"
+    sample = ["sample", "--source", "base", "--problems", "none", "--prompt", "{problem}", "--samples-per-problem", "2"]
+    sample += ["--max-new-tokens", "4", "--temperature", "1", "--top-p", "1", "--batch-size", "4", "--seed", "1"]
+    command = {
+        "sample": lambda: generation([*sample, "--threads", "1", "--out", str(out)]),
+        "grade": lambda: grading(["file", "--samples", "none", "--problems", "none", "--out", str(out)]),
+    }[stage]
+    done = threading.Thread(target=command)
+    with single_writer(out / ".writer", "works here"):
+        done.start()
+        time.sleep(1.5)
+        assert done.is_alive()
+    done.join(timeout=10)
+    assert not done.is_alive()
