@@ -25,8 +25,8 @@ def _sample(arguments: argparse.Namespace) -> None:
         batch_size=arguments.batch_size,
     )
     settings = EvaluationSettings(arguments.samples_per_problem, arguments.seed, arguments.prompt, sampling)
-    kind = source_kind(arguments.source)
     with single_writer(arguments.out / ".writer", "samples into this directory"):
+        kind = source_kind(arguments.source)
         sample_benchmark(arguments.source, kind, arguments.problems, settings, arguments.out, arguments.device)
 
 
