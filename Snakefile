@@ -26,29 +26,34 @@ include: "workflow/rules/track.smk"
 rule all:
     default_target: True
     input:
-        rules.report_html.output,
-        rules.track.output,
-        rules.table_main.output,
-        rules.table_by_seed.output,
-        FIGURES,
+        shown_results(""),
 
 
 rule runs:
     input:
-        [f"results/runs/{run.run}/manifest.json" for run in STUDY.trained_runs],
+        expand("results/runs/{run}/manifest.json", run=trained_runs("")),
 
 
 rule scores:
     input:
-        SCORES,
+        expand("results/scores/{benchmark}.json", benchmark=STUDY.benchmarks),
 
 
 rule tables:
     input:
-        rules.table_main.output,
-        rules.table_by_seed.output,
+        shown_results("", "tables/"),
 
 
 rule figures:
     input:
-        FIGURES,
+        shown_results("", "figures/"),
+
+
+# The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...
+for scope in NAMED:
+
+    rule:
+        name:
+            scope.split("/")[1]
+        input:
+            shown_results(scope),

@@ -12,6 +12,7 @@ import pandas as pd
 from evals.artifacts import write_text
 from evals.errors import UserError
 from evals.tables.by_seed import by_seed_frame, by_seed_tables
+from evals.tables.costs import cost_files
 from evals.tables.layout import latex, markdown
 from evals.tables.main import main_frame, main_tables, read_costs
 from evals.tables.manifests import write_output_manifest
@@ -30,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--out", type=Path, required=True, help="path of the table without its ending")
     main.add_argument("--costs", type=Path, required=True, help="results/costs")
     main.add_argument("--training", type=Path, required=True, help="results/runs")
-    main.add_argument("--note", action="append", required=True, help="what the numbers are evidence of; repeatable")
+    main.add_argument("--note", nargs="+", required=True, help="sentences on what the numbers are evidence of")
     return parser
 
 
@@ -50,7 +51,8 @@ def run(arguments: argparse.Namespace) -> None:
         tables = main_tables(results, costs, arguments.note)
         _write_frame(out.with_name(out.name + ".csv"), main_frame(results, costs))
         write_text(out.with_name(out.name + ".tex"), latex(tables))
-        inputs += sorted(arguments.costs.rglob("*.tsv")) + sorted(arguments.training.glob("*/metrics.parquet"))
+        for measured in results.runs:
+            inputs += cost_files(measured, results.benchmarks, arguments.costs, arguments.training)
         endings, parameters = (*endings, ".tex"), {"notes": arguments.note}
     else:
         tables = by_seed_tables(results)

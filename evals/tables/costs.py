@@ -81,6 +81,14 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     return Cost(float(totals["tokens_generated"]), float(totals["optimizer_steps"]), training_seconds, seconds, memory)
 
 
+def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
+    """The files that :func:`run_cost` reads."""
+    files = [costs / stage / run.run / f"{benchmark}.tsv" for stage in EVALUATION_STAGES for benchmark in benchmarks]
+    if run.method == BASE:
+        return files
+    return [*files, costs / "train" / f"{run.run}.tsv", training / run.run / "metrics.parquet"]
+
+
 def read_benchmark_file(path: Path) -> tuple[float, float | None]:
     """Seconds and peak resident mebibytes of a job; of repeated jobs the mean time and the largest memory.
 

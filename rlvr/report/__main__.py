@@ -30,8 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     html.add_argument("--scores", type=Path, nargs="+", required=True, help="results/scores/*.json")
     html.add_argument("--comparisons", type=Path, required=True, help="results/comparisons.json")
     html.add_argument("--results", type=Path, required=True, help="results/, for everything else that is shown")
+    html.add_argument("--figures", type=Path, required=True, help="results/figures, whose SVG files are embedded")
     html.add_argument("--status", type=Path, required=True, help="list of result, current, reasons, code_edited_since")
-    html.add_argument("--note", action="append", required=True, help="what the numbers are evidence of; repeatable")
+    html.add_argument("--note", nargs="+", required=True, help="sentences on what the numbers are evidence of")
     html.add_argument("--out", type=Path, required=True, help="results/report.html")
     return parser
 
@@ -42,7 +43,7 @@ def _write_html(arguments: argparse.Namespace) -> None:
         raise UserError(f"{arguments.study}: must be an object with study")
     results = read_results(arguments.runs, arguments.scores, arguments.comparisons)
     status = read_status(arguments.status)
-    write_text(arguments.out, render(study, results, arguments.results, status, arguments.note))
+    write_text(arguments.out, render(study, results, arguments.results, arguments.figures, status, arguments.note))
 
 
 def _write_curves(arguments: argparse.Namespace) -> None:

@@ -54,14 +54,20 @@ _FIGURES = {
 
 
 def render(
-    study: Mapping[str, Any], results: Results, directory: Path, status: Sequence[Currency], notes: Sequence[str]
+    study: Mapping[str, Any],
+    results: Results,
+    directory: Path,
+    figures: Path,
+    status: Sequence[Currency],
+    notes: Sequence[str],
 ) -> str:
     """The page.
 
     Args:
         study: the resolved study; ``study`` is its name, all of it is shown as settings.
         results: runs, scores and comparisons.
-        directory: results/, with runs, base, problems, samples, grades, costs and figures.
+        directory: results/, with runs, base, problems, samples, grades and costs.
+        figures: directory of the study's figures.
         status: currency of every result.
         notes: what the numbers are evidence of.
 
@@ -88,7 +94,7 @@ def render(
         benchmark_tables=by_benchmark,
         seed_tables=by_seed_tables(results),
         timing_table=timing_table(results, directory / "runs"),
-        figures=[_figure(results, name, directory / "figures") for name in _FIGURES],
+        figures=[_figure(results, name, figures) for name in _FIGURES],
         examples=read_examples(results, directory),
         stale=[row for row in status if not row.current],
         status={row.result: row for row in status},

@@ -19,7 +19,7 @@ def _parser() -> argparse.ArgumentParser:
     project = commands.add_parser("project", help="bring the MLflow database into line with the result files")
     project.add_argument("--results", type=Path, required=True, help="results/")
     project.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
-    project.add_argument("--benchmarks", nargs="+", required=True, help="whose results/scores/*.json are shown")
+    project.add_argument("--benchmarks", nargs="+", required=True, help="whose scores/*.json beside --out are shown")
     project.add_argument("--study", required=True, help="name of the study and of the experiment")
     project.add_argument("--database", type=Path, required=True, help="results/mlflow.db")
     project.add_argument("--artifacts", type=Path, required=True, help="results/mlflow-artifacts")
@@ -38,19 +38,20 @@ def _project(arguments: argparse.Namespace) -> None:
 
 def _serve(arguments: argparse.Namespace) -> None:
     results: Path = arguments.results
-    places = Places(results, results / "mlflow.db", results / "mlflow-artifacts", results / "tracking.json")
+    database, artifacts = results / "mlflow.db", results / "mlflow-artifacts"
     check_port(arguments.port)
+    named = sorted(results.glob("studies/*/tracking.json"))
     try:
-        counts = replay(places)
+        for record in [results / "tracking.json", *named]:
+            counts = replay(Places(results, database, artifacts, record))
+            if counts is not None:
+                print(f"{record}: {_words(counts)}")
     except UserError as error:
-        if not places.database.exists():
+        if not database.exists():
             raise
         # A study under way has outputs missing; the last projection is still worth browsing.
         print(f"warning: {error}; showing the last projection", file=sys.stderr)
-    else:
-        if counts is not None:
-            print(_words(counts))
-    serve(places.database, places.artifacts, arguments.port)
+    serve(database, artifacts, arguments.port)
 
 
 def _words(counts: dict[str, int]) -> str:

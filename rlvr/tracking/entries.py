@@ -23,13 +23,14 @@ _SECONDS_COLUMN = "seconds_step"
 _LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
 
 
-def entries(study: str, results: Results, directory: Path) -> Iterator[Entry]:
+def entries(study: str, results: Results, directory: Path, own: Path) -> Iterator[Entry]:
     """Every run that MLflow shall show, parents before children.
 
     Args:
         study: name of the study, tagged on every run.
         results: runs, scores and comparisons.
-        directory: results/, with the manifests, metrics, tables and figures.
+        directory: results/, with the manifests and metrics.
+        own: directory of the study's tables and figures.
 
     Raises:
         UserError: a file is missing or malformed.
@@ -37,7 +38,7 @@ def entries(study: str, results: Results, directory: Path) -> Iterator[Entry]:
     manifests = {run.run: _read_run_manifest(run, directory) for run in results.runs}
     latest = max(_ended(manifest) for manifest in manifests.values())
     # MLflow lists the newest runs first and nests a child only under a parent on the same page: parents come last.
-    yield _overview(study, results, directory, latest + len(results.conditions))
+    yield _overview(study, results, own, latest + len(results.conditions))
     for place, condition in enumerate(reversed(results.conditions)):
         yield _condition(study, results, condition, latest + place)
         for run in condition.runs:

@@ -33,13 +33,19 @@ class Places:
         results: results/.
         database: SQLite file.
         artifacts: directory for copies of tables, figures and manifests.
-        record: file that says what was projected, so that it can be projected again without the workflow.
+        record: file that says what was projected, so that it can be projected again without the workflow. The study's
+            own scores, comparisons, tables and figures lie beside it.
     """
 
     results: Path
     database: Path
     artifacts: Path
     record: Path
+
+    @property
+    def own(self) -> Path:
+        """Directory of what is the study's alone; runs, problems and samples may be shared with other studies."""
+        return self.record.parent
 
 
 def project_study(tracked: TrackedStudy, places: Places) -> dict[str, int]:
@@ -51,8 +57,8 @@ def project_study(tracked: TrackedStudy, places: Places) -> dict[str, int]:
     Raises:
         UserError: a result is missing or malformed, or the database cannot be written.
     """
-    results = read_results_of(tracked.runs, _scores(tracked, places), places.results / "comparisons.json")
-    planned = list(entries(tracked.study, results, places.results))
+    results = read_results_of(tracked.runs, _scores(tracked, places), places.own / "comparisons.json")
+    planned = list(entries(tracked.study, results, places.results, places.own))
     with writing(places.database) as database:
         experiment = open_experiment(database.client, tracked.study, places.artifacts)
         counts = project(database, experiment.experiment_id, places.artifacts, planned)
@@ -93,15 +99,15 @@ def read_record(path: Path) -> TrackedStudy:
 
 
 def _scores(tracked: TrackedStudy, places: Places) -> list[Path]:
-    return [places.results / "scores" / f"{benchmark}.json" for benchmark in tracked.benchmarks]
+    return [places.own / "scores" / f"{benchmark}.json" for benchmark in tracked.benchmarks]
 
 
 def _sources(tracked: TrackedStudy, places: Places) -> Iterator[Path]:
     """Files whose change the projection shows."""
     yield from _scores(tracked, places)
-    yield places.results / "comparisons.json"
+    yield places.own / "comparisons.json"
     for run in tracked.runs:
         folder = f"base/{run.model}" if run.method == BASE else f"runs/{run.run}"
         yield places.results / folder / "manifest.json"
     for folder in SHOWN_FOLDERS:
-        yield from (places.results / folder).glob("*")
+        yield from (places.own / folder).glob("*")

@@ -9,31 +9,40 @@ from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
+from rlvr.study.named import named_study_files, read_named_study, resolve_named_study, shared_runs
 from rlvr.study.study import Study
 
 # Jobs call `python`: the one that runs this, whether or not its environment is activated.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()]))
 
 
-def resolve_study():
-    """The study of this invocation; a mistake in it ends in one line, before any work."""
+def resolve_studies():
+    """Scope -> study: the study of this invocation, then the named ones on top of it.
+
+    A mistake in one of them ends in one line, before any work.
+    """
     source = ", ".join(str(path).removeprefix(f"{workflow.basedir}/") for path in workflow.configfiles)
     try:
-        return Study.resolve(config, source)
+        studies = {"": Study.resolve(config, source)}
+        for name, path in named_study_files().items():
+            studies[f"studies/{name}/"] = resolve_named_study(name, path, config)
+        return studies, shared_runs({scope or source: study for scope, study in studies.items()})
     except UserError as error:
         sys.exit(f"error: {error}")
 
 
-STUDY = resolve_study()
+# A scope is where a study's results lie under results/: "" for the study of this invocation, studies/NAME/ for a named
+# one. Problems, base models, runs, samples and grades are shared by all of them.
+STUDIES, RUNS = resolve_studies()
+STUDY = STUDIES[""]
+NAMED = [scope for scope in STUDIES if scope]
 EXECUTION = STUDY.config["execution"]
-RUN_IDS = [run.run for run in STUDY.runs]
-TRAINED_IDS = [run.run for run in STUDY.trained_runs]
-SCORES = [f"results/scores/{benchmark}.json" for benchmark in STUDY.benchmarks]
 REPOSITORY = workflow.basedir
 
 
 wildcard_constraints:
-    run="|".join(RUN_IDS),
+    run="|".join(RUNS),
+    scope="|".join(STUDIES),
     benchmark="|".join(STUDY.benchmarks),
     model="|".join(STUDY.config["models"]),
 
@@ -47,24 +56,90 @@ def modules(*names):
     return [str(path) for path in paths]
 
 
-FIGURES = expand(
-    "results/figures/{figure}.{ending}", figure=["scores", "differences", "training_curves"], ending=["png", "svg"]
-)
 NOTE = (
     "Generated problems and a model of half a million parameters: this shows how the methods behave on this task, and"
     " that the machinery works. It is no evidence about models of billions of parameters."
 )
-METRICS = expand("results/runs/{run}/metrics.parquet", run=TRAINED_IDS)
-# Benchmark files are written with a job but are no outputs of it: the tables read them, and follow the job through
-# its manifest.
-RUN_MANIFESTS = expand("results/runs/{run}/manifest.json", run=TRAINED_IDS)
+FIGURES = ["scores", "differences", "training_curves"]
+TABLES = ["main", "by_seed"]
+SHOWN = [
+    *[f"tables/{table}.md" for table in TABLES],
+    *[f"figures/{figure}.png" for figure in FIGURES],
+    "report.html",
+    "tracking.json",
+]
+
+
+def shown_results(scope, kind=""):
+    """What people look at of the study at ``scope``: everything, or the files of a directory."""
+    return [f"results/{scope}{path}" for path in SHOWN if path.startswith(kind)]
+
+
+def scope_tables(wildcards):
+    """The tables of the study."""
+    return shown_results(wildcards.scope, "tables/")
+
+
+def scope_figures(wildcards):
+    """The figures of the study."""
+    return shown_results(wildcards.scope, "figures/")
+
+
+def scope_scores(wildcards):
+    """The scores of the study."""
+    return [f"results/{wildcards.scope}scores/{benchmark}.json" for benchmark in STUDY.benchmarks]
+
+
+def grade_directories(wildcards):
+    """The grades of every run of the study on a benchmark."""
+    return [f"results/grades/{run.run}/{wildcards.benchmark}" for run in STUDIES[wildcards.scope].runs]
+
+
+def grade_manifests(wildcards):
+    """Their manifests, which stand for them: they have their hash, which the command checks."""
+    return [f"{directory}/manifest.json" for directory in grade_directories(wildcards)]
+
+
+def trained_runs(scope):
+    """Ids of the runs of the study at ``scope``, base models aside."""
+    return [run.run for run in STUDIES[scope].trained_runs]
+
+
+def training_metrics(wildcards):
+    """The metrics of every trained run of the study."""
+    return expand("results/runs/{run}/metrics.parquet", run=trained_runs(wildcards.scope))
+
+
+def run_manifests(wildcards):
+    """The manifests of every trained run of the study.
+
+    Benchmark files are written with a job but are no outputs of it: the tables read them, and follow the job through
+    its manifest.
+    """
+    return expand("results/runs/{run}/manifest.json", run=trained_runs(wildcards.scope))
 
 
 # Parameters and inputs of rules. Text with braces has to come from a function: Snakemake reads wildcards into the
 # braces of a plain string.
 def run_sheet_json(wildcards):
-    """All runs."""
-    return STUDY.run_sheet()
+    """All runs of the study."""
+    return STUDIES[wildcards.scope].run_sheet()
+
+
+def notes(wildcards):
+    """What the numbers of the study are evidence of, quoted for a shell."""
+    name = wildcards.scope.removeprefix("studies/").removesuffix("/")
+    return [read_named_study(named_study_files()[name])["question"], NOTE] if name else [NOTE]
+
+
+def study_name(wildcards):
+    """The study's name."""
+    return STUDIES[wildcards.scope].config["study"]
+
+
+def reference_method(wildcards):
+    """The method that every other one of the study is compared with."""
+    return STUDIES[wildcards.scope].config["reference_method"]
 
 
 def training_kinds(wildcards):
@@ -107,22 +182,22 @@ def base_model_settings(wildcards):
 
 def resolved_run(wildcards):
     """Content of the run's run.json: whatever changes it makes this run, and no other, be trained again."""
-    return canonical_json(STUDY.resolved_run(wildcards.run))
+    return canonical_json(RUNS[wildcards.run][0].resolved_run(wildcards.run))
 
 
 def base_manifest(wildcards):
     """The base model that a run starts from."""
-    return f"results/base/{STUDY.run(wildcards.run).model}/manifest.json"
+    return f"results/base/{RUNS[wildcards.run][1].model}/manifest.json"
 
 
 def evaluated_manifest(wildcards):
     """The manifest of the checkpoint that a run evaluates."""
-    return STUDY.checkpoint_manifest(wildcards.run)
+    return RUNS[wildcards.run][0].checkpoint_manifest(wildcards.run)
 
 
 def evaluated_directory(wildcards):
     """The directory of that checkpoint's artifact."""
-    return str(Path(STUDY.checkpoint_manifest(wildcards.run)).parent)
+    return str(Path(RUNS[wildcards.run][0].checkpoint_manifest(wildcards.run)).parent)
 
 
 def benchmark_prompt(wildcards):
@@ -131,5 +206,5 @@ def benchmark_prompt(wildcards):
 
 
 def study_json(wildcards):
-    """The whole configuration."""
-    return canonical_json(config)
+    """The whole configuration of the study."""
+    return canonical_json(STUDIES[wildcards.scope].config)

@@ -1,17 +1,16 @@
 # Scores per benchmark, then comparisons over all of them.
 rule score:
     input:
-        # A manifest stands for the grades beside it: it has their hash, which the command checks.
-        manifests=expand("results/grades/{run}/{{benchmark}}/manifest.json", run=RUN_IDS),
-        runs="results/runs.json",
+        manifests=grade_manifests,
+        runs="results/{scope}runs.json",
         code=modules("evals.statistics", "evals.scores"),
     output:
-        scores="results/scores/{benchmark}.json",
-        manifest="results/scores/{benchmark}.manifest.json",
+        scores="results/{scope}scores/{benchmark}.json",
+        manifest="results/{scope}scores/{benchmark}.manifest.json",
     log:
-        "results/logs/score/{benchmark}.log",
+        "results/logs/{scope}score/{benchmark}.log",
     params:
-        directories=expand("results/grades/{run}/{{benchmark}}", run=RUN_IDS),
+        directories=grade_directories,
     shell:
         "python -m evals.scores score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
         " --runs {input.runs:q} --out {output.scores:q} > {log:q} 2>&1"
@@ -19,16 +18,16 @@ rule score:
 
 rule compare:
     input:
-        scores=SCORES,
+        scores=scope_scores,
         code=modules("evals.statistics", "evals.scores"),
     output:
-        comparisons="results/comparisons.json",
-        manifest="results/comparisons.manifest.json",
+        comparisons="results/{scope}comparisons.json",
+        manifest="results/{scope}comparisons.manifest.json",
     log:
-        "results/logs/compare.log",
+        "results/logs/{scope}compare.log",
     params:
         statistics=dict(sorted(STUDY.config["statistics"].items())),
-        reference=STUDY.config["reference_method"],
+        reference=reference_method,
     shell:
         "python -m evals.scores compare --scores {input.scores:q} --reference-method {params.reference}"
         " --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"

@@ -1,9 +1,9 @@
 # Small files that say what is asked for: the whole configuration, and the sheet of its runs.
 rule study_file:
     output:
-        "results/study.json",
+        "results/{scope}study.json",
     log:
-        "results/logs/study.log",
+        "results/logs/{scope}study.log",
     localrule: True
     params:
         study=study_json,
@@ -13,9 +13,9 @@ rule study_file:
 
 rule run_sheet:
     output:
-        "results/runs.json",
+        "results/{scope}runs.json",
     log:
-        "results/logs/runs.log",
+        "results/logs/{scope}runs.log",
     localrule: True
     params:
         sheet=run_sheet_json,

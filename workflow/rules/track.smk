@@ -2,19 +2,19 @@
 # than ours, and Snakemake deletes what it declares.
 rule track:
     input:
-        runs="results/runs.json",
-        scores=SCORES,
-        comparisons="results/comparisons.json",
-        tables=[rules.table_main.output, rules.table_by_seed.output],
-        figures=FIGURES,
-        manifests=RUN_MANIFESTS,
+        runs="results/{scope}runs.json",
+        scores=scope_scores,
+        comparisons="results/{scope}comparisons.json",
+        tables=scope_tables,
+        figures=scope_figures,
+        manifests=run_manifests,
         code=modules("rlvr.tracking", "evals.tables", "evals.statistics"),
     output:
-        "results/tracking.json",
+        "results/{scope}tracking.json",
     log:
-        "results/logs/track.log",
+        "results/logs/{scope}track.log",
     params:
-        study=STUDY.config["study"],
+        study=study_name,
         benchmarks=list(STUDY.benchmarks),
     shell:
         "python -m rlvr.tracking project --results results --runs {input.runs:q} --study {params.study}"

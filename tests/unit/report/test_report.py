@@ -29,7 +29,8 @@ def study(editable_study: Study) -> Study:
 def _make(study: Study) -> int:
     arguments = ["--study", str(study.study_file), "--runs", str(study.runs_file), "--scores", *map(str, study.scores)]
     arguments += ["--comparisons", str(study.comparisons), "--results", str(study.results)]
-    arguments += ["--status", str(study.status_file), "--note", _NOTE, "--out", str(study.root / "report.html")]
+    arguments += ["--figures", str(study.results / "figures"), "--status", str(study.status_file), "--note", _NOTE]
+    arguments += ["--out", str(study.root / "report.html")]
     return main(["html", *arguments])
 
 
