@@ -1,4 +1,4 @@
-"""``python -m evals.problems draw|check-disjoint``: make problem sets, and hold training and evaluation apart."""
+"""``python -m evals.problems draw|read|check-disjoint``: make problem sets, and hold training and evaluation apart."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from evals.errors import UserError
 from evals.manifest import Manifest, hash_files
 from evals.problems.disjoint import check_disjoint
 from evals.problems.generate import ProblemKind, as_rows, draw_distinct
+from evals.problems.read import parse_settings, write_benchmark
 
 
 def parse_kinds(text: str) -> list[ProblemKind]:
@@ -62,9 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     draw.add_argument("--seed", type=int, required=True)
     draw.add_argument("--out", type=Path, required=True, help="directory for problems.jsonl and manifest.json")
     draw.set_defaults(run=_draw)
+    read = commands.add_parser("read", help="read a benchmark from the Hub or from files")
+    read.add_argument("--settings", required=True, help="JSON object: a benchmark's name and the keys of its entry")
+    read.add_argument("--out", type=Path, required=True, help="directory for problems.jsonl and manifest.json")
+    read.set_defaults(run=lambda given: write_benchmark(parse_settings(given.settings), given.out))
     check = commands.add_parser("check-disjoint", help="fail if a benchmark's problem was trained on")
     check.add_argument("--benchmark", type=Path, required=True, help="directory of the benchmark's problems")
-    check.add_argument("--trained-on", type=Path, nargs="+", required=True, help="JSONL files with a problem a row")
+    check.add_argument("--trained-on", type=Path, nargs="*", default=[], help="JSONL files with a problem a row")
     check.add_argument("--out", type=Path, required=True, help="JSON file for what was compared")
     check.set_defaults(run=lambda given: check_disjoint(given.benchmark, given.trained_on, given.out))
     return run_command(parser, argv)

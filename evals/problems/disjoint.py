@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_json
 from evals.errors import UserError
-from evals.manifest import verify_outputs
+from evals.problems.problem_set import load
 
 
 def normalise(statement: str) -> str:
@@ -26,9 +26,8 @@ def check_disjoint(benchmark: Path, trained_on: Sequence[Path], out: Path) -> No
     Raises:
         UserError: a problem is in both, or a file is damaged.
     """
-    verify_outputs(benchmark / "manifest.json", "problems")
     path = benchmark / "problems.jsonl"
-    evaluated = {normalise(row["problem"]): row["id"] for row in read_jsonl(path, required=("id", "problem"))}
+    evaluated = {normalise(row["problem"]): row["id"] for row in load(benchmark).rows}
     rows_checked = {}
     for other in trained_on:
         rows = read_jsonl(other, required=("problem",))

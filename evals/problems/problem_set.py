@@ -9,6 +9,7 @@ from typing import Any
 
 from evals.artifacts import read_jsonl
 from evals.manifest import verify_outputs
+from evals.problems.gated import TEXT_HASH, restore_texts
 
 PLACEHOLDER = "{problem}"
 
@@ -32,14 +33,18 @@ class ProblemSet:
 
 
 def load(directory: Path) -> ProblemSet:
-    """The problems of a directory that ``python -m evals.problems`` wrote.
+    """The problems of a directory that ``python -m evals.problems`` wrote; a gated set's texts come from its source.
 
     Raises:
-        UserError: the directory's files are missing, damaged or lack a key.
+        UserError: the directory's files are missing, damaged or lack a key, or a gated set's source cannot be read.
     """
     manifest = verify_outputs(directory / "manifest.json", "problems")
-    rows = read_jsonl(directory / "problems.jsonl", required=("id", "problem", "answer"))
-    return ProblemSet(rows, gated=bool(manifest.parameters.get("gated", False)))
+    path = directory / "problems.jsonl"
+    if manifest.parameters.get("gated", False):
+        rows = read_jsonl(path, required=("id", TEXT_HASH, "answer"))
+        settings = {**manifest.parameters, "path": manifest.details.get("path")}
+        return ProblemSet(restore_texts(rows, settings), gated=True)
+    return ProblemSet(read_jsonl(path, required=("id", "problem", "answer")), gated=False)
 
 
 def render_prompt(template: str, problem: str) -> str:

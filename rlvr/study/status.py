@@ -11,6 +11,7 @@ from evals.errors import UserError
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.manifest import Manifest, read_manifest
+from evals.problems.read import NOT_OF_THE_CONTENT
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.source_hash import edited_since
@@ -97,9 +98,7 @@ def _training_problems_status(study: Study) -> Status:
 
 
 def _benchmark_status(study: Study, name: str) -> Status:
-    benchmark = study.benchmarks[name]
-    kinds = [{"family": benchmark["family"], "operands": benchmark["operands"]}]
-    wanted = {"kinds": kinds, "count": benchmark["count"], "seed": benchmark["seed"]}
+    wanted = {key: value for key, value in study.problem_settings(name).items() if key not in NOT_OF_THE_CONTENT}
     path = Path(f"results/problems/{name}/manifest.json")
     return _judge(f"benchmark {name}", path, "problems", wanted, exact=False)
 
@@ -114,7 +113,7 @@ def _samples_status(study: Study, run: Run, benchmark: str) -> Status:
     evaluation = study.config["evaluation"]
     renamed = {"sampling_batch_size": "batch_size"}
     wanted = {renamed.get(key, key): value for key, value in evaluation.items()}
-    wanted |= {"prompt": study.benchmarks[benchmark]["prompt"], "version": SAMPLER_VERSION}
+    wanted |= {"prompt": study.prompt(benchmark), "version": SAMPLER_VERSION}
     path = Path(f"results/samples/{run.run}/{benchmark}/manifest.json")
     kind = "base model" if run.method == BASE else "run"
     return _judge(f"samples of {kind} {run.run} on {benchmark}", path, "samples", wanted, exact=False)

@@ -9,10 +9,10 @@ from typing import Any
 
 from evals.artifacts import canonical_json
 from evals.errors import UserError
-from rlvr.study.catalogue import CATALOGUE, load_catalogue, resolve_method
-from rlvr.study.validation import check, read_schema, read_yaml
+from rlvr.study.benchmarks import problem_settings, prompt_of, read_benchmarks
+from rlvr.study.catalogue import load_catalogue, resolve_method
+from rlvr.study.validation import check, read_schema
 
-BENCHMARKS = CATALOGUE.parent / "benchmarks"
 BASE = "base"
 
 
@@ -76,7 +76,7 @@ class Study:
             changed = "training" in config["methods"][name]
             _check_updates(settings, f"{source}: methods.{name}.training" if changed else f"{source}: training")
         _check_models(config, source)
-        return cls(config, methods, training, {name: _read_benchmark(name, source) for name in config["benchmarks"]})
+        return cls(config, methods, training, read_benchmarks(config, source))
 
     @cached_property
     def trained_runs(self) -> list[Run]:
@@ -126,6 +126,14 @@ class Study:
             return f"results/base/{run.model}/manifest.json"
         return f"results/runs/{run.run}/manifest.json"
 
+    def problem_settings(self, benchmark: str) -> dict[str, Any]:
+        """What decides a benchmark's problems."""
+        return problem_settings(benchmark, self.benchmarks[benchmark])
+
+    def prompt(self, benchmark: str) -> str:
+        """The prompt template that a benchmark's problems are put into; every model here is a base model."""
+        return prompt_of(self.benchmarks[benchmark], "base")
+
     def run_sheet(self) -> str:
         """All runs as JSON, for the commands that make tables and figures."""
         return canonical_json([vars(run) for run in self.runs])
@@ -165,13 +173,3 @@ def _check_models(config: Mapping[str, Any], source: str) -> None:
                 f"{source}: models.{name}.architecture.num_key_value_heads: is {architecture['num_key_value_heads']}; "
                 f"accepted: a divisor of num_attention_heads, {architecture['num_attention_heads']}"
             )
-
-
-def _read_benchmark(name: str, source: str) -> dict[str, Any]:
-    path = BENCHMARKS / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(path.stem for path in BENCHMARKS.glob("*.yaml")))
-        raise UserError(f"{source}: benchmarks: {name!r} is no benchmark; accepted: {known}")
-    benchmark: dict[str, Any] = read_yaml(path)
-    check(benchmark, read_schema("benchmark.schema.yaml"), f"config/benchmarks/{name}.yaml")
-    return benchmark

@@ -84,7 +84,7 @@ def test_a_coefficient_reruns_its_method_and_what_follows(smoke_study: Project) 
 
 def test_a_benchmark_more_is_sampled_and_scored_alone(smoke_study: Project) -> None:
     config = smoke_study.changed_config({"benchmarks": [*BENCHMARKS, "chain_5"]})
-    expected = {"problems_benchmark chain_5", "problems_disjoint chain_5", "score chain_5", "study_file"}
+    expected = {"problems_generated chain_5", "problems_disjoint chain_5", "score chain_5", "study_file"}
     assert smoke_study.planned(config) == expected | evaluation_of(RUNS, ["chain_5"]) | AFTER_SCORES
 
 

@@ -31,13 +31,24 @@ def resolve_studies():
         sys.exit(f"error: {error}")
 
 
+def require_local_copies():
+    """Every local copy that the study names is there, or one line says which is not, before any work."""
+    for name, benchmark in STUDY.benchmarks.items():
+        if "path" in benchmark and not os.path.exists(benchmark["path"]):
+            sys.exit(f"error: benchmark {name}: path: {benchmark['path']}: no such file or directory")
+
+
 # A scope is where a study's results lie under results/: "" for the study of this invocation, studies/NAME/ for a named
 # one. Problems, base models, runs, samples and grades are shared by all of them.
 STUDIES, RUNS = resolve_studies()
 STUDY = STUDIES[""]
 NAMED = [scope for scope in STUDIES if scope]
+require_local_copies()
 EXECUTION = STUDY.config["execution"]
 REPOSITORY = workflow.basedir
+GENERATED = [name for name, benchmark in STUDY.benchmarks.items() if benchmark["source"] == "generated"]
+READ = [name for name in STUDY.benchmarks if name not in GENERATED]
+NONE = "(?!)"
 
 
 wildcard_constraints:
@@ -147,20 +158,35 @@ def training_kinds(wildcards):
     return canonical_json(STUDY.config["problems"]["kinds"])
 
 
-def benchmark_kind(wildcards):
+def benchmark_settings(wildcards):
+    """What decides a benchmark's problems."""
+    return canonical_json(STUDY.problem_settings(wildcards.benchmark))
+
+
+def generated_kinds(wildcards):
     """Family and length of a generated benchmark."""
-    benchmark = STUDY.benchmarks[wildcards.benchmark]
-    return canonical_json([{"family": benchmark["family"], "operands": benchmark["operands"]}])
+    return canonical_json(STUDY.problem_settings(wildcards.benchmark)["kinds"])
 
 
-def benchmark_count(wildcards):
-    """Number of a benchmark's problems."""
+def generated_count(wildcards):
+    """Number of a generated benchmark's problems."""
     return STUDY.benchmarks[wildcards.benchmark]["count"]
 
 
-def benchmark_seed(wildcards):
+def generated_seed(wildcards):
     """Seed of a generated benchmark."""
     return STUDY.benchmarks[wildcards.benchmark]["seed"]
+
+
+def benchmark_files(wildcards):
+    """The local files that a benchmark is read from: all of them if they are changed, it is read again."""
+    path = STUDY.benchmarks[wildcards.benchmark].get("path")
+    return sorted(str(file) for file in ([path] if os.path.isfile(path) else Path(path).rglob("*.*"))) if path else []
+
+
+def grading_kind(wildcards):
+    """How a benchmark's responses are read."""
+    return "choice" if STUDY.benchmarks[wildcards.benchmark].get("grader") == "choice" else "completion"
 
 
 def corpus_settings(wildcards):
@@ -202,7 +228,7 @@ def evaluated_directory(wildcards):
 
 def benchmark_prompt(wildcards):
     """A benchmark's prompt template."""
-    return STUDY.benchmarks[wildcards.benchmark]["prompt"]
+    return STUDY.prompt(wildcards.benchmark)
 
 
 def study_json(wildcards):

@@ -15,7 +15,8 @@ rule grade:
     threads: 1
     params:
         version=GRADER_VERSION,
+        kind=grading_kind,
     shell:
         "python -m evals.grading file --samples {input.samples:q} --problems {input.problems:q}"
-        " --out results/grades/{wildcards.run}/{wildcards.benchmark}"
+        " --kind {params.kind} --out results/grades/{wildcards.run}/{wildcards.benchmark}"
         f" --workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"

@@ -1,4 +1,4 @@
-# Problems: generated from a seed, training and evaluation disjoint.
+# Problems: generated from a seed, or read from the Hub or from files; training and evaluation disjoint.
 
 
 rule problems_train:
@@ -16,19 +16,38 @@ rule problems_train:
         " --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
 
 
-rule problems_benchmark:
+rule problems_generated:
     output:
         "results/problems/{benchmark}/problems.jsonl",
         "results/problems/{benchmark}/manifest.json",
     log:
         "results/logs/problems/{benchmark}.log",
+    wildcard_constraints:
+        benchmark="|".join(GENERATED) or NONE,
     params:
-        kinds=benchmark_kind,
-        problems=benchmark_count,
-        seed=benchmark_seed,
+        kinds=generated_kinds,
+        problems=generated_count,
+        seed=generated_seed,
     shell:
         "python -m evals.problems draw --name {wildcards.benchmark} --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --out results/problems/{wildcards.benchmark} > {log:q} 2>&1"
+
+
+rule problems_read:
+    input:
+        benchmark_files,
+    output:
+        "results/problems/{benchmark}/problems.jsonl",
+        "results/problems/{benchmark}/manifest.json",
+    log:
+        "results/logs/problems/{benchmark}.log",
+    wildcard_constraints:
+        benchmark="|".join(READ) or NONE,
+    params:
+        settings=benchmark_settings,
+    shell:
+        "python -m evals.problems read --settings {params.settings:q} --out results/problems/{wildcards.benchmark}"
+        " > {log:q} 2>&1"
 
 
 # Per benchmark, so that one more benchmark touches nothing else; and no benchmark is sampled before it has passed.

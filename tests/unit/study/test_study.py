@@ -57,7 +57,7 @@ def test_shipped_studies_are_accepted(name: str) -> None:
         ("training.updates_per_step", 64, "training.updates_per_step: is 64; accepted: at most prompts_per_step, 32"),
         ("seeds", [], "seeds:"),
         ("seeds", [1, 1], "seeds:"),
-        ("benchmarks", ["aime"], "benchmarks: 'aime' is no benchmark; accepted: chain_3"),
+        ("benchmarks", ["aime"], "benchmarks: 'aime' is no benchmark; accepted: aime_2024"),
         ("reference_method", "ppo", "reference_method: is 'ppo'; accepted: grpo, dapo"),
         ("methods.ppo", {}, "methods.ppo: 'ppo' is no method of the catalogue; accepted: grpo"),
         ("methods.delta", {"token_weights": {"lambda_max": 0.5}}, "methods.delta: token_weights.lambda_max: is 0.5"),

@@ -1,0 +1,256 @@
+"""Benchmarks from files and from copies of a Hub repository: columns, repairs, counts, hashes, exclusions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from evals.artifacts import read_json, read_jsonl, sha256_file, write_jsonl
+from evals.errors import UserError
+from evals.grading import Case, GradingPool, Kind
+from evals.problems.__main__ import main
+from evals.problems.benchmark import read_benchmark
+from evals.problems.golds import REPAIRS, repair
+from evals.problems.read import write_benchmark
+from rlvr.study.benchmarks import BENCHMARKS, problem_settings, prompt_of, read_benchmarks
+
+DATA = Path(__file__).parents[4] / "shared/data/benchmarks"
+LOCAL_NAMES = {
+    "aime_2024": "aime24",
+    "aime_2025": "aime25",
+    "aime_2026": "aime26",
+    "amc_2023": "amc23",
+    "brumo_2025": "brumo25",
+    "math_500": "math500",
+}
+LOCAL = (
+    *LOCAL_NAMES,
+    "hmmt_feb_2025",
+    "hmmt_nov_2025",
+    "hmmt_feb_2026",
+    "minerva_math",
+    "olympiadbench",
+)
+REAL = sorted(path.stem for path in BENCHMARKS.glob("*.yaml") if "source: hub" in path.read_text())
+ROWS = [
+    {"number": 7, "question": "What is $1+1$?", "solution": [r"Two: $\boxed{002}$"]},
+    {"number": 8, "question": "Half?", "solution": [r"First \boxed{1}, then \boxed{$\frac{1}{2}$}."]},
+    {"number": 9, "question": "Speed of light?", "solution": [r"\boxed{3e8}"]},
+]
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return {
+        "name": "tiny",
+        "repository": "nobody/tiny",
+        "revision": None,
+        "split": "test",
+        "columns": {"id": "number", "problem": "question", "answer": "solution"},
+        "boxed_answer": True,
+        "repairs": ["dollars", "integer", "e_notation"],
+        "grader": "math",
+        "gated": False,
+        "count": 3,
+        "sha256": None,
+    }
+
+
+def as_parquet(rows: list[dict[str, Any]], directory: Path) -> None:
+    directory.mkdir()
+    pd.DataFrame(rows).to_parquet(directory / "test-00000-of-00001.parquet")
+
+
+def as_jsonl(rows: list[dict[str, Any]], directory: Path) -> None:
+    write_jsonl(directory / "test.jsonl", rows)
+
+
+def as_configuration(rows: list[dict[str, Any]], directory: Path) -> None:
+    write_jsonl(directory / "data" / "rows.jsonl", rows)
+    card = "---\nconfigs:\n- config_name: other\n  data_files:\n  - split: test\n    path: data/rows.jsonl\n---\n"
+    (directory / "README.md").write_text(card)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("write", "changes"),
+    [
+        (as_parquet, {}),
+        (as_jsonl, {}),
+        (as_jsonl, {"files": ["test.jsonl"]}),
+        (as_configuration, {"configuration": "other"}),
+    ],
+)
+def test_a_copy_of_a_repository_is_read_as_the_hub_is(
+    settings: dict[str, Any], tmp_path: Path, write: Callable[[list[dict[str, Any]], Path], None], changes: Any
+) -> None:
+    write(ROWS, tmp_path / "copy")
+    write_benchmark({**settings, **changes, "path": str(tmp_path / "copy")}, tmp_path / "out")
+    assert read_jsonl(tmp_path / "out" / "problems.jsonl") == [
+        {"id": "tiny-7", "problem": "What is $1+1$?", "answer": "2", "family": "tiny"},
+        {"id": "tiny-8", "problem": "Half?", "answer": r"\frac{1}{2}", "family": "tiny"},
+        {"id": "tiny-9", "problem": "Speed of light?", "answer": r"3 \times 10^{8}", "family": "tiny"},
+    ]
+    details = read_json(tmp_path / "out" / "manifest.json")["details"]
+    assert [(row["id"], row["repairs"], row["was"]) for row in details["repairs"]] == [
+        ("tiny-7", ["integer"], "002"),
+        ("tiny-8", ["dollars"], r"$\frac{1}{2}$"),
+        ("tiny-9", ["e_notation"], "3e8"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 4}, "has 3 problems; expected 4"),
+        ({"sha256": "0" * 64}, "tiny: its problems have SHA-256 .*; expected 0000"),
+        (
+            {"columns": {"id": "number", "problem": "text", "answer": "solution"}},
+            "lacks column text; has: number, quest",
+        ),
+        (
+            {"columns": {"id": "question", "problem": "number", "answer": "solution"}, "split": "train"},
+            "cannot be read as",
+        ),
+        (
+            {"exclude": [{"id": 8, "answer": "1/3", "reason": "wrong"}]},
+            "the gold of tiny-8 is .*, not '1/3'",
+        ),
+        ({"exclude": [{"id": 5, "answer": "1", "reason": "wrong"}]}, "the gold of tiny-5 is None, not '1'"),
+    ],
+)
+def test_what_is_not_as_the_entry_says_stops_with_one_line(
+    settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
+) -> None:
+    as_jsonl(ROWS, tmp_path / "copy")
+    text = json.dumps({**settings, **changes, "path": str(tmp_path / "copy")})
+    assert main(["read", "--settings", text, "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert re.search(message, line)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_hash_is_that_of_the_written_file_and_exclusions_are_recorded(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    as_jsonl(ROWS, tmp_path / "copy")
+    settings |= {"path": str(tmp_path / "copy"), "exclude": [{"id": 9, "answer": r"3 \times 10^{8}", "reason": "why"}]}
+    write_benchmark(settings, tmp_path / "first")
+    expected = sha256_file(tmp_path / "first" / "problems.jsonl")
+    write_benchmark({**settings, "sha256": expected}, tmp_path / "second")
+    details = read_json(tmp_path / "second" / "manifest.json")["details"]
+    assert details["excluded"] == [{"id": "tiny-9", "reason": "why"}]
+    assert details["rows"] == 2 and details["expected_sha256"] == expected
+    assert [row["id"] for row in details["repairs"]] == ["tiny-7", "tiny-8"]
+
+
+def test_the_hub_out_of_reach_is_one_line_with_the_alternative(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    def unreachable(*_arguments: object, **options: object) -> None:
+        assert options["token"] is False, "no token but that of the environment may be used"
+        raise ConnectionError("no route\nsecond line")
+
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    with pytest.raises(UserError) as caught:
+        read_benchmark(settings)
+    message = str(caught.value)
+    assert message.startswith("tiny: nobody/tiny: cannot be read from the Hugging Face Hub (ConnectionError: no route)")
+    assert "benchmark_sources: {tiny: {path: FILE_OR_DIRECTORY}}" in message and "\n" not in message
+
+
+def test_the_hub_is_asked_for_the_pinned_revision(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: list[tuple[Any, dict[str, Any]]] = []
+
+    def load_dataset(*arguments: object, **options: Any) -> Any:
+        asked.append((arguments, options))
+        return datasets.Dataset.from_list(ROWS)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    read_benchmark({**settings, "revision": "a" * 40, "configuration": "c"})
+    read_benchmark({**settings, "revision": "b" * 40, "files": ["x/test.jsonl"]})
+    assert asked[0] == (("nobody/tiny", "c"), {"split": "test", "revision": "a" * 40, "token": "secret"})
+    assert asked[1][1]["data_files"] == {"test": [f"hf://datasets/nobody/tiny@{'b' * 40}/x/test.jsonl"]}
+    assert not any("trust_remote_code" in options for _, options in asked)
+
+
+@pytest.mark.parametrize(
+    ("gold", "repaired"),
+    [
+        ("033", "33"),
+        ("27.0", "27"),
+        ("-1", "-1"),
+        ("000", "0"),
+        ("0.5", "0.5"),
+        ("$69$,$84$", "69,84"),
+        ("$221,$8$", "221,8"),
+        (r"$(0, 1]$.", "(0, 1]"),
+        (r"\$5", r"\$5"),
+        ("8.7e8", r"8.7 \times 10^{8}"),
+        ("1e-5", "10^{-5}"),
+        ("2e^{3}", "2e^{3}"),
+        ("np.arcsin(10/13)", r"\arcsin(10/13)"),
+        ("-1./3", r"-\frac{1}{3}"),
+        ("1/3", "1/3"),
+        (r"\frac{1}{2}(\exp{a*t} - \exp{-a*t})", r"\frac{1}{2}(e^{at} - e^{-at})"),
+    ],
+)
+def test_repairs_change_the_form_only(gold: str, repaired: str) -> None:
+    assert repair(gold, list(REPAIRS))[0] == repaired
+    assert repair(repaired, list(REPAIRS)) == (repaired, [])
+
+
+def test_every_entry_is_accepted_and_has_both_prompts() -> None:
+    entries = read_benchmarks({"benchmarks": REAL}, "study.yaml")
+    assert len(entries) == 13
+    for name, entry in entries.items():
+        assert problem_settings(name, entry)["name"] == name
+        for form in ("base", "chat"):
+            assert prompt_of(entry, form).count("{problem}") == 1
+        marker = "Answer: $LETTER" if entry["grader"] == "choice" else r"\boxed{}"
+        assert marker in prompt_of(entry, "base") and marker in prompt_of(entry, "chat")
+
+
+def test_a_study_names_local_copies_relative_to_the_repository() -> None:
+    sources = {"aime_2024": {"path": "data/aime.jsonl", "sha256": None}, "amc_2023": {"path": "/data/amc"}}
+    entries = read_benchmarks({"benchmarks": ["aime_2024"], "benchmark_sources": sources}, "study.yaml")
+    assert entries["aime_2024"]["path"] == str(BENCHMARKS.parents[1] / "data/aime.jsonl")
+    assert entries["aime_2024"]["sha256"] is None
+    for name, message in (("aime24", "'aime24' is no benchmark"), ("chain_3", "'chain_3' is generated")):
+        with pytest.raises(UserError, match=f"study.yaml: benchmark_sources: {message}"):
+            read_benchmarks({"benchmarks": [], "benchmark_sources": {name: {"path": "x"}}}, "study.yaml")
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent")
+@pytest.mark.parametrize("name", LOCAL)
+def test_local_copies_are_the_known_problems_and_their_golds_equal_the_reference(name: str, tmp_path: Path) -> None:
+    """Every repaired gold equals ``answer_norm``, every gold verifies itself, and hashes are the entries'."""
+    path = DATA / f"{LOCAL_NAMES.get(name, name)}.jsonl"
+    entry = read_benchmarks({"benchmarks": [name], "benchmark_sources": {name: {"path": str(path)}}}, "x")[name]
+    write_benchmark(problem_settings(name, entry), tmp_path)
+    rows = read_jsonl(tmp_path / "problems.jsonl")
+    reference = {f"{name}-{row['source_id']}": row["answer_norm"] for row in read_jsonl(path)}
+    excluded = {row["id"] for row in read_json(tmp_path / "manifest.json")["details"]["excluded"]}
+    assert reference.keys() - excluded == {row["id"] for row in rows}
+    with GradingPool(workers=2) as pool:
+        golds = [Case(rf"\boxed{{{row['answer']}}}", row["answer"]) for row in rows]
+        assert [row["id"] for row, verdict in zip(rows, pool.grade(golds), strict=True) if not verdict.correct] == []
+        equal = [Case(reference[row["id"]], row["answer"], Kind.ANSWER) for row in rows]
+        assert [row["id"] for row, verdict in zip(rows, pool.grade(equal), strict=True) if not verdict.correct] == []
