@@ -72,7 +72,7 @@ NOTE = (
     " that the machinery works. It is no evidence about models of billions of parameters."
 )
 FIGURES = ["scores", "differences", "training_curves"]
-TABLES = ["main", "by_seed"]
+TABLES = ["main", "by_seed", "paper_vs_ours"]
 SHOWN = [
     *[f"tables/{table}.md" for table in TABLES],
     *[f"figures/{figure}.png" for figure in FIGURES],
@@ -83,7 +83,8 @@ SHOWN = [
 
 def shown_results(scope, kind=""):
     """What people look at of the study at ``scope``: everything, or the files of a directory."""
-    return [f"results/{scope}{path}" for path in SHOWN if path.startswith(kind)]
+    own = ["tables/paper.md"] if scope else []
+    return [f"results/{scope}{path}" for path in own + SHOWN if path.startswith(kind)]
 
 
 def scope_tables(wildcards):
@@ -137,10 +138,27 @@ def run_sheet_json(wildcards):
     return STUDIES[wildcards.scope].run_sheet()
 
 
+def named_study(wildcards):
+    """The named study as written."""
+    return read_named_study(named_study_files()[study_name(wildcards)])
+
+
+def study_title(wildcards):
+    """The named study's heading."""
+    return named_study(wildcards)["title"]
+
+
 def notes(wildcards):
-    """What the numbers of the study are evidence of, quoted for a shell."""
-    name = wildcards.scope.removeprefix("studies/").removesuffix("/")
-    return [read_named_study(named_study_files()[name])["question"], NOTE] if name else [NOTE]
+    """What the study asks, if it is a named one, and what its numbers are evidence of."""
+    return [named_study(wildcards)["question"], NOTE] if wildcards.scope else [NOTE]
+
+
+def own_settings(wildcards):
+    """How this study's numbers are made, in the terms of config/reference/settings.yaml."""
+    evaluation = STUDY.config["evaluation"]
+    sampling = {key: evaluation[key] for key in ("temperature", "top_p", "max_new_tokens")}
+    models = {name: f"{name}, trained from scratch" for name in STUDY.config["models"]}
+    return canonical_json({"models": models, "training_problems": "generated", "checkpoint": "last", **sampling})
 
 
 def study_name(wildcards):

@@ -36,6 +36,47 @@ rule table_by_seed:
         " --runs {input.runs:q} --out results/{wildcards.scope}tables/by_seed > {log:q} 2>&1"
 
 
+rule table_paper:
+    input:
+        scores=scope_scores,
+        comparisons="results/{scope}comparisons.json",
+        runs="results/{scope}runs.json",
+        published=f"{REPOSITORY}/config/reference/published.csv",
+        code=modules("evals.tables", "evals.statistics"),
+    output:
+        report("results/{scope}tables/paper.md", caption="../report/paper_table.rst", category="Tables"),
+        multiext("results/{scope}tables/paper", ".csv", ".manifest.json"),
+    log:
+        "results/logs/{scope}tables/paper.log",
+    params:
+        title=study_title,
+        notes=notes,
+    shell:
+        "python -m evals.tables paper --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        f" --runs {{input.runs:q}} --reference {REPOSITORY}/config/reference"
+        " --title {params.title:q} --note {params.notes:q} --out results/{wildcards.scope}tables/paper > {log:q} 2>&1"
+
+
+rule table_paper_vs_ours:
+    input:
+        scores=scope_scores,
+        comparisons="results/{scope}comparisons.json",
+        runs="results/{scope}runs.json",
+        published=expand(f"{REPOSITORY}/config/reference/{{file}}", file=["published.csv", "settings.yaml"]),
+        code=modules("evals.tables", "evals.statistics"),
+    output:
+        report("results/{scope}tables/paper_vs_ours.md", caption="../report/paper_vs_ours.rst", category="Tables"),
+        multiext("results/{scope}tables/paper_vs_ours", ".csv", ".manifest.json"),
+    log:
+        "results/logs/{scope}tables/paper_vs_ours.log",
+    params:
+        own=own_settings,
+    shell:
+        "python -m evals.tables paper_vs_ours --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        f" --runs {{input.runs:q}} --reference {REPOSITORY}/config/reference"
+        " --own {params.own:q} --out results/{wildcards.scope}tables/paper_vs_ours > {log:q} 2>&1"
+
+
 rule figure_of_scores:
     input:
         scores=scope_scores,

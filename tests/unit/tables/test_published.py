@@ -1,0 +1,142 @@
+"""Published numbers: the project's own files, what a wrong line says, and when a number compares."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.errors import UserError
+from evals.tables.paper import paper_frame, paper_tables
+from evals.tables.paper_vs_ours import confront, paper_vs_ours_frame, paper_vs_ours_table, parse_own_settings
+from evals.tables.published import Published, read_published, read_settings
+from evals.tables.records import Results, read_results
+from tests.unit.synthetic_results import Study
+
+REFERENCE = Path(__file__).resolve().parents[3] / "config" / "reference"
+SETTINGS = {
+    "temperature": 1.0,
+    "top_p": 0.7,
+    "max_new_tokens": 96,
+    "training_problems": "generated",
+    "checkpoint": "last",
+}
+PAPER = {"citation": "Someone, 2026", "note": None, "samples_per_problem": 32, **SETTINGS}
+
+
+def published(value: float, **changes: Any) -> Published:
+    row = Published("P", "2600.00001", "Table 1", "tiny", "dapo", "DAPO", "chain_3", "avg@32", value, "published")
+    return replace(row, **changes)
+
+
+@pytest.fixture
+def results(synthetic_study: Study) -> Results:
+    return read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
+
+
+def test_the_projects_own_files_are_well_formed_and_name_methods_of_the_catalogue() -> None:
+    rows = read_published(REFERENCE / "published.csv")
+    settings = read_settings(REFERENCE / "settings.yaml", rows)
+    catalogue = (REFERENCE.parent / "methods.yaml").read_text()
+    assert len(rows) > 250
+    assert all(row.arxiv in settings and row.arxiv in row.citation for row in rows)
+    assert all(row.method == "base" or f"\n{row.method}:\n" in catalogue for row in rows)
+
+
+def test_a_papers_average_is_the_mean_of_its_cells() -> None:
+    """30 problems each but for HMMT February 2026, which has 33."""
+    rows = read_published(REFERENCE / "published.csv")
+    weights = {"hmmt_feb_2026": 33}
+    checked = 0
+    for average in rows:
+        if average.benchmark != "Avg(problem-weighted)" or average.metric != "avg@16":
+            continue
+        cells = {
+            row.benchmark: row.value
+            for row in rows
+            if (row.table, row.model, row.row) == (average.table, average.model, average.row) and not row.is_average
+        }
+        total = sum(weights.get(name, 30) for name in cells)
+        mean = sum(weights.get(name, 30) * value for name, value in cells.items()) / total
+        assert mean == pytest.approx(average.value, abs=0.011)
+        checked += 1
+    assert checked > 20
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("P,2600.00001,T,m,dapo,r,b,avg@16,abc,published", "line 2: value is 'abc'; accepted: a number, in per cent"),
+        ("P,2600.00001,T,m,dapo,r,b,avg@16,120,published", "line 2: value is 120.0; accepted: 0 to 100, in per cent"),
+        ("P,2600.00001,T,m,dapo,r,b,avg@16,12,guessed", "line 2: certainty is 'guessed'; accepted: published,"),
+        ("P,2600.00001,T,m,,r,b,avg@16,12,published", "line 2: a cell is empty"),
+    ],
+)
+def test_a_wrong_line_is_named(line: str, message: str, tmp_path: Path) -> None:
+    header = (REFERENCE / "published.csv").read_text().splitlines()[0]
+    path = tmp_path / "published.csv"
+    path.write_text(f"{header}\n{line}\n")
+    with pytest.raises(UserError, match=r"published\.csv") as caught:
+        read_published(path)
+    assert message in str(caught.value)
+
+
+def test_settings_have_to_be_complete(tmp_path: Path) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text("'2600.00001': {citation: x, note: null, temperature: 1.0}\n")
+    with pytest.raises(UserError, match=r"2600\.00001: lacks checkpoint, lacks max_new_tokens"):
+        read_settings(path, [published(1.0)])
+
+
+def test_inside_outside_and_not_comparable(results: Results) -> None:
+    """A study whose settings are those of the paper: only then is there a verdict on the number."""
+    k = results.samples_per_problem
+    own = parse_own_settings(json.dumps({"models": {"tiny": "tiny"}, **SETTINGS}))
+    settings = {"2600.00001": PAPER}
+    ours = confront(results, [published(50.0, metric=f"avg@{k}")], settings, own)[0].ours
+    assert ours.confidence_interval is not None
+    low, high = (100 * bound for bound in ours.confidence_interval)
+
+    def verdict(value: float, **changes: Any) -> str:
+        rows = [published(value, **{"metric": f"avg@{k}", **changes})]
+        return confront(results, rows, settings, own)[0].verdict
+
+    assert verdict(100 * ours.value) == "inside"
+    assert verdict(low) == "inside"
+    assert verdict(low - 3.25) == "outside by 3.2"
+    assert verdict(min(high + 2.0, 100.0)).startswith("outside by")
+    assert verdict(50.0, model="Qwen3-8B-Base") == "not comparable"
+    unknown = {"2600.00001": {**PAPER, "temperature": None}}
+    one = confront(results, [published(50.0, metric=f"avg@{k}")], unknown, own)[0]
+    assert one.verdict == "not comparable"
+    assert one.differing == ("temperature (not given, 1.0)",)
+    table = paper_vs_ours_table([one], unknown)
+    assert "0 of 1 published numbers" in table.notes[0]
+    assert paper_vs_ours_frame([one])["published"].tolist() == [0.5]
+
+
+def test_own_settings_have_to_be_complete() -> None:
+    with pytest.raises(UserError, match="--own: lacks temperature"):
+        parse_own_settings('{"models": {}, "top_p": 1, "max_new_tokens": 1, "training_problems": "", "checkpoint": ""}')
+    with pytest.raises(UserError, match="--own: is not JSON"):
+        parse_own_settings("{")
+
+
+def test_the_paper_table_corrects_over_methods_and_shows_published_rows(results: Results) -> None:
+    frame = paper_frame(results).set_index("method")
+    compared = frame[frame["p_value"].notna()]
+    assert (compared["p_value_holm_over_methods"] >= compared["p_value"]).all()
+    assert "base" not in compared.index and results.reference_method not in compared.index
+    method = compared.index[0]
+    rows = [
+        published(40.0, method=results.reference_method, benchmark="Avg"),
+        published(43.5, method=method, benchmark="Avg", row="M"),
+        published(10.0, method=method, benchmark="aime_2024", row="M"),
+    ]
+    own, reported = paper_tables(results, rows, "Title", ["Asks."])
+    assert own.title == "Title" and own.notes[0] == "Asks."
+    assert len(own.rows) == len(results.conditions)
+    assert sorted(row[2] for row in reported.rows) == ["+3.5", "–"]
