@@ -1,4 +1,4 @@
-"""``python -m rlvr status``: whether each result is current."""
+"""``python -m rlvr status|methods``: whether each result is current; what methods there are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from evals.artifacts import write_json
 from evals.command_line import run_command
-from rlvr.study.catalogue import CATALOGUE
+from rlvr.study.catalogue import CATALOGUE, load_catalogue
+from rlvr.study.method_pages import list_methods, show_method
 from rlvr.study.status import describe, study_status
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml
@@ -25,6 +26,12 @@ def _status(arguments: argparse.Namespace) -> None:
         print(line)
 
 
+def _methods(arguments: argparse.Namespace) -> None:
+    catalogue = load_catalogue()
+    for line in show_method(arguments.name, catalogue) if arguments.name else list_methods(catalogue):
+        print(line)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 0, or 2 after a one-line error."""
     parser = argparse.ArgumentParser(prog="python -m rlvr", description=__doc__)
@@ -33,6 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     status.add_argument("--config", type=Path, default=CATALOGUE.parent / "config.yaml", help="the study")
     status.add_argument("--out", type=Path, help="write JSON here instead of printing")
     status.set_defaults(run=_status)
+    methods = commands.add_parser("methods", help="list the catalogue of methods, or explain one")
+    methods.set_defaults(run=_methods, name=None)
+    show = methods.add_subparsers(metavar="show").add_parser("show", help="pieces, equations in words, choices")
+    show.add_argument("name", metavar="NAME", help="a method of the catalogue")
     return run_command(parser, argv)
 
 

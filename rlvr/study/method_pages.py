@@ -1,0 +1,99 @@
+"""The catalogue for people: a list of its methods, and a page for each with its equations in words."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from evals.errors import UserError
+from rlvr.study.catalogue import Entry, resolve_method
+from rlvr.study.validation import read_schema
+
+_WIDTH = 110
+_SEAMS = (
+    ("reward_shaping", "Reward shaping"),
+    ("advantage", "Advantage"),
+    ("token_weights", "Token weights"),
+    ("loss", "Policy loss"),
+    ("assignment", "Mini-batches"),
+    ("selection", "Batch selection"),
+)
+_NOTHING = {
+    "reward_shaping": "rewards as they are",
+    "token_weights": "1 for every token",
+    "selection": "every rollout that is sampled",
+}
+
+
+def list_methods(catalogue: Mapping[str, Entry]) -> Iterator[str]:
+    """One line per method: name, title, paper."""
+    names = max(map(len, catalogue))
+    titles = max(len(entry["title"]) for entry in catalogue.values())
+    for name, entry in catalogue.items():
+        yield f"{name:<{names}}  {entry['title']:<{titles}}  arXiv {entry['paper']}"
+    yield f"{len(catalogue)} methods; python -m rlvr methods show NAME explains one."
+
+
+def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
+    """A method's resolved pieces, each with its equation in words and its hyper-parameters, and what was chosen.
+
+    Raises:
+        UserError: no such method; names that are nearest to it.
+    """
+    if name not in catalogue:
+        near = [other for other in catalogue if name in other] or difflib.get_close_matches(name, catalogue, n=4)
+        hint = f"nearest: {', '.join(near)}" if near else "python -m rlvr methods lists them"
+        raise UserError(f"{name!r} is no method of the catalogue; {hint}")
+    entry = resolve_method(name, {}, catalogue, name)
+    definitions = read_schema("methods.schema.json")["$defs"]
+    yield f"{name}: {entry['title']} (arXiv {entry['paper']})"
+    lineage = list(_lineage(name, catalogue))
+    if len(lineage) > 1:
+        yield f"  from {', which extends '.join(lineage[1:])}"
+    for seam, label in _SEAMS:
+        piece = entry["batching"][seam] if seam in entry["batching"] else entry[seam]
+        yield ""
+        yield from _piece_lines(seam, label, piece, definitions)
+    yield ""
+    yield "Choices, where paper and code differ or are silent"
+    yield from _wrapped(entry["choices"], "  ")
+
+
+def _lineage(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
+    """The entry's name, and what it extends, up to the root."""
+    while True:
+        yield name
+        if "extends" not in catalogue[name]:
+            return
+        name = catalogue[name]["extends"]
+
+
+def _piece_lines(
+    seam: str, label: str, piece: Mapping[str, Any] | None, definitions: Mapping[str, Any]
+) -> Iterator[str]:
+    if piece is None:
+        yield f"{label}: none"
+        yield from _wrapped(_NOTHING[seam], "  ")
+        return
+    definition = definitions[f"{seam}.{piece['name']}"]
+    yield f"{label}: {piece['name']}"
+    yield from _wrapped(definition["description"], "  ")
+    for key, value in piece.items():
+        if key != "name":
+            meaning = definition["properties"][key]["description"]
+            yield from _wrapped(f"{key} = {_word(value)}: {meaning}", "    ")
+
+
+def _word(value: object) -> str:
+    """A value as the reader says it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
