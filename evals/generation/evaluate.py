@@ -15,6 +15,7 @@ from evals.artifacts import fingerprint, sha256_bytes, sha256_file, write_jsonl
 from evals.generation import VERSION
 from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
 from evals.generation.sampler import SamplingParameters, sample
+from evals.generation.withheld import withheld
 from evals.manifest import Manifest, hash_files, read_manifest, verify_outputs
 from evals.problems.problem_set import load
 
@@ -59,6 +60,7 @@ def sample_benchmark(
     checkpoint = source / "checkpoint"
     tokenizer = load_tokenizer(checkpoint)
     texts = problem_set.prompts(settings.prompt)
+    stored = withheld if problem_set.gated else _whole
     count = settings.samples_per_problem
     started = time.monotonic()
     with tqdm(total=len(problems) * count, desc=f"{out.parent.name} on {out.name}", disable=None) as bar:
@@ -75,7 +77,7 @@ def sample_benchmark(
         {
             "problem_id": problem["id"],
             "sample": number,
-            "text": tokenizer.decode(response.tokens, skip_special_tokens=True),
+            **stored(tokenizer.decode(response.tokens, skip_special_tokens=True), not response.finished),
             "tokens": len(response.tokens),
             "finish_reason": "stop" if response.finished else "length",
         }
@@ -106,6 +108,11 @@ def sample_benchmark(
         fingerprint=fingerprint({"parameters": parameters, "inputs": sorted(inputs.values())}),
         details={"rows": len(rows), "tokens": sum(int(row["tokens"]) for row in rows), "seconds": round(seconds, 3)},
     ).write(out / "manifest.json")
+
+
+def _whole(text: str, _truncated: bool) -> dict[str, str]:
+    """The fields of a sample that hold its text."""
+    return {"text": text}
 
 
 def source_kind(directory: Path) -> str:

@@ -1,13 +1,28 @@
-"""Check that no evaluation problem was trained on, on the bytes of the files themselves."""
+"""Check that no evaluation problem was trained on, on the bytes of the files themselves.
+
+A problem is trained on if its text stands in training, but for case and white space, or nearly: if most of its runs of
+:data:`RUN_LENGTH` words stand in one training problem. Texts too short to have :data:`FEWEST_RUNS` such runs, as the
+generated ones are, say too little for that and are compared as a whole only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_json
 from evals.errors import UserError
 from evals.problems.problem_set import load
+
+RUN_LENGTH = 8
+FEWEST_RUNS = 8
+NEARLY_ALL = 0.7
+"""Share of a problem's runs in one training problem from which on it counts as the same."""
+
+_WORD = re.compile(r"[a-z]+|\d+")
 
 
 def normalise(statement: str) -> str:
@@ -15,26 +30,72 @@ def normalise(statement: str) -> str:
     return "".join(statement.split()).casefold()
 
 
+def word_runs(statement: str) -> frozenset[tuple[str, ...]]:
+    """Every run of :data:`RUN_LENGTH` words and numbers; signs and the way that formulas are set do not matter."""
+    words = _WORD.findall(statement.casefold())
+    return frozenset(tuple(words[start : start + RUN_LENGTH]) for start in range(len(words) - RUN_LENGTH + 1))
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A benchmark's problems, for comparison with training problems.
+
+    Attributes:
+        whole: normalised text -> id.
+        runs: word run -> ids of the problems that have it; of long problems only.
+        counts: id -> number of its runs.
+    """
+
+    whole: Mapping[str, str]
+    runs: Mapping[tuple[str, ...], Sequence[str]]
+    counts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, problems: Mapping[str, str]) -> Evaluated:
+        """From id -> text."""
+        runs: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        counts = {}
+        for identifier, text in problems.items():
+            found = word_runs(text)
+            if len(found) < FEWEST_RUNS:
+                continue
+            counts[identifier] = len(found)
+            for run in found:
+                runs[run].append(identifier)
+        return cls({normalise(text): identifier for identifier, text in problems.items()}, runs, counts)
+
+    def trained_on(self, text: str) -> tuple[str, str] | None:
+        """The problem that a training text is, or nearly is, and which of the two; None if it is none."""
+        if (same := self.whole.get(normalise(text))) is not None:
+            return same, "also"
+        shared = Counter(identifier for run in word_runs(text) for identifier in self.runs.get(run, ()))
+        for identifier, count in shared.most_common(1):
+            if count >= NEARLY_ALL * self.counts[identifier]:
+                return identifier, "nearly word for word"
+        return None
+
+
 def check_disjoint(benchmark: Path, trained_on: Sequence[Path], out: Path) -> None:
     """Compare a benchmark's problems with every file that something is trained on; write what was compared to ``out``.
 
     Args:
         benchmark: directory of the benchmark's problems.
-        trained_on: JSONL files with a ``problem`` in every row.
+        trained_on: JSONL files with a ``problem`` in every row; none for a model whose training is not ours.
         out: where the finding goes.
 
     Raises:
         UserError: a problem is in both, or a file is damaged.
     """
     path = benchmark / "problems.jsonl"
-    evaluated = {normalise(row["problem"]): row["id"] for row in load(benchmark).rows}
+    problems = {str(row["id"]): str(row["problem"]) for row in load(benchmark).rows}
+    evaluated = Evaluated.of(problems)
     rows_checked = {}
     for other in trained_on:
         rows = read_jsonl(other, required=("problem",))
         for number, row in enumerate(rows, start=1):
-            if (shared := evaluated.get(normalise(row["problem"]))) is not None:
-                raise UserError(f"{path}: problem {shared} is also trained on ({other}, line {number})")
+            if (found := evaluated.trained_on(row["problem"])) is not None:
+                raise UserError(f"{path}: problem {found[0]} is {found[1]} trained on ({other}, line {number})")
         rows_checked[str(other)] = {"rows": len(rows), "sha256": sha256_file(other)}
-    finding = {"benchmark": benchmark.name, "problems": len(evaluated), "sha256": sha256_file(path)}
+    finding = {"benchmark": benchmark.name, "problems": len(problems), "sha256": sha256_file(path)}
     content = {**finding, "trained_on": rows_checked, "shared": 0}
     write_json(out, {**content, "fingerprint": fingerprint(content)})

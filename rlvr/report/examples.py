@@ -12,6 +12,8 @@ from evals.errors import UserError
 from evals.tables.records import BASE, Results
 from rlvr.report.summary import best_condition
 
+_WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -51,7 +53,7 @@ def read_examples(results: Results, directory: Path) -> list[Example]:
     examples = []
     for benchmark in results.benchmarks:
         path = directory / "problems" / benchmark / "problems.jsonl"
-        problem = read_jsonl(path, ("id", "problem", "answer"))[0]
+        problem = {"problem": _WITHHELD, **read_jsonl(path, ("id", "answer"))[0]}
         rollouts = [
             _rollout(directory, condition.title, condition.runs[0].run, benchmark, str(problem["id"]))
             for condition in chosen

@@ -14,7 +14,7 @@ from evals.artifacts import read_jsonl, write_jsonl
 from evals.errors import UserError
 from evals.problems.__main__ import main
 from evals.problems.arithmetic import FAMILIES, answer, exact, worked_solution
-from evals.problems.disjoint import check_disjoint
+from evals.problems.disjoint import Evaluated, check_disjoint
 from evals.problems.generate import ProblemKind, as_rows, draw_distinct, split_of
 from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
@@ -119,3 +119,26 @@ def test_a_set_in_memory_has_the_texts_and_gives_prompts_with_braces(tmp_path: P
     (tmp_path / "b" / "problems.jsonl").write_text("{}\n")
     with pytest.raises(UserError, match="its bytes differ"):
         load(tmp_path / "b")
+
+
+AN_EVALUATED_PROBLEM = (
+    "Every morning Ben walks $9$ kilometres at a speed of $s$ kilometres per hour and stops for $t$ minutes at "
+    "a bakery on his way. At speed $s+2$ the walk takes him 2 hours. Find how long the walk takes at speed $s+1$."
+)
+
+
+@pytest.mark.parametrize(
+    ("trained", "verdict"),
+    [
+        (AN_EVALUATED_PROBLEM.upper(), "also"),
+        (AN_EVALUATED_PROBLEM.replace("$", r"\(").replace("a bakery", "the bakery"), "nearly word for word"),
+        ("Solve this. " + AN_EVALUATED_PROBLEM + " Put the answer in a box.", "nearly word for word"),
+        (AN_EVALUATED_PROBLEM[:120], None),
+        ("Find how long the walk takes at speed $s+1$.", None),
+    ],
+)
+def test_near_duplicates_are_found_and_boilerplate_is_not(trained: str, verdict: str | None) -> None:
+    evaluated = Evaluated.of({"x-1": AN_EVALUATED_PROBLEM, "x-2": "Compute 3+4 from left to right, modulo 10."})
+    found = evaluated.trained_on(trained)
+    assert found == (None if verdict is None else ("x-1", verdict))
+    assert evaluated.trained_on("Compute 3-4 from left to right, modulo 10.") is None

@@ -1,0 +1,5 @@
+"""The small random checkpoint of the generation tests."""
+
+from tests.unit.generation.conftest import checkpoint
+
+__all__ = ["checkpoint"]

@@ -1,0 +1,207 @@
+"""A benchmark under GPQA's terms: no question, option, quoting response or token reaches any file or message."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.artifacts import read_json, read_jsonl, sha256_bytes, write_jsonl
+from evals.errors import UserError
+from evals.generation.evaluate import EvaluationSettings, sample_benchmark
+from evals.generation.sampler import SamplingParameters
+from evals.generation.withheld import withheld
+from evals.grading import Case, GradingPool, Kind
+from evals.grading.__main__ import main as grading_main
+from evals.manifest import Manifest, hash_files
+from evals.problems.__main__ import main
+from evals.problems.choices import LETTERS, permutation, with_options
+from evals.problems.disjoint import check_disjoint
+from evals.problems.problem_set import load
+from rlvr.study.benchmarks import problem_settings, prompt_of, read_benchmarks
+from rlvr.study.validation import check, read_schema
+
+SECRET = "zyxw"  # in every question and option, and in nothing else
+TOKEN = "hf_zyxwtokenzyxw"
+LINES = [f"Question {SECRET} {number}?" for number in range(12)]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A local copy with the columns of GPQA; the right option is named so."""
+    rows = [
+        {
+            "Question": line,
+            "Correct Answer": f"right {SECRET}",
+            **{f"Incorrect Answer {wrong}": f"wrong {wrong} {SECRET}\n" for wrong in (1, 2, 3)},
+            "Explanation": f"because {SECRET}",
+        }
+        for line in LINES
+    ]
+    write_jsonl(tmp_path / "source" / "train.jsonl", rows)
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def settings(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """GPQA's own entry, cut down to the copy."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    entry = read_benchmarks({"benchmarks": ["gpqa_diamond"]}, "study.yaml")["gpqa_diamond"]
+    configuration = {"configuration": None}
+    return {**problem_settings("gpqa_diamond", entry), **configuration, "path": str(source), "count": 12}
+
+
+@pytest.fixture
+def problems(settings: dict[str, Any], tmp_path: Path) -> Path:
+    out = tmp_path / "results" / "problems" / "gpqa_diamond"
+    assert main(["read", "--settings", json.dumps(settings), "--out", str(out)]) == 0
+    return out
+
+
+def test_the_file_has_ids_letters_orders_and_hashes_only(problems: Path) -> None:
+    rows = read_jsonl(problems / "problems.jsonl")
+    assert {frozenset(row) for row in rows} == {frozenset({"id", "answer", "family", "options", "problem_sha256"})}
+    loaded = load(problems)
+    assert loaded.gated
+    for row, full, line in zip(rows, loaded.rows, LINES, strict=True):
+        options = [f"right {SECRET}", *(f"wrong {wrong} {SECRET}" for wrong in (1, 2, 3))]
+        assert full["problem"] == with_options(line, [options[index] for index in row["options"]])
+        assert row["problem_sha256"] == sha256_bytes(full["problem"].encode())
+        assert f"{row['answer']}) right {SECRET}" in full["problem"]
+        assert sorted(row["options"]) == [0, 1, 2, 3]
+    assert len({row["answer"] for row in rows}) > 1
+
+
+def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
+    problems: Path, source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results"
+    check_disjoint(problems, [], problems / "disjoint.json")
+    copying = [f"Answer: A, as {SECRET} says", "no letter", rf"{SECRET} \boxed{{B}}"]
+    samples = results / "samples" / "r" / "gpqa_diamond" / "samples.jsonl"
+    rows = [
+        {"problem_id": row["id"], "sample": number, **withheld(text, False), "tokens": 3, "finish_reason": "stop"}
+        for row in load(problems).rows
+        for number, text in enumerate(copying)
+    ]
+    write_jsonl(samples, rows)
+    Manifest("samples", {}, hash_files(samples.parent, samples), {}, "f").write(samples.parent / "manifest.json")
+    arguments = ["--samples", str(samples), "--problems", str(problems / "problems.jsonl"), "--kind", "choice"]
+    assert grading_main(["file", *arguments, "--out", str(results / "grades")]) == 0
+    shutil.rmtree(tmp_path / "cache")
+    (source / "train.jsonl").write_text(json.dumps({"Question": f"other {SECRET}"}) + "\n")
+    assert main(["check-disjoint", "--benchmark", str(problems), "--out", str(results / "again.json")]) == 2
+    said = "".join(capfd.readouterr())
+    assert said.count("error: ") == 1 and SECRET not in said
+    written = [path for path in results.rglob("*") if path.is_file()]
+    assert len(written) >= 7
+    assert [path for path in written if SECRET.encode() in path.read_bytes()] == []
+
+
+def test_a_changed_source_is_noticed_without_being_quoted(problems: Path, source: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "cache")
+    path = source / "train.jsonl"
+    path.write_text(path.read_text().replace("right", "wrong"))
+    with pytest.raises(UserError) as caught:
+        load(problems)
+    assert "no longer holds problem gpqa_diamond-" in str(caught.value) and SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["Answer: C", r"so \boxed{D}.", "no idea", "(B)", r"\boxed{}", "Answer: $A and more"])
+@pytest.mark.parametrize("truncated", [False, True])
+def test_what_is_kept_of_a_response_is_graded_as_the_response_is(text: str, truncated: bool) -> None:
+    kept = withheld(text, truncated)["text"]
+    with GradingPool(workers=1) as pool:
+        for gold in "ABCD":
+            whole, part = pool.grade([Case(each, gold, Kind.CHOICE, truncated) for each in (text, kept)])
+            assert (whole.correct, whole.answer, whole.reason) == (part.correct, part.answer, part.reason)
+
+
+def test_samples_of_a_gated_benchmark_keep_letters(
+    problems: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "runs" / "r"
+    shutil.copytree(checkpoint, run / "checkpoint")
+    weights = run / "checkpoint" / "model.safetensors"
+    Manifest("run", {}, hash_files(run, weights), {}, "f").write(run / "manifest.json")
+    monkeypatch.setattr("evals.generation.evaluate.withheld", lambda text, _cut: {"text": f"kept {len(text) > 0}"})
+    settings = EvaluationSettings(2, 1, "{problem}", SamplingParameters(max_new_tokens=4))
+    sample_benchmark(run, "run", problems, settings, tmp_path / "samples" / "r" / "b", "cpu")
+    texts = [row["text"] for row in read_jsonl(tmp_path / "samples" / "r" / "b" / "samples.jsonl")]
+    assert len(texts) == 24 and all(text.startswith("kept ") for text in texts)
+
+
+def test_an_unreachable_gated_source_names_the_variable_and_not_the_token(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import datasets
+
+    def refuse(*_arguments: object, **options: Any) -> None:
+        raise PermissionError(f"401 for {options['token']}: {SECRET}")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    text = json.dumps({**settings, "path": None})
+    assert main(["read", "--settings", text, "--out", str(tmp_path / "out")]) == 2
+    said = "".join(capfd.readouterr())
+    assert "(PermissionError); accept its terms on the Hub and set HF_TOKEN" in said
+    assert SECRET not in said
+
+
+def test_orders_depend_on_problem_and_seed_alone_and_are_even() -> None:
+    state = random.getstate()
+    orders = [tuple(permutation(f"q-{number}", 4, 1)) for number in range(2400)]
+    assert random.getstate() == state
+    assert orders == [tuple(permutation(f"q-{number}", 4, 1)) for number in range(2400)]
+    assert orders != [tuple(permutation(f"q-{number}", 4, 2)) for number in range(2400)]
+    counts = Counter(orders)
+    assert len(counts) == 24 and min(counts.values()) > 60 and max(counts.values()) < 145
+    assert Counter(order.index(0) for order in orders).most_common()[-1][1] > 520
+
+
+def test_ten_options_with_their_letters_are_read(tmp_path: Path) -> None:
+    options = [f"option {number}" for number in range(10)]
+    rows = [{"id": 5, "problem": "Which?", "options": options, "answer": "H"}]
+    rows += [{"id": 6, "problem": "Which?", "options": options[:3], "answer": "C"}]
+    write_jsonl(tmp_path / "local.jsonl", rows)
+    entry = read_benchmarks({"benchmarks": ["mmlu_pro"]}, "study.yaml")["mmlu_pro"]
+    settings = {**problem_settings("mmlu_pro", entry), "path": str(tmp_path / "local.jsonl"), "count": 2}
+    assert main(["read", "--settings", json.dumps(settings), "--out", str(tmp_path / "out")]) == 0
+    first, second = load(tmp_path / "out").rows
+    assert f"{first['answer']}) option 7" in first["problem"] and first["problem"].count("option") == 10
+    assert f"{second['answer']}) option 2" in second["problem"]
+    assert first["options"][LETTERS.index(first["answer"])] == 7
+    assert "one of ABCDEFGHIJ" in prompt_of(entry, "chat")
+    write_jsonl(tmp_path / "local.jsonl", [rows[0], {**rows[1], "answer": "D"}])
+    with pytest.raises(UserError, match="row 2: answer: is no letter of its 3 options"):
+        raise UserError(_error(settings, tmp_path))
+
+
+def _error(settings: dict[str, Any], tmp_path: Path) -> str:
+    from evals.problems.read import write_benchmark
+
+    with pytest.raises(UserError) as caught:
+        write_benchmark(settings, tmp_path / "out")
+    return str(caught.value)
+
+
+def test_a_gated_entry_has_to_be_multiple_choice(settings: dict[str, Any]) -> None:
+    from rlvr.study.benchmarks import BENCHMARKS
+    from rlvr.study.validation import read_yaml
+
+    entry = read_yaml(BENCHMARKS / "gpqa_diamond.yaml")
+    check(entry, read_schema("benchmark.schema.yaml"), "x")
+    with pytest.raises(UserError, match="x: grader: is 'math'; accepted: 'choice'"):
+        check({**entry, "grader": "math"}, read_schema("benchmark.schema.yaml"), "x")
+
+
+def test_a_read_set_says_in_its_manifest_what_it_was_read_from(problems: Path, source: Path) -> None:
+    manifest = read_json(problems / "manifest.json")
+    assert manifest["parameters"]["gated"] is True and "path" not in manifest["parameters"]
+    assert manifest["details"]["path"] == str(source)
