@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -31,17 +31,33 @@ class LossInputs:
         )
 
 
-def _draw(seed: int, spread: float = 0.3, *, batch: int = 8, longest: int = 7) -> LossInputs:
-    """Draw float64 inputs: lengths 0 and 1 and ``longest`` always occur, log-ratios have deviation ``spread``."""
+def _draw(
+    seed: int,
+    spread: float = 0.3,
+    *,
+    batch: int = 8,
+    longest: int = 7,
+    lengths: Sequence[int] | None = None,
+    rewards: Sequence[float] | None = None,
+) -> LossInputs:
+    """Draw float64 inputs of groups of four; log-ratios have deviation ``spread``.
+
+    Unless given, ``lengths`` are random with 0, 1 and ``longest`` among them, and advantages, GRPO's of the rewards if
+    these are given, are normal with the first one 0.
+    """
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(2, longest + 1, (batch,), generator=generator)
-    lengths[:3] = torch.tensor([0, 1, longest])
-    lengths = lengths[torch.randperm(batch, generator=generator)]
-    mask = torch.arange(longest) < lengths.unsqueeze(1)
+    drawn = torch.randint(2, longest + 1, (batch,), generator=generator)
+    drawn[:3] = torch.tensor([0, 1, longest])
+    drawn = drawn[torch.randperm(batch, generator=generator)]
+    mask = torch.arange(longest) < (drawn if lengths is None else torch.tensor(lengths)).unsqueeze(1)
     old = -torch.rand(batch, longest, generator=generator, dtype=torch.float64) * 4 - 0.01
     new = old + spread * torch.randn(batch, longest, generator=generator, dtype=torch.float64)
     advantages = torch.randn(batch, 1, generator=generator, dtype=torch.float64).repeat(1, longest)
     advantages[0] = 0.0
+    if rewards is not None:
+        groups = torch.tensor(rewards, dtype=torch.float64).view(-1, 4)
+        standardised = (groups - groups.mean(dim=1, keepdim=True)) / (groups.std(dim=1, keepdim=True) + 1e-6)
+        advantages = standardised.view(batch, 1).repeat(1, longest)
     for tensor, garbage in ((old, torch.inf), (new, torch.nan), (advantages, -torch.inf)):
         tensor[~mask] = garbage
     return LossInputs(new, old, advantages, mask, torch.arange(batch) // 4)

@@ -141,21 +141,6 @@ def test_low_precision_inputs_lose_nothing_beyond_float32(
         torch.testing.assert_close(gradient.double(), expected_gradient, rtol=rounding, atol=3e-6)
 
 
-@pytest.mark.parametrize("loss", [Clipped(), SAPO(), GSPO()], ids=repr)
-def test_loss_and_metrics_are_zero_at_padding(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
-    inputs = draw_loss_inputs(9, 1.0)
-    token_loss, metrics = loss(
-        inputs.log_probs,
-        inputs.old_log_probs,
-        inputs.advantages,
-        inputs.response_mask,
-        inputs.group_ids,
-        torch.Generator(),
-    )
-    for values in (token_loss, *metrics.values()):
-        assert not values[~inputs.response_mask].any()
-
-
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_gradient_at_ratio_one_is_that_of_reinforce(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(7, 0.0)

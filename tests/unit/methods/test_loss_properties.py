@@ -1,0 +1,254 @@
+"""What the equations imply: who keeps a gradient, what cancels, what a micro-batch may part, what stays finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.losses.cispo import CISPO
+from rlvr.methods.losses.clip_cov import ClipCov
+from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.dfpo import DFPO
+from rlvr.methods.losses.fipo import FIPO
+from rlvr.methods.losses.gmpo import GMPO
+from rlvr.methods.losses.grpo_fix import GRPOFix
+from rlvr.methods.losses.gspo import GSPO
+from rlvr.methods.losses.gspo_token import GSPOToken
+from rlvr.methods.losses.kl_cov import KLCov
+from rlvr.methods.losses.reinforce import Reinforce
+from rlvr.methods.losses.sapo import SAPO
+from tests.unit.methods.loss_references import Batch, covariances
+
+ORTHOGONAL = DFPO(transform="advantage_orthogonal")
+ROLLOUT_LOSSES = [CISPO(), Clipped(), GMPO(), GRPOFix(), GSPO(), GSPOToken(), Reinforce(), SAPO()]
+GROUP_LOSSES = [DFPO(), ORTHOGONAL]
+MINI_BATCH_LOSSES = [ClipCov(clip_fraction=1.0, covariance_low=0.0), FIPO(dual_clip=1.5), KLCov()]
+LOSSES = [*ROLLOUT_LOSSES, *GROUP_LOSSES, *MINI_BATCH_LOSSES]
+
+
+def call(loss: Any, inputs: Any, rows: Any = slice(None), log_probs: Any = None) -> Any:
+    """Token loss and metrics of some rollouts."""
+    return loss(
+        (inputs.log_probs if log_probs is None else log_probs)[rows],
+        inputs.old_log_probs[rows],
+        inputs.advantages[rows],
+        inputs.response_mask[rows],
+        inputs.group_ids[rows],
+        torch.Generator().manual_seed(0),
+    )
+
+
+def gradient_of(loss: Any, inputs: Any, parts: list[Any]) -> torch.Tensor:
+    """Gradient [B, T] of the mini-batch's loss, accumulated over micro-batches."""
+    log_probs = inputs.log_probs.clone().requires_grad_()
+    normaliser = Normaliser.of(inputs.response_mask)
+    for rows in parts:
+        token_loss, _ = call(loss, inputs, rows, log_probs)
+        aggregate(token_loss, inputs.response_mask[rows], loss.aggregation, normaliser).backward()
+    assert log_probs.grad is not None
+    return log_probs.grad
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_micro_batches_that_keep_the_coupling_add_up_and_smaller_ones_do_not(
+    loss: Any, draw_loss_inputs: Callable[..., Any]
+) -> None:
+    inputs = draw_loss_inputs(4, 1.0)
+    cuts = {
+        "rollout": [torch.tensor([i]) for i in range(8)],
+        "group": [torch.arange(4), torch.arange(4, 8)],
+        "mini_batch": [torch.arange(8)],
+    }
+    whole = gradient_of(loss, inputs, cuts["mini_batch"])
+    torch.testing.assert_close(gradient_of(loss, inputs, cuts[loss.coupling]), whole, rtol=1e-12, atol=1e-14)
+    finer = {"group": "rollout", "mini_batch": "group"}.get(loss.coupling)
+    if finer is not None:
+        assert float((gradient_of(loss, inputs, cuts[finer]) - whole).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_loss_and_metrics_are_zero_at_padding(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
+    inputs = draw_loss_inputs(9, 1.0)
+    token_loss, metrics = call(loss, inputs)
+    for values in (token_loss, *metrics.values()):
+        assert not values[~inputs.response_mask].any()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Clipped(),
+        GRPOFix(),
+        GMPO(),
+        GSPO(epsilon_low=0.1, epsilon_high=0.2),
+        GSPOToken(epsilon_low=0.1, epsilon_high=0.2),
+    ],
+    ids=repr,
+)
+def test_clip_fractions_mark_the_tokens_without_gradient(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
+    for seed in range(3):
+        inputs = draw_loss_inputs(seed, 1.0)
+        gradient = gradient_of(loss, inputs, [torch.arange(8)])
+        metrics = call(loss, inputs)[1]
+        acts = inputs.response_mask & (inputs.advantages != 0)
+        assert torch.equal(gradient[acts] == 0, metrics["clip_fraction"][acts] == 1)
+        assert torch.equal(metrics["clip_fraction"], metrics["clip_fraction_lower"] + metrics["clip_fraction_upper"])
+        assert 0 < int((gradient[acts] == 0).sum()) < int(acts.sum())
+
+
+def test_cispo_bounds_weights_and_stops_no_gradient(draw_loss_inputs: Callable[..., Any]) -> None:
+    inputs = draw_loss_inputs(0, 50.0)
+    loss = CISPO(epsilon_low=0.2)
+    gradient = gradient_of(loss, inputs, [torch.arange(8)])
+    metrics = call(loss, inputs)[1]
+    acts = inputs.response_mask & (inputs.advantages != 0)
+    weights = (gradient / inputs.advantages)[acts].abs() * int(inputs.response_mask.sum())
+    assert bool((gradient[acts] != 0).all())
+    for side, bound in (("lower", 0.8), ("upper", 1.28)):
+        bounded = weights[metrics[f"clip_fraction_{side}"][acts] == 1]
+        torch.testing.assert_close(bounded, torch.full_like(bounded, bound), rtol=1e-12, atol=0)
+        assert bounded.numel() > 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("loss", [*LOSSES, DFPO(weight="product")], ids=repr)
+def test_extreme_log_ratios_stay_finite_in_low_precision(
+    loss: Any, dtype: torch.dtype, draw_loss_inputs: Callable[..., Any]
+) -> None:
+    inputs = draw_loss_inputs(2, 50.0).cast(dtype)
+    token_loss, metrics = call(loss, inputs)
+    gradient = gradient_of(loss, inputs, [torch.arange(8)])
+    for values in (token_loss, gradient, *metrics.values()):
+        assert bool(values[inputs.response_mask].isfinite().all())
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    spread=st.sampled_from([0.0, 0.3, 3.0]),
+    lengths=st.lists(st.integers(1, 7), min_size=8, max_size=8),
+    rewards=st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=8),
+)
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_weighted_advantages_of_a_group_sum_to_zero_under_dfpo(
+    draw_loss_inputs: Callable[..., Any], seed: int, spread: float, lengths: list[int], rewards: list[float]
+) -> None:
+    inputs = draw_loss_inputs(seed, spread, lengths=lengths, rewards=rewards)
+    for loss in (DFPO(), DFPO(weight="product"), ORTHOGONAL, DFPO(transform="advantage_orthogonal", weight="product")):
+        token_loss, metrics = call(loss, inputs)
+        weights = metrics["sequence_weight"][:, 0].view(2, 4)
+        scale = max(1.0, float(weights.abs().max()))
+        assert bool((token_loss[:, 0].view(2, 4).sum(dim=1).abs() < 1e-12 * scale).all())
+        if loss.transform == "min_replace":
+            assert torch.equal(weights, weights[:, :1].expand(2, 4))
+
+
+def shared_token_gradient(loss: Any, old_shared: float = -0.6) -> float:
+    """Gradient on the logit behind a first token that a right and a wrong response of one group share."""
+    logit = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    suffixes = torch.tensor([[-0.4, -0.9], [-1.2, -0.3]], dtype=torch.float64)
+    shared = torch.nn.functional.logsigmoid(logit)
+    log_probs = torch.cat([shared.expand(2, 1), suffixes], dim=1)
+    old = torch.tensor([[old_shared, -0.5, -0.8], [old_shared, -1.1, -0.5]], dtype=torch.float64)
+    advantages = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(1, 3)
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    groups = torch.zeros(2, dtype=torch.int64)
+    token_loss, _ = loss(log_probs, old, advantages, mask, groups, torch.Generator())
+    (gradient,) = torch.autograd.grad(aggregate(token_loss, mask, loss.aggregation, Normaliser.of(mask)), logit)
+    return float(gradient)
+
+
+def test_a_shared_prefix_token_cancels_under_dfpo_and_not_under_gspo() -> None:
+    wide: dict[str, Any] = {"epsilon_low": 0.9, "epsilon_high": 0.9}
+    for cancelling in (DFPO(), ORTHOGONAL, DFPO(weight="product")):
+        assert abs(shared_token_gradient(cancelling)) < 1e-15
+    for breaking in (GSPO(**wide), GSPOToken(**wide), GMPO()):
+        assert abs(shared_token_gradient(breaking)) > 1e-3
+
+
+@pytest.mark.parametrize("old_shared", [-1.0, -0.6, -0.2])
+def test_grpo_fix_drops_a_shared_token_in_all_responses_or_in_none(old_shared: float) -> None:
+    """Its ratio is 1.56, 1.05, 0.70; PPO's minimum drops it in one of the two when it is outside the range."""
+    assert abs(shared_token_gradient(GRPOFix(), old_shared)) < 1e-15
+    one_sided = abs(shared_token_gradient(Clipped(), old_shared))
+    assert one_sided < 1e-15 if old_shared == -0.6 else one_sided > 1e-2
+
+
+def fipo_of(loss: FIPO, log_ratios: list[list[float]], advantages: list[float]) -> tuple[float, dict[str, Any]]:
+    """Loss of a mini-batch of equally long responses, and its metrics."""
+    old = torch.full((len(log_ratios), len(log_ratios[0])), -1.0, dtype=torch.float64)
+    signal = torch.tensor(advantages, dtype=torch.float64)[:, None].expand_as(old)
+    mask, groups = torch.ones_like(old, dtype=torch.bool), torch.zeros(len(log_ratios), dtype=torch.int64)
+    new = old + torch.tensor(log_ratios, dtype=torch.float64)
+    token_loss, metrics = loss(new, old, signal, mask, groups, torch.Generator())
+    return float(aggregate(token_loss, mask, loss.aggregation, Normaliser.of(mask))), metrics
+
+
+def test_fipo_future_weights_by_hand() -> None:
+    """Half-life 1: each step halves. The last of the second response, over the bound, counts for nobody's future."""
+    loss = FIPO(half_life=1.0, future_low=1.0, future_high=None)
+    _, metrics = fipo_of(loss, [[0.1, -0.2, 0.3], [0.1, -0.2, 3.0], [2.0, 2.0, 0.0]], [1.0, 1.0, 1.0])
+    expected = [[0.075, -0.05, 0.3], [0.0, -0.2, 0.0], [math.log(10), 2.0, 0.0]]
+    torch.testing.assert_close(
+        metrics["future_weight"].log(), torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0
+    )
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("limit", [0.8, 0.6, 1.0]), ("reset", [1.0, 0.6, 1.0])])
+def test_fipo_safety_rule_by_hand(rule: Any, expected: list[float]) -> None:
+    """Over the safety ratio and bad future; bad future alone; over the safety ratio and good future."""
+    loss = FIPO(future_low=0.4, safety_ratio=3.0, safety_rule=rule)
+    _, metrics = fipo_of(loss, [[1.2, -5.0], [0.0, -5.0], [1.2, 0.5]], [-1.0, -1.0, -1.0])
+    torch.testing.assert_close(metrics["future_weight"][:, 0].tolist(), expected)
+    _, metrics = fipo_of(loss, [[1.2, -5.0], [0.0, -5.0], [1.2, 0.5]], [1.0, 1.0, 1.0])
+    torch.testing.assert_close(metrics["future_weight"][:, 0].tolist(), [0.6, 0.6, 1.2])
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
+def test_fipo_drops_a_response_as_if_it_had_not_been_sampled(aggregation: Any) -> None:
+    loss = FIPO(aggregation=aggregation)
+    kept, signs = [[0.1, 0.2, -0.3], [0.4, 3.0, 0.1]], [1.0, -1.0]
+    expected, _ = fipo_of(loss, kept, signs)
+    twice_over, metrics = fipo_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, -1.0])
+    assert twice_over == pytest.approx(expected, rel=1e-12)
+    assert metrics["dropped_fraction"].sum(dim=1).tolist() == [0, 0, 3]
+    assert fipo_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, 1.0])[0] != pytest.approx(expected, rel=1e-3)
+    assert fipo_of(loss, [*kept, [3.0, 0.1, 2.0]], [*signs, -1.0])[0] != pytest.approx(expected, rel=1e-3)
+
+
+def test_clip_cov_draws_the_asked_fraction_of_eligible_tokens_at_random_and_repeatably() -> None:
+    generator = torch.Generator().manual_seed(0)
+    old = -torch.rand(10, 100, generator=generator, dtype=torch.float64)
+    new = old + 0.2 * torch.randn(10, 100, generator=generator, dtype=torch.float64)
+    advantages = torch.randn(10, 1, generator=generator, dtype=torch.float64).repeat(1, 100)
+    mask, groups = torch.ones(10, 100, dtype=torch.bool), torch.zeros(10, dtype=torch.int64)
+    loss = ClipCov(clip_fraction=0.01, covariance_low=0.1, covariance_high=0.5)
+    results = [loss(new, old, advantages, mask, groups, torch.Generator().manual_seed(seed))[1] for seed in (1, 1, 2)]
+    drawn = [metrics["covariance_clipped_fraction"].bool() for metrics in results]
+    assert [int(tokens.sum()) for tokens in drawn] == [10, 10, 10]
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+    covariance = (advantages - advantages.mean()) * (new - new.mean())
+    for tokens in drawn:
+        assert bool(((covariance[tokens] > 0.1) & (covariance[tokens] < 0.5)).all())
+        assert not results[0]["clip_fraction"][tokens].any()
+
+
+def test_clip_cov_without_eligible_tokens_is_ppo(draw_loss_inputs: Callable[..., Any]) -> None:
+    inputs = draw_loss_inputs(1, 0.3)
+    none = ClipCov(covariance_low=1e6, covariance_high=1e7)
+    assert torch.equal(call(none, inputs)[0], call(Clipped(epsilon_high=0.2, dual_clip=None), inputs)[0])
+
+
+def test_kl_cov_penalises_one_token_at_least_and_that_of_the_largest_covariance(
+    draw_loss_inputs: Callable[..., Any],
+) -> None:
+    inputs = draw_loss_inputs(1, 0.3)
+    penalised = call(KLCov(), inputs)[1]["penalised_fraction"]
+    by_covariance = covariances(Batch(inputs))
+    assert penalised.nonzero().tolist() == [list(max(by_covariance, key=lambda token: by_covariance[token]))]
