@@ -50,10 +50,10 @@ rule figures:
 
 
 # The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...
-for scope in NAMED:
+for scope in [scope for scope in [*STUDIES, *ALL_STUDIES.refused] if scope]:
 
     rule:
         name:
             scope.split("/")[1]
         input:
-            shown_results(scope),
+            named_study_results(scope),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "methods.yaml"
 Entry = dict[str, Any]
 
 
+@cache
 def load_catalogue(path: Path = CATALOGUE) -> dict[str, Entry]:
-    """All entries, as written.
+    """All entries, as written; not to be changed, for they are read once.
 
     Raises:
         UserError: an entry does not fit the schema.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +46,58 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
     return Study.resolve({**config, **own, "study": name}, f"config/studies/{path.name}")
 
 
-def shared_runs(studies: Mapping[str, Study]) -> dict[str, tuple[Study, Run]]:
-    """Run id -> a study that has it, and the run: one run of a name for all studies.
+@dataclass(frozen=True)
+class Studies:
+    """The studies that lie side by side under results/.
 
-    Args:
-        studies: name of each study -> study.
+    Attributes:
+        by_scope: where a study's own results lie ("" or ``studies/NAME/``) -> the study.
+        runs: run id -> a study that has it, and the run: one run of a name for all studies.
+        refused: scope of a named study that cannot be run beside the others -> why, in one line.
+    """
+
+    by_scope: Mapping[str, Study]
+    runs: Mapping[str, tuple[Study, Run]]
+    refused: Mapping[str, str]
+
+
+def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
+    """The study ``config``, which came from ``source``, and every named study on top of it.
+
+    A named study that does not go with ``config`` stands in nobody's way: it is refused where it is asked for.
+
+    Raises:
+        UserError: ``config`` itself is not accepted.
+    """
+    study = Study.resolve(config, source)
+    by_scope = {"": study}
+    runs = {run.run: (study, run) for run in study.runs}
+    owners = dict.fromkeys(runs, source)
+    refused: dict[str, str] = {}
+    for name, path in named_study_files().items():
+        scope = f"studies/{name}/"
+        try:
+            named = resolve_named_study(name, path, config)
+            _check_shared(named, path, runs, owners)
+        except UserError as error:
+            refused[scope] = str(error)
+            continue
+        by_scope[scope] = named
+        new = {run.run: (named, run) for run in named.runs if run.run not in runs}
+        runs |= new
+        owners |= dict.fromkeys(new, f"config/studies/{path.name}")
+    return Studies(by_scope, runs, refused)
+
+
+def _check_shared(study: Study, path: Path, runs: Mapping[str, tuple[Study, Run]], owners: Mapping[str, str]) -> None:
+    """Check that the runs that ``study`` has in common with others are the same in both.
 
     Raises:
         UserError: two studies mean different things by one method's name.
     """
-    owners: dict[str, str] = {}
-    runs: dict[str, tuple[Study, Run]] = {}
-    for name, study in studies.items():
-        for run in study.runs:
-            if run.run not in runs:
-                owners[run.run], runs[run.run] = name, (study, run)
-            elif run.seed is not None and runs[run.run][0].resolved_run(run.run) != study.resolved_run(run.run):
-                raise UserError(
-                    f"{name}: methods.{run.method}: is not what {owners[run.run]} means by that name; accepted: the "
-                    "same changes of the catalogue's entry, or another name"
-                )
-    return runs
+    for run in study.trained_runs:
+        if run.run in runs and runs[run.run][0].resolved_run(run.run) != study.resolved_run(run.run):
+            raise UserError(
+                f"config/studies/{path.name}: methods.{run.method}: is not what {owners[run.run]} means by that name; "
+                "accepted: the same changes of the catalogue's entry, or another name in one of them"
+            )

@@ -9,24 +9,17 @@ from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
-from rlvr.study.named import named_study_files, read_named_study, resolve_named_study, shared_runs
-from rlvr.study.study import Study
+from rlvr.study.named import named_study_files, read_named_study, resolve_studies
 
 # Jobs call `python`: the one that runs this, whether or not its environment is activated.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()]))
 
 
-def resolve_studies():
-    """Scope -> study: the study of this invocation, then the named ones on top of it.
-
-    A mistake in one of them ends in one line, before any work.
-    """
+def checked_studies():
+    """The studies of this invocation; a mistake ends in one line, before any work."""
     source = ", ".join(str(path).removeprefix(f"{workflow.basedir}/") for path in workflow.configfiles)
     try:
-        studies = {"": Study.resolve(config, source)}
-        for name, path in named_study_files().items():
-            studies[f"studies/{name}/"] = resolve_named_study(name, path, config)
-        return studies, shared_runs({scope or source: study for scope, study in studies.items()})
+        return resolve_studies(config, source)
     except UserError as error:
         sys.exit(f"error: {error}")
 
@@ -40,9 +33,9 @@ def require_local_copies():
 
 # A scope is where a study's results lie under results/: "" for the study of this invocation, studies/NAME/ for a named
 # one. Problems, base models, runs, samples and grades are shared by all of them.
-STUDIES, RUNS = resolve_studies()
+ALL_STUDIES = checked_studies()
+STUDIES, RUNS = ALL_STUDIES.by_scope, ALL_STUDIES.runs
 STUDY = STUDIES[""]
-NAMED = [scope for scope in STUDIES if scope]
 require_local_copies()
 EXECUTION = STUDY.config["execution"]
 REPOSITORY = workflow.basedir
@@ -88,6 +81,17 @@ def shown_results(scope, kind=""):
     """What people look at of the study at ``scope``: everything, or the files of a directory."""
     own = ["tables/paper.md"] if scope else []
     return [f"results/{scope}{path}" for path in own + SHOWN if path.startswith(kind)]
+
+
+def named_study_results(scope):
+    """What people look at of a named study; one that was refused ends in one line, if it is asked for."""
+
+    def results(wildcards):
+        if scope in ALL_STUDIES.refused:
+            sys.exit(f"error: {ALL_STUDIES.refused[scope]}")
+        return shown_results(scope)
+
+    return results
 
 
 def scope_tables(wildcards):
