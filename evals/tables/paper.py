@@ -139,7 +139,7 @@ def _published(results: Results, frame: pd.DataFrame, published: Sequence[Publis
             )
     note = (
         "The scales differ: models of 1.7 to 80 billion parameters on competition problems there, generated problems "
-        "and a model of half a million parameters here. Published differences are of single training runs unless a "
+        "and a tiny model made from scratch here. Published differences are of single training runs unless a "
         "paper says otherwise, and have no intervals."
     )
     return Table("published", "What papers report of these methods", header, tuple(rows), (note,))
