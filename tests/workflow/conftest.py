@@ -47,7 +47,7 @@ class Project:
         for rule, body in _JOB.findall(answer.stdout + answer.stderr):
             wildcards = _WILDCARDS.search(body)
             values = [part.split("=")[1] for part in wildcards[1].split(", ")] if wildcards else []
-            jobs.add(" ".join([rule, *values]))
+            jobs.add(" ".join([rule, *filter(None, values)]))  # the scope of the study at hand is empty
         return jobs - {"all"}
 
     def changed_config(self, change: Mapping[str, Any]) -> Path:

@@ -19,7 +19,7 @@ from tests.workflow.conftest import Project
 RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2))]
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
 BENCHMARKS = ["chain_3", "variables_4"]
-TABLES = {"table_main", "table_by_seed"}
+TABLES = {"table_main", "table_by_seed", "table_paper_vs_ours"}
 FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences"}
 AFTER_SCORES = {"compare", *TABLES, *FIGURES_OF_SCORES, "report_html", "track"}
 
