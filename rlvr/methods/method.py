@@ -40,6 +40,7 @@ from rlvr.methods.token_weights.lambda_selection import LambdaSelection
 from rlvr.methods.token_weights.perplexity import Perplexity
 from rlvr.methods.token_weights.probability import Dominate, LowProbability
 from rlvr.methods.token_weights.random_lambda import RandomLambda
+from rlvr.methods.token_weights.sketched_delta import SketchedDelTA
 from rlvr.methods.token_weights.within_side import WithinSide
 
 REWARD_SHAPINGS: Mapping[str, Callable[..., RewardShaping]] = {"overlong": Overlong}
@@ -59,6 +60,7 @@ TOKEN_WEIGHTS: Mapping[str, Callable[..., TokenWeights]] = {
     "low_probability": LowProbability,
     "perplexity": Perplexity,
     "random_lambda": RandomLambda,
+    "sketched_delta": SketchedDelTA,
     "within_side": WithinSide,
 }
 LOSSES: Mapping[str, Callable[..., PolicyLoss]] = {
@@ -114,6 +116,11 @@ class Method:
     def needs_hidden_states(self) -> bool:
         """Whether the engine has to keep the inputs of the language-model head."""
         return self.token_weights is not None and self.token_weights.needs_hidden_states
+
+    @property
+    def sketch_dimensions(self) -> int | None:
+        """Dimensions that the engine has to project hidden states to, None for all of them."""
+        return None if self.token_weights is None else self.token_weights.sketch_dimensions
 
 
 def compose(resolved: Mapping[str, Any]) -> Method:

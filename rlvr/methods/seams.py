@@ -43,6 +43,11 @@ class TokenWeights(Protocol):
         """Whether the batch has to hold the hidden states."""
         ...
 
+    @property
+    def sketch_dimensions(self) -> int | None:
+        """Dimensions of the random projection of the hidden states that it takes in their place; None for none."""
+        ...
+
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         """Weights [B, T] >= 0, zero at padding, and metrics of the rollout batch."""
         ...

@@ -61,4 +61,5 @@ rule train:
         " python -m rlvr.engines.local train {output.run:q}"
         f" --threads {EXECUTION['training_threads']} --device {EXECUTION['device']}"
         f" --checkpoint-interval {EXECUTION['checkpoint_interval']}"
+        f" --hidden-state-budget {EXECUTION['hidden_state_budget']}"
         f" --grading-workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"

@@ -24,6 +24,7 @@ def _train(arguments: argparse.Namespace) -> None:
         checkpoint_interval=arguments.checkpoint_interval,
         lock_wait_seconds=arguments.lock_wait_seconds,
         grading_workers=arguments.grading_workers,
+        hidden_state_budget=arguments.hidden_state_budget,
     )
     try:
         train(ResolvedRun.read(arguments.run_file), arguments.out or arguments.run_file.parent, execution)
@@ -43,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     train.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     train.add_argument("--checkpoint-interval", type=int, default=10, help="steps between saved states")
     train.add_argument("--grading-workers", type=int, default=1)
+    train.add_argument(
+        "--hidden-state-budget", type=int, default=4096, help="MiB kept in memory; more are spilled to a file in --out"
+    )
     train.add_argument(
         "--lock-wait-seconds", type=float, default=600.0, help="patience with another writer of this run"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import resource
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.engines.local.clock import StepClock
+from rlvr.engines.local.hidden_states import HiddenStateStore, projection
 from rlvr.engines.local.policy import score_in_chunks, unpack
 from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, generator_for, reward, roll_out
@@ -24,6 +26,19 @@ from rlvr.engines.local.update import Updater
 from rlvr.methods.method import compose
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.run_state import StateStore, optimizer_tensors, restore_optimizer_tensors
+
+
+@dataclass(frozen=True)
+class HiddenStateBudget:
+    """How much of the hidden states is kept in memory.
+
+    Attributes:
+        size: largest store in bytes; a larger one is spilled.
+        directory: where to.
+    """
+
+    size: int
+    directory: Path
 
 
 @dataclass
@@ -63,7 +78,7 @@ class RolloutStep:
 class Learner:
     """One run in progress."""
 
-    def __init__(self, run: ResolvedRun, device: str) -> None:
+    def __init__(self, run: ResolvedRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
         """Load the base model and compose the method.
 
         Raises:
@@ -76,6 +91,7 @@ class Learner:
         except ValueError as error:
             raise UserError(f"method {run.method_name}: {error}") from error
         self.run = run
+        self._budget = hidden_state_budget
         self.position = Position()
         self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
         self.model.to(device)  # type: ignore[arg-type]
@@ -126,8 +142,13 @@ class Learner:
             generator_for("mini_batches", self.run.seed, position.step),
         )
         with clock.time("log_probs"):
-            log_probs, entropies, hidden_states = score_in_chunks(
-                self.model, rollouts.tokens, training.temperature, training.micro_batch_size, method.needs_hidden_states
+            store = self._hidden_state_store(rollouts) if method.needs_hidden_states else None
+            log_probs, entropies = score_in_chunks(
+                self.model,
+                rollouts.tokens,
+                training.temperature,
+                training.micro_batch_size,
+                None if store is None else lambda rows: store.append(self._sketched(rows)),
             )
         mask = rollouts.tokens.response_mask.to(self.model.device)
         batch = RolloutBatch(
@@ -142,7 +163,7 @@ class Learner:
             generator=generator_for("token_weights", self.run.seed, position.step),
             first_metrics=position.metrics[0] if position.metrics else {},
             head_weight=self._head_weight if method.needs_hidden_states else None,
-            hidden_states=hidden_states,
+            hidden_states=None if store is None else store.rows().to(mask.device),
         )
         with clock.time("token_weights"):
             weights, weight_metrics = self._weigh(batch)
@@ -213,6 +234,20 @@ class Learner:
                 kept = selection.indices
                 metrics = _rollout_metrics(rollouts, rewards, selection.discarded_fraction)
                 return RolloutStep(rollouts.select(kept), rewards[kept], advantages[kept], metrics)
+
+    def _hidden_state_store(self, rollouts: Rollouts) -> HiddenStateStore:
+        """Room for the hidden states of the rollouts, or for their sketch."""
+        width = self._method.sketch_dimensions or int(self.model.config.hidden_size)
+        budget = self._budget
+        return HiddenStateStore(int(rollouts.lengths.sum()), width, self.model.dtype, budget.size, budget.directory)
+
+    def _sketched(self, rows: Tensor) -> Tensor:
+        """Hidden states [n, D], or their random projection [n, r]: the same one throughout the run."""
+        dimensions = self._method.sketch_dimensions
+        if dimensions is None:
+            return rows
+        matrix = projection(rows.shape[1], dimensions, generator_for("sketch", self.run.seed))
+        return rows.float() @ matrix.to(rows.device)
 
     @property
     def _head_weight(self) -> Tensor:

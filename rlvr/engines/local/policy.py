@@ -5,7 +5,7 @@ Shapes: B rollouts, T longest response, N response tokens in all, D hidden width
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -82,19 +82,32 @@ def score(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Scor
 
 @torch.no_grad()
 def score_in_chunks(
-    model: PreTrainedModel, batch: TokenBatch, temperature: float, chunk_size: int, keep_hidden_states: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    model: PreTrainedModel,
+    batch: TokenBatch,
+    temperature: float,
+    chunk_size: int,
+    keep: Callable[[Tensor], None] | None = None,
+) -> tuple[Tensor, Tensor]:
     """:func:`score` without gradients over any number of rollouts.
 
+    Args:
+        model: the policy.
+        batch: the rollouts.
+        temperature: that they were sampled at.
+        chunk_size: rollouts in one forward pass.
+        keep: is handed the hidden states [n, D] of each chunk, in order.
+
     Returns:
-        log_probs [N], entropies [N], and hidden_states [N, D] or None unless asked for.
+        log_probs [N] and entropies [N].
     """
     parts = []
     for chunk in torch.arange(len(batch.responses)).split(chunk_size):
         scored = score(model, batch.select(chunk), temperature)
-        parts.append((scored.log_probs, scored.entropies, scored.hidden_states if keep_hidden_states else None))
-    log_probs, entropies, hidden_states = zip(*parts, strict=True)
-    return torch.cat(log_probs), torch.cat(entropies), torch.cat(hidden_states) if keep_hidden_states else None
+        parts.append((scored.log_probs, scored.entropies))
+        if keep is not None:
+            keep(scored.hidden_states)
+    log_probs, entropies = zip(*parts, strict=True)
+    return torch.cat(log_probs), torch.cat(entropies)
 
 
 def unpack(packed: Tensor, response_mask: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from evals.grading import GradingPool
 from evals.manifest import Manifest, hash_files, verify_outputs
 from rlvr.checkpoint import save_checkpoint
 from rlvr.engines.local import VERSION
-from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.progress import Progress
 from rlvr.run_state import StateStore
@@ -39,12 +39,14 @@ class Execution:
         checkpoint_interval: steps between saved states.
         lock_wait_seconds: how long to wait for another process that trains this run.
         grading_workers: processes for answers that need symbolic comparison.
+        hidden_state_budget: mebibytes of hidden states that are kept in memory; more are spilled to a file.
     """
 
     device: str
     checkpoint_interval: int
     lock_wait_seconds: float
     grading_workers: int
+    hidden_state_budget: int
 
 
 class Interrupted(Exception):
@@ -74,7 +76,7 @@ def train(run: ResolvedRun, directory: Path, execution: Execution) -> None:
     started = time.monotonic()
     store = StateStore(directory / "state", identity)
     with store.single_writer(execution.lock_wait_seconds):
-        learner = Learner(run, execution.device)
+        learner = Learner(run, execution.device, HiddenStateBudget(execution.hidden_state_budget << 20, directory))
         learner.restore(store)
         _run_steps(learner, store, directory, execution)
         files = save_checkpoint(learner.model, learner.tokenizer, directory / "checkpoint")

@@ -35,6 +35,7 @@ class DelTA:
     """
 
     needs_hidden_states: ClassVar[bool] = True
+    sketch_dimensions: ClassVar[int | None] = None
 
     lambda_min: float = hyper_parameter(
         0.8, "weight, before normalisation, of the least telling token", minimum=0.0, maximum=1.0

@@ -27,6 +27,7 @@ class ForkingTokens:
     """
 
     needs_hidden_states: ClassVar[bool] = False
+    sketch_dimensions: ClassVar[int | None] = None
 
     top_ratio: float = hyper_parameter(0.2, "part of the tokens that is trained on", above=0.0, maximum=1.0)
     denominator: Denominator = hyper_parameter("selected", "tokens that the token mean divides by")  # noqa: RUF009

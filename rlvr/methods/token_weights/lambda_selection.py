@@ -27,6 +27,7 @@ class LambdaSelection:
     """
 
     needs_hidden_states: ClassVar[bool] = True
+    sketch_dimensions: ClassVar[int | None] = None
 
     keep: Literal["top", "random", "bottom"] = hyper_parameter("top", "which end of the ranking is trained on")
     ratio: float = hyper_parameter(0.5, "part of the tokens that is kept", above=0.0, maximum=1.0)

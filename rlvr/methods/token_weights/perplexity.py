@@ -26,6 +26,7 @@ class Perplexity:
     """
 
     needs_hidden_states: ClassVar[bool] = False
+    sketch_dimensions: ClassVar[int | None] = None
 
     c: float = hyper_parameter(0.01, "weight lost per standard deviation of surprise", minimum=0.0)
     scope: Literal["group", "batch"] = hyper_parameter("group", "responses that z is standardised over")

@@ -21,6 +21,7 @@ class LowProbability:
     """
 
     needs_hidden_states: ClassVar[bool] = False
+    sketch_dimensions: ClassVar[int | None] = None
 
     alpha: float = hyper_parameter(0.2, "additional weight of a token of probability 0", minimum=0.0)
 
@@ -41,6 +42,7 @@ class Dominate:
     """
 
     needs_hidden_states: ClassVar[bool] = False
+    sketch_dimensions: ClassVar[int | None] = None
 
     a: float = hyper_parameter(0.2, "part of the weight that falls with the probability", minimum=0.0, maximum=1.0)
 

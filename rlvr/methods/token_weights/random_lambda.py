@@ -22,6 +22,7 @@ class RandomLambda:
     """
 
     needs_hidden_states: ClassVar[bool] = False
+    sketch_dimensions: ClassVar[int | None] = None
 
     lambda_min: float = hyper_parameter(0.8, "smallest draw", minimum=0.0, maximum=1.0)
     lambda_max: float = hyper_parameter(1.2, "largest draw", minimum=1.0)

@@ -32,6 +32,7 @@ class WithinSide:
     """
 
     needs_hidden_states: ClassVar[bool] = True
+    sketch_dimensions: ClassVar[int | None] = None
 
     lambda_min: float = hyper_parameter(0.8, "weight, before normalisation, where alpha is 0", minimum=0.0, maximum=1.0)
     lambda_max: float = hyper_parameter(1.2, "weight, before normalisation, where alpha is 1", minimum=1.0)

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 import rlvr.engines.local.rollout
 from evals.artifacts import read_jsonl
 from evals.grading import GradingPool
-from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.rollout import PromptOrder
@@ -78,7 +78,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], list
 
 
 def run_steps(run: ResolvedRun, steps: int) -> Learner:
-    learner = Learner(run, "cpu")
+    learner = Learner(run, "cpu", HiddenStateBudget(1 << 30, run.base))
     with GradingPool(workers=1) as pool:
         for _ in range(steps):
             learner.position.metrics.append(learner.step(pool))
@@ -170,7 +170,7 @@ def test_a_loss_is_called_with_the_rollouts_that_it_may_not_be_parted_from(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, updates: list[Update], coupling: str
 ) -> None:
     run = make_run(training={"micro_batch_size": 3})
-    learner = Learner(run, "cpu")
+    learner = Learner(run, "cpu", HiddenStateBudget(1 << 30, run.base))
     loss = learner._updater._loss
     calls: list[tuple[Tensor, Tensor]] = []
     original = type(loss).__call__

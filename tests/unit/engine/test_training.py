@@ -23,7 +23,9 @@ from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.train import Execution, Interrupted, train
 
-EXECUTION = Execution(device="cpu", checkpoint_interval=1, lock_wait_seconds=1, grading_workers=1)
+EXECUTION = Execution(
+    device="cpu", checkpoint_interval=1, lock_wait_seconds=1, grading_workers=1, hidden_state_budget=4096
+)
 MakeRun = Callable[..., ResolvedRun]
 QUERY_PRESERVED_REWARD_BALANCED = {
     "version": 1,
@@ -53,6 +55,20 @@ def test_a_run_leaves_a_checkpoint_metrics_and_a_manifest(make_run: MakeRun, tmp
     assert (metrics["entropy"] > 0).all()
     assert {"clip_fraction", "grad_norm", "approximate_kl", "peak_memory_bytes"} <= set(metrics.columns)
     assert json.loads((tmp_path / "progress.json").read_text())["step"] == 4
+
+
+def test_spilled_hidden_states_change_nothing_and_leave_nothing(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "token_weights": {"name": "delta"}})
+    for budget in (0, 4096):
+        train(run, tmp_path / str(budget), dataclasses.replace(EXECUTION, hidden_state_budget=budget))
+    assert checkpoint_hash(tmp_path / "0") == checkpoint_hash(tmp_path / "4096")
+    assert not list((tmp_path / "0").glob("hidden_states.*"))
+
+
+def test_a_sketch_trains(make_run: MakeRun, tmp_path: Path) -> None:
+    sketch = {"name": "sketched_delta", "sketch_dimensions": 8}
+    train(make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "token_weights": sketch}), tmp_path, EXECUTION)
+    assert pd.read_parquet(tmp_path / "metrics.parquet")["token_weight_p95"].max() > 1.0
 
 
 @pytest.mark.parametrize("method", ["dapo", "balanced"])

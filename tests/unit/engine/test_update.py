@@ -27,7 +27,7 @@ def updated_weights(
     study_files: Path, run: ResolvedRun, loss: PolicyLoss, micro_batch_size: int
 ) -> tuple[list[torch.Tensor], dict[str, float]]:
     model = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
-    log_probs, _, _ = score_in_chunks(model, TOKENS, 1.0, 8, keep_hidden_states=False)
+    log_probs, _ = score_in_chunks(model, TOKENS, 1.0, 8)
     advantages = torch.tensor([1.0, -1.0, 0.5, 0.0, -2.0, 1.0, 0.3, -0.1])[:, None].expand(8, 12)
     training = dataclasses.replace(run.training, micro_batch_size=micro_batch_size)
     updater = Updater(model, loss, training, 1)
