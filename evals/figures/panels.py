@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from evals.figures.style import new_figure
 
 _COLUMNS = 3
-_LABEL_WIDTH = 24
+_LABEL_WIDTH, _WIDE_LABEL_WIDTH, _MANY = 24, 34, 12  # characters; many rows are narrow, and their labels wide instead
 
 
 def method_panels(titles: Sequence[str], row_labels: Sequence[str]) -> tuple[Figure, list[Axes]]:
@@ -24,9 +24,11 @@ def method_panels(titles: Sequence[str], row_labels: Sequence[str]) -> tuple[Fig
     """
     columns = min(_COLUMNS, len(titles))
     lines = math.ceil(len(titles) / columns)
-    labels = [textwrap.fill(label, _LABEL_WIDTH, break_on_hyphens=False) for label in row_labels]
-    text_lines = sum(label.count("\n") + 1.4 for label in labels)
-    figure = new_figure(1.9 + 2.7 * columns, 0.9 + lines * (0.6 + 0.17 * text_lines))
+    width = _WIDE_LABEL_WIDTH if len(row_labels) > _MANY else _LABEL_WIDTH
+    labels = [textwrap.fill(label, width, break_on_hyphens=False, break_long_words=False) for label in row_labels]
+    # Rows are equally high: each needs the room of the label with the most lines.
+    row_height = 0.17 * max(label.count("\n") + 1.4 for label in labels)
+    figure = new_figure(1.9 + 2.7 * columns, 0.9 + lines * (0.6 + row_height * len(labels)))
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     panels = list(grid.flat)
     for axes in panels[len(titles) :]:

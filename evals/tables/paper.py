@@ -77,7 +77,8 @@ def paper_tables(results: Results, published: Sequence[Published], title: str, n
         notes: sentences on what it asks and what the numbers are evidence of.
     """
     frame = paper_frame(results)
-    return [_own(results, frame, title, notes), _published(results, frame, published)]
+    beside = _published(results, frame, published)
+    return [_own(results, frame, title, notes), *([beside] if beside.rows else [])]
 
 
 def _own(results: Results, frame: pd.DataFrame, title: str, notes: Sequence[str]) -> Table:

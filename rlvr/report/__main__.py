@@ -1,4 +1,4 @@
-"""``python -m rlvr.report curves|html``: the figure of the training curves, and the report."""
+"""``python -m rlvr.report curves|rewards|html``: the figures of the training curves, and the report."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from evals.tables.records import BASE, read_results, read_runs
 from rlvr.report.curves import draw_curves, read_metrics
 from rlvr.report.page import render
 from rlvr.report.provenance import read_status
+from rlvr.report.reward_curves import draw_rewards
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -24,6 +25,12 @@ def _parser() -> argparse.ArgumentParser:
     curves.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
     curves.add_argument("--training", type=Path, required=True, help="results/runs")
     curves.add_argument("--out", type=Path, required=True, help="path of the figure without its ending")
+    rewards = commands.add_parser("rewards", help="reward curves of many methods, or of two studies side by side")
+    rewards.add_argument("--runs", type=Path, nargs="+", required=True, help="run sheets of one study or of two")
+    rewards.add_argument("--titles", nargs="+", required=True, help="of those studies")
+    rewards.add_argument("--reference-method", required=True, help="method that every panel shows in black")
+    rewards.add_argument("--training", type=Path, required=True, help="results/runs")
+    rewards.add_argument("--out", type=Path, required=True, help="path of the figure without its ending")
     html = commands.add_parser("html", help="the report, one self-contained file")
     html.add_argument("--study", type=Path, required=True, help="the resolved study, an object with study, its name")
     html.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
@@ -56,11 +63,25 @@ def _write_curves(arguments: argparse.Namespace) -> None:
     write_output_manifest("figure", arguments.out, ENDINGS, inputs, {"figure": "training_curves"})
 
 
+def _write_rewards(arguments: argparse.Namespace) -> None:
+    if len(arguments.titles) != len(arguments.runs):
+        raise UserError(
+            f"--titles: are {len(arguments.titles)}; accepted: one for each of --runs, {len(arguments.runs)}"
+        )
+    sheets = [read_runs(path) for path in arguments.runs]
+    trained = [run.run for runs in sheets for run in runs if run.method != BASE]
+    metrics = {run: read_metrics(run, arguments.training) for run in trained}
+    with house_style():
+        save(draw_rewards(sheets, arguments.titles, metrics, arguments.reference_method), arguments.out)
+    inputs = [*arguments.runs, *(arguments.training / run / "metrics.parquet" for run in metrics)]
+    write_output_manifest("figure", arguments.out, ENDINGS, inputs, {"figure": "reward_curves"})
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 0, or 2 after a one-line error."""
     arguments = _parser().parse_args(argv)
     try:
-        {"curves": _write_curves, "html": _write_html}[arguments.command](arguments)
+        {"curves": _write_curves, "rewards": _write_rewards, "html": _write_html}[arguments.command](arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -35,7 +35,7 @@ CURVES = (
 )
 _OF_EVERY_METHOD = ("reward_mean", "entropy", "response_length_mean")
 _LABEL_WIDTH = 20
-_OTHERS = "#c8c8c8"
+OTHERS = "#c8c8c8"
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:
@@ -72,19 +72,19 @@ def draw_curves(runs: Sequence[Run], metrics: Mapping[str, pd.DataFrame]) -> Fig
     figure = new_figure(10.5, 0.9 + 1.15 * len(rows))
     grid = figure.subplots(len(rows), len(CURVES), squeeze=False, sharex=True, sharey="col")
     for column, curve in enumerate(CURVES):
-        seeds = [_by_seed(condition, curve, metrics) for condition in rows]
+        seeds = [by_seed(condition, curve, metrics) for condition in rows]
         for place, condition in enumerate(rows):
             axes = grid[place, column]
             for other in seeds:
-                axes.plot(other.index.to_numpy(), other.mean(axis=1).to_numpy(), color=_OTHERS, linewidth=0.6)
-            _draw_seeds(axes, seeds[place], styles[condition.method])
+                axes.plot(other.index.to_numpy(), other.mean(axis=1).to_numpy(), color=OTHERS, linewidth=0.6)
+            draw_seeds(axes, seeds[place], styles[condition.method])
         grid[0, column].set_title(f"{curve.title}\n", pad=2)
         grid[0, column].text(0, 1.05, curve.unit, transform=grid[0, column].transAxes, fontsize=8, color="#4d4d4d")
         grid[-1, column].set_xlabel("rollout step")
         if curve.from_zero:
             grid[0, column].set_ylim(bottom=0)
     for place, condition in enumerate(rows):
-        label = textwrap.fill(condition.title, _LABEL_WIDTH, break_on_hyphens=False)
+        label = textwrap.fill(condition.title, _LABEL_WIDTH, break_long_words=False)
         grid[place, 0].set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
     counts = sorted({len(condition.runs) for condition in rows})
     seeds_each = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
@@ -97,13 +97,14 @@ def draw_curves(runs: Sequence[Run], metrics: Mapping[str, pd.DataFrame]) -> Fig
     return figure
 
 
-def _by_seed(condition: Condition, curve: Curve, metrics: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Values indexed by step, one column a seed."""
+def by_seed(condition: Condition, curve: Curve, metrics: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """A curve's values of a condition, indexed by step, one column a seed."""
     columns = [metrics[run.run].set_index("step")[curve.column] for run in condition.runs]
     return pd.concat(columns, axis="columns") * curve.scale
 
 
-def _draw_seeds(axes: Axes, values: pd.DataFrame, style: MethodStyle) -> None:
+def draw_seeds(axes: Axes, values: pd.DataFrame, style: MethodStyle) -> None:
+    """Mean over the seeds and the band between the smallest and the largest, or words where there are no values."""
     if values.isna().to_numpy().all():
         axes.text(0.98, 0.9, "does not clip", transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
         return

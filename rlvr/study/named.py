@@ -29,7 +29,24 @@ def read_named_study(path: Path) -> dict[str, Any]:
     """
     content: dict[str, Any] = read_yaml(path)
     check(content, read_schema("named_study.schema.yaml"), f"config/studies/{path.name}")
+    _check_beside(path, content)
     return content
+
+
+def _check_beside(path: Path, content: Mapping[str, Any]) -> None:
+    """The study whose curves are drawn beside this one's is there, stands alone and has a method for each of these."""
+    if "beside" not in content:
+        return
+    others = {name: file for name, file in named_study_files(path.parent).items() if file != path}
+    if content["beside"] not in others:
+        accepted = ", ".join(others)
+        raise UserError(f"config/studies/{path.name}: beside: is {content['beside']!r}; accepted: {accepted}")
+    other = read_yaml(others[content["beside"]])
+    if "beside" in other or len(other["methods"]) != len(content["methods"]):
+        raise UserError(
+            f"config/studies/{path.name}: beside: is {content['beside']!r}; accepted: a study with as many methods, "
+            f"{len(content['methods'])}, in the same order, and no `beside` of its own"
+        )
 
 
 def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Study:

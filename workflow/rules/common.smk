@@ -79,19 +79,49 @@ SHOWN = [
 
 def shown_results(scope, kind=""):
     """What people look at of the study at ``scope``: everything, or the files of a directory."""
-    own = ["tables/paper.md"] if scope else []
+    own = ["tables/paper.md", "figures/reward_curves.png"] if scope else []
     return [f"results/{scope}{path}" for path in own + SHOWN if path.startswith(kind)]
 
 
+def with_beside(scope):
+    """The scopes that are made together: a named study's, and that of the study it names in ``beside``.
+
+    A study that was refused ends in one line, if it is asked for.
+    """
+    scopes = [scope]
+    for each in scopes:
+        if each in ALL_STUDIES.refused:
+            sys.exit(f"error: {ALL_STUDIES.refused[each]}")
+        name = each.removeprefix("studies/").removesuffix("/")
+        other = read_named_study(named_study_files()[name]).get("beside")
+        scopes += [f"studies/{other}/"] if other else []
+    return scopes
+
+
 def named_study_results(scope):
-    """What people look at of a named study; one that was refused ends in one line, if it is asked for."""
+    """What people look at of a named study and of the one beside it."""
 
     def results(wildcards):
-        if scope in ALL_STUDIES.refused:
-            sys.exit(f"error: {ALL_STUDIES.refused[scope]}")
-        return shown_results(scope)
+        return [path for each in with_beside(scope) for path in shown_results(each)]
 
     return results
+
+
+def sheets_of_curves(wildcards):
+    """The run sheets whose reward curves stand in one figure."""
+    return [f"results/{each}runs.json" for each in with_beside(wildcards.scope)]
+
+
+def metrics_of_curves(wildcards):
+    """The metrics of their runs."""
+    runs = [run for each in with_beside(wildcards.scope) for run in trained_runs(each)]
+    return expand("results/runs/{run}/metrics.parquet", run=runs)
+
+
+def titles_of_curves(wildcards):
+    """The headings of their columns."""
+    names = [STUDIES[each].config["study"] for each in with_beside(wildcards.scope)]
+    return [read_named_study(named_study_files()[name])["title"] for name in names]
 
 
 def scope_tables(wildcards):

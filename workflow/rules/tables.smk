@@ -112,6 +112,26 @@ rule figure_training_curves:
         " --out results/{wildcards.scope}figures/training_curves > {log:q} 2>&1"
 
 
+# Of named studies, which can have too many methods for one line of panels each.
+rule figure_reward_curves:
+    input:
+        metrics=metrics_of_curves,
+        runs=sheets_of_curves,
+        code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.records", "evals.tables.manifests"),
+        drawing=modules("rlvr.report.reward_curves"),
+    output:
+        report("results/{scope}figures/reward_curves.png", caption="../report/reward_curves.rst", category="Figures"),
+        multiext("results/{scope}figures/reward_curves", ".svg", ".manifest.json"),
+    log:
+        "results/logs/{scope}figures/reward_curves.log",
+    params:
+        titles=titles_of_curves,
+        reference=reference_method,
+    shell:
+        "python -m rlvr.report rewards --training results/runs --runs {input.runs:q} --titles {params.titles:q}"
+        " --reference-method {params.reference} --out results/{wildcards.scope}figures/reward_curves > {log:q} 2>&1"
+
+
 rule report_html:
     input:
         study="results/{scope}study.json",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +91,29 @@ def test_no_text_is_clipped(results: Results, draw: Callable[[Results], Figure],
     with house_style():
         figure = draw(dataclasses.replace(results, runs=runs, benchmarks=results.benchmarks[:benchmarks]))
         assert _texts_outside(figure) == []
+
+
+@pytest.mark.parametrize("draw", [draw_scores, draw_differences])
+def test_long_names_of_many_methods_do_not_run_into_each_other(
+    results: Results, draw: Callable[[Results], Figure]
+) -> None:
+    title = "DFPO, advantage-orthogonal, query-preserved, and some more words"
+    one = next(run for run in results.runs if run.method == "grpo")
+    copies = [dataclasses.replace(one, method=f"m{number}", title=f"{title} {number}") for number in range(20)]
+    scores, comparisons = dict(results.scores), dict(results.comparisons)
+    for copy in copies:
+        comparisons |= {
+            (model, copy.method, against, benchmark): comparison
+            for (model, method, against, benchmark), comparison in results.comparisons.items()
+            if method == "grpo"
+        }
+    many = dataclasses.replace(results, runs=(*results.runs, *copies), scores=scores, comparisons=comparisons)
+    with house_style():
+        figure = draw(many)
+        figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
+    tops = sorted((box.y1, box.y0) for box in boxes)
+    assert all(lower_top <= upper_bottom for (lower_top, _), (_, upper_bottom) in itertools.pairwise(tops))
 
 
 def test_a_score_without_interval_is_drawn_without_one(results: Results) -> None:

@@ -1,0 +1,87 @@
+"""The figure of many methods' reward curves, alone and two studies side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+
+from evals.errors import UserError
+from evals.figures.style import house_style
+from evals.manifest import verify_outputs
+from evals.tables.records import Run, read_runs
+from rlvr.report.__main__ import main
+from rlvr.report.curves import read_metrics
+from rlvr.report.reward_curves import draw_rewards
+from tests.unit.synthetic_results import Study
+
+
+@pytest.fixture(scope="module")
+def runs(synthetic_study: Study) -> list[Run]:
+    return read_runs(synthetic_study.runs_file)
+
+
+@pytest.fixture(scope="module")
+def metrics(synthetic_study: Study, runs: list[Run]) -> dict[str, pd.DataFrame]:
+    training = synthetic_study.results / "runs"
+    return {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
+
+
+def _mean(method: str, metrics: Mapping[str, pd.DataFrame]) -> np.ndarray:
+    frames = [frame["reward_mean"] for run, frame in metrics.items() if run.startswith(f"tiny-{method}-s")]
+    return np.stack(frames).mean(axis=0)
+
+
+def _drawn(axes: Axes, colour: str | None = None) -> np.ndarray:
+    """The line of a colour, or else the last one, which is the panel's own method."""
+    lines = [line for line in axes.lines if colour in (None, line.get_color())]
+    return np.asarray(lines[-1].get_ydata())
+
+
+def test_each_panel_has_its_method_and_the_reference_in_black(
+    runs: list[Run], metrics: dict[str, pd.DataFrame]
+) -> None:
+    with house_style():
+        figure = draw_rewards([runs], ["Study"], metrics, "dapo")
+    methods = list(dict.fromkeys(run.method for run in runs if run.seed is not None))
+    assert len(figure.axes) == len(methods)
+    for axes, method in zip(figure.axes, methods, strict=True):
+        assert _drawn(axes) == pytest.approx(_mean(method, metrics))
+        assert _drawn(axes, "black") == pytest.approx(_mean("dapo", metrics))
+
+
+def test_two_studies_stand_side_by_side_each_with_a_reference_of_its_own(
+    runs: list[Run], metrics: dict[str, pd.DataFrame]
+) -> None:
+    other = [dataclasses.replace(run, run=f"{run.run}x", method=f"{run.method}_x") for run in runs if run.seed]
+    shifted = {f"{run}x": frame.assign(reward_mean=frame["reward_mean"] / 2) for run, frame in metrics.items()}
+    with house_style():
+        figure = draw_rewards([runs, other], ["Stable", "Unstable"], {**metrics, **shifted}, "dapo")
+    left, right = figure.axes[:2]
+    assert [axes.get_title(loc="left") for axes in (left, right)] == ["Stable", "Unstable"]
+    assert _drawn(right, "black") == pytest.approx(_mean("dapo", metrics) / 2)
+    assert _drawn(right) == pytest.approx(_drawn(left) / 2)
+
+
+def test_studies_that_do_not_correspond_and_unknown_references_are_refused(
+    runs: list[Run], metrics: dict[str, pd.DataFrame]
+) -> None:
+    shorter = [run for run in runs if run.method != "delta"]
+    with pytest.raises(UserError, match="--runs: the studies have 3, 2 methods"):
+        draw_rewards([runs, shorter], ["a", "b"], metrics, "dapo")
+    with pytest.raises(UserError, match="--reference-method: is 'ppo'; accepted: "):
+        draw_rewards([runs], ["a"], metrics, "ppo")
+
+
+def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
+    arguments = ["rewards", "--runs", str(synthetic_study.runs_file), "--reference-method", "dapo"]
+    arguments += ["--training", str(synthetic_study.results / "runs"), "--out", str(tmp_path / "reward_curves")]
+    assert main([*arguments, "--titles", "Study"]) == 0
+    manifest = verify_outputs(tmp_path / "reward_curves.manifest.json", "figure")
+    assert set(manifest.outputs) == {"reward_curves.png", "reward_curves.svg"}
+    assert main([*arguments, "--titles", "one", "two"]) == 2
