@@ -34,7 +34,7 @@ def metrics(synthetic_study: Study, runs: list[Run]) -> dict[str, pd.DataFrame]:
 
 def _mean(method: str, metrics: Mapping[str, pd.DataFrame]) -> np.ndarray:
     frames = [frame["reward_mean"] for run, frame in metrics.items() if run.startswith(f"tiny-{method}-s")]
-    return np.stack(frames).mean(axis=0)
+    return np.asarray(np.stack(frames).mean(axis=0))
 
 
 def _drawn(axes: Axes, colour: str | None = None) -> np.ndarray:
