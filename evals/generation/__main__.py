@@ -1,4 +1,4 @@
-"""``python -m evals.generation sample``: sample a checkpoint's responses to a benchmark."""
+"""``python -m evals.generation sample|import``: sample responses to a benchmark; take in a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.command_line import run_command
+from evals.errors import UserError
 from evals.single_writer import single_writer
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 def _sample(arguments: argparse.Namespace) -> None:
     import torch
 
-    from evals.generation.evaluate import EvaluationSettings, sample_benchmark, source_kind
+    from evals.generation.evaluate import EvaluationSettings, sample_benchmark
     from evals.generation.sampler import SamplingParameters
 
     torch.set_num_threads(arguments.threads)
@@ -24,10 +27,34 @@ def _sample(arguments: argparse.Namespace) -> None:
         top_p=arguments.top_p,
         batch_size=arguments.batch_size,
     )
-    settings = EvaluationSettings(arguments.samples_per_problem, arguments.seed, arguments.prompt, sampling)
+    settings = EvaluationSettings(
+        arguments.samples_per_problem,
+        arguments.seed,
+        arguments.prompt,
+        sampling,
+        prompt_form=arguments.prompt_form,
+        backend=arguments.backend,
+        dtype=arguments.dtype,
+        device=arguments.device,
+        max_model_len=arguments.max_model_len,
+        tensor_parallel_size=arguments.tensor_parallel_size,
+        gpu_memory_utilization=arguments.gpu_memory_utilization,
+    )
+    if arguments.split is not None:
+        if not 1 <= arguments.split <= arguments.splits:
+            raise UserError(f"--split: is {arguments.split}; accepted: 1 to {arguments.splits}")
+        sample_benchmark(
+            arguments.source, arguments.problems, settings, arguments.out, arguments.split - 1, arguments.splits
+        )
+        return
     with single_writer(arguments.out / ".writer", "samples into this directory"):
-        kind = source_kind(arguments.source)
-        sample_benchmark(arguments.source, kind, arguments.problems, settings, arguments.out, arguments.device)
+        sample_benchmark(arguments.source, arguments.problems, settings, arguments.out, None, arguments.splits)
+
+
+def _import(arguments: argparse.Namespace) -> None:
+    from evals.generation.import_model import import_model
+
+    import_model(arguments.model, arguments.revision, arguments.out)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,9 +72,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     sample.add_argument("--batch-size", type=int, required=True, help="samples decoded at a time")
     sample.add_argument("--seed", type=int, required=True)
     sample.add_argument("--threads", type=int, required=True)
+    sample.add_argument("--backend", choices=("local", "transformers", "vllm"), default="local")
+    sample.add_argument("--prompt-form", choices=("base", "chat"), default="base", help="plain text, or chat template")
+    sample.add_argument("--dtype", choices=DTYPES, default="float32", help="auto: the checkpoint's own")
+    sample.add_argument("--max-model-len", type=int, help="a context shorter than the model's, in tokens")
+    sample.add_argument("--tensor-parallel-size", type=int, default=1, help="GPUs that vllm spreads the model over")
+    sample.add_argument("--gpu-memory-utilization", type=float, default=0.9, help="share that vllm takes")
+    sample.add_argument("--splits", type=int, default=1, help="jobs that the benchmark is divided into")
+    sample.add_argument("--split", type=int, help="make only this part, from 1; without it: what is missing, and merge")
     sample.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     sample.add_argument("--out", type=Path, required=True, help="directory for samples.jsonl and manifest.json")
     sample.set_defaults(run=_sample)
+    model = commands.add_parser("import", help="link or fetch a Hugging Face checkpoint, and hash it")
+    model.add_argument("--model", required=True, help="directory, or id on the Hugging Face Hub")
+    model.add_argument("--revision", help="commit on the Hub, 40 hexadecimal digits; none with a directory")
+    model.add_argument("--out", type=Path, required=True, help="directory of the base model")
+    model.set_defaults(run=_import)
     return run_command(parser, argv)
 
 

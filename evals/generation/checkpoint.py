@@ -60,7 +60,8 @@ def load_decoder(directory: Path, device: str) -> Qwen3Decoder:
     """
     config_path = directory / "config.json"
     config = Qwen3Config.from_json(read_json(config_path), str(config_path))
-    return Qwen3Decoder(config, load_weights(directory, device))
+    weights = {name: weight.float() for name, weight in load_weights(directory, device).items()}
+    return Qwen3Decoder(config, weights)
 
 
 def end_token_id(directory: Path) -> int:
@@ -74,3 +75,43 @@ def end_token_id(directory: Path) -> int:
     if not isinstance(value, int):
         raise UserError(f"{path}: eos_token_id is {value!r}; the local sampler needs a single integer")
     return value
+
+
+def end_token_ids(directory: Path) -> list[int]:
+    """Every token that ends a response: those of ``config.json`` and of ``generation_config.json``, in order.
+
+    A chat model often ends a turn with another token than a text; only the second file then names it.
+
+    Raises:
+        UserError: there is none.
+    """
+    found: set[int] = set()
+    for name in ("config.json", "generation_config.json"):
+        path = directory / name
+        value = read_json(path).get("eos_token_id") if path.is_file() else None
+        found |= {value} if isinstance(value, int) else set(value or ())
+    if not found:
+        raise UserError(f"{directory}: config.json and generation_config.json name no eos_token_id")
+    return sorted(found)
+
+
+def resolved_dtype(directory: Path, dtype: str) -> str:
+    """``dtype``, or for ``auto`` the one that the checkpoint was saved in."""
+    if dtype != "auto":
+        return dtype
+    config = read_json(directory / "config.json")
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
+
+
+def context_length(directory: Path, limit: int | None) -> int:
+    """Longest prompt and response together: the model's, or ``limit`` if that is shorter.
+
+    Raises:
+        UserError: the checkpoint does not say, and no limit is given.
+    """
+    config = read_json(directory / "config.json")
+    own = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
+    lengths = [length for length in (own, limit) if isinstance(length, int)]
+    if not lengths:
+        raise UserError(f"{directory}/config.json: lacks max_position_embeddings; accepted: evaluation.max_model_len")
+    return min(lengths)

@@ -111,7 +111,7 @@ def _sample_batch(
     tokens = torch.full((len(jobs), limit), end_token, device=device)
     running = torch.arange(len(jobs), device=device)  # samples that have not ended; row_of names the batch row of each
     for step in range(limit):
-        drawn = _draw(logits[row_of], uniforms[running, step], parameters)
+        drawn = draw_tokens(logits[row_of], uniforms[running, step], parameters)
         tokens[running, step] = drawn
         alive = drawn != end_token
         if step + 1 == limit or not bool(alive.any()):
@@ -174,7 +174,7 @@ def _as_bias(allowed: Tensor) -> Tensor:
     return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, float("-inf"))
 
 
-def _draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> Tensor:
+def draw_tokens(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> Tensor:
     """Draw one token a row, [B], by inverting the cumulative distribution at the row's uniform number."""
     if parameters.temperature == 0:
         return logits.argmax(dim=-1)

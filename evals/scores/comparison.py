@@ -130,7 +130,7 @@ def _pairs(tables: Sequence[ScoreTable], settings: Settings) -> list[Pair]:
             for against in dict.fromkeys((settings.reference_method, BASE_METHOD)):
                 if method not in (against, BASE_METHOD) and against in methods:
                     pairs.append(_pair(tables, model, method, against, settings.claim))
-    if not pairs:
+    if not pairs and settings.reference_method != BASE_METHOD:  # a study of base models has nothing to compare
         raise UserError(f"--scores: hold no method but {settings.reference_method}; nothing to compare")
     return pairs
 

@@ -58,6 +58,8 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
         UserError: one line that names the file, the key and what is accepted.
     """
     content = read_named_study(path)
+    if not config.get("methods"):
+        raise UserError(f"config/studies/{path.name}: compares methods; accepted: beside a study that has methods")
     own = {key: content[key] for key in _OWN_KEYS}
     own["seeds"] = own["seeds"][: len(config["seeds"])]
     return Study.resolve({**config, **own, "study": name}, f"config/studies/{path.name}")

@@ -40,9 +40,10 @@ class Status:
 
 def study_status(study: Study) -> list[Status]:
     """The status of everything that the study makes up to its samples, what is made from what first."""
-    corpora = {name: _corpus_status(study, name) for name in study.config["models"]}
+    corpora = {name: _corpus_status(study, name) for name in study.models_from_scratch}
     bases = {name: _following(_base_status(study, name), corpora[name]) for name in corpora}
-    training = _training_problems_status(study)
+    bases |= {name: _imported_status(study, name) for name in study.config["models"] if name not in bases}
+    training = _training_problems_status(study) if study.methods else Status("training problems", current=True)
     benchmarks = {name: _benchmark_status(study, name) for name in study.benchmarks}
     runs = {run.run: _following(_run_status(study, run), bases[run.model], training) for run in study.trained_runs}
     policies = {run.run: bases[run.model] if run.method == BASE else runs[run.run] for run in study.runs}
@@ -51,7 +52,14 @@ def study_status(study: Study) -> list[Status]:
         for run in study.runs
         for name in benchmarks
     ]
-    return [*corpora.values(), *bases.values(), training, *benchmarks.values(), *runs.values(), *samples]
+    return [
+        *corpora.values(),
+        *bases.values(),
+        *([training] if study.methods else []),
+        *benchmarks.values(),
+        *runs.values(),
+        *samples,
+    ]
 
 
 def describe(statuses: Sequence[Status]) -> list[str]:
@@ -91,6 +99,12 @@ def _base_status(study: Study, name: str) -> Status:
     return _judge(f"base model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted)
 
 
+def _imported_status(study: Study, name: str) -> Status:
+    model = study.config["models"][name]
+    wanted = {"source": "hugging_face", "revision": model.get("revision")}
+    return _judge(f"model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted, exact=False)
+
+
 def _training_problems_status(study: Study) -> Status:
     problems = study.config["problems"]
     wanted = {key: problems[key] for key in ("kinds", "count", "seed")}
@@ -111,9 +125,9 @@ def _run_status(study: Study, run: Run) -> Status:
 
 def _samples_status(study: Study, run: Run, benchmark: str) -> Status:
     evaluation = study.config["evaluation"]
-    renamed = {"sampling_batch_size": "batch_size"}
+    renamed = {"sampling_batch_size": "batch_size", "backend": "engine"}
     wanted = {renamed.get(key, key): value for key, value in evaluation.items()}
-    wanted |= {"prompt": study.prompt(benchmark), "version": SAMPLER_VERSION}
+    wanted |= {"prompt": study.prompt(benchmark, run.model), "version": SAMPLER_VERSION}
     path = Path(f"results/samples/{run.run}/{benchmark}/manifest.json")
     kind = "base model" if run.method == BASE else "run"
     return _judge(f"samples of {kind} {run.run} on {benchmark}", path, "samples", wanted, exact=False)

@@ -14,6 +14,7 @@ from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.validation import check, read_schema
 
 BASE = "base"
+HUGGING_FACE = "hugging_face"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Study:
         """
         check(dict(config), read_schema("config.schema.yaml"), source)
         catalogue = load_catalogue()
+        config = _completed(config)
         methods = {
             name: resolve_method(name, _without_training(overrides), catalogue, f"{source}: methods.{name}")
             for name, overrides in config["methods"].items()
@@ -68,13 +70,16 @@ class Study:
             name: {**config["training"], **overrides.get("training", {})}
             for name, overrides in config["methods"].items()
         }
-        if config["reference_method"] not in methods:
+        if methods and config["reference_method"] not in methods:
             raise UserError(
                 f"{source}: reference_method: is {config['reference_method']!r}; accepted: {', '.join(methods)}"
             )
         for name, settings in training.items():
             changed = "training" in config["methods"][name]
             _check_updates(settings, f"{source}: methods.{name}.training" if changed else f"{source}: training")
+        lacking = [key for key in ("training_threads", "checkpoint_interval") if key not in config["execution"]]
+        if methods and lacking:
+            raise UserError(f"{source}: execution: lacks {', '.join(lacking)}")
         _check_models(config, source)
         return cls(config, methods, training, read_benchmarks(config, source))
 
@@ -130,13 +135,34 @@ class Study:
         """What decides a benchmark's problems."""
         return problem_settings(benchmark, self.benchmarks[benchmark])
 
-    def prompt(self, benchmark: str) -> str:
-        """The prompt template that a benchmark's problems are put into; every model here is a base model."""
-        return prompt_of(self.benchmarks[benchmark], "base")
+    def prompt_form(self, model: str) -> str:
+        """Whether a model is given plain text (``base``) or the user's turn of a chat (``chat``)."""
+        return str(self.config["models"][model].get("prompt", "base"))
+
+    def prompt(self, benchmark: str, model: str) -> str:
+        """The prompt template that a benchmark's problems are put into for a model."""
+        return prompt_of(self.benchmarks[benchmark], self.prompt_form(model))
+
+    def dtype(self, model: str) -> str:
+        """In which a model is sampled; ``auto`` is the checkpoint's own."""
+        entry = self.config["models"][model]
+        return str(entry.get("dtype", "auto")) if entry["source"] == HUGGING_FACE else "float32"
+
+    @cached_property
+    def models_from_scratch(self) -> list[str]:
+        """The models that the study trains; the others are taken in."""
+        return [name for name, model in self.config["models"].items() if model["source"] != HUGGING_FACE]
 
     def run_sheet(self) -> str:
         """All runs as JSON, for the commands that make tables and figures."""
         return canonical_json([vars(run) for run in self.runs])
+
+
+def _completed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` with what a study of models alone may leave out: such a study trains nothing."""
+    if config.get("methods"):
+        return dict(config)
+    return {**config, "methods": {}, "seeds": [], "training": {}, "problems": None, "reference_method": BASE}
 
 
 def _without_training(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,6 +188,12 @@ def _check_updates(training: Mapping[str, Any], source: str) -> None:
 def _check_models(config: Mapping[str, Any], source: str) -> None:
     """What a schema cannot say of base models."""
     for name, model in config["models"].items():
+        if model["source"] == HUGGING_FACE:
+            _check_hugging_face(name, config, source)
+            continue
+        missing = [key for key in ("base_threads",) if key not in config["execution"]]
+        if missing:
+            raise UserError(f"{source}: execution: lacks {', '.join(missing)}")
         corpus, architecture = model["corpus"], model["architecture"]
         if len(corpus["error_rates"]) != len(corpus["shares"]) or abs(sum(corpus["shares"]) - 1) > 1e-9:
             raise UserError(
@@ -173,3 +205,18 @@ def _check_models(config: Mapping[str, Any], source: str) -> None:
                 f"{source}: models.{name}.architecture.num_key_value_heads: is {architecture['num_key_value_heads']}; "
                 f"accepted: a divisor of num_attention_heads, {architecture['num_attention_heads']}"
             )
+
+
+def _check_hugging_face(name: str, config: Mapping[str, Any], source: str) -> None:
+    """What a schema cannot say of a model that is taken in."""
+    if config["methods"]:
+        raise UserError(
+            f"{source}: models.{name}.source: is {HUGGING_FACE} in a study with methods; accepted: from_scratch, or no "
+            "methods: the local engine trains what the study made, and such a model is evaluated"
+        )
+    dtype = config["models"][name].get("dtype", "auto")
+    if config["evaluation"].get("backend", "local") == "local" and dtype != "float32":
+        raise UserError(
+            f"{source}: models.{name}.dtype: is {dtype} with evaluation.backend local; accepted: float32, or backend "
+            "transformers or vllm"
+        )

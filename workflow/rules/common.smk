@@ -36,17 +36,21 @@ def require_local_copies():
 ALL_STUDIES = checked_studies()
 STUDIES, RUNS = ALL_STUDIES.by_scope, ALL_STUDIES.runs
 STUDY = STUDIES[""]
+SCRATCH = STUDY.models_from_scratch
+TAKEN_IN = [name for name in STUDY.config["models"] if name not in SCRATCH]
 require_local_copies()
 EXECUTION = STUDY.config["execution"]
 REPOSITORY = workflow.basedir
 GENERATED = [name for name, benchmark in STUDY.benchmarks.items() if benchmark["source"] == "generated"]
 READ = [name for name in STUDY.benchmarks if name not in GENERATED]
 NONE = "(?!)"
+# Other Pythons than ours, such as vLLM's, find our packages here.
+os.environ.update(PYTHONPATH=os.pathsep.join([REPOSITORY, *filter(None, [os.environ.get("PYTHONPATH")])]))
 
 
 wildcard_constraints:
     run="|".join(RUNS),
-    scope="|".join(STUDIES),
+    scope=f"(?:{'|'.join(STUDIES)})",
     benchmark="|".join(STUDY.benchmarks),
     model="|".join(STUDY.config["models"]),
 
@@ -67,13 +71,13 @@ NOTE = (
     else "Generated problems and a tiny model made from scratch: this shows how the methods behave on this task, and"
     " that the machinery works. It is no evidence about models of billions of parameters."
 )
-FIGURES = ["scores", "differences", "training_curves"]
-TABLES = ["main", "by_seed", "paper_vs_ours"]
+# A study of models alone has neither training curves nor methods to set side by side.
+FIGURES = ["scores", "differences", "training_curves"] if STUDY.methods else ["scores"]
+TABLES = ["main", "by_seed", "paper_vs_ours"] if STUDY.methods else ["main"]
 SHOWN = [
     *[f"tables/{table}.md" for table in TABLES],
     *[f"figures/{figure}.png" for figure in FIGURES],
-    "report.html",
-    "tracking.json",
+    *(["report.html", "tracking.json"] if STUDY.methods else []),
 ]
 
 
@@ -194,7 +198,7 @@ def own_settings(wildcards):
     """How this study's numbers are made, in the terms of config/reference/settings.yaml."""
     evaluation = STUDY.config["evaluation"]
     sampling = {key: evaluation[key] for key in ("temperature", "top_p", "max_new_tokens")}
-    models = {name: f"{name}, trained from scratch" for name in STUDY.config["models"]}
+    models = {name: f"{name}, trained from scratch" for name in SCRATCH}
     return canonical_json({"models": models, "training_problems": "generated", "checkpoint": "last", **sampling})
 
 
@@ -211,6 +215,16 @@ def reference_method(wildcards):
 def training_kinds(wildcards):
     """Families and lengths of the training problems."""
     return canonical_json(STUDY.config["problems"]["kinds"])
+
+
+def training_count(wildcards):
+    """Number of the training problems."""
+    return STUDY.config["problems"]["count"]
+
+
+def training_seed(wildcards):
+    """Seed of the training problems."""
+    return STUDY.config["problems"]["seed"]
 
 
 def benchmark_settings(wildcards):
@@ -282,8 +296,63 @@ def evaluated_directory(wildcards):
 
 
 def benchmark_prompt(wildcards):
-    """A benchmark's prompt template."""
-    return STUDY.prompt(wildcards.benchmark)
+    """A benchmark's prompt template, for the model of a run."""
+    return STUDY.prompt(wildcards.benchmark, RUNS[wildcards.run][1].model)
+
+
+def evaluation_settings(wildcards):
+    """What decides a run's samples beside model and problems: settings of sampling, and of the model."""
+    model = RUNS[wildcards.run][1].model
+    settings = {"backend": "local", "tensor_parallel_size": 1, **STUDY.config["evaluation"]}
+    settings |= {"dtype": STUDY.dtype(model), "prompt_form": STUDY.prompt_form(model)}
+    return {key: value for key, value in sorted(settings.items()) if value is not None}
+
+
+def sampling_options(wildcards):
+    """The same as options of the command."""
+    renamed = {"sampling_batch_size": "batch_size"}
+    options = evaluation_settings(wildcards).items()
+    words = [(f"--{renamed.get(key, key).replace('_', '-')}", str(value)) for key, value in options]
+    return [word for option in words for word in option]
+
+
+def sampling_parts(wildcards):
+    """Marks of the jobs that a benchmark is divided into; none if one job does it all."""
+    splits = EXECUTION.get("sampling_splits", 1)
+    directory = f"results/samples/{wildcards.run}/{wildcards.benchmark}/splits"
+    return [f"{directory}/{part}-of-{splits}" for part in range(1, splits + 1)] if splits > 1 else []
+
+
+def model_settings(wildcards):
+    """Where a model is taken from, as options of the command."""
+    model = STUDY.config["models"][wildcards.model]
+    if "path" in model:
+        return ["--model", model_path(wildcards)]
+    return ["--model", model["id"], "--revision", model["revision"]]
+
+
+def model_path(wildcards):
+    """A model's local directory, relative to the repository whatever directory the study works in."""
+    return str(Path(REPOSITORY, Path(STUDY.config["models"][wildcards.model]["path"]).expanduser()).resolve())
+
+
+def model_files(wildcards):
+    """The files of a local checkpoint: with one of them changed, it is taken in and sampled again."""
+    if "path" not in STUDY.config["models"][wildcards.model]:
+        return []
+    patterns = ("*.safetensors", "*.json", "*.jinja")
+    return sorted(str(path) for pattern in patterns for path in Path(model_path(wildcards)).glob(pattern))
+
+
+def require_local_models():
+    """Every local checkpoint that the study names is there, or one line says which is not, before any work."""
+    for name in TAKEN_IN:
+        model = STUDY.config["models"][name]
+        if "path" in model and not Path(REPOSITORY, Path(model["path"]).expanduser()).is_dir():
+            sys.exit(f"error: models.{name}.path: {model['path']}: no such directory")
+
+
+require_local_models()
 
 
 def study_json(wildcards):

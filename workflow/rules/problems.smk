@@ -9,8 +9,8 @@ rule problems_train:
         "results/logs/problems/train.log",
     params:
         kinds=training_kinds,
-        problems=STUDY.config["problems"]["count"],
-        seed=STUDY.config["problems"]["seed"],
+        problems=training_count,
+        seed=training_seed,
     shell:
         "python -m evals.problems draw --name train --split train --kinds {params.kinds:q} --count {params.problems}"
         " --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
@@ -56,8 +56,8 @@ rule problems_disjoint:
         benchmark="results/problems/{benchmark}/manifest.json",
         problems="results/problems/{benchmark}/problems.jsonl",
         trained_on=[
-            "results/problems/train/problems.jsonl",
-            *expand("results/base/{model}/corpus.jsonl", model=STUDY.config["models"]),
+            *(["results/problems/train/problems.jsonl"] if STUDY.methods else []),
+            *expand("results/base/{model}/corpus.jsonl", model=SCRATCH),
         ],
     output:
         "results/problems/{benchmark}/disjoint.json",

@@ -1,4 +1,41 @@
-# Responses of every checkpoint to every benchmark.
+# Responses of every checkpoint to every benchmark. Finished batches lie in state/ beside the declared outputs, which
+# Snakemake deletes before it runs a job again.
+
+
+def sampling_command(what):
+    """The command of a sampling job; ``what`` are the options in which a part differs from the whole."""
+    python = EXECUTION.get("sampling_python", "python")
+    return (
+        f"{python} -m evals.generation sample --source {{params.source:q}}"
+        " --problems results/problems/{wildcards.benchmark} --prompt {params.prompt:q} {params.options:q}"
+        f" --threads {EXECUTION['sampling_threads']} --device {EXECUTION['device']}"
+        f" --gpu-memory-utilization {EXECUTION.get('gpu_memory_utilization', 0.9)}"
+        f" --out results/samples/{{wildcards.run}}/{{wildcards.benchmark}} {what} > {{log:q}} 2>&1"
+    )
+
+
+rule sample_split:
+    input:
+        checkpoint=evaluated_manifest,
+        problems="results/problems/{benchmark}/manifest.json",
+        disjoint="results/problems/{benchmark}/disjoint.json",
+    output:
+        touch("results/samples/{run}/{benchmark}/splits/{part}-of-{parts}"),
+    log:
+        "results/logs/sample/{run}/{benchmark}.{part}-of-{parts}.log",
+    wildcard_constraints:
+        part=r"\d+",
+        parts=r"\d+",
+    priority: 20
+    threads: EXECUTION["sampling_threads"]
+    params:
+        source=evaluated_directory,
+        prompt=benchmark_prompt,
+        evaluation=evaluation_settings,
+        options=sampling_options,
+        version=SAMPLER_VERSION,
+    shell:
+        sampling_command("--splits {wildcards.parts} --split {wildcards.part}")
 
 
 rule sample:
@@ -6,6 +43,7 @@ rule sample:
         checkpoint=evaluated_manifest,
         problems="results/problems/{benchmark}/manifest.json",
         disjoint="results/problems/{benchmark}/disjoint.json",
+        parts=sampling_parts,
     output:
         samples="results/samples/{run}/{benchmark}/samples.jsonl",
         manifest="results/samples/{run}/{benchmark}/manifest.json",
@@ -18,12 +56,8 @@ rule sample:
     params:
         source=evaluated_directory,
         prompt=benchmark_prompt,
-        evaluation=dict(sorted(STUDY.config["evaluation"].items())),
+        evaluation=evaluation_settings,
+        options=sampling_options,
         version=SAMPLER_VERSION,
     shell:
-        "python -m evals.generation sample --source {params.source:q} --problems results/problems/{wildcards.benchmark}"
-        " --prompt {params.prompt:q} --samples-per-problem {params.evaluation[samples_per_problem]}"
-        " --max-new-tokens {params.evaluation[max_new_tokens]} --temperature {params.evaluation[temperature]}"
-        " --top-p {params.evaluation[top_p]} --batch-size {params.evaluation[sampling_batch_size]}"
-        f" --seed {{params.evaluation[seed]}} --threads {EXECUTION['sampling_threads']} --device {EXECUTION['device']}"
-        " --out results/samples/{wildcards.run}/{wildcards.benchmark} > {log:q} 2>&1"
+        sampling_command("")

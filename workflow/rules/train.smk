@@ -17,6 +17,21 @@ rule base_corpus:
         " --out {output.corpus:q} > {log:q} 2>&1"
 
 
+rule import_model:
+    input:
+        model_files,
+    output:
+        manifest="results/base/{model}/manifest.json",
+    log:
+        "results/logs/base/{model}.log",
+    wildcard_constraints:
+        model="|".join(TAKEN_IN) or NONE,
+    params:
+        options=model_settings,
+    shell:
+        "python -m evals.generation import {params.options:q} --out results/base/{wildcards.model} > {log:q} 2>&1"
+
+
 rule base_model:
     input:
         corpus="results/base/{model}/corpus.jsonl",
@@ -27,15 +42,17 @@ rule base_model:
         "results/logs/base/{model}.log",
     benchmark:
         "results/costs/base/{model}.tsv"
+    wildcard_constraints:
+        model="|".join(SCRATCH) or NONE,
     priority: 100
-    threads: EXECUTION["base_threads"]
+    threads: EXECUTION.get("base_threads", 1)
     params:
         settings=base_model_settings,
         version=BASE_MODEL_VERSION,
     shell:
         # The number of threads is the study's, not the machine's: it is part of how sums are rounded.
         "python -m rlvr.base_model train --settings {params.settings:q} --corpus {input.corpus:q}"
-        f" --threads {EXECUTION['base_threads']} --checkpoint-interval 100"
+        f" --threads {EXECUTION.get('base_threads', 1)} --checkpoint-interval 100"
         " --out results/base/{wildcards.model} > {log:q} 2>&1"
 
 
@@ -52,14 +69,14 @@ rule train:
     benchmark:
         "results/costs/train/{run}.tsv"
     priority: 50
-    threads: EXECUTION["training_threads"]
+    threads: EXECUTION.get("training_threads", 1)
     params:
         resolved=resolved_run,
         versions=[ENGINE_VERSION, SAMPLER_VERSION, GRADER_VERSION],
     shell:
         "printf '%s' {params.resolved:q} > {output.run:q} &&"
         " python -m rlvr.engines.local train {output.run:q}"
-        f" --threads {EXECUTION['training_threads']} --device {EXECUTION['device']}"
-        f" --checkpoint-interval {EXECUTION['checkpoint_interval']}"
-        f" --hidden-state-budget {EXECUTION['hidden_state_budget']}"
+        f" --threads {EXECUTION.get('training_threads', 1)} --device {EXECUTION['device']}"
+        f" --checkpoint-interval {EXECUTION.get('checkpoint_interval', 1)}"
+        f" --hidden-state-budget {EXECUTION.get('hidden_state_budget', 0)}"
         f" --grading-workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"

@@ -1,0 +1,184 @@
+"""Backends against each other, prompts with one BOS, and samples that survive a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from evals.artifacts import sha256_file, write_jsonl
+from evals.errors import UserError
+from evals.generation.backend import BackendSettings, Request, load_backend
+from evals.generation.checkpoint import end_token_ids, load_tokenizer
+from evals.generation.evaluate import EvaluationSettings, sample_benchmark
+from evals.generation.import_model import import_model
+from evals.generation.partial import PartialSamples
+from evals.generation.prompts import encode_prompts
+from evals.generation.sampler import SamplingParameters
+from evals.generation.vllm_backend import request_seed
+from evals.manifest import Manifest, hash_files, read_manifest
+
+TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10.", "8" * 126, "9" * 200]
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(0.0, 1.0), (1.0, 1.0), (0.7, 0.8)])
+def test_transformers_draws_the_samples_of_the_local_backend(
+    checkpoint: Path, temperature: float, top_p: float
+) -> None:
+    """Same streams, same models: the same tokens, also where lengths differ and where limits do."""
+    tokenizer = load_tokenizer(checkpoint)
+    requests = [
+        Request(tuple(tokenizer.encode(text).ids), f"{text}/{number}", 20 + number)
+        for text in TEXTS[:3]
+        for number in range(6)
+    ]
+    sampling = SamplingParameters(32, temperature, top_p)
+    answers = [
+        load_backend(
+            checkpoint, BackendSettings(name, "float32", "cpu", 128), sampling, end_token_ids(checkpoint)
+        ).generate(requests)
+        for name in ("local", "transformers")
+    ]
+    assert answers[0] == answers[1]
+    assert {response.finished for response in answers[0]} == {True, False} or temperature == 0
+
+
+def test_every_sample_of_vllm_has_a_seed_of_its_own() -> None:
+    seeds = {request_seed(f"evaluation/1/p{problem}/{number}") for problem in range(50) for number in range(50)}
+    assert len(seeds) == 2500
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def make_tokenizer(directory: Path, adds_bos: bool, template: str | None) -> Tokenizer:
+    vocabulary = {"<s>": 0, "</s>": 1, "?": 2, "a": 3, "b": 4, "<": 5, "s": 6, ">": 7}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.save(str(directory / "tokenizer.json"))
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
+    if template is not None:
+        config["chat_template"] = template
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    return tokenizer
+
+
+WRITES_BOS = "{{ bos_token }}{{ messages[0]['content'] }}b"
+WRITES_NONE = "{{ messages[0]['content'] }}b"
+
+
+@pytest.mark.parametrize(
+    ("adds_bos", "template", "form", "expected"),
+    [
+        (True, None, "base", (0, 3)),
+        (False, None, "base", (3,)),
+        (True, WRITES_BOS, "chat", (0, 3, 4)),
+        (False, WRITES_BOS, "chat", (0, 3, 4)),
+        (True, WRITES_NONE, "chat", (0, 3, 4)),
+        (False, WRITES_NONE, "chat", (3, 4)),
+    ],
+)
+def test_a_prompt_has_one_bos(
+    tmp_path: Path, adds_bos: bool, template: str | None, form: str, expected: tuple[int, ...]
+) -> None:
+    tokenizer = make_tokenizer(tmp_path, adds_bos, template)
+    assert encode_prompts(tmp_path, tokenizer, ["a"], form) == [expected]
+
+
+def test_bos_twice_and_chat_without_template_are_refused(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(tmp_path, True, "{{ bos_token }}" + WRITES_BOS)
+    with pytest.raises(UserError, match="prompt 1: has 2 BOS tokens; accepted: exactly one, at its start"):
+        encode_prompts(tmp_path, tokenizer, ["a"], "chat")
+    tokenizer = make_tokenizer(tmp_path, True, None)
+    with pytest.raises(UserError, match="has no chat template; accepted: prompt: base"):
+        encode_prompts(tmp_path, tokenizer, ["a"], "chat")
+    assert encode_prompts(tmp_path, tokenizer, ["<s>a"], "base") == [(0, 5, 6, 7, 3)]
+
+
+@pytest.fixture
+def artifacts(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A base model taken in from a path, and problems: three that fit, one with little room, one with none."""
+    source, problems = tmp_path / "base" / "tiny", tmp_path / "problems"
+    import_model(str(checkpoint), None, source)
+    rows = [{"id": f"p{number}", "problem": text, "answer": "1"} for number, text in enumerate(TEXTS)]
+    write_jsonl(problems / "problems.jsonl", rows)
+    outputs = hash_files(problems, problems / "problems.jsonl")
+    Manifest("problems", {}, outputs, {}, "x").write(problems / "manifest.json")
+    return source, problems
+
+
+def run(artifacts: tuple[Path, Path], out: Path, count: int, split: int | None = None, splits: int = 1) -> Path:
+    settings = EvaluationSettings(count, 1, "{problem}", SamplingParameters(12, batch_size=5))
+    sample_benchmark(*artifacts, settings, out, split, splits)
+    return out / "samples.jsonl"
+
+
+def test_prompts_without_room_are_kept_counted_and_cut(artifacts: tuple[Path, Path], tmp_path: Path) -> None:
+    path = run(artifacts, tmp_path / "out", 2)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row["problem_id"], row["sample"]) for row in rows] == [(f"p{n}", k) for n in range(5) for k in range(2)]
+    assert all(row["tokens"] <= 2 for row in rows[6:8])
+    assert all((row["tokens"], row["text"], row["finish_reason"]) == (0, "", "length") for row in rows[8:])
+    details = read_manifest(tmp_path / "out/manifest.json", "samples").details
+    assert (details["prompts_too_long"], details["prompts_with_less_room"]) == (1, 1)
+
+
+def test_a_kill_at_any_byte_changes_nothing(artifacts: tuple[Path, Path], tmp_path: Path) -> None:
+    whole = run(artifacts, tmp_path / "whole", 4).read_bytes()
+    (state,) = (tmp_path / "whole/state").iterdir()
+    lines = (state / "samples.jsonl").read_bytes()
+    for cut in (0, 1, lines.index(b"\n"), lines.index(b"\n") + 1, len(lines) // 2, len(lines) - 1):
+        out = tmp_path / f"cut-{cut}"
+        shutil.copytree(state, out / "state" / state.name)
+        os.truncate(out / "state" / state.name / "samples.jsonl", cut)
+        assert run(artifacts, out, 4).read_bytes() == whole
+        assert (out / "state" / state.name / "samples.jsonl").read_bytes() == lines
+
+
+def test_more_samples_keep_the_earlier_ones(artifacts: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(artifacts, out, 2)
+    (state,) = (out / "state").iterdir()
+    earlier = (state / "samples.jsonl").read_bytes()
+    run(artifacts, out, 4)
+    assert (state / "samples.jsonl").read_bytes().startswith(earlier)
+    assert read_manifest(out / "manifest.json", "samples").details["rows_kept_from_earlier"] == 8
+    assert sha256_file(out / "samples.jsonl") == sha256_file(run(artifacts, tmp_path / "at_once", 4))
+
+
+@pytest.mark.parametrize("splits", [2, 3])
+def test_splits_merge_to_the_bytes_of_one_job(artifacts: tuple[Path, Path], tmp_path: Path, splits: int) -> None:
+    out = tmp_path / "split"
+    for split in reversed(range(splits)):
+        run(artifacts, out, 4, split, splits)
+    assert not (out / "samples.jsonl").exists()
+    merged = run(artifacts, out, 4)
+    assert read_manifest(out / "manifest.json", "samples").details["rows_kept_from_earlier"] == 16
+    assert sha256_file(merged) == sha256_file(run(artifacts, tmp_path / "whole", 4))
+
+
+def test_a_changed_line_is_found(tmp_path: Path) -> None:
+    partial = PartialSamples(tmp_path, "samples")
+    partial.append([{"problem_id": "p", "sample": 0, "text": "1", "tokens": 1, "finish_reason": "stop"}])
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"text":"1"', b'"text":"2"'))
+    with pytest.raises(UserError, match="line 1 is damaged"):
+        PartialSamples(tmp_path, "samples")
+
+
+def test_a_model_is_taken_in_from_safetensors_alone(checkpoint: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(checkpoint / name, tmp_path / name)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(UserError, match=r"holds no \.safetensors file"):
+        import_model(str(tmp_path), None, tmp_path / "out")
+    with pytest.raises(UserError, match="no such directory"):
+        import_model(str(tmp_path / "none"), None, tmp_path / "out")
+    with pytest.raises(UserError, match="revision: is 'main'; accepted: the 40"):
+        import_model("owner/name", "main", tmp_path / "out")
