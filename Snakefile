@@ -13,6 +13,7 @@ report: "workflow/report/study.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/generation.smk"
 include: "workflow/rules/study.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/train.smk"

@@ -36,7 +36,8 @@ class TransformersBackend:
             )
         except (OSError, ValueError, KeyError, ImportError) as error:
             raise UserError(f"{checkpoint}: cannot be loaded by transformers ({_first_line(error)})") from error
-        self._model = model.to(settings.device).eval()
+        self._model = model.eval()
+        self._model.to(torch.device(settings.device))
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._sampling = sampling
         self._end_tokens = torch.tensor(list(end_tokens), device=settings.device)

@@ -295,66 +295,6 @@ def evaluated_directory(wildcards):
     return str(Path(RUNS[wildcards.run][0].checkpoint_manifest(wildcards.run)).parent)
 
 
-def benchmark_prompt(wildcards):
-    """A benchmark's prompt template, for the model of a run."""
-    return STUDY.prompt(wildcards.benchmark, RUNS[wildcards.run][1].model)
-
-
-def evaluation_settings(wildcards):
-    """What decides a run's samples beside model and problems: settings of sampling, and of the model."""
-    model = RUNS[wildcards.run][1].model
-    settings = {"backend": "local", "tensor_parallel_size": 1, **STUDY.config["evaluation"]}
-    settings |= {"dtype": STUDY.dtype(model), "prompt_form": STUDY.prompt_form(model)}
-    return {key: value for key, value in sorted(settings.items()) if value is not None}
-
-
-def sampling_options(wildcards):
-    """The same as options of the command."""
-    renamed = {"sampling_batch_size": "batch_size"}
-    options = evaluation_settings(wildcards).items()
-    words = [(f"--{renamed.get(key, key).replace('_', '-')}", str(value)) for key, value in options]
-    return [word for option in words for word in option]
-
-
-def sampling_parts(wildcards):
-    """Marks of the jobs that a benchmark is divided into; none if one job does it all."""
-    splits = EXECUTION.get("sampling_splits", 1)
-    directory = f"results/samples/{wildcards.run}/{wildcards.benchmark}/splits"
-    return [f"{directory}/{part}-of-{splits}" for part in range(1, splits + 1)] if splits > 1 else []
-
-
-def model_settings(wildcards):
-    """Where a model is taken from, as options of the command."""
-    model = STUDY.config["models"][wildcards.model]
-    if "path" in model:
-        return ["--model", model_path(wildcards)]
-    return ["--model", model["id"], "--revision", model["revision"]]
-
-
-def model_path(wildcards):
-    """A model's local directory, relative to the repository whatever directory the study works in."""
-    return str(Path(REPOSITORY, Path(STUDY.config["models"][wildcards.model]["path"]).expanduser()).resolve())
-
-
-def model_files(wildcards):
-    """The files of a local checkpoint: with one of them changed, it is taken in and sampled again."""
-    if "path" not in STUDY.config["models"][wildcards.model]:
-        return []
-    patterns = ("*.safetensors", "*.json", "*.jinja")
-    return sorted(str(path) for pattern in patterns for path in Path(model_path(wildcards)).glob(pattern))
-
-
-def require_local_models():
-    """Every local checkpoint that the study names is there, or one line says which is not, before any work."""
-    for name in TAKEN_IN:
-        model = STUDY.config["models"][name]
-        if "path" in model and not Path(REPOSITORY, Path(model["path"]).expanduser()).is_dir():
-            sys.exit(f"error: models.{name}.path: {model['path']}: no such directory")
-
-
-require_local_models()
-
-
 def study_json(wildcards):
     """The whole configuration of the study."""
     return canonical_json(STUDIES[wildcards.scope].config)

@@ -2,18 +2,6 @@
 # Snakemake deletes before it runs a job again.
 
 
-def sampling_command(what):
-    """The command of a sampling job; ``what`` are the options in which a part differs from the whole."""
-    python = EXECUTION.get("sampling_python", "python")
-    return (
-        f"{python} -m evals.generation sample --source {{params.source:q}}"
-        " --problems results/problems/{wildcards.benchmark} --prompt {params.prompt:q} {params.options:q}"
-        f" --threads {EXECUTION['sampling_threads']} --device {EXECUTION['device']}"
-        f" --gpu-memory-utilization {EXECUTION.get('gpu_memory_utilization', 0.9)}"
-        f" --out results/samples/{{wildcards.run}}/{{wildcards.benchmark}} {what} > {{log:q}} 2>&1"
-    )
-
-
 rule sample_split:
     input:
         checkpoint=evaluated_manifest,

@@ -131,9 +131,9 @@ def test_samples_of_a_gated_benchmark_keep_letters(
     shutil.copytree(checkpoint, run / "checkpoint")
     weights = run / "checkpoint" / "model.safetensors"
     Manifest("run", {}, hash_files(run, weights), {}, "f").write(run / "manifest.json")
-    monkeypatch.setattr("evals.generation.evaluate.withheld", lambda text, _cut: {"text": f"kept {len(text) > 0}"})
+    monkeypatch.setattr("evals.generation.withheld.withheld", lambda text, _cut: {"text": f"kept {len(text) > 0}"})
     settings = EvaluationSettings(2, 1, "{problem}", SamplingParameters(max_new_tokens=4))
-    sample_benchmark(run, "run", problems, settings, tmp_path / "samples" / "r" / "b", "cpu")
+    sample_benchmark(run, problems, settings, tmp_path / "samples" / "r" / "b", None, 1)
     texts = [row["text"] for row in read_jsonl(tmp_path / "samples" / "r" / "b" / "samples.jsonl")]
     assert len(texts) == 24 and all(text.startswith("kept ") for text in texts)
 
