@@ -80,23 +80,23 @@ class DelTA:
 
     def _assign(self, vectors: TokenVectors, frozen: Tensor | None) -> tuple[Tensor, Tensor]:
         """Assignments [N] and final scales [2]; ``frozen`` [2] replaces the scales of this batch."""
-        centroids = vectors.centroids()
-        margins = vectors.margins(centroids)
-        scales = self._initial_scales(vectors, centroids, margins) if frozen is None else frozen
+        shares = vectors.shares()
+        margins = vectors.margins(shares)
+        scales = self._initial_scales(vectors, margins) if frozen is None else frozen
         for _ in range(self.refinements):
-            centroids = vectors.centroids(self._soft(margins, vectors.per_token(scales)), centroids)
+            shares = vectors.shares(self._soft(margins, vectors.per_token(scales)), shares)
             if self.scale == "margin_deviation":
                 # Of the margins before this step: the paper's scale lags by one step.
                 scales = vectors.deviations(margins)
-            margins = vectors.margins(centroids)
+            margins = vectors.margins(shares)
         return self._soft(margins, vectors.per_token(scales)), scales
 
-    def _initial_scales(self, vectors: TokenVectors, centroids: Tensor, margins: Tensor) -> Tensor:
+    def _initial_scales(self, vectors: TokenVectors, margins: Tensor) -> Tensor:
         """The scales [2] of the margins of the initial centroids."""
         if self.scale == "one":
             return torch.ones(2, dtype=torch.float64, device=margins.device)
         if self.scale == "mean_distance":
-            distances = vectors.own_distances(centroids, vectors.squared_lengths())
+            distances = vectors.own_distances(vectors.centroids(), vectors.squared_lengths())
             return torch.stack([distances[side].mean() for side in vectors.sides])
         return vectors.deviations(margins)
 

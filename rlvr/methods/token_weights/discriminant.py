@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from rlvr.methods.precision import at_least_float32, computation_type
+from rlvr.methods.precision import computation_type
 
 VARIANCE_FLOOR = 1e-8
 _CHUNK_ELEMENTS = 1 << 20
@@ -45,41 +46,47 @@ class TokenVectors:
         """A value [2] of each side at its tokens [N]; off both sides, the negative side's."""
         return torch.where(self.sides[0], of_side[0], of_side[1])
 
-    def centroids(self, soft: Tensor | None = None, before: Tensor | None = None) -> Tensor:
-        """[2, D] in float64: centroids weighted by mass, times ``soft`` [N].
+    def shares(self, soft: Tensor | None = None, before: Tensor | None = None) -> Tensor:
+        """[2, N] in float64: the part that each token has in its side's centroid, by mass times ``soft`` [N].
 
-        A side without any weight keeps its centroid ``before`` [2, D] (0 without one).
+        A side without any weight keeps its shares ``before`` [2, N] (0 without them).
         """
-        shares = self.sides * (self.mass if soft is None else self.mass * soft)
-        totals = shares.sum(dim=1, keepdim=True)
-        coefficients = (shares / totals.clamp(min=torch.finfo(torch.float64).tiny)) * self.coefficients
-        narrow = coefficients.to(computation_type(self.rows))
-        centroids = torch.zeros(2, self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
-        for chosen in _chunks(self.rows):
-            chunk = at_least_float32(self.rows[chosen])
-            for centroid, coefficient in zip(centroids, narrow[:, chosen], strict=True):
-                centroid += coefficient @ chunk  # a product with both rows at once is far slower on CPUs
-        return centroids if before is None else torch.where(totals > 0, centroids, before)
+        masses = self.sides * (self.mass if soft is None else self.mass * soft)
+        totals = masses.sum(dim=1, keepdim=True)
+        shares = masses / totals.clamp(min=torch.finfo(torch.float64).tiny)
+        return shares if before is None else torch.where(totals > 0, shares, before)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """sum_n weights_n v_n, [D] in float64, for ``weights`` [N]."""
+        narrow = (weights * self.coefficients).to(computation_type(self.rows))
+        total = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
+        for chosen, chunk in _chunks(self.rows):
+            total += narrow[chosen] @ chunk
+        return total
+
+    def centroids(self, soft: Tensor | None = None) -> Tensor:
+        """[2, D] in float64: centroids weighted by mass times ``soft`` [N]; 0 for a side without any weight."""
+        return torch.stack([self.weighted_sum(share) for share in self.shares(soft)])
 
     def projections(self, direction: Tensor) -> Tensor:
         """Inner products of v and direction [N] in float64, for ``direction`` [D]."""
         narrow = direction.to(computation_type(self.rows))
-        parts = [at_least_float32(self.rows[chosen]) @ narrow for chosen in _chunks(self.rows)]
-        return self.coefficients * torch.cat(parts)
+        return self.coefficients * torch.cat([chunk @ narrow for _, chunk in _chunks(self.rows)])
 
     def squared_lengths(self) -> Tensor:
         """|v|^2 [N] in float64."""
-        parts = [at_least_float32(self.rows[chosen]).square().sum(dim=1) for chosen in _chunks(self.rows)]
+        parts = [chunk.square().sum(dim=1) for _, chunk in _chunks(self.rows)]
         return self.coefficients.square() * torch.cat(parts)
 
-    def margins(self, centroids: Tensor) -> Tensor:
+    def margins(self, shares: Tensor) -> Tensor:
         """How much nearer, in squared distance, v is to its own side's centroid: [N] in float64, 0 off both sides.
 
-        |v|^2 cancels, so one projection on the difference of the centroids [2, D] is all that is needed.
+        The centroids are the sums of v weighted by ``shares`` [2, N]. |v|^2 cancels, and the centroids' own squared
+        lengths differ by the inner product of their sum with their difference. So one weighted sum, the difference,
+        and the projections on it are all that is needed: the vectors are read twice.
         """
-        positive, negative = centroids
-        offset = negative.square().sum() - positive.square().sum()
-        return torch.mul(self.signs, 2.0 * self.projections(positive - negative) + offset)
+        projections = self.projections(self.weighted_sum(shares[0] - shares[1]))
+        return torch.mul(self.signs, 2.0 * projections - (shares.sum(dim=0) * projections).sum())
 
     def own_distances(self, centroids: Tensor, squared_lengths: Tensor) -> Tensor:
         """Squared distance [N] of v to its own side's centroid of [2, D], in float64; 0 off both sides."""
@@ -96,7 +103,11 @@ class TokenVectors:
         return torch.stack(variances).clamp(min=VARIANCE_FLOOR).sqrt()
 
 
-def _chunks(rows: Tensor) -> list[slice]:
-    """Row ranges that cover [N, D] with at most _CHUNK_ELEMENTS entries each (or one row)."""
+def _chunks(rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Row ranges that cover [N, D], each with its rows in float32 or more; they hold until the next is asked for."""
     size = max(1, _CHUNK_ELEMENTS // rows.shape[1])
-    return [slice(start, start + size) for start in range(0, rows.shape[0], size)]
+    wide = computation_type(rows)
+    buffer = None if rows.dtype == wide else torch.empty(size, rows.shape[1], dtype=wide, device=rows.device)
+    for start in range(0, rows.shape[0], size):
+        chosen = slice(start, min(start + size, rows.shape[0]))
+        yield chosen, rows[chosen] if buffer is None else buffer[: chosen.stop - start].copy_(rows[chosen])
