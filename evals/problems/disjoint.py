@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_json
 from evals.errors import UserError
@@ -92,10 +93,19 @@ def check_disjoint(benchmark: Path, trained_on: Sequence[Path], out: Path) -> No
     rows_checked = {}
     for other in trained_on:
         rows = read_jsonl(other, required=("problem",))
-        for number, row in enumerate(rows, start=1):
-            if (found := evaluated.trained_on(row["problem"])) is not None:
-                raise UserError(f"{path}: problem {found[0]} is {found[1]} trained on ({other}, line {number})")
+        found = [(number, row, evaluated.trained_on(row["problem"])) for number, row in enumerate(rows, start=1)]
+        _refuse(path, other, [(number, row, match) for number, row, match in found if match is not None])
         rows_checked[str(other)] = {"rows": len(rows), "sha256": sha256_file(other)}
     finding = {"benchmark": benchmark.name, "problems": len(problems), "sha256": sha256_file(path)}
     content = {**finding, "trained_on": rows_checked, "shared": 0}
     write_json(out, {**content, "fingerprint": fingerprint(content)})
+
+
+def _refuse(path: Path, other: Path, shared: Sequence[tuple[int, Mapping[str, Any], tuple[str, str]]]) -> None:
+    """Name the first problem that both files have, and all training problems to leave out if they have ids."""
+    if not shared:
+        return
+    number, _, (identifier, how) = shared[0]
+    ids = [str(row["id"]) for _, row, _ in shared if "id" in row]
+    remedy = f"; a published training set without them: problems.exclude: [{', '.join(ids)}]" if ids else ""
+    raise UserError(f"{path}: problem {identifier} is {how} trained on ({other}, line {number}){remedy}")

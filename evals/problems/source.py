@@ -6,7 +6,7 @@ Nothing of a source is ever run: no loading script, no pickle. Hub and local cop
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,23 @@ class Source:
             assert self.path is not None
             rows = read_jsonl(self.path, required=columns)
             return [{**row, "id": row.get(_UPSTREAM_ID, row.get("id"))} for row in rows]
-        return self._read_repository(columns)
+        table: list[dict[str, Any]] = self._table(columns).to_list()
+        return table
 
-    def _read_repository(self, columns: Sequence[str]) -> list[dict[str, Any]]:
+    def scan(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """All rows one by one, a local file's with the repository's own columns: for millions of rows.
+
+        Raises:
+            UserError: the source cannot be read, or lacks a column.
+        """
+        if self.is_file:
+            assert self.path is not None
+            yield from read_jsonl(self.path, required=columns)
+        else:
+            yield from self._table(columns)
+
+    def _table(self, columns: Sequence[str]) -> Any:
+        """The data set with the columns."""
         if self.repository is None:
             raise UserError(f"{self.name}: path: {self.path} is a directory; accepted: a JSON lines file")
         import datasets  # takes a second to import, which planning a study must not cost
@@ -86,8 +100,7 @@ class Source:
             raise UserError(
                 f"{self._where}: lacks column {', '.join(missing)}; has: {', '.join(sorted(table.column_names))}"
             )
-        rows: list[dict[str, Any]] = table.select_columns(list(columns)).to_list()
-        return rows
+        return table.select_columns(list(columns))
 
     @property
     def _base(self) -> str:

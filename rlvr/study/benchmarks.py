@@ -1,4 +1,4 @@
-"""The benchmarks that a study names: their entries in config/benchmarks, and the local copies it reads them from."""
+"""The benchmarks and the training set that a study names: their entries, and the local copies it reads them from."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.validation import check, read_schema, read_yaml
 
 BENCHMARKS = CATALOGUE.parent / "benchmarks"
+DATASETS = CATALOGUE.parent / "datasets"
 REPOSITORY = CATALOGUE.parents[1]
 GENERATED = "generated"
 
@@ -33,7 +34,7 @@ def read_benchmarks(config: Mapping[str, Any], source: str) -> dict[str, dict[st
             benchmarks[name] |= copy
     for entry in benchmarks.values():
         if "path" in entry:  # relative to the repository, whatever directory the study works in
-            entry["path"] = str((REPOSITORY / Path(entry["path"]).expanduser()).resolve())
+            entry["path"] = _absolute(entry["path"])
     return benchmarks
 
 
@@ -45,10 +46,43 @@ def problem_settings(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, **{key: value for key, value in entry.items() if key not in _FOR_PEOPLE}}
 
 
+def training_settings(problems: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """What decides the problems that a study trains on: drawn, or those of a set in config/datasets.
+
+    Raises:
+        UserError: no such set, or an entry that is not accepted.
+    """
+    if "source" not in problems:
+        return {key: problems[key] for key in ("kinds", "count", "seed")}
+    name, entry = problems["source"], _read_training_set(problems["source"], source)
+    own = {"exclude": sorted(problems["exclude"])} if problems.get("exclude") else {}
+    own |= {"path": _absolute(problems["path"])} if "path" in problems else {}
+    return {"name": name, **{key: value for key, value in entry.items() if key not in _FOR_PEOPLE}, **own}
+
+
+def training_title(problems: Mapping[str, Any], source: str) -> str:
+    """The name of the training problems for people."""
+    return str(_read_training_set(problems["source"], source)["title"]) if "source" in problems else GENERATED
+
+
 def prompt_of(entry: Mapping[str, Any], form: str) -> str:
     """The prompt template for a ``base`` model or for a ``chat`` model's user turn."""
     prompt = entry["prompt"]
     return str(prompt if isinstance(prompt, str) else prompt[form])
+
+
+def _absolute(path: str) -> str:
+    return str((REPOSITORY / Path(path).expanduser()).resolve())
+
+
+def _read_training_set(name: str, source: str) -> dict[str, Any]:
+    path = DATASETS / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(path.stem for path in DATASETS.glob("*.yaml")))
+        raise UserError(f"{source}: problems.source: {name!r} is no training set; accepted: {known}")
+    entry: dict[str, Any] = read_yaml(path)
+    check(entry, read_schema("dataset.schema.yaml"), f"config/datasets/{name}.yaml")
+    return entry
 
 
 def _read(name: str, source: str) -> dict[str, Any]:

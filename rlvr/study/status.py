@@ -106,8 +106,7 @@ def _imported_status(study: Study, name: str) -> Status:
 
 
 def _training_problems_status(study: Study) -> Status:
-    problems = study.config["problems"]
-    wanted = {key: problems[key] for key in ("kinds", "count", "seed")}
+    wanted = {key: value for key, value in study.training_settings.items() if key not in NOT_OF_THE_CONTENT}
     return _judge("training problems", Path("results/problems/train/manifest.json"), "problems", wanted, exact=False)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from evals.artifacts import canonical_json
 from evals.errors import UserError
-from rlvr.study.benchmarks import problem_settings, prompt_of, read_benchmarks
+from rlvr.study.benchmarks import problem_settings, prompt_of, read_benchmarks, training_settings, training_title
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.validation import check, read_schema
 
@@ -81,6 +81,8 @@ class Study:
         if methods and lacking:
             raise UserError(f"{source}: execution: lacks {', '.join(lacking)}")
         _check_models(config, source)
+        if "problems" in config:
+            training_settings(config["problems"], source)
         return cls(config, methods, training, read_benchmarks(config, source))
 
     @cached_property
@@ -134,6 +136,17 @@ class Study:
     def problem_settings(self, benchmark: str) -> dict[str, Any]:
         """What decides a benchmark's problems."""
         return problem_settings(benchmark, self.benchmarks[benchmark])
+
+    @cached_property
+    def training_settings(self) -> dict[str, Any]:
+        """What decides the problems that the methods are trained on; empty in a study without methods."""
+        problems = self.config.get("problems")
+        return training_settings(problems, str(self.config["study"])) if problems else {}
+
+    @property
+    def training_problems(self) -> str:
+        """What the methods are trained on, in words."""
+        return training_title(self.config["problems"], str(self.config["study"]))
 
     def prompt_form(self, model: str) -> str:
         """Whether a model is given plain text (``base``) or the user's turn of a chat (``chat``)."""

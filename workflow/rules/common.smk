@@ -26,9 +26,9 @@ def checked_studies():
 
 def require_local_copies():
     """Every local copy that the study names is there, or one line says which is not, before any work."""
-    for name, benchmark in STUDY.benchmarks.items():
+    for name, benchmark in {**STUDY.benchmarks, "problems": STUDY.training_settings}.items():
         if "path" in benchmark and not os.path.exists(benchmark["path"]):
-            sys.exit(f"error: benchmark {name}: path: {benchmark['path']}: no such file or directory")
+            sys.exit(f"error: {name}: path: {benchmark['path']}: no such file or directory")
 
 
 # A scope is where a study's results lie under results/: "" for the study of this invocation, studies/NAME/ for a named
@@ -198,8 +198,9 @@ def own_settings(wildcards):
     """How this study's numbers are made, in the terms of config/reference/settings.yaml."""
     evaluation = STUDY.config["evaluation"]
     sampling = {key: evaluation[key] for key in ("temperature", "top_p", "max_new_tokens")}
+    settings = {"training_problems": STUDY.training_problems, "checkpoint": "last"}
     models = {name: f"{name}, trained from scratch" for name in SCRATCH}
-    return canonical_json({"models": models, "training_problems": "generated", "checkpoint": "last", **sampling})
+    return canonical_json({"models": models, **settings, **sampling})
 
 
 def study_name(wildcards):
@@ -214,7 +215,17 @@ def reference_method(wildcards):
 
 def training_kinds(wildcards):
     """Families and lengths of the training problems."""
-    return canonical_json(STUDY.config["problems"]["kinds"])
+    return canonical_json(STUDY.training_settings["kinds"])
+
+
+def training_set_settings(wildcards):
+    """What decides the problems of a published training set."""
+    return canonical_json(STUDY.training_settings)
+
+
+def training_files(wildcards):
+    """The local copy that a published training set is read from."""
+    return local_files(STUDY.training_settings)
 
 
 def training_count(wildcards):
@@ -247,10 +258,15 @@ def generated_seed(wildcards):
     return STUDY.benchmarks[wildcards.benchmark]["seed"]
 
 
-def benchmark_files(wildcards):
-    """The local files that a benchmark is read from: all of them if they are changed, it is read again."""
-    path = STUDY.benchmarks[wildcards.benchmark].get("path")
+def local_files(settings):
+    """The files of a local copy: if one is changed, the copy is read again."""
+    path = settings.get("path")
     return sorted(str(file) for file in ([path] if os.path.isfile(path) else Path(path).rglob("*.*"))) if path else []
+
+
+def benchmark_files(wildcards):
+    """The local copy that a benchmark is read from."""
+    return local_files(STUDY.benchmarks[wildcards.benchmark])
 
 
 def grading_kind(wildcards):

@@ -1,19 +1,37 @@
 # Problems: generated from a seed, or read from the Hub or from files; training and evaluation disjoint.
 
 
-rule problems_train:
-    output:
-        "results/problems/train/problems.jsonl",
-        "results/problems/train/manifest.json",
-    log:
-        "results/logs/problems/train.log",
-    params:
-        kinds=training_kinds,
-        problems=training_count,
-        seed=training_seed,
-    shell:
-        "python -m evals.problems draw --name train --split train --kinds {params.kinds:q} --count {params.problems}"
-        " --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
+if "source" in STUDY.config.get("problems", {}):
+
+    rule problems_train_read:
+        input:
+            training_files,
+        output:
+            "results/problems/train/problems.jsonl",
+            "results/problems/train/manifest.json",
+        log:
+            "results/logs/problems/train.log",
+        params:
+            settings=training_set_settings,
+        shell:
+            "python -m evals.problems read-training-set --settings {params.settings:q} --out results/problems/train"
+            " > {log:q} 2>&1"
+
+else:
+
+    rule problems_train:
+        output:
+            "results/problems/train/problems.jsonl",
+            "results/problems/train/manifest.json",
+        log:
+            "results/logs/problems/train.log",
+        params:
+            kinds=training_kinds,
+            problems=training_count,
+            seed=training_seed,
+        shell:
+            "python -m evals.problems draw --name train --split train --kinds {params.kinds:q} --count {params.problems}"
+            " --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
 
 
 rule problems_generated:

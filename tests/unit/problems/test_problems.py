@@ -103,7 +103,8 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "disjoint.json").read_text())["shared"] == 0
     stolen = read_jsonl(tmp_path / "b" / "problems.jsonl")[3]
     write_jsonl(trained, [*read_jsonl(trained), {"id": "x", "problem": stolen["problem"].upper() + " "}])
-    with pytest.raises(UserError, match=r"problem b-3 is also trained on \(.*train\.jsonl, line 51\)"):
+    match = r"problem b-3 is also trained on \(.*train\.jsonl, line 51\); .*problems\.exclude: \[x\]$"
+    with pytest.raises(UserError, match=match):
         check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")
 
 

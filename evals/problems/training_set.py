@@ -1,0 +1,140 @@
+"""Training problems from a published set: repeated rows once, contradicting ones not at all, every count checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evals.artifacts import fingerprint, sha256_bytes, sha256_file, write_text
+from evals.errors import UserError
+from evals.manifest import Manifest, hash_files
+from evals.problems.read import NOT_OF_THE_CONTENT
+from evals.problems.source import source_of
+
+_HASHED_ID_LENGTH = 12
+
+
+@dataclass
+class _Problem:
+    """One problem and everything that the rows say of it."""
+
+    text: str
+    answers: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+
+
+def write_training_set(settings: Mapping[str, Any], out: Path) -> None:
+    """Write ``problems.jsonl`` and its manifest, which lists the problems left out, to ``out``.
+
+    Args:
+        settings: an entry of config/datasets, with the data set's ``name``, perhaps the ``path`` of a copy and perhaps
+            problems to ``exclude``.
+        out: the directory to write to.
+
+    Raises:
+        UserError: the source cannot be read, or it is not what the entry says.
+    """
+    source, columns = source_of(settings), settings["columns"]
+    top_level = list(dict.fromkeys(column.split(".")[0] for column in columns.values() if column is not None))
+    where = f"{settings['name']}: {source.path or source.repository}"
+    problems, counts = _gather(source.scan(top_level), settings, where)
+    conflicts = [problem for problem in problems if len(problem.answers) > 1]
+    _check_counts(counts, settings["counts"], where)
+    _check_conflicts(conflicts, settings["conflicts"], where)
+    kept = _without_excluded([problem for problem in problems if len(problem.answers) == 1], settings, where)
+    rows = [
+        {"id": problem.ids[0], "problem": problem.text, "answer": problem.answers[0], "family": settings["name"]}
+        for problem in kept
+    ]
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    found = sha256_bytes(content.encode("utf-8"))
+    if settings["sha256"] is not None and not settings.get("exclude") and found != settings["sha256"]:
+        raise UserError(f"{where}: its problems have SHA-256 {found}; expected {settings['sha256']}")
+    path = out / "problems.jsonl"
+    write_text(path, content)
+    local = source.path if source.is_file else None
+    parameters = {key: value for key, value in settings.items() if key not in NOT_OF_THE_CONTENT}
+    Manifest(
+        kind="problems",
+        inputs={str(local): sha256_file(local)} if local is not None else {},
+        outputs=hash_files(out, path),
+        parameters=parameters,
+        fingerprint=fingerprint(parameters),
+        details={
+            **counts,
+            "written": len(rows),
+            "path": settings.get("path"),
+            "expected_sha256": settings["sha256"],
+            "conflicts": [vars(problem) for problem in conflicts],
+        },
+    ).write(out / "manifest.json")
+
+
+def _gather(
+    rows: Iterable[Mapping[str, Any]], settings: Mapping[str, Any], where: str
+) -> tuple[Sequence[_Problem], dict[str, int]]:
+    """Problems by their text without regard to white space, in the order met, and how many were left at each stage."""
+    columns, prefix, suffix = settings["columns"], settings["prefix"], settings["suffix"]
+    problems: dict[str, _Problem] = {}
+    seen: set[tuple[str, str, str]] = set()
+    texts: set[str] = set()
+    number = 0
+    for number, row in enumerate(rows, start=1):
+        wrapped = str(_value(row, columns["problem"], number, where))
+        if not wrapped.startswith(prefix) or not wrapped.endswith(suffix):
+            raise UserError(f"{where}: row {number}: {columns['problem']}: lacks the instruction around its problem")
+        text = wrapped.removeprefix(prefix).removesuffix(suffix)
+        answer = str(_value(row, columns["answer"], number, where)).strip()
+        hashed = sha256_bytes(text.encode("utf-8"))[:_HASHED_ID_LENGTH]
+        identifier = hashed if columns["id"] is None else str(_value(row, columns["id"], number, where))
+        if (identifier, text, answer) in seen:
+            continue
+        seen.add((identifier, text, answer))
+        texts.add(text)
+        problem = problems.setdefault(" ".join(text.split()), _Problem(text))
+        problem.ids.append(identifier)
+        if answer not in problem.answers:
+            problem.answers.append(answer)
+    kept = sum(len(problem.answers) == 1 for problem in problems.values())
+    counts = {"rows": number, "distinct_rows": len(seen), "distinct_texts": len(texts)}
+    return list(problems.values()), {**counts, "distinct_problems": len(problems), "kept": kept}
+
+
+def _check_counts(counts: Mapping[str, int], expected: Mapping[str, int | None], where: str) -> None:
+    for stage, count in expected.items():
+        if count is not None and counts[stage] != count:
+            raise UserError(f"{where}: {stage}: is {counts[stage]}; expected {count}")
+
+
+def _check_conflicts(conflicts: Sequence[_Problem], expected: Sequence[Sequence[str]] | None, where: str) -> None:
+    """The problems with two answers are those that are known to have them."""
+    if expected is None:
+        return
+    found, known = ({frozenset(ids) for ids in groups} for groups in ((c.ids for c in conflicts), expected))
+    for ids, complaint in [(found - known, "has two answers, unexpectedly"), (known - found, "has no two answers")]:
+        if ids:
+            raise UserError(f"{where}: conflicts: {', '.join(sorted(min(ids, key=sorted)))}: {complaint}")
+
+
+def _without_excluded(problems: Sequence[_Problem], settings: Mapping[str, Any], where: str) -> list[_Problem]:
+    """The problems but for those that the study leaves out, as one that a benchmark has too."""
+    excluded = set(settings.get("exclude", ()))
+    if unknown := excluded - {problem.ids[0] for problem in problems}:
+        raise UserError(f"{where}: exclude: has no problem {', '.join(sorted(unknown))}")
+    return [problem for problem in problems if problem.ids[0] not in excluded]
+
+
+def _value(row: Mapping[str, Any], column: str, number: int, where: str) -> Any:
+    """A cell, or what is inside it: ``prompt.0.content`` is the content of the first message."""
+    value: Any = row
+    try:
+        for part in column.split("."):
+            value = value[int(part)] if isinstance(value, list) else value[part]
+    except (KeyError, IndexError, TypeError, ValueError):
+        value = None
+    if value is None or not str(value).strip():
+        raise UserError(f"{where}: row {number}: {column}: is empty")
+    return value

@@ -1,0 +1,155 @@
+"""A published training set: repetitions, white space, conflicts and counts, on rows made in the same format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from evals.artifacts import read_json, read_jsonl, write_jsonl
+from evals.errors import UserError
+from evals.problems.__main__ import main
+from evals.problems.training_set import write_training_set
+from rlvr.study.benchmarks import DATASETS, training_settings
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+CONFIG = DATASETS.parent
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    return training_settings({"source": "dapo_math_17k", "path": str(tmp_path / "copy.jsonl")}, "study.yaml")
+
+
+def wrapped(settings: dict[str, Any], identifier: str, problem: str, answer: str) -> dict[str, Any]:
+    content = settings["prefix"] + problem + settings["suffix"]
+    return {
+        "data_source": "math_dapo",
+        "prompt": [{"content": content, "role": "user"}],
+        "reward_model": {"ground_truth": answer, "style": "rule-lighteval/MATH_v2"},
+        "extra_info": {"index": identifier},
+    }
+
+
+@pytest.fixture
+def rows(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Three times a block of seven rows: a repeated text, one with other white space, one with two answers."""
+    block = [
+        ("a", "What is 1+1?", "2"),
+        ("b", "What is 2+2?", "4"),
+        ("c", "What is 1+1?", "2"),
+        ("d", "What  is\n2+2?", "4"),
+        ("e", "Greatest power of 2?", "64"),
+        ("f", "Greatest power of 2?", "6"),
+        ("g", "Large?", "-18446744073709551617"),
+    ]
+    return [wrapped(settings, *row) for row in block] * 3
+
+
+COUNTS = {"rows": 21, "distinct_rows": 7, "distinct_texts": 5, "distinct_problems": 4, "kept": 3}
+
+
+CONFLICTS = [["f", "e"]]
+
+
+@pytest.mark.parametrize("copy", ["copy.jsonl", "copy/train.jsonl", "copy/data/train.parquet"])
+def test_each_problem_is_kept_once_and_contradicting_ones_are_listed(
+    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    path = tmp_path / copy
+    if path.suffix == ".parquet":
+        path.parent.mkdir(parents=True)
+        pd.DataFrame(rows).to_parquet(path)
+    else:
+        write_jsonl(path, rows)
+    settings |= {"counts": COUNTS, "conflicts": CONFLICTS, "path": str(tmp_path / Path(copy).parts[0])}
+    assert main(["read-training-set", "--settings", json.dumps(settings), "--out", str(tmp_path / "out")]) == 0
+    assert [(row["id"], row["problem"], row["answer"]) for row in read_jsonl(tmp_path / "out" / "problems.jsonl")] == [
+        ("a", "What is 1+1?", "2"),
+        ("b", "What is 2+2?", "4"),
+        ("g", "Large?", "-18446744073709551617"),
+    ]
+    manifest = read_json(tmp_path / "out" / "manifest.json")
+    assert manifest["details"]["conflicts"] == [
+        {"text": "Greatest power of 2?", "answers": ["64", "6"], "ids": ["e", "f"]}
+    ]
+    assert {key: manifest["details"][key] for key in COUNTS} == COUNTS
+    assert "path" not in manifest["parameters"] and "sha256" not in manifest["parameters"]
+    digest = manifest["outputs"]["problems.jsonl"]
+    for expected, code in ((digest, 0), ("0" * 64, 2)):
+        changed = json.dumps({**settings, "sha256": expected})
+        assert main(["read-training-set", "--settings", changed, "--out", str(tmp_path / "again")]) == code
+
+
+@pytest.mark.parametrize(
+    ("conflicts", "message"),
+    [([], "conflicts: e, f: has two answers, unexpectedly"), ([*CONFLICTS, ["a", "c"]], "a, c: has no two answers")],
+)
+def test_the_problems_with_two_answers_are_the_known_ones(
+    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, conflicts: list[list[str]], message: str
+) -> None:
+    write_jsonl(tmp_path / "copy.jsonl", rows)
+    with pytest.raises(UserError, match=message):
+        write_training_set({**settings, "counts": COUNTS, "conflicts": conflicts}, tmp_path / "out")
+
+
+def test_problems_that_a_benchmark_has_too_can_be_left_out(
+    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    write_jsonl(tmp_path / "copy.jsonl", rows)
+    settings |= {"counts": COUNTS, "conflicts": CONFLICTS, "exclude": ["b"]}
+    write_training_set(settings, tmp_path / "out")
+    assert [row["id"] for row in read_jsonl(tmp_path / "out" / "problems.jsonl")] == ["a", "g"]
+    assert read_json(tmp_path / "out" / "manifest.json")["details"]["written"] == 2
+    with pytest.raises(UserError, match="exclude: has no problem d, e"):
+        write_training_set({**settings, "exclude": ["e", "d"]}, tmp_path / "out")
+
+
+@pytest.mark.parametrize("stage", COUNTS)
+def test_a_count_that_differs_stops_with_its_name(
+    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, stage: str
+) -> None:
+    write_jsonl(tmp_path / "copy.jsonl", rows)
+    settings |= {"counts": {**COUNTS, stage: COUNTS[stage] + 1}, "conflicts": CONFLICTS}
+    with pytest.raises(UserError, match=rf"{stage}: is {COUNTS[stage]}; expected {COUNTS[stage] + 1}$"):
+        write_training_set(settings, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_row_of_another_form_is_named(settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    broken = {**rows[0], "prompt": [{"content": "What is 1+1?", "role": "user"}]}
+    for row, message in ((broken, "row 2: prompt.0.content: lacks the instr"), ({**rows[0], "prompt": []}, "is empty")):
+        write_jsonl(tmp_path / "copy.jsonl", [rows[0], row])
+        with pytest.raises(UserError, match=message):
+            write_training_set(settings, tmp_path / "out")
+
+
+def test_the_published_counts_are_expected() -> None:
+    dapo, deepmath = (training_settings({"source": name}, "x") for name in ("dapo_math_17k", "deepmath_103k"))
+    assert list(dapo["counts"].values()) == [1_791_700, 17_917, 17_398, 17_188, 17_176]
+    groups = [frozenset(ids) for ids in dapo["conflicts"]]
+    assert len(set(groups)) == dapo["counts"]["distinct_problems"] - dapo["counts"]["kept"] == 12
+    assert all(len(ids) == 2 for ids in groups)
+    assert deepmath["counts"]["rows"] == 103_022
+    with pytest.raises(
+        UserError, match=r"x: problems.source: 'gsm8k' is no training set; accepted: dapo_math_17k, deep"
+    ):
+        training_settings({"source": "gsm8k"}, "x")
+
+
+def test_a_study_trains_on_a_published_set_or_on_a_drawn_one_but_not_on_half_of_each() -> None:
+    config = read_yaml(CONFIG / "smoke.yaml")
+    published = {"source": "dapo_math_17k", "prompt": "{problem} In \\boxed{}.", "exclude": ["b", "a"]}
+    study = Study.resolve({**config, "problems": published}, "study.yaml")
+    assert study.training_settings["name"] == "dapo_math_17k" and study.training_settings["exclude"] == ["a", "b"]
+    assert study.training_problems == "DAPO-Math-17k"  # as config/reference/settings.yaml has it
+    assert study.resolved_run("tiny-dapo-s1")["prompt"] == published["prompt"]
+    for problems in ({**published, "seed": 1}, {"prompt": "{problem}", "seed": 1, "count": 5}):
+        with pytest.raises(UserError, match=r"study.yaml: problems: "):
+            Study.resolve({**config, "problems": problems}, "study.yaml")
