@@ -18,6 +18,7 @@ TOKEN_VARIABLE = "HF_TOKEN"
 _UPSTREAM_ID = "source_id"
 """A local file's key for the id that a problem has upstream; without it ``id`` is the problem's id."""
 _LONGEST_CAUSE = 200
+_ROWS_AT_A_TIME = 1000
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ class Source:
             assert self.path is not None
             yield from read_jsonl(self.path, required=columns)
         else:
-            yield from self._table(columns)
+            for batch in self._table(columns).iter(batch_size=_ROWS_AT_A_TIME):
+                for values in zip(*batch.values(), strict=True):
+                    yield dict(zip(batch, values, strict=True))
 
     def _table(self, columns: Sequence[str]) -> Any:
         """The data set with the columns."""

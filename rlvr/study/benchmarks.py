@@ -55,7 +55,7 @@ def training_settings(problems: Mapping[str, Any], source: str) -> dict[str, Any
     if "source" not in problems:
         return {key: problems[key] for key in ("kinds", "count", "seed")}
     name, entry = problems["source"], _read_training_set(problems["source"], source)
-    own = {"exclude": sorted(problems["exclude"])} if problems.get("exclude") else {}
+    own: dict[str, Any] = {"exclude": sorted(problems["exclude"])} if problems.get("exclude") else {}
     own |= {"path": _absolute(problems["path"])} if "path" in problems else {}
     return {"name": name, **{key: value for key, value in entry.items() if key not in _FOR_PEOPLE}, **own}
 

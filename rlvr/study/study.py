@@ -81,7 +81,7 @@ class Study:
         if methods and lacking:
             raise UserError(f"{source}: execution: lacks {', '.join(lacking)}")
         _check_models(config, source)
-        if "problems" in config:
+        if config.get("problems"):
             training_settings(config["problems"], source)
         return cls(config, methods, training, read_benchmarks(config, source))
 

@@ -1,7 +1,7 @@
 # Problems: generated from a seed, or read from the Hub or from files; training and evaluation disjoint.
 
 
-if "source" in STUDY.config.get("problems", {}):
+if "repository" in STUDY.training_settings:
 
     rule problems_train_read:
         input:
