@@ -2,10 +2,10 @@
 
     python benchmarks/batching.py --out batching.json
 
-Three kinds of batch: ``mixed`` (each prompt has its own chance of a right response, from 0 to 1), ``rare`` (one response
-in fifty is right, so that most groups are of one reward) and ``equal`` (no response is right). A selection has the
-largest buffer that its entry lets it have: all rounds of sampling. All pieces take turns, so that whatever else the
-machine does falls on all. Processor time is counted, of all threads.
+Three kinds of batch: ``mixed`` (each prompt has its own chance of a right response, from 0 to 1), ``rare`` (one
+response in fifty is right, so that most groups are of one reward) and ``equal`` (no response is right). A selection
+has the largest buffer that its entry lets it have: all rounds of sampling. All pieces take turns, so that whatever
+else the machine does falls on all. Processor time is counted, of all threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlvr.methods.batching.reward_balanced import RewardBalanced
 from rlvr.methods.method import ASSIGNMENTS
 
 GOAL_MILLISECONDS = 50.0
-SELECTIONS = {
+SELECTIONS: dict[str, tuple[RewardBalanced | DynamicSampling, bool]] = {
     "reward_balanced, single rollouts": (RewardBalanced(), False),
     "reward_balanced, whole groups": (RewardBalanced(), True),
     "dynamic_sampling": (DynamicSampling(), True),
