@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RowShare:
+    """Which of the N tokens' rows this process holds, if several hold a part each; everything else they all have.
+
+    Attributes:
+        start: first token.
+        stop: the token after the last.
+        total: the sum over all processes of a tensor that each of them has.
+        gather: the processes' tensors [n, ...] of their own tokens, in the tokens' order: [N, ...].
+    """
+
+    start: int
+    stop: int
+    total: Callable[[Tensor], Tensor]
+    gather: Callable[[Tensor], Tensor]
+
+    @property
+    def own(self) -> slice:
+        """This process's tokens."""
+        return slice(self.start, self.stop)
+
+    def select(self, tokens: Tensor) -> RowShare:
+        """The share of the tokens at ``tokens`` [N] bool."""
+        before, until = int(tokens[: self.start].sum()), int(tokens[: self.stop].sum())
+        return RowShare(before, until, self.total, self.gather)
 
 
 @dataclass(frozen=True)
@@ -30,6 +57,7 @@ class RolloutBatch:
         head_weight: [V, D], weight of the language-model head. None unless the method asks for hidden states.
         hidden_states: [N, D], inputs of the language-model head; row n belongs to the n-th true entry of
             ``response_mask`` in row-major order. None unless the method asks for them.
+        share: the tokens whose rows ``hidden_states`` has; None for all of them.
     """
 
     advantages: Tensor
@@ -44,6 +72,7 @@ class RolloutBatch:
     first_metrics: Mapping[str, float] = field(default_factory=dict)
     head_weight: Tensor | None = None
     hidden_states: Tensor | None = None
+    share: RowShare | None = None
 
     def __post_init__(self) -> None:
         """Check shapes once, here, so that no weighting has to.
@@ -67,7 +96,7 @@ class RolloutBatch:
             if found != shape:
                 raise ValueError(f"{name} has shape {found}; response_mask asks for {shape}")
         if self.hidden_states is not None:
-            tokens = int(self.response_mask.sum())
+            tokens = int(self.response_mask.sum()) if self.share is None else self.share.stop - self.share.start
             if self.hidden_states.dim() != 2 or self.hidden_states.shape[0] != tokens:
                 raise ValueError(f"hidden_states has shape {tuple(self.hidden_states.shape)}; expected [{tokens}, D]")
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.precision import computation_type
+from rlvr.methods.rollout_batch import RowShare
 
 VARIANCE_FLOOR = 1e-8
 _CHUNK_ELEMENTS = 1 << 20
@@ -20,16 +21,18 @@ class TokenVectors:
     """N vectors v_n = coefficients_n rows_n, of tokens on one of two sides or on neither.
 
     Attributes:
-        rows: [N, D] in any floating type.
+        rows: [N, D] in any floating type, or the rows of the tokens that ``share`` says.
         coefficients: [N] in float64.
         sides: [2, N] bool, tokens of positive and of negative advantage.
         mass: [N] in float64, the weight of each token in its side's centroid.
+        share: the tokens whose rows this process holds; None for all of them.
     """
 
     rows: Tensor
     coefficients: Tensor
     sides: Tensor
     mass: Tensor
+    share: RowShare | None = None
 
     @property
     def signs(self) -> Tensor:
@@ -40,7 +43,10 @@ class TokenVectors:
         """The vectors at ``tokens`` [N] bool."""
         if bool(tokens.all()):
             return self
-        return TokenVectors(self.rows[tokens], self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens])
+        share = None if self.share is None else self.share.select(tokens)
+        return TokenVectors(
+            self.rows[tokens[self._own]], self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens], share
+        )
 
     def per_token(self, of_side: Tensor) -> Tensor:
         """A value [2] of each side at its tokens [N]; off both sides, the negative side's."""
@@ -58,11 +64,11 @@ class TokenVectors:
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """sum_n weights_n v_n, [D] in float64, for ``weights`` [N]."""
-        narrow = (weights * self.coefficients).to(computation_type(self.rows))
+        narrow = (weights * self.coefficients).to(computation_type(self.rows))[self._own]
         total = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
         for chosen, chunk in _chunks(self.rows):
             total += narrow[chosen] @ chunk
-        return total
+        return total if self.share is None else self.share.total(total)
 
     def centroids(self, soft: Tensor | None = None) -> Tensor:
         """[2, D] in float64: centroids weighted by mass times ``soft`` [N]; 0 for a side without any weight."""
@@ -71,12 +77,12 @@ class TokenVectors:
     def projections(self, direction: Tensor) -> Tensor:
         """Inner products of v and direction [N] in float64, for ``direction`` [D]."""
         narrow = direction.to(computation_type(self.rows))
-        return self.coefficients * torch.cat([chunk @ narrow for _, chunk in _chunks(self.rows)])
+        return self.coefficients * self._of_all_tokens([chunk @ narrow for _, chunk in _chunks(self.rows)])
 
     def squared_lengths(self) -> Tensor:
         """|v|^2 [N] in float64."""
         parts = [chunk.square().sum(dim=1) for _, chunk in _chunks(self.rows)]
-        return self.coefficients.square() * torch.cat(parts)
+        return self.coefficients.square() * self._of_all_tokens(parts)
 
     def margins(self, shares: Tensor) -> Tensor:
         """How much nearer, in squared distance, v is to its own side's centroid: [N] in float64, 0 off both sides.
@@ -101,6 +107,16 @@ class TokenVectors:
             values[side].var(correction=0) if bool(side.any()) else values.new_zeros(()) for side in self.sides
         ]
         return torch.stack(variances).clamp(min=VARIANCE_FLOOR).sqrt()
+
+    @property
+    def _own(self) -> slice:
+        """The tokens whose rows are here."""
+        return slice(None) if self.share is None else self.share.own
+
+    def _of_all_tokens(self, parts: list[Tensor]) -> Tensor:
+        """[N] of values of the rows that are here, in parts."""
+        values = torch.cat(parts) if parts else self.rows.new_zeros(0, dtype=computation_type(self.rows))
+        return values if self.share is None else self.share.gather(values)
 
 
 def _chunks(rows: Tensor) -> Iterator[tuple[slice, Tensor]]:

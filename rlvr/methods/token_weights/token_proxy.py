@@ -35,7 +35,7 @@ def token_vectors(batch: RolloutBatch, proxy: Proxy, top_k: int) -> TokenVectors
     else:
         rows = hidden_gradients(batch, top_k)
         coefficients = torch.ones_like(advantages)
-    return TokenVectors(rows, coefficients, sides, advantages.abs())
+    return TokenVectors(rows, coefficients, sides, advantages.abs(), batch.share)
 
 
 def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor:
@@ -51,6 +51,8 @@ def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor:
         raise ValueError("the hidden gradient needs the hidden states and the head weight of the rollout batch")
     head = at_least_float32(batch.head_weight)
     tokens = batch.token_ids[batch.response_mask]
+    if batch.share is not None:
+        tokens = tokens[batch.share.own]
     parts = []
     for start in range(0, tokens.numel(), _CHUNK_ROWS):
         hidden = batch.hidden_states[start : start + _CHUNK_ROWS].to(head.dtype)
