@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.artifacts import read_json
-from evals.errors import UserError
+from rlvr.engines.exact_keys import exact_keys
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class ResolvedRun:
             UserError: a key is unknown or missing.
         """
         content = read_json(path)
-        values = _exact_keys(cls, content, str(path))
-        training = TrainingSettings(**_exact_keys(TrainingSettings, values["training"], f"{path}: training"))
+        values = exact_keys(cls, content, str(path))
+        training = TrainingSettings(**exact_keys(TrainingSettings, values["training"], f"{path}: training"))
         return cls(
             **{**values, "base": Path(values["base"]), "problems": Path(values["problems"]), "training": training}
         )
@@ -95,16 +95,3 @@ class ResolvedRun:
         values = dataclasses.asdict(self)
         del values["base"], values["problems"]
         return values
-
-
-def _exact_keys(kind: type, content: Any, source: str) -> dict[str, Any]:
-    """``content`` if its keys are exactly the fields of the dataclass ``kind``."""
-    expected = {field.name for field in dataclasses.fields(kind)}
-    found = set(content) if isinstance(content, dict) else set()
-    if found != expected:
-        problem = ", ".join(
-            [f"lacks {key}" for key in sorted(expected - found)]
-            + [f"has unknown {key}" for key in sorted(found - expected)]
-        )
-        raise UserError(f"{source}: {problem}; accepted: {', '.join(sorted(expected))}")
-    return dict(content)

@@ -1,0 +1,125 @@
+"""What has to hold of a run and its cluster before GPUs are asked for: arithmetic, lengths, what verl can carry out.
+
+verl finds a misfit of batch sizes only at run time, in a remote worker, and never an unknown loss (``validate_config``
+passes it). Everything here is arithmetic on the two files and the model's own config.json.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evals.artifacts import read_json
+from evals.errors import UserError
+from rlvr.engines.verl.run import Cluster, VerlRun
+from rlvr.methods.batching.sign_separated import SignSeparated
+from rlvr.methods.method import Method, compose
+
+
+def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
+    """Check a run before it is launched; its method.
+
+    Args:
+        run: the run.
+        cluster: where it is to be carried out.
+        checkpoint: the model's directory; None to leave out what only the model can tell.
+
+    Raises:
+        UserError: one line that names the key and what is accepted.
+    """
+    try:
+        method = compose(run.method)
+    except ValueError as error:
+        raise UserError(f"method {run.method_name}: {error}") from error
+    _check_devices(cluster)
+    _check_batches(run, cluster)
+    _check_method(run, cluster, method)
+    _check_lengths(run, cluster)
+    if checkpoint is not None:
+        _check_model(run, cluster, checkpoint)
+    return method
+
+
+def _check_devices(cluster: Cluster) -> None:
+    for key, value in (("nodes", cluster.nodes), ("gpus_per_node", cluster.gpus_per_node)):
+        if value < 1:
+            raise UserError(f"cluster: {key}: is {value}; accepted: 1 or more")
+    for key, parts in (
+        ("sequence_parallel", cluster.sequence_parallel),
+        ("rollout_tensor_parallel", cluster.rollout_tensor_parallel),
+    ):
+        if parts < 1 or cluster.devices % parts:
+            raise UserError(f"cluster: {key}: is {parts}; accepted: a divisor of {cluster.devices} devices")
+    if cluster.platform == "cpu" and cluster.sequence_parallel > 1:
+        raise UserError("cluster: sequence_parallel: is more than 1 with platform cpu; accepted: 1")
+    if cluster.checkpoint_interval < 1:
+        raise UserError(
+            f"cluster: checkpoint_interval: is {cluster.checkpoint_interval}; accepted: 1 or more, so that there is "
+            "something to continue from"
+        )
+    if cluster.checkpoints_kept < 2:
+        raise UserError(
+            f"cluster: checkpoints_kept: is {cluster.checkpoints_kept}; accepted: 2 or more, so that a damaged one "
+            "leaves another"
+        )
+
+
+def _check_batches(run: VerlRun, cluster: Cluster) -> None:
+    training = run.training
+    if training.prompts_per_step % training.updates_per_step:
+        raise UserError(
+            f"training: updates_per_step: is {training.updates_per_step}; accepted by verl: a divisor of "
+            f"prompts_per_step, {training.prompts_per_step}"
+        )
+    if training.rollouts_per_update % cluster.data_parallel:
+        raise UserError(
+            f"training: a mini-batch has {training.rollouts_per_update} rollouts (prompts_per_step * samples_per_prompt"
+            f" / updates_per_step); accepted: a multiple of the {cluster.data_parallel} data-parallel ranks"
+        )
+    if training.warmup_updates % training.updates_per_step:
+        raise UserError(
+            f"training: warmup_updates: is {training.warmup_updates}; accepted by verl, whose learning rate changes "
+            f"between rollout steps: a multiple of updates_per_step, {training.updates_per_step}"
+        )
+
+
+def _check_method(run: VerlRun, cluster: Cluster, method: Method) -> None:
+    if isinstance(method.assignment, SignSeparated):
+        raise UserError(
+            f"method {run.method_name}: batching.assignment: sign_separated makes mini-batches of unequal sizes, which "
+            "verl's workers cannot slice; accepted: any other assignment, or engine local"
+        )
+
+
+def _check_lengths(run: VerlRun, cluster: Cluster) -> None:
+    longest = run.training.max_prompt_tokens + run.training.max_new_tokens
+    room = cluster.tokens_per_device * cluster.sequence_parallel
+    if room < longest:
+        raise UserError(
+            f"cluster: tokens_per_device: is {cluster.tokens_per_device}; accepted: at least "
+            f"{-(-longest // cluster.sequence_parallel)}, the longest prompt and response over sequence_parallel"
+        )
+
+
+def _check_model(run: VerlRun, cluster: Cluster, checkpoint: Path) -> None:
+    path = checkpoint / "config.json"
+    if not path.is_file():
+        raise UserError(f"{checkpoint}: holds no config.json; accepted: a Hugging Face checkpoint")
+    config = read_json(path)
+    if "auto_map" in config or any(checkpoint.glob("*.py")):
+        raise UserError(f"{checkpoint}: brings code of its own; accepted: a checkpoint that transformers knows")
+    if not any(checkpoint.glob("*.safetensors")):
+        raise UserError(f"{checkpoint}: holds no .safetensors file; accepted: weights in safetensors")
+    longest = run.training.max_prompt_tokens + run.training.max_new_tokens
+    context = config.get("max_position_embeddings")
+    if isinstance(context, int) and context < longest:
+        raise UserError(
+            f"training: max_prompt_tokens + max_new_tokens: is {longest}; accepted: at most {context}, the context of "
+            f"{path}"
+        )
+    heads = config.get("num_attention_heads")
+    for key, parts in (
+        ("rollout_tensor_parallel", cluster.rollout_tensor_parallel),
+        ("sequence_parallel", cluster.sequence_parallel),
+    ):
+        if isinstance(heads, int) and heads % parts:
+            raise UserError(f"cluster: {key}: is {parts}; accepted: a divisor of the model's {heads} attention heads")

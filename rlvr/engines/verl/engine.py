@@ -1,0 +1,230 @@
+"""verl's FSDP engine with what our methods need in the workers: token weights, and losses that couple rollouts.
+
+Token weights are computed at the end of the pass that computes the old log-probs, from the inputs of the language-model
+head that this pass saw: no forward pass is added. Each rank keeps its own tokens' vectors, and the few sums over tokens
+are reduced over all ranks, so that every rank finds the weights of the whole batch.
+
+A loss that couples the rollouts of a mini-batch is computed once on the whole mini-batch, all ranks' log-probs
+together; its gradient with respect to them then goes through the ordinary micro-batches. That costs one more forward
+pass, and is exact however the mini-batch is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from verl.utils import tensordict_utils
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.engine.base import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.utils.padding import response_from_nested
+
+from rlvr.engines.local.rollout import generator_for
+from rlvr.engines.verl.head_inputs import HeadInputs, response_rows
+from rlvr.engines.verl.launch import ENGINE_VENDOR
+from rlvr.engines.verl.this_run import this_run
+from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
+from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.rollout_batch import RolloutBatch, RowShare
+
+_GRADIENT = "rlvr_log_prob_gradient"
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda"], vendor=ENGINE_VENDOR)
+class MethodEngine(FSDPEngineWithLMHead):
+    """The engine of one worker."""
+
+    _head_inputs: HeadInputs | None = None
+    _step = 0
+    _update = 0
+
+    def infer_batch(self, data: Any, loss_function: Callable[..., Any] | None = None) -> Any:
+        """verl's, and token weights with it if the batch brings advantages and the method needs hidden states."""
+        ours = this_run()
+        if not ours.method.needs_hidden_states or ADVANTAGE not in data:
+            return super().infer_batch(data, loss_function)
+        lengths = data["response_mask"].offsets().diff().tolist()
+        rows = data[ROW].tolist()
+        self._head_inputs = HeadInputs(rows, lengths, ours)
+        hook = self.module.get_output_embeddings().register_forward_pre_hook(self._head_inputs.see)
+        try:
+            outputs = super().infer_batch(data, loss_function)
+            weights, metrics = self._weigh(data, outputs["model_output"], lengths)
+        finally:
+            hook.remove()
+            self._head_inputs = None
+        outputs["model_output"]["token_weights"] = torch.nested.as_nested_tensor(weights, layout=torch.jagged)
+        row = [metrics.get(name, float("nan")) for name in WEIGHT_METRICS]
+        outputs["model_output"]["token_weight_metrics"] = torch.tensor([row] * len(rows), dtype=torch.float64)
+        return outputs
+
+    def prepare_model_outputs(self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
+        """verl's; the head's inputs of the micro-batch are kept on the way."""
+        found = super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
+        if self._head_inputs is not None:
+            packed = self._head_inputs.packed(micro_batch, output_args, self._gather_and_unpad_packed)
+            self._head_inputs.keep(micro_batch[ROW].tolist(), response_rows(packed, micro_batch))
+        return found
+
+    def forward_step(self, micro_batch: Any, loss_function: Callable[..., Any] | None, forward_only: bool) -> Any:
+        """verl's; the loss's metrics are summed over tokens exactly, where verl averages micro-batches."""
+        loss = this_run().loss
+        loss.gradient = None
+        if _GRADIENT in micro_batch:
+            loss.gradient = micro_batch[_GRADIENT].to_padded_tensor(0.0).to(micro_batch["input_ids"].device)
+        value, output = super().forward_step(micro_batch, loss_function, forward_only)
+        if loss_function is not None and not forward_only and loss.token_sums:
+            scale = tensordict_utils.get(micro_batch, "dp_size") / tensordict_utils.get(micro_batch, "batch_num_tokens")
+            for name, total in loss.token_sums.items():
+                output["metrics"][name] = Metric(value=total * scale, aggregation=AggregationType.SUM)
+        return value, output
+
+    def forward_backward_batch(self, data: Any, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
+        """verl's, after a pass for the log-probs if the loss couples rollouts."""
+        metrics: dict[str, float] = {}
+        if not forward_only:
+            step = tensordict_utils.get(data, STEP)
+            self._update = self._update + 1 if step == self._step else 0
+            self._step = step
+            if this_run().method.loss.coupling != "rollout":
+                metrics = self._couple(data)
+        outputs = super().forward_backward_batch(data, loss_function, forward_only)
+        for name, value in metrics.items():
+            outputs["metrics"][name] = Metric(value=value, aggregation=AggregationType.MEAN)
+        return outputs
+
+    def _weigh(self, data: Any, found: Any, lengths: list[int]) -> tuple[list[Tensor], dict[str, float]]:
+        """The weights of this rank's responses, each [its tokens], and the whole batch's metrics."""
+        ours, store = this_run(), self._head_inputs
+        assert store is not None
+        mask = data["response_mask"]
+        local = {
+            "lengths": lengths,
+            "advantages": data[ADVANTAGE].cpu(),
+            "groups": data[GROUP].cpu(),
+            "mini_batches": data[MINI_BATCH].cpu(),
+            "tokens": data["responses"].values().cpu(),
+            "log_probs": response_from_nested(found["log_probs"], mask).values().float().cpu(),
+            "entropies": response_from_nested(found["entropy"], mask).values().float().cpu(),
+        }
+        parts = self._gathered(local)
+        share = self._share([sum(part["lengths"]) for part in parts])
+        all_lengths = torch.tensor([length for part in parts for length in part["lengths"]])
+        device = store.rows.device
+
+        def joined(name: str) -> Tensor:
+            return torch.cat([part[name] for part in parts])
+
+        def padded(name: str) -> Tensor:
+            return pad_sequence(list(joined(name).split(all_lengths.tolist())), batch_first=True).to(device)
+
+        width = int(all_lengths.max())
+        batch = RolloutBatch(
+            advantages=joined("advantages").to(device),
+            old_log_probs=padded("log_probs"),
+            entropies=padded("entropies"),
+            response_mask=(torch.arange(width) < all_lengths[:, None]).to(device),
+            mini_batch_ids=joined("mini_batches").to(device),
+            group_ids=joined("groups").to(device),
+            token_ids=padded("tokens"),
+            temperature=ours.run.training.temperature,
+            generator=generator_for("token_weights", ours.run.seed, tensordict_utils.get(data, STEP) - 1),
+            first_metrics=tensordict_utils.get(data, FIRST_METRICS) or {},
+            head_weight=self._head_weight().to(device),
+            hidden_states=store.rows,
+            share=share,
+        )
+        assert ours.method.token_weights is not None
+        weights, metrics = ours.method.token_weights(batch)
+        before = sum(len(part["lengths"]) for part in parts[: self.get_data_parallel_rank()])
+        own = weights[before : before + len(lengths)].float()
+        return [row[:length] for row, length in zip(own, lengths, strict=True)], metrics
+
+    def _couple(self, data: Any) -> dict[str, float]:
+        """Put the gradient with respect to this rank's log-probs into ``data``; the loss's metrics."""
+        ours, group = this_run(), self.get_data_parallel_group()
+        with torch.no_grad():
+            found = super().forward_backward_batch(data, None, forward_only=True)
+        mask = data["response_mask"]
+        lengths = mask.offsets().diff().tolist()
+        local = {
+            "lengths": lengths,
+            "log_probs": response_from_nested(found["model_output"]["log_probs"], mask).values().float().cpu(),
+            "old_log_probs": data["old_log_probs"].values().float().cpu(),
+            "advantages": data["advantages"].values().float().cpu(),
+            "groups": data[GROUP].cpu(),
+        }
+        parts = self._gathered(local)
+        all_lengths = [length for part in parts for length in part["lengths"]]
+
+        def padded(name: str) -> Tensor:
+            return pad_sequence(list(torch.cat([part[name] for part in parts]).split(all_lengths)), batch_first=True)
+
+        log_probs = padded("log_probs").requires_grad_()
+        whole_mask = torch.arange(log_probs.shape[1]) < torch.tensor(all_lengths)[:, None]
+        updates = (tensordict_utils.get(data, STEP) - 1) * ours.run.training.updates_per_step + self._update
+        loss = ours.method.loss
+        token_loss, metrics = loss(
+            log_probs,
+            padded("old_log_probs"),
+            padded("advantages"),
+            whole_mask,
+            torch.cat([part["groups"] for part in parts]),
+            generator_for("loss", ours.run.seed, updates),
+        )
+        normaliser = Normaliser.of(whole_mask, loss.aggregation_constant)
+        (gradient,) = torch.autograd.grad(aggregate(token_loss, whole_mask, loss.aggregation, normaliser), log_probs)
+        rank = distributed.get_rank(group) if group is not None else 0
+        before = sum(len(part["lengths"]) for part in parts[:rank])
+        own = [row[:length] for row, length in zip(gradient[before : before + len(lengths)], lengths, strict=True)]
+        data[_GRADIENT] = torch.nested.as_nested_tensor(own, layout=torch.jagged)
+        tokens = max(1, normaliser.tokens)
+        return {name: float(values.detach()[whole_mask].sum()) / tokens for name, values in metrics.items()}
+
+    def _gathered(self, local: dict[str, Any]) -> list[dict[str, Any]]:
+        """``local`` of every data-parallel rank, in their order."""
+        group, ranks = self.get_data_parallel_group(), self.get_data_parallel_size()
+        if ranks == 1:
+            return [local]
+        parts: list[Any] = [None] * ranks
+        distributed.all_gather_object(parts, local, group=group)
+        return parts
+
+    def _share(self, tokens: list[int]) -> RowShare | None:
+        """This rank's tokens among all, given every rank's number of them; None if it is the only rank."""
+        group, rank = self.get_data_parallel_group(), self.get_data_parallel_rank()
+        if len(tokens) == 1:
+            return None
+
+        def total(values: Tensor) -> Tensor:
+            summed = values.to(self._communication_device)
+            distributed.all_reduce(summed, group=group)
+            return summed.to(values.device)
+
+        def gather(values: Tensor) -> Tensor:
+            counts = [0] * len(tokens)
+            distributed.all_gather_object(counts, len(values), group=group)
+            padded = values.new_zeros(max(counts), *values.shape[1:], device=self._communication_device)
+            padded[: len(values)] = values.to(padded.device)
+            parts = [torch.empty_like(padded) for _ in counts]
+            distributed.all_gather(parts, padded, group=group)
+            return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).to(values.device)
+
+        start = sum(tokens[:rank])
+        return RowShare(start, start + tokens[rank], total, gather)
+
+    @property
+    def _communication_device(self) -> torch.device:
+        """Where collectives run."""
+        return torch.device("cpu" if this_run().cluster.platform == "cpu" else f"cuda:{torch.cuda.current_device()}")
+
+    def _head_weight(self) -> Tensor:
+        """[V, D], put together from its shards."""
+        weight: Any = self.module.get_output_embeddings().weight.detach()
+        whole: Tensor = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+        return whole

@@ -1,0 +1,287 @@
+"""The launch of a run: command, Hydra overrides and environment, as a pure function of the run and its cluster.
+
+The command is verl's own, unmodified. Our part reaches its processes by two doors that verl leaves open: the
+environment variable VERL_USE_EXTERNAL_MODULES names the module that every process imports (plugin.py), and names in the
+overrides choose what that module has registered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlvr.engines.verl.run import Cluster, VerlRun
+from rlvr.methods.method import Method, compose
+
+PLUGIN = "rlvr.engines.verl.plugin"
+NAME_PREFIX = "rlvr_"
+"""Before the names of our losses and advantages in verl's registries, where some names are taken."""
+ENGINE_VENDOR = "rlvr"
+REWARD_MANAGER = "rlvr"
+CPU_PLATFORM = "rlvr_cpu"
+RUN_VARIABLE = "RLVR_RUN"
+CLUSTER_VARIABLE = "RLVR_CLUSTER"
+COMMAND = ("python", "-m", "verl.trainer.main_ppo")
+
+_PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
+"""A chat template that is none: a base model is given the prompt and nothing else."""
+_NO_LIMIT_ON_EPOCHS = 1_000_000
+"""The number of steps ends a run; a limit on epochs can end a resumed one before its first step (verl #5725)."""
+
+_PLAIN_WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
+"""Strings that Hydra reads as strings without quotes."""
+
+Value = bool | int | float | str | None | Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a run is started.
+
+    Attributes:
+        command: words of the command.
+        overrides: Hydra key -> value, over verl's ppo_trainer configuration; ``+`` before a key adds it.
+        environment: variables of the driver; those of the workers are among the overrides.
+    """
+
+    command: Sequence[str]
+    overrides: Mapping[str, Value]
+    environment: Mapping[str, str]
+
+    @property
+    def words(self) -> list[str]:
+        """The command with its overrides."""
+        return [*self.command, *(f"{key}={hydra_value(value)}" for key, value in self.overrides.items())]
+
+    def as_shell(self) -> str:
+        """A script that can be pasted into a shell."""
+        words = [shlex.quote(word) for word in self.words]
+        head = " ".join(words[: len(self.command)])
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return "\n".join([*lines, " \\\n    ".join([head, *words[len(self.command) :]])]) + "\n"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Directories of a launch, all absolute.
+
+    Attributes:
+        run: the run's directory, with run.json and cluster.json.
+        study: where the study works, which paths in run.json are relative to.
+        repository: where our packages are.
+        state: saved states of this run's fingerprint.
+    """
+
+    run: Path
+    study: Path
+    repository: Path
+    state: Path
+
+    @property
+    def prompts(self) -> Path:
+        """The training problems in verl's format."""
+        return self.run / "verl" / "prompts.parquet"
+
+    @property
+    def metrics(self) -> Path:
+        """Metrics that verl writes, a row a step; it starts the file anew whenever it is started."""
+        return self.run / "verl" / "metrics.jsonl"
+
+
+def launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
+    """The launch of ``run``.
+
+    Raises:
+        ValueError: the method's entry is not accepted; one line.
+    """
+    method = compose(run.method)
+    worker_environment = _worker_environment(cluster, places)
+    overrides: dict[str, Value] = {
+        **_data(run, places),
+        **_algorithm(run, method),
+        **_model(run, cluster, places),
+        **_actor(run, cluster, method),
+        **_rollout(run, cluster),
+        **_trainer(run, cluster, places),
+        **(_cpu(cluster) if cluster.platform == "cpu" else {}),
+        **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in worker_environment.items()},
+    }
+    environment = {**worker_environment, "VERL_FILE_LOGGER_PATH": str(places.metrics)}
+    return Launch(COMMAND, overrides, environment)
+
+
+def hydra_value(value: Value) -> str:
+    """A value in Hydra's override grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        plain = _PLAIN_WORD.fullmatch(value) and value not in ("null", "true", "false")
+        return value if plain else json.dumps(value, ensure_ascii=False)  # a quoted string takes any text
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{hydra_value(entry)}" for key, entry in value.items()) + "}"
+    return "[" + ",".join(hydra_value(entry) for entry in value) + "]"
+
+
+def _worker_environment(cluster: Cluster, places: Places) -> dict[str, str]:
+    """Variables that every process of verl needs, on every node."""
+    environment = {
+        "PYTHONPATH": str(places.repository),
+        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
+        "HYDRA_FULL_ERROR": "1",
+        RUN_VARIABLE: str(places.run / "run.json"),
+        CLUSTER_VARIABLE: str(places.run / "cluster.json"),
+    }
+    if cluster.platform == "cpu":
+        environment |= {
+            "VERL_PLATFORM": CPU_PLATFORM,
+            "VERL_ENGINE_DEVICE": "cuda",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "1",
+        }
+    return environment
+
+
+def _data(run: VerlRun, places: Places) -> dict[str, Value]:
+    training = run.training
+    return {
+        "data.train_files": str(places.prompts),
+        # verl reads a validation set even if it never validates: evaluation is a stage of its own here.
+        "data.val_files": str(places.prompts),
+        "data.val_max_samples": 1,
+        "data.train_batch_size": training.prompts_per_step,
+        "data.max_prompt_length": training.max_prompt_tokens,
+        "data.max_response_length": training.max_new_tokens,
+        "data.filter_overlong_prompts": True,
+        "data.truncation": "error",
+        "data.shuffle": True,
+        "data.seed": run.seed,
+        "data.dataloader_num_workers": 0,
+        "data.trust_remote_code": False,
+    }
+
+
+def _algorithm(run: VerlRun, method: Method) -> dict[str, Value]:
+    overrides: dict[str, Value] = {
+        "algorithm.adv_estimator": NAME_PREFIX + str(run.method["advantage"]["name"]),
+        "algorithm.use_kl_in_reward": False,
+        "reward.reward_manager.name": REWARD_MANAGER,
+    }
+    if method.selection is not None:
+        overrides["trainer.v1.sampler.custom_sampler.path"] = "pkg://rlvr.engines.verl.replay_buffer"
+        overrides["trainer.v1.sampler.custom_sampler.name"] = "SelectingReplayBuffer"
+    return overrides
+
+
+def _model(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]:
+    overrides: dict[str, Value] = {
+        "actor_rollout_ref.model.path": str(places.study / run.base / "checkpoint"),
+        "actor_rollout_ref.model.trust_remote_code": False,
+        "actor_rollout_ref.model.external_lib": PLUGIN,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": True,
+        "actor_rollout_ref.model.use_remove_padding": cluster.platform == "cuda",
+    }
+    if run.prompt_form == "base":
+        overrides["actor_rollout_ref.model.custom_chat_template"] = _PLAIN_TEXT
+    return overrides
+
+
+def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
+    training, actor = run.training, "actor_rollout_ref.actor"
+    kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
+    return {
+        f"{actor}.strategy": "fsdp2",
+        f"{actor}.policy_loss.loss_mode": NAME_PREFIX + str(run.method["loss"]["name"]),
+        # Our losses aggregate by themselves; verl's own metrics follow.
+        f"{actor}.loss_agg_mode": method.loss.aggregation,
+        f"{actor}.loss_scale_factor": method.loss.aggregation_constant,
+        f"{actor}.use_kl_loss": False,
+        f"{actor}.entropy_coeff": 0,
+        f"{actor}.ppo_mini_batch_size": training.prompts_per_step // training.updates_per_step,
+        f"{actor}.ppo_epochs": 1,
+        f"{actor}.shuffle": False,
+        f"{actor}.use_dynamic_bsz": True,
+        f"{actor}.ppo_max_token_len_per_gpu": cluster.tokens_per_device,
+        f"{actor}.ulysses_sequence_parallel_size": cluster.sequence_parallel,
+        f"{actor}.use_torch_compile": cluster.platform == "cuda",
+        f"{actor}.optim.lr": training.learning_rate,
+        f"{actor}.optim.lr_warmup_steps": training.warmup_updates // training.updates_per_step,
+        f"{actor}.optim.lr_scheduler_type": "constant",
+        f"{actor}.optim.weight_decay": training.weight_decay,
+        f"{actor}.grad_clip": training.gradient_clip,
+        f"{actor}.optim.clip_grad": training.gradient_clip,
+        f"{actor}.fsdp_config.model_dtype": "fp32",
+        f"+{actor}.fsdp_config.mixed_precision": {"param_dtype": kept, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+        f"{actor}.fsdp_config.use_torch_compile": cluster.platform == "cuda",
+        f"{actor}.fsdp_config.param_offload": cluster.offload,
+        f"{actor}.fsdp_config.optimizer_offload": cluster.offload,
+        f"{actor}.fsdp_config.seed": run.seed,
+        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra"],
+    }
+
+
+def _rollout(run: VerlRun, cluster: Cluster) -> dict[str, Value]:
+    training, rollout = run.training, "actor_rollout_ref.rollout"
+    return {
+        f"{rollout}.name": "vllm",
+        f"{rollout}.n": training.samples_per_prompt,
+        f"{rollout}.temperature": training.temperature,
+        f"{rollout}.top_p": 1.0,
+        f"{rollout}.top_k": -1,
+        f"{rollout}.seed": run.seed,
+        f"{rollout}.dtype": run.dtype,
+        f"{rollout}.max_model_len": training.max_prompt_tokens + training.max_new_tokens,
+        f"{rollout}.tensor_model_parallel_size": cluster.rollout_tensor_parallel,
+        f"{rollout}.gpu_memory_utilization": cluster.gpu_memory_utilization,
+        f"{rollout}.calculate_log_probs": True,
+        f"{rollout}.log_prob_use_dynamic_bsz": True,
+        f"{rollout}.log_prob_max_token_len_per_gpu": cluster.tokens_per_device,
+        "reward.num_workers": cluster.grading_workers,
+    }
+
+
+def _trainer(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]:
+    return {
+        "trainer.project_name": "rlvr",
+        "trainer.experiment_name": run.run,
+        "trainer.logger": ["console", "file"],
+        "trainer.nnodes": cluster.nodes,
+        "trainer.n_gpus_per_node": cluster.gpus_per_node,
+        "trainer.device": cluster.platform,
+        "trainer.total_training_steps": run.training.steps,
+        "trainer.total_epochs": _NO_LIMIT_ON_EPOCHS,
+        "trainer.save_freq": cluster.checkpoint_interval,
+        "trainer.max_actor_ckpt_to_keep": cluster.checkpoints_kept,
+        "trainer.default_local_dir": str(places.state),
+        "trainer.resume_mode": "auto",
+        "trainer.val_before_train": False,
+        "trainer.test_freq": -1,
+    }
+
+
+def _cpu(cluster: Cluster) -> dict[str, Value]:
+    """What a machine without a GPU needs besides the platform plug-in."""
+    rollout = "actor_rollout_ref.rollout"
+    return {
+        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        f"{rollout}.enforce_eager": True,
+        f"{rollout}.free_cache_engine": False,
+        f"+{rollout}.enable_sleep_mode": False,
+        f"{rollout}.agent.num_workers": 1,
+        f"{rollout}.max_num_seqs": 256,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        # Ray hands out logical devices, one for each process that stands for one, and is not asked for real ones.
+        "+ray_kwargs.ray_init.num_gpus": cluster.devices,
+        "ray_kwargs.ray_init.num_cpus": 16,
+        "+ray_kwargs.ray_init.include_dashboard": False,
+        "+ray_kwargs.ray_init._node_ip_address": "127.0.0.1",
+    }

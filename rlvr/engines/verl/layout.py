@@ -1,0 +1,46 @@
+"""Where each rollout of a batch goes, so that verl's workers slice the mini-batches that the method asks for.
+
+verl gives every data-parallel rank a contiguous share of the batch, and each rank slices its share into mini-batches.
+So the batch is ordered by rank, then by mini-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rlvr.methods.batching.ranks import balanced_shards
+
+
+def rank_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> Tensor:
+    """The order [B] in which the rollouts have to stand; the ranks' tokens are balanced within each mini-batch.
+
+    Args:
+        mini_batches: indices of each, all of one size.
+        lengths: [B] in tokens.
+        ranks: data-parallel ranks; they divide that size.
+
+    Raises:
+        ValueError: the sizes differ, or the ranks do not divide them.
+    """
+    sizes = sorted({part.numel() for part in mini_batches})
+    if len(sizes) != 1 or sizes[0] % ranks:
+        raise ValueError(f"mini-batches have {sizes} rollouts; accepted: one size that {ranks} ranks divide")
+    shares = [[part[shard] for shard in balanced_shards(lengths[part], ranks)] for part in mini_batches]
+    return torch.cat([of_rank[rank] for rank in range(ranks) for of_rank in shares])
+
+
+def mini_batch_ids(mini_batches: Sequence[Tensor]) -> Tensor:
+    """[B] the mini-batch that each rollout belongs to."""
+    ids = torch.empty(sum(part.numel() for part in mini_batches), dtype=torch.int64)
+    for number, part in enumerate(mini_batches):
+        ids[part] = number
+    return ids
+
+
+def whole_groups_fraction(ids: Tensor, groups: Tensor) -> float:
+    """Part of the prompts whose rollouts all share a mini-batch."""
+    lowest = {group: int(ids[groups == group].min()) for group in groups.unique().tolist()}
+    return sum(int(ids[groups == group].max()) == low for group, low in lowest.items()) / len(lowest)

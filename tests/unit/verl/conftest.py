@@ -1,0 +1,81 @@
+"""A run and a cluster at paper scale, as a study resolves them."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.engines.exact_keys import exact_keys
+from rlvr.engines.verl.launch import Places
+from rlvr.engines.verl.run import Cluster, TrainingSettings, VerlRun
+from rlvr.study.catalogue import load_catalogue, resolve_method
+
+CLUSTER: dict[str, Any] = {
+    "platform": "cuda",
+    "nodes": 2,
+    "gpus_per_node": 8,
+    "sequence_parallel": 2,
+    "rollout_tensor_parallel": 4,
+    "tokens_per_device": 16384,
+    "gpu_memory_utilization": 0.6,
+    "offload": True,
+    "checkpoint_interval": 4,
+    "checkpoints_kept": 2,
+    "grading_workers": 16,
+    "hidden_state_budget": 8192,
+}
+TRAINING: dict[str, Any] = {
+    "steps": 220,
+    "prompts_per_step": 128,
+    "samples_per_prompt": 16,
+    "updates_per_step": 4,
+    "max_prompt_tokens": 2048,
+    "max_new_tokens": 20480,
+    "temperature": 1.0,
+    "learning_rate": 1e-6,
+    "warmup_updates": 0,
+    "weight_decay": 0.1,
+    "gradient_clip": 1.0,
+}
+PIECES = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
+
+
+def run_content(method: str = "delta", **training: Any) -> dict[str, Any]:
+    """run.json of a method of the catalogue, with some training settings changed."""
+    entry = resolve_method(method, {}, load_catalogue(), "test")
+    return {
+        "run": f"qwen3_8b-{method}-s1",
+        "engine": "verl",
+        "model": "qwen3_8b",
+        "base": "results/base/qwen3_8b",
+        "dtype": "bfloat16",
+        "problems": "results/problems/train",
+        "prompt": "{problem} Put the answer in \\boxed{}.",
+        "prompt_form": "base",
+        "method_name": method,
+        "method": {piece: copy.deepcopy(entry.get(piece)) for piece in PIECES},
+        "seed": 1,
+        "training": {**TRAINING, **training},
+    }
+
+
+def make_run(method: str = "delta", **training: Any) -> VerlRun:
+    """The same, read."""
+    content = exact_keys(VerlRun, run_content(method, **training), "run.json")
+    settings = TrainingSettings(**exact_keys(TrainingSettings, content["training"], "training"))
+    return VerlRun(
+        **{**content, "base": Path(content["base"]), "problems": Path(content["problems"]), "training": settings}
+    )
+
+
+def make_cluster(**changes: Any) -> Cluster:
+    """A cluster with some settings changed."""
+    return Cluster(**{**CLUSTER, **changes})
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(run=tmp_path / "runs" / "r", study=tmp_path, repository=tmp_path / "code", state=tmp_path / "state")

@@ -1,0 +1,133 @@
+"""The rendered launch: what a run's settings become among verl's overrides, without verl."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rlvr.engines.verl.__main__ import main
+from rlvr.engines.verl.launch import Places, hydra_value, launch
+from rlvr.study.catalogue import load_catalogue
+from tests.unit.verl.conftest import CLUSTER, make_cluster, make_run, run_content
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+
+def test_the_settings_of_the_run_are_verl_s(places: Places) -> None:
+    overrides = launch(make_run(warmup_updates=40), make_cluster(), places).overrides
+    expected = {
+        "data.train_batch_size": 128,
+        f"{ACTOR}.ppo_mini_batch_size": 32,
+        f"{ROLLOUT}.n": 16,
+        "data.max_prompt_length": 2048,
+        "data.max_response_length": 20480,
+        f"{ROLLOUT}.max_model_len": 22528,
+        f"{ACTOR}.optim.lr": 1e-6,
+        f"{ACTOR}.optim.lr_warmup_steps": 10,  # verl counts rollout steps
+        f"{ACTOR}.optim.weight_decay": 0.1,
+        f"{ACTOR}.policy_loss.loss_mode": "rlvr_clipped",
+        "algorithm.adv_estimator": "rlvr_grpo",
+        "trainer.total_training_steps": 220,
+        "trainer.nnodes": 2,
+        "trainer.n_gpus_per_node": 8,
+        f"{ACTOR}.ulysses_sequence_parallel_size": 2,
+        f"{ROLLOUT}.tensor_model_parallel_size": 4,
+        "actor_rollout_ref.model.path": str(places.study / "results/base/qwen3_8b/checkpoint"),
+    }
+    assert {key: overrides[key] for key in expected} == expected
+    assert overrides["trainer.save_freq"] == 4  # verl's default, -1, saves nothing to continue from
+    assert overrides["actor_rollout_ref.model.trust_remote_code"] is False
+
+
+@pytest.mark.parametrize("name", sorted(load_catalogue()))
+def test_every_method_of_the_catalogue_maps(name: str, places: Places) -> None:
+    run = make_run(name)
+    overrides = launch(run, make_cluster(), places).overrides
+    assert overrides[f"{ACTOR}.policy_loss.loss_mode"] == "rlvr_" + run.method["loss"]["name"]
+    assert overrides["algorithm.adv_estimator"] == "rlvr_" + run.method["advantage"]["name"]
+    assert overrides[f"{ACTOR}.loss_agg_mode"] == run.method["loss"]["aggregation"]
+    selects = run.method["batching"]["selection"] is not None
+    assert ("trainer.v1.sampler.custom_sampler.name" in overrides) == selects
+
+
+def test_workers_get_what_the_driver_gets(places: Places) -> None:
+    found = launch(make_run(), make_cluster(), places)
+    prefix = "+ray_kwargs.ray_init.runtime_env.env_vars."
+    of_workers = {key.removeprefix(prefix): value for key, value in found.overrides.items() if key.startswith(prefix)}
+    assert of_workers == {key: value for key, value in found.environment.items() if key != "VERL_FILE_LOGGER_PATH"}
+    assert of_workers["RLVR_RUN"] == str(places.run / "run.json")
+
+
+def test_a_gpu_machine_gets_nothing_that_is_for_cpus(places: Places) -> None:
+    on_gpus = launch(make_run(), make_cluster(), places)
+    on_cpus = launch(make_run(), make_cluster(platform="cpu", sequence_parallel=1), places)
+    added = set(on_cpus.overrides) - set(on_gpus.overrides)
+    assert "+ray_kwargs.ray_init.num_gpus" in added and set(on_gpus.overrides) < set(on_cpus.overrides)
+    assert "VERL_PLATFORM" not in on_gpus.environment
+
+
+def test_a_chat_model_keeps_its_template(places: Places) -> None:
+    key = "actor_rollout_ref.model.custom_chat_template"
+    import dataclasses
+
+    run = make_run()
+    assert key in launch(run, make_cluster(), places).overrides
+    assert key not in launch(dataclasses.replace(run, prompt_form="chat"), make_cluster(), places).overrides
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1e-6, "1e-06"),
+        ("/a/b-c.d", "/a/b-c.d"),
+        ("null", '"null"'),
+        ("1", '"1"'),
+        ("a, b", '"a, b"'),
+        (["model", "extra"], "[model,extra]"),
+        ({"a": "x", "b": "1"}, '{a:x,b:"1"}'),
+    ],
+)
+def test_values_stand_in_hydra_s_grammar(value: object, text: str) -> None:
+    assert hydra_value(value) == text  # type: ignore[arg-type]
+
+
+def test_the_command_prints_a_script_for_the_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps(run_content()), encoding="utf-8")
+    (tmp_path / "cluster.json").write_text(json.dumps(CLUSTER), encoding="utf-8")
+    assert main(["render", "run.json"]) == 0
+    script = capsys.readouterr().out
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    words = shlex.split(script)
+    assert words[words.index("python") : words.index("python") + 3] == ["python", "-m", "verl.trainer.main_ppo"]
+    assert "data.shuffle=true" in words
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"engine": "local"}, "engine: is 'local'; accepted here: 'verl'"),
+        ({"dtypes": 1}, "run.json: has unknown dtypes"),
+        ({"training": {"steps": 1}}, "training: lacks"),
+        ({"method": {}}, "method delta: advantage.name is None"),
+    ],
+)
+def test_a_run_that_is_none_ends_in_one_line(
+    change: dict[str, object],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({**run_content(), **change}), encoding="utf-8")
+    (tmp_path / "cluster.json").write_text(json.dumps(CLUSTER), encoding="utf-8")
+    assert main(["render", str(tmp_path / "run.json")]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

@@ -1,0 +1,83 @@
+"""Our losses and advantages behind verl's signatures: the same numbers, however ranks and micro-batches cut a batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss, group_ids
+from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.kl_cov import KLCov
+from rlvr.methods.losses.sapo import SAPO
+from rlvr.methods.method import compose
+from tests.unit.verl.conftest import run_content
+
+
+def batch(rollouts: int = 8, length: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    old = -torch.rand(rollouts, length, generator=generator, dtype=torch.float64)
+    new = old + 0.5 * torch.randn(rollouts, length, generator=generator, dtype=torch.float64)
+    advantages = torch.randn(rollouts, 1, generator=generator, dtype=torch.float64).expand(-1, length)
+    lengths = torch.randint(1, length + 1, (rollouts,), generator=generator)
+    return old, new.requires_grad_(), advantages, torch.arange(length) < lengths[:, None]
+
+
+@pytest.mark.parametrize("loss", [Clipped(), Clipped(aggregation="seq-mean-token-mean"), SAPO()])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_micro_batches_and_ranks_add_up_to_the_mini_batch(loss: Clipped | SAPO, ranks: int) -> None:
+    old, new, advantages, mask = batch()
+    token_loss, metrics = loss(new, old, advantages, mask, torch.arange(8), torch.Generator())
+    whole = aggregate(token_loss, mask, loss.aggregation, Normaliser.of(mask))
+    (expected,) = torch.autograd.grad(whole, new)
+    info = {"dp_size": ranks, "batch_num_tokens": int(mask.sum()), "global_batch_size": 8}
+    registered = RegisteredLoss(loss)
+    total, sums = torch.zeros((), dtype=torch.float64), 0.0
+    for rows in torch.arange(8).split(3):
+        value, found = registered(
+            old[rows], new[rows], advantages[rows], mask[rows].long(), config=SimpleNamespace(global_batch_info=info)
+        )
+        assert found == {}
+        total = total + value / ranks  # the average over ranks that FSDP takes of gradients
+        sums += registered.token_sums["approximate_kl"]
+    torch.testing.assert_close(total, whole)
+    torch.testing.assert_close(torch.autograd.grad(total, new)[0], expected)
+    assert sums == pytest.approx(float(metrics["approximate_kl"][mask].sum()))
+
+
+def test_a_coupled_loss_goes_through_its_gradient() -> None:
+    loss, (old, new, advantages, mask) = KLCov(top_fraction=0.2), batch()
+    config = SimpleNamespace(global_batch_info={"dp_size": 1, "batch_num_tokens": 1, "global_batch_size": 1})
+    registered = RegisteredLoss(loss)
+    with pytest.raises(ValueError, match="KLCov couples rollouts"):
+        registered(old, new, advantages, mask, config=config)
+    token_loss, _ = loss(new, old, advantages, mask, torch.arange(8), torch.Generator())
+    (expected,) = torch.autograd.grad(aggregate(token_loss, mask, "token-mean", Normaliser.of(mask)), new)
+    value = torch.zeros((), dtype=torch.float64)
+    for rows in torch.arange(8).split(3):
+        registered.gradient = expected[rows]
+        value = value + registered(old[rows], new[rows], advantages[rows], mask[rows], config=config)[0]
+    torch.testing.assert_close(torch.autograd.grad(value, new)[0], expected)
+
+
+@pytest.mark.parametrize("name", ["dapo", "dapo_overlong", "rloo", "reinforce_plus_plus_baseline"])
+def test_an_advantage_is_that_of_the_method(name: str) -> None:
+    method = compose(run_content(name)["method"])
+    mask = torch.arange(10) < torch.tensor([3, 10, 9, 5])[:, None]
+    rewards = torch.zeros(4, 10)
+    rewards[torch.arange(4), mask.sum(dim=1) - 1] = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    groups, lengths = torch.tensor([0, 1, 0, 1]), mask.sum(dim=1)
+    plain = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    shaped = plain if method.reward_shaping is None else method.reward_shaping(plain, lengths, 10)
+    expected = method.advantage(shaped, groups, lengths)[:, None] * mask
+    advantages, returns = RegisteredAdvantage(method, 10)(rewards, mask.long(), ["b", "a", "b", "a"], config=None)
+    torch.testing.assert_close(advantages, expected)
+    torch.testing.assert_close(returns, expected)
+    assert name == "dapo" or bool(advantages.abs().sum() > 0)
+
+
+def test_prompts_are_numbered_as_they_come() -> None:
+    assert group_ids(["x", "a", "x", "b"]).tolist() == [0, 1, 0, 2]
