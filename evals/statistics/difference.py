@@ -58,8 +58,11 @@ class Difference:
             seed_share = np.where(total == 0.0, 0.0, self.seed_variance / np.where(total == 0.0, 1.0, total))
         # stdtrit at the small lower tail keeps its precision where 1 - tail would round to 1.
         problem_quantile = -stdtrit(self.problem_freedom, tail)
-        seed_quantile = -stdtrit(self.seed_freedom, tail)
-        return np.asarray((1.0 - seed_share) * problem_quantile + seed_share * seed_quantile)
+        return np.asarray((1.0 - seed_share) * problem_quantile + seed_share * self.seed_critical_value(tail))
+
+    def seed_critical_value(self, tail: npt.ArrayLike) -> FloatArray:
+        """The same if the seeds were all that varied [...]."""
+        return np.asarray(-stdtrit(self.seed_freedom, tail))
 
     def interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
         """Confidence interval [...], estimate +- critical value * standard error; NaN where the variance is."""

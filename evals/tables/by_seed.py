@@ -30,7 +30,7 @@ def _benchmark_table(results: Results, benchmark: str) -> Table:
             (
                 run.run,
                 numbers.percent_with_error(score.average_at_k, score.standard_error),
-                _interval(score.confidence_interval),
+                numbers.NO_INTERVAL if score.confidence_interval is None else numbers.bounds(score.confidence_interval),
                 *(numbers.percent(score.pass_at_k.get(key)) for key in reported_pass),
                 numbers.percent(score.majority_at_k),
                 numbers.percent(score.truncation_rate),
@@ -52,13 +52,10 @@ def _benchmark_table(results: Results, benchmark: str) -> Table:
     )
     note = (
         "Per cent but for tokens. SE: problems are the clusters of their samples; it says how well this checkpoint is "
-        "measured and holds no variance between training seeds. Not judged: unparsable, or grading timed out."
+        "measured and holds no variance between training seeds. Not judged: unparsable, or grading timed out. "
+        f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted."
     )
     return Table(f"by_seed_{benchmark}", f"{benchmark}: every run", header, tuple(rows), (note,))
-
-
-def _interval(interval: tuple[float, float] | None) -> str:
-    return numbers.NOTHING if interval is None else f"[{numbers.percent(interval[0])}, {numbers.percent(interval[1])}]"
 
 
 def by_seed_frame(results: Results) -> pd.DataFrame:

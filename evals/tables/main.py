@@ -96,6 +96,7 @@ def _summary(results: Results, costs: Costs, notes: Sequence[str]) -> Table:
     explanation = (
         f"avg@{k}: mean over {len(results.benchmarks)} benchmarks and all training seeds, {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
+        f"{numbers.NO_INTERVAL_NOTE} "
         "p is that of one comparison: nothing corrects it for how many methods are compared. "
         "MDE: the smallest true difference that this comparison finds in 80 % of studies. "
         "Costs: of one seed, mean over seeds; memory is the largest resident set of any job."

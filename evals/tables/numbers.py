@@ -5,6 +5,10 @@ from __future__ import annotations
 from evals.tables.records import Interval
 
 NOTHING = "–"
+NO_INTERVAL = "[–]"
+NO_INTERVAL_NOTE = (
+    f"{NO_INTERVAL}: no interval is to be trusted: a handful of problems decides, or a method has a single seed."
+)
 
 
 def percent(value: float | None) -> str:
@@ -23,13 +27,19 @@ def percent_with_error(value: float, error: float | None) -> str:
 
 
 def percent_with_interval(value: float, interval: Interval | None) -> str:
-    """0.485, (0.42, 0.55) -> 48.5 [42.0, 55.0]."""
-    return percent(value) if interval is None else f"{percent(value)} [{percent(interval[0])}, {percent(interval[1])}]"
+    """0.485, (0.42, 0.55) -> 48.5 [42.0, 55.0]; without one it says so."""
+    return f"{percent(value)} {NO_INTERVAL if interval is None else bounds(interval)}"
+
+
+def bounds(interval: Interval) -> str:
+    """(0.42, 0.55) -> [42.0, 55.0]."""
+    return f"[{percent(interval[0])}, {percent(interval[1])}]"
 
 
 def points_with_interval(value: float, interval: Interval | None) -> str:
-    """0.012, (-0.03, 0.05) -> +1.2 [-3.0, +5.0]."""
-    return points(value) if interval is None else f"{points(value)} [{points(interval[0])}, {points(interval[1])}]"
+    """0.012, (-0.03, 0.05) -> +1.2 [-3.0, +5.0]; without one it says so."""
+    within = NO_INTERVAL if interval is None else f"[{points(interval[0])}, {points(interval[1])}]"
+    return f"{points(value)} {within}"
 
 
 def p_value(value: float | None) -> str:

@@ -111,7 +111,8 @@ def _own(results: Results, frame: pd.DataFrame, title: str, notes: Sequence[str]
     compared = int(frame["p_value"].notna().sum())
     explanation = (
         f"Means over {len(results.benchmarks)} benchmarks and all seeds; brackets: {level} % intervals over problems "
-        f"and seeds, paired by problem for differences. p (Holm) is corrected over the study's {compared} comparisons "
+        f"and seeds, paired by problem for differences. {numbers.NO_INTERVAL_NOTE} "
+        f"p (Holm) is corrected over the study's {compared} comparisons "
         f"with {reference}; MDE is the smallest true difference that one comparison finds in 80 % of studies."
     )
     return Table("paper", title, header, rows, (*notes, explanation))

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from evals.statistics.interval import score_interval
 from evals.tables.averages import condition_average
 from evals.tables.records import Condition, Results, Score, read_results
 from tests.unit.synthetic_results import Study
@@ -68,7 +69,8 @@ def test_the_base_model_on_one_benchmark_has_the_interval_of_its_score(results: 
     base = _condition(results, "base")
     average = condition_average(results, base, ["chain_3"])
     score = results.scores["tiny-base", "chain_3"]
-    assert (average.standard_error, average.confidence_interval) == (score.standard_error, score.confidence_interval)
+    assert average.standard_error == pytest.approx(score.standard_error)
+    assert average.confidence_interval == pytest.approx(score_interval(np.array(score.correct_counts), 32))
     assert condition_average(results, base, results.benchmarks).confidence_interval is not None
 
 
@@ -79,10 +81,26 @@ def test_one_seed_gives_no_interval_rather_than_one_without_seed_variance(result
     assert average.standard_error is None and average.confidence_interval is None
 
 
-def test_intervals_stay_within_zero_and_one(results: Results) -> None:
+def test_intervals_stay_within_zero_and_one_and_lean_to_the_side_with_room(results: Results) -> None:
     condition = _condition(results, "dapo")
-    counts = {(run.run, "chain_3"): [32] * 11 + [seed] for seed, run in enumerate(condition.runs)}
-    interval = condition_average(_with_counts(results, counts), condition, ["chain_3"]).confidence_interval
-    assert interval is not None and interval[0] >= 0.0 and interval[1] == 1.0
-    certain = {(run.run, "chain_3"): [32] * 12 for run in condition.runs}
-    assert condition_average(_with_counts(results, certain), condition, ["chain_3"]).confidence_interval is None
+    spread = {run.run: [30 + (problem + seed) % 2 for problem in range(11)] for seed, run in enumerate(condition.runs)}
+    counts = {(run, "chain_3"): [*row, 4] for run, row in spread.items()}
+    average = condition_average(_with_counts(results, counts), condition, ["chain_3"])
+    interval = average.confidence_interval
+    assert interval is not None and 0.0 <= interval[0] < average.value < interval[1] <= 1.0
+    assert average.value - interval[0] > 1.5 * (interval[1] - average.value)
+
+
+def test_a_handful_of_failures_gives_no_interval(results: Results) -> None:
+    condition = _condition(results, "dapo")
+    for row in ([32] * 12, [32] * 11 + [5], [0] * 6 + [1] * 6):
+        counts = {(run.run, "chain_3"): row for run in condition.runs}
+        assert condition_average(_with_counts(results, counts), condition, ["chain_3"]).confidence_interval is None
+
+
+def test_seeds_without_spread_leave_the_interval_of_the_problems(results: Results) -> None:
+    condition = _condition(results, "dapo")
+    row = [2, 30, 5, 8, 16, 31, 9, 1, 20, 12, 14, 7]
+    counts = {(run.run, "chain_3"): row for run in condition.runs}
+    average = condition_average(_with_counts(results, counts), condition, ["chain_3"])
+    assert average.confidence_interval == pytest.approx(score_interval(np.array(row), 32), abs=1e-3)

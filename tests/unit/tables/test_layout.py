@@ -51,7 +51,7 @@ def test_latex_rows_have_one_cell_a_column() -> None:
         (numbers.percent(None), "–"),
         (numbers.points(0.0123), "+1.2"),
         (numbers.points(-0.0123), "-1.2"),
-        (numbers.percent_with_interval(0.5, None), "50.0"),
+        (numbers.percent_with_interval(0.5, None), "50.0 [–]"),
         (numbers.points_with_interval(0.012, (-0.03, 0.05)), "+1.2 [-3.0, +5.0]"),
         (numbers.p_value(0.00099), "<0.001"),
         (numbers.p_value(0.001), "0.001"),

@@ -1,0 +1,68 @@
+"""A method's average over seeds and benchmarks, and the interval that knows of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evals.statistics.difference import estimate_difference
+from evals.statistics.interval import suite_intervals
+
+
+@dataclass(frozen=True)
+class AverageEstimate:
+    """Mean accuracy over benchmarks of the mean over seeds.
+
+    Attributes:
+        value: fraction of one.
+        standard_error: over problems and seeds; None with a single seed, which cannot tell how seeds differ.
+        interval: None where there is no standard error or no interval is to be trusted.
+    """
+
+    value: float
+    standard_error: float | None
+    interval: tuple[float, float] | None
+
+
+def estimate_average(
+    accuracies: Sequence[npt.ArrayLike], samples: Sequence[int], *, is_fixed: bool, confidence: float = 0.95
+) -> AverageEstimate:
+    """Average of a method, each benchmark weighing the same.
+
+    Problems and seeds both add variance, as in :mod:`evals.statistics.difference`. The critical value is Cochran and
+    Cox's weighted mean, with one change: the problems' part takes the end points of
+    :func:`~evals.statistics.interval.suite_intervals` in place of Student's quantile, for accuracies are skewed near 0
+    and 1 where differences are not. With no variance between seeds it is that interval.
+
+    Args:
+        accuracies: for each benchmark, accuracies [S, N] of S seeds.
+        samples: for each benchmark, the samples of one seed behind each accuracy.
+        is_fixed: the seeds are no sample of seeds: the base model, or a claim about these very policies.
+        confidence: nominal coverage.
+
+    Raises:
+        ValueError: there is no benchmark, or one has fewer than two problems.
+    """
+    strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
+    nothing = [np.zeros((1, values.shape[1])) for values in strata]
+    estimate = estimate_difference(strata, nothing, treatment_is_fixed=is_fixed, control_is_fixed=True)
+    value, error = float(estimate.estimate), float(estimate.standard_error)
+    if np.isnan(error):
+        return AverageEstimate(value, None, None)
+    seeds = strata[0].shape[0]
+    pooled = [values.mean(axis=0) for values in strata]
+    low, high = map(float, suite_intervals(pooled, [seeds * count for count in samples], confidence))
+    problem_error = float(np.sqrt(estimate.problem_variance))
+    if np.isnan(low) or np.isnan(high) or problem_error == 0.0:
+        return AverageEstimate(value, error, None)
+    seed_share = float(estimate.seed_variance) / error**2
+    tail = 0.5 - confidence / 2.0
+    seed_quantile = float(estimate.seed_critical_value(tail)) if seed_share > 0.0 else 0.0
+    down, up = (
+        error * ((1.0 - seed_share) * reach / problem_error + seed_share * seed_quantile)
+        for reach in (value - low, high - value)
+    )
+    return AverageEstimate(value, error, (max(0.0, value - down), min(1.0, value + up)))

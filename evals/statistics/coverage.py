@@ -1,0 +1,124 @@
+"""How often intervals cover the truth, measured on simulated benchmarks whose true accuracy is known.
+
+A population says how the accuracies of problems are spread. Its problems are drawn anew for every simulated benchmark,
+and every problem is answered by independent samples: what an interval over problems promises to cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import norm
+
+from evals.statistics.accuracy import FloatArray
+from evals.statistics.interval import hall_interval, score_intervals, t_interval, wilson_interval
+
+Intervals = Callable[[npt.NDArray[np.int64], int], tuple[FloatArray, FloatArray]]
+
+INTERVALS: dict[str, Intervals] = {
+    "ours": score_intervals,
+    "t": lambda counts, samples: t_interval(counts / samples),
+    "Wilson": lambda counts, samples: wilson_interval(counts / samples, samples),
+    "Hall": lambda counts, samples: hall_interval(counts / samples),
+}
+
+
+@dataclass(frozen=True)
+class Population:
+    """Where a benchmark's problems come from.
+
+    Attributes:
+        family: ``beta``: Beta(m c, (1 - m) c) with concentration c, from all or nothing (0.1) to equally hard (1e6);
+            ``normal``: normal logits with standard deviation s; ``two``: half of the problems at m + d, half at m - d,
+            with d = s min(m, 1 - m); ``impossible``: a part of the problems is never solved, the others at level s.
+        spread: c, s, s or s.
+        accuracy: the mean m, which an interval is to cover.
+    """
+
+    family: str
+    spread: float
+    accuracy: float
+
+    def draw(
+        self, problems: int, samples: int, benchmarks: int, generator: np.random.Generator
+    ) -> npt.NDArray[np.int64]:
+        """Counts of correct samples [benchmarks, problems].
+
+        Raises:
+            ValueError: the family is unknown.
+        """
+        mean, spread, shape = self.accuracy, self.spread, (benchmarks, problems)
+        if self.family == "beta":
+            accuracies = generator.beta(mean * spread, (1.0 - mean) * spread, shape)
+        elif self.family == "normal":
+            accuracies = expit(self._centre() + spread * generator.normal(size=shape))
+        elif self.family == "two":
+            distance = spread * min(mean, 1.0 - mean)
+            accuracies = mean + distance * generator.choice([-1.0, 1.0], shape)
+        elif self.family == "impossible":
+            accuracies = np.where(generator.random(shape) < mean / spread, spread, 0.0)
+        else:
+            raise ValueError(f"family is {self.family!r}; accepted: beta, normal, two, impossible")
+        return generator.binomial(samples, accuracies)
+
+    def _centre(self) -> float:
+        """The mean logit that gives the mean accuracy."""
+        grid = norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+        return float(brentq(lambda centre: expit(centre + self.spread * grid).mean() - self.accuracy, -60.0, 60.0))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What was measured.
+
+    Attributes:
+        given: share of benchmarks that got an interval.
+        covered: share of those whose interval covers the truth; NaN if none got one.
+        error: standard error of ``covered``, of the simulation itself.
+    """
+
+    given: float
+    covered: float
+    error: float
+
+
+def measure_coverage(
+    population: Population,
+    intervals: Intervals = score_intervals,
+    *,
+    problems: int = 30,
+    samples: int = 32,
+    benchmarks: int = 10_000,
+    seed: int = 0,
+) -> Coverage:
+    """Simulate benchmarks and count how often the interval covers; the same seed gives the same benchmarks."""
+    key = [seed, round(1e4 * population.accuracy), round(100 * population.spread), *population.family.encode()]
+    counts = population.draw(problems, samples, benchmarks, np.random.default_rng(key))
+    low, high = intervals(counts, samples)
+    known = ~(np.isnan(low) | np.isnan(high))
+    if not known.any():
+        return Coverage(0.0, float("nan"), float("nan"))
+    covered = float(((low <= population.accuracy) & (population.accuracy <= high))[known].mean())
+    return Coverage(float(known.mean()), covered, float(np.sqrt(covered * (1.0 - covered) / known.sum())))
+
+
+def populations() -> list[Population]:
+    """The populations that the documented coverage is measured on."""
+    means = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
+    families = {
+        "beta": ((0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 50.0, 1e6), means),
+        "normal": ((0.5, 1.0, 1.5, 2.0, 3.0, 4.0), means),
+        "two": ((0.3, 0.7, 1.0), means),
+        "impossible": ((0.5,), (0.02, 0.05, 0.1, 0.2, 0.3, 0.45)),
+    }
+    return [
+        Population(family, spread, mean)
+        for family, (spreads, accuracies) in families.items()
+        for spread in spreads
+        for mean in accuracies
+    ]
