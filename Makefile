@@ -11,15 +11,18 @@ export PATH := $(BIN):$(PATH)
 # Ordinary snakemake, after a look whether another study, living or dead, holds the directory.
 SNAKEMAKE = $(BIN)/python -m rlvr.study.launch -- $(if $(CORES),--cores $(CORES))
 
+NEEDS_PYTHON = test -n "$(PYTHON)" || \
+	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke test lint ui status clean-state lock
+.PHONY: help environment reproduce smoke test test-engines lint ui status clean-state lock lock-engines
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  CORES=4 takes 4 cores instead of all; ARGS=\"-n\" is passed on to snakemake (or to pytest by make test)."
 
 environment: ## make .venv from requirements.lock, if it is missing or outdated
-	@test -n "$(PYTHON)" || { echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@$(NEEDS_PYTHON)
 	@"$(PYTHON)" workflow/envs/install.py
 
 reproduce: environment ## run the default study, to results/report.html
@@ -30,6 +33,11 @@ smoke: environment ## run the same study cut down to about a minute, in results/
 
 test: environment ## run all tests that need no GPU
 	@$(BIN)/python -m pytest --ignore=tests/engines --numprocesses $(or $(CORES),auto) --dist loadfile $(ARGS)
+
+test-engines: ## run the tests against real verl and vLLM, in an environment of their own (.venv-engines)
+	@$(NEEDS_PYTHON)
+	@"$(PYTHON)" workflow/envs/install.py engines
+	@PATH="$(CURDIR)/.venv-engines/bin:$$PATH" .venv-engines/bin/python -m pytest tests/engines $(ARGS)
 
 lint: environment ## check style, types and the workflow
 	@$(BIN)/ruff check
@@ -47,10 +55,20 @@ status: environment ## say of each result whether it is current, and why not
 clean-state: environment ## delete saved training state; finished results stay
 	@$(BIN)/python -m rlvr.study.clean_state
 
-lock: environment ## make requirements.lock and environment.yml from requirements.in (ARGS="--upgrade": newer versions)
+# $(call resolve,INPUT,OPTIONS): .venv-lock.tmp/resolved is what INPUT asks for, as in requirements.lock where that will do.
+define resolve
 	@rm -rf .venv-lock.tmp && "$(PYTHON)" -m venv .venv-lock.tmp && .venv-lock.tmp/bin/pip install --quiet pip-tools==7.6.2
 	@cp requirements.lock .venv-lock.tmp/resolved
-	@.venv-lock.tmp/bin/pip-compile --quiet --allow-unsafe --strip-extras --no-header --no-emit-index-url \
-		--no-emit-find-links --no-emit-trusted-host --output-file .venv-lock.tmp/resolved $(ARGS) requirements.in
+	@.venv-lock.tmp/bin/pip-compile --quiet $(2) --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
+		--no-emit-trusted-host --output-file .venv-lock.tmp/resolved $(ARGS) $(1)
+endef
+
+lock: environment ## make requirements.lock and environment.yml from requirements.in (ARGS="--upgrade": newer versions)
+	$(call resolve,requirements.in,--allow-unsafe)
 	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/resolved
+	@rm -rf .venv-lock.tmp
+
+lock-engines: environment ## make workflow/envs/engines.lock from engines.in, after make lock
+	$(call resolve,workflow/envs/engines.in,$(addprefix --unsafe-package ,torchvision torchaudio torchcodec))
+	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/resolved engines
 	@rm -rf .venv-lock.tmp

