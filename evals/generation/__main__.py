@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from evals.command_line import run_command
 from evals.errors import UserError
+from evals.generation.options import add_sampling_options, evaluation_settings
 from evals.single_writer import single_writer
-
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 def _sample(arguments: argparse.Namespace) -> None:
-    import torch
+    from evals.generation.evaluate import sample_benchmark
 
-    from evals.generation.evaluate import EvaluationSettings, sample_benchmark
-    from evals.generation.sampler import SamplingParameters
-
-    torch.set_num_threads(arguments.threads)
-    sampling = SamplingParameters(
-        max_new_tokens=arguments.max_new_tokens,
-        temperature=arguments.temperature,
-        top_p=arguments.top_p,
-        batch_size=arguments.batch_size,
-    )
-    settings = EvaluationSettings(
-        arguments.samples_per_problem,
-        arguments.seed,
-        arguments.prompt,
-        sampling,
-        prompt_form=arguments.prompt_form,
-        backend=arguments.backend,
-        dtype=arguments.dtype,
-        device=arguments.device,
-        max_model_len=arguments.max_model_len,
+    settings = dataclasses.replace(
+        evaluation_settings(arguments),
         tensor_parallel_size=arguments.tensor_parallel_size,
         gpu_memory_utilization=arguments.gpu_memory_utilization,
     )
@@ -63,24 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True)
     sample = commands.add_parser("sample", help="write samples.jsonl and its manifest")
     sample.add_argument("--source", type=Path, required=True, help="directory of a run or base model")
-    sample.add_argument("--problems", type=Path, required=True, help="directory of the benchmark's problems")
-    sample.add_argument("--prompt", required=True, help="template with {problem} in it")
-    sample.add_argument("--samples-per-problem", type=int, required=True)
-    sample.add_argument("--max-new-tokens", type=int, required=True)
-    sample.add_argument("--temperature", type=float, required=True)
-    sample.add_argument("--top-p", type=float, required=True)
-    sample.add_argument("--batch-size", type=int, required=True, help="samples decoded at a time")
-    sample.add_argument("--seed", type=int, required=True)
-    sample.add_argument("--threads", type=int, required=True)
-    sample.add_argument("--backend", choices=("local", "transformers", "vllm"), default="local")
-    sample.add_argument("--prompt-form", choices=("base", "chat"), default="base", help="plain text, or chat template")
-    sample.add_argument("--dtype", choices=DTYPES, default="float32", help="auto: the checkpoint's own")
-    sample.add_argument("--max-model-len", type=int, help="a context shorter than the model's, in tokens")
+    add_sampling_options(sample, ("local", "transformers", "vllm"))
     sample.add_argument("--tensor-parallel-size", type=int, default=1, help="GPUs that vllm spreads the model over")
     sample.add_argument("--gpu-memory-utilization", type=float, default=0.9, help="share that vllm takes")
     sample.add_argument("--splits", type=int, default=1, help="jobs that the benchmark is divided into")
     sample.add_argument("--split", type=int, help="make only this part, from 1; without it: what is missing, and merge")
-    sample.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     sample.add_argument("--out", type=Path, required=True, help="directory for samples.jsonl and manifest.json")
     sample.set_defaults(run=_sample)
     model = commands.add_parser("import", help="link or fetch a Hugging Face checkpoint, and hash it")

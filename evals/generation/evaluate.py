@@ -2,93 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from evals.artifacts import fingerprint, sha256_bytes, sha256_file, write_jsonl
-from evals.generation import VERSION
-from evals.generation.backend import BackendSettings, Request, engine_version, load_backend
-from evals.generation.checkpoint import context_length, end_token_ids, load_tokenizer, resolved_dtype
+from evals.artifacts import fingerprint, write_jsonl
+from evals.generation.backend import Backend, Request, load_backend
+from evals.generation.checkpoint import load_tokenizer
 from evals.generation.partial import PartialSamples, Row
-from evals.generation.prompts import encode_prompts
-from evals.generation.sampler import Response, SamplingParameters
-from evals.generation.vllm_backend import resolved_sampling
+from evals.generation.plan import EvaluationSettings, Plan, make_plan
+from evals.generation.sampler import Response
 from evals.manifest import Manifest, hash_files, read_manifest, verify_outputs
-from evals.problems.problem_set import load
 from evals.single_writer import single_writer
 
 _KEYS = ("problem_id", "sample", "text", "text_sha256", "tokens", "finish_reason")
-
-
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """How a benchmark is sampled.
-
-    Attributes:
-        samples_per_problem: the k of avg@k.
-        seed: of the samples' random numbers; the same for every checkpoint of a study.
-        prompt: template with ``{problem}`` in it.
-        prompt_form: ``base`` for plain text, ``chat`` for the user's turn in the model's chat template.
-        sampling: lengths, temperature, top-p.
-        backend: name of the backend.
-        dtype: of weights and activations; ``auto`` is the checkpoint's own.
-        device: "cpu" or "cuda".
-        max_model_len: a context shorter than the model's, or None.
-        tensor_parallel_size: GPUs that one model is spread over.
-        gpu_memory_utilization: share of a GPU's memory that vllm takes; changes no sample.
-    """
-
-    samples_per_problem: int
-    seed: int
-    prompt: str
-    sampling: SamplingParameters
-    prompt_form: str = "base"
-    backend: str = "local"
-    dtype: str = "float32"
-    device: str = "cpu"
-    max_model_len: int | None = None
-    tensor_parallel_size: int = 1
-    gpu_memory_utilization: float = 0.9
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """All that is wanted, and what identifies it.
-
-    Attributes:
-        ids: the problems, in order.
-        prompts: token ids of each problem's prompt.
-        room: tokens that are left for each problem's response; 0 where the prompt alone fills the context.
-        inputs: files that were read, with their hashes.
-        parameters: what the samples depend on.
-        end_tokens: what ends a response.
-        context_length: longest prompt and response together.
-        unknown_tokens: how many of the prompts' tokens stand for text that the tokenizer does not know.
-        gated: the texts, and responses that could quote them, may be written nowhere.
-    """
-
-    ids: Sequence[str]
-    prompts: Sequence[tuple[int, ...]]
-    room: Sequence[int]
-    inputs: Mapping[str, str]
-    parameters: Mapping[str, Any]
-    end_tokens: Sequence[int]
-    context_length: int
-    unknown_tokens: int
-    gated: bool
-
-    @property
-    def identity(self) -> str:
-        """Fingerprint of what decides one sample; how many there are of each problem does not."""
-        decisive = {key: value for key, value in self.parameters.items() if key != "samples_per_problem"}
-        return fingerprint({"parameters": decisive, "inputs": sorted(self.inputs.values())})
 
 
 def sample_benchmark(
@@ -112,69 +43,62 @@ def sample_benchmark(
     """
     checkpoint = source / "checkpoint"
     tokenizer = load_tokenizer(checkpoint)
-    plan = _plan(source, problems_directory, settings, tokenizer)
+    manifest = verify_outputs(source / "manifest.json", source_kind(source))
+    inputs = {str(source / name): digest for name, digest in manifest.outputs.items() if name.startswith("checkpoint/")}
+    plan = make_plan(checkpoint, inputs, problems_directory, settings, tokenizer)
+
+    def load() -> Backend:
+        return load_backend(checkpoint, plan.backend_settings(settings), settings.sampling, plan.end_tokens)
+
+    sample_plan(plan, settings, load, tokenizer, out, split, splits, checkpoint.parent.name)
+
+
+def sample_plan(
+    plan: Plan,
+    settings: EvaluationSettings,
+    load: Callable[[], Backend],
+    tokenizer: Tokenizer,
+    out: Path,
+    split: int | None,
+    splits: int,
+    name: str,
+    extra: Callable[[Response], Mapping[str, Any]] = lambda response: {},
+) -> None:
+    """Sample what is missing of a plan; arguments and errors as for :func:`sample_benchmark`.
+
+    Args:
+        plan: what is wanted.
+        settings: how to sample.
+        load: makes the backend; called if there is something to sample.
+        tokenizer: turns responses into text.
+        out: directory of the samples.
+        split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
+        splits: into how many jobs the batches are divided.
+        name: of what is sampled, for the progress bar.
+        extra: further fields of a response's row, beside those that every backend's responses have.
+    """
     part = "samples" if split is None else f"split-{split + 1}-of-{splits}"
     state = out / "state" / plan.identity
     started = time.monotonic()
     with single_writer(state / f".writer-{part}", "samples into this directory"):
         done = PartialSamples(state, part)
         before = len(done.rows)
-        _sample_missing(plan, settings, checkpoint, tokenizer, done, split, splits)
+        _sample_missing(plan, settings, load, tokenizer, done, split, splits, name, extra)
         if split is None:
             seconds = time.monotonic() - started
             _write(plan, settings, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
 
 
-def _plan(source: Path, problems_directory: Path, settings: EvaluationSettings, tokenizer: Tokenizer) -> _Plan:
-    checkpoint = source / "checkpoint"
-    manifest = verify_outputs(source / "manifest.json", source_kind(source))
-    problem_set = load(problems_directory)
-    texts = problem_set.prompts(settings.prompt)
-    prompts = encode_prompts(checkpoint, tokenizer, texts, settings.prompt_form)
-    end_tokens = end_token_ids(checkpoint)
-    length = context_length(checkpoint, settings.max_model_len)
-    limit = settings.sampling.max_new_tokens
-    problems_path = problems_directory / "problems.jsonl"
-    inputs = {str(source / name): digest for name, digest in manifest.outputs.items() if name.startswith("checkpoint/")}
-    parameters = {
-        "engine": settings.backend,
-        "version": VERSION,
-        "engine_version": engine_version(settings.backend),
-        "dtype": resolved_dtype(checkpoint, settings.dtype),
-        "tensor_parallel_size": settings.tensor_parallel_size,
-        "max_model_len": settings.max_model_len,
-        "prompt": settings.prompt,
-        "prompt_form": settings.prompt_form,
-        "prompts_sha256": sha256_bytes("\0".join(texts).encode("utf-8")),
-        "prompt_tokens_sha256": fingerprint(prompts),
-        "end_tokens": end_tokens,
-        "samples_per_problem": settings.samples_per_problem,
-        "seed": settings.seed,
-        **dataclasses.asdict(settings.sampling),
-        **resolved_sampling(settings.sampling),
-    }
-    unknown = _unknown_token_id(checkpoint, tokenizer)
-    return _Plan(
-        ids=[row["id"] for row in problem_set.rows],
-        prompts=prompts,
-        room=[max(0, min(limit, length - len(prompt))) for prompt in prompts],
-        inputs={**inputs, str(problems_path): sha256_file(problems_path)},
-        parameters=parameters,
-        end_tokens=end_tokens,
-        context_length=length,
-        unknown_tokens=sum(prompt.count(unknown) for prompt in prompts) if unknown is not None else 0,
-        gated=problem_set.gated,
-    )
-
-
 def _sample_missing(
-    plan: _Plan,
+    plan: Plan,
     settings: EvaluationSettings,
-    checkpoint: Path,
+    load: Callable[[], Backend],
     tokenizer: Tokenizer,
     done: PartialSamples,
     split: int | None,
     splits: int,
+    name: str,
+    extra: Callable[[Response], Mapping[str, Any]],
 ) -> None:
     """Make the batches of this split that are not there; the model is loaded if there are any."""
     jobs = [(index, number) for index in range(len(plan.ids)) for number in range(settings.samples_per_problem)]
@@ -186,16 +110,8 @@ def _sample_missing(
     missing = [batch for batch in missing if batch]
     if not missing:
         return
-    backend_settings = BackendSettings(
-        settings.backend,
-        plan.parameters["dtype"],
-        settings.device,
-        plan.context_length,
-        settings.tensor_parallel_size,
-        settings.gpu_memory_utilization,
-    )
-    backend = load_backend(checkpoint, backend_settings, settings.sampling, plan.end_tokens)
-    with tqdm(total=sum(map(len, missing)), desc=checkpoint.parent.name, disable=None) as bar:
+    backend = load()
+    with tqdm(total=sum(map(len, missing)), desc=name, disable=None) as bar:
         for batch in missing:
             requests = [
                 Request(plan.prompts[index], f"evaluation/{settings.seed}/{plan.ids[index]}/{number}", plan.room[index])
@@ -204,7 +120,7 @@ def _sample_missing(
             responses = backend.generate(requests)
             done.append(
                 [
-                    _row(plan.ids[index], number, response, tokenizer, plan.gated)
+                    {**_row(plan.ids[index], number, response, tokenizer, plan.gated), **extra(response)}
                     for (index, number), response in zip(batch, responses, strict=True)
                 ]
             )
@@ -231,7 +147,7 @@ def _stored(text: str, truncated: bool, gated: bool) -> Mapping[str, str]:
 
 
 def _write(
-    plan: _Plan, settings: EvaluationSettings, done: PartialSamples, out: Path, details: Mapping[str, Any]
+    plan: Plan, settings: EvaluationSettings, done: PartialSamples, out: Path, details: Mapping[str, Any]
 ) -> None:
     """Samples in the order of the problems, and their manifest.
 
@@ -243,7 +159,7 @@ def _write(
         for number in range(settings.samples_per_problem):
             if plan.room[index]:
                 row = done.rows[problem_id, number]
-                rows.append({key: row[key] for key in _KEYS if key in row})
+                rows.append({key: row[key] for key in (*_KEYS, *sorted(set(row) - set(_KEYS))) if key in row})
             else:
                 empty = _stored("", True, plan.gated)
                 rows.append(
@@ -268,13 +184,6 @@ def _write(
             **details,
         },
     ).write(out / "manifest.json")
-
-
-def _unknown_token_id(checkpoint: Path, tokenizer: Tokenizer) -> int | None:
-    """The token that stands for what the tokenizer does not know, if it has one."""
-    from evals.generation.prompts import special_token_id
-
-    return special_token_id(checkpoint, tokenizer, "unk_token")
 
 
 def source_kind(directory: Path) -> str:

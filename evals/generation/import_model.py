@@ -27,13 +27,7 @@ def import_model(model: str, revision: str | None, out: Path) -> None:
         UserError: no such directory, the Hub cannot be reached, or the checkpoint has no safetensors or fast tokenizer.
     """
     directory = Path(model) if revision is None else _fetch(model, revision)
-    if not directory.is_dir():
-        raise UserError(f"{directory}: no such directory; accepted: a Hugging Face checkpoint")
-    files = sorted({path for pattern in _PATTERNS for path in directory.glob(pattern) if path.is_file()})
-    if not any(path.suffix == ".safetensors" for path in files):
-        raise UserError(f"{directory}: holds no .safetensors file; accepted: weights in safetensors")
-    if not (directory / "config.json").is_file():
-        raise UserError(f"{directory}: holds no config.json; accepted: a Hugging Face checkpoint")
+    files = checkpoint_files(directory)
     load_tokenizer(directory)
     out.mkdir(parents=True, exist_ok=True)
     link = out / "checkpoint"
@@ -51,6 +45,22 @@ def import_model(model: str, revision: str | None, out: Path) -> None:
         parameters=parameters,
         fingerprint=fingerprint({"parameters": parameters, "outputs": outputs}),
     ).write(out / "manifest.json")
+
+
+def checkpoint_files(directory: Path) -> list[Path]:
+    """The files that a checkpoint in Hugging Face format is made of.
+
+    Raises:
+        UserError: no such directory, or it lacks weights in safetensors or a configuration.
+    """
+    if not directory.is_dir():
+        raise UserError(f"{directory}: no such directory; accepted: a Hugging Face checkpoint")
+    files = sorted({path for pattern in _PATTERNS for path in directory.glob(pattern) if path.is_file()})
+    if not any(path.suffix == ".safetensors" for path in files):
+        raise UserError(f"{directory}: holds no .safetensors file; accepted: weights in safetensors")
+    if not (directory / "config.json").is_file():
+        raise UserError(f"{directory}: holds no config.json; accepted: a Hugging Face checkpoint")
+    return files
 
 
 def _fetch(identifier: str, revision: str) -> Path:

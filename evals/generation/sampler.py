@@ -18,6 +18,8 @@ from torch import Tensor
 from evals.errors import UserError
 from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
 
+Draw = Callable[[Sequence[Tensor], Tensor, Tensor, int], Tensor]
+
 
 @dataclass(frozen=True)
 class SamplingParameters:
@@ -105,26 +107,57 @@ def _sample_batch(
     end_token: int,
 ) -> list[Response]:
     """Decode one batch of (prompt index, identity) until every sample has ended."""
-    limit, device = parameters.max_new_tokens, decoder.device
-    uniforms = torch.from_numpy(np.stack([uniform_stream(name, limit) for _, name in jobs])).to(device)
-    logits, cache, bias, positions, row_of = _read_prompts(decoder, prompts, [row for row, _ in jobs], limit)
-    tokens = torch.full((len(jobs), limit), end_token, device=device)
-    running = torch.arange(len(jobs), device=device)  # samples that have not ended; row_of names the batch row of each
+    limit = parameters.max_new_tokens
+    uniforms = torch.from_numpy(np.stack([uniform_stream(name, limit) for _, name in jobs])).to(decoder.device)
+
+    def draw(logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
+        return draw_tokens(logits[0][row_of], uniforms[running, step], parameters)
+
+    return decode_in_step([decoder], prompts, [row for row, _ in jobs], limit, end_token, draw)
+
+
+@torch.inference_mode()
+def decode_in_step(
+    decoders: Sequence[Qwen3Decoder],
+    prompts: Sequence[Sequence[int]],
+    rows: Sequence[int],
+    limit: int,
+    end_token: int,
+    draw: Draw,
+) -> list[Response]:
+    """Decode samples of ``prompts[row]`` for every entry of ``rows``; several models read the same tokens, in step.
+
+    Args:
+        decoders: one or more models of one vocabulary, each with a cache of its own.
+        prompts: token ids, one list per prompt.
+        rows: the prompt of every sample.
+        limit: longest response.
+        end_token: the token that ends a response.
+        draw: called with every model's logits [P, V] of the different histories, the history [R] of every running
+            sample, the places [R] of these samples in ``rows``, and the step; returns their tokens [R].
+    """
+    device = decoders[0].device
+    read = [_read_prompts(decoder, prompts, rows, limit) for decoder in decoders]
+    logits, caches = [each[0] for each in read], [each[1] for each in read]
+    _, _, bias, positions, row_of = read[0]
+    tokens = torch.full((len(rows), limit), end_token, device=device)
+    running = torch.arange(len(rows), device=device)  # samples that have not ended; row_of names the batch row of each
     for step in range(limit):
-        drawn = draw_tokens(logits[row_of], uniforms[running, step], parameters)
+        drawn = draw(logits, row_of, running, step)
         tokens[running, step] = drawn
         alive = drawn != end_token
         if step + 1 == limit or not bool(alive.any()):
             break
         running = running[alive]
-        vocabulary = logits.shape[-1]
+        vocabulary = logits[0].shape[-1]
         histories, row_of = torch.unique(row_of[alive] * vocabulary + drawn[alive], return_inverse=True)
         parents = histories // vocabulary
         if len(parents) != len(positions) or not torch.equal(parents, torch.arange(len(positions), device=device)):
-            cache, positions = cache.select(parents), positions[parents]
+            caches, positions = [cache.select(parents) for cache in caches], positions[parents]
             bias = None if bias is None else bias[parents]
-        visible = None if bias is None else bias[:, :, :, : cache.length + 1]
-        logits = decoder.forward((histories % vocabulary)[:, None], positions[:, None] + step, visible, cache)
+        visible = None if bias is None else bias[:, :, :, : caches[0].length + 1]
+        new, places = (histories % vocabulary)[:, None], positions[:, None] + step
+        logits = [decoder.forward(new, places, visible, cache) for decoder, cache in zip(decoders, caches, strict=True)]
     ended = tokens == end_token
     finished = ended.any(dim=1)
     # Everything after the first end token is end tokens too: rows are filled with them from the start.

@@ -15,9 +15,10 @@ from evals.artifacts import sha256_file, write_jsonl
 from evals.errors import UserError
 from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import end_token_ids, load_tokenizer
-from evals.generation.evaluate import EvaluationSettings, sample_benchmark
+from evals.generation.evaluate import sample_benchmark
 from evals.generation.import_model import import_model
 from evals.generation.partial import PartialSamples
+from evals.generation.plan import EvaluationSettings
 from evals.generation.prompts import encode_prompts
 from evals.generation.sampler import SamplingParameters
 from evals.generation.vllm_backend import request_seed

@@ -13,7 +13,8 @@ import pytest
 
 from evals.artifacts import read_json, read_jsonl, sha256_bytes, write_jsonl
 from evals.errors import UserError
-from evals.generation.evaluate import EvaluationSettings, sample_benchmark
+from evals.generation.evaluate import sample_benchmark
+from evals.generation.plan import EvaluationSettings
 from evals.generation.sampler import SamplingParameters
 from evals.generation.withheld import withheld
 from evals.grading import Case, GradingPool, Kind

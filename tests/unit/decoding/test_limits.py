@@ -1,0 +1,168 @@
+"""Two models together, where it is known what has to come out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from evals.decoding.criteria import Criterion
+from evals.decoding.draw import PairDraw
+from evals.decoding.pair import Pair, PairResponse, load_pair
+from evals.decoding.settings import Decoding, Driver, Mode
+from evals.errors import UserError
+from evals.generation.backend import Backend, BackendSettings, Request, load_backend
+from evals.generation.checkpoint import end_token_ids, load_tokenizer
+from evals.generation.sampler import Response, SamplingParameters
+
+TEXTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. Compute b modulo 10.\n"]
+SAMPLING = SamplingParameters(24, temperature=1.0, top_p=0.95)
+BACKENDS = ["local", "transformers"]
+NEVER = {Criterion.LOG_PROB_DIFFERENCE: -math.inf, Criterion.RANDOM: 0.0}
+SOMETIMES = {
+    Criterion.LOG_PROB_DIFFERENCE: -0.1,
+    Criterion.RANDOM: 0.5,
+    Criterion.ENTROPY: 2.0,
+    Criterion.KL_TRAINED_BASE: 0.6,
+    Criterion.KL_BASE_TRAINED: 0.6,
+    Criterion.JEFFREYS: 0.6,
+    Criterion.JS: 0.15,
+}
+ALWAYS = {Criterion.LOG_PROB_DIFFERENCE: math.inf, Criterion.RANDOM: 1.0}
+
+
+def requests(checkpoint: Path, count: int = 6, suffix: str = "") -> list[Request]:
+    tokenizer = load_tokenizer(checkpoint)
+    return [
+        Request(tuple(tokenizer.encode(text).ids), f"{text}/{number}{suffix}", 16 + 4 * (number % 3))
+        for text in TEXTS
+        for number in range(count)
+    ]
+
+
+def load_both(checkpoints: tuple[Path, Path], backend: str) -> tuple[Pair, Backend, Backend]:
+    settings = BackendSettings(backend, "float32", "cpu", 128)
+    ends = end_token_ids(checkpoints[0])
+    alone = [load_backend(checkpoint, settings, SAMPLING, ends) for checkpoint in checkpoints]
+    return load_pair(*checkpoints, settings, SAMPLING, ends), alone[0], alone[1]
+
+
+def tokens(responses: list[Response] | list[PairResponse]) -> list[tuple[list[int], bool]]:
+    return [(response.tokens, response.finished) for response in responses]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_never_fires_is_the_driver_alone(checkpoints: tuple[Path, Path], backend: str) -> None:
+    """Tau of minus infinity for the log-prob difference, probability 0, an infinite divergence: token for token."""
+    pair, *alone = load_both(checkpoints, backend)
+    wanted = requests(checkpoints[0])
+    for driver, model in zip(Driver, alone, strict=True):
+        expected = tokens(model.generate(wanted))
+        for criterion in Criterion:
+            tau = NEVER.get(criterion, math.inf)
+            for mode, gamma in ((Mode.REPLACEMENT, 0.0), (Mode.EXTRAPOLATION, 0.3)):
+                made = pair.generate(wanted, Decoding(mode, driver, criterion, tau, gamma))
+                assert tokens(made) == expected
+                assert [response.replaced for response in made] == [0] * len(wanted)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_with_everything_replaced_it_is_the_other_model(checkpoints: tuple[Path, Path], backend: str) -> None:
+    """Token for token: with the sample's own numbers, or with those of ``/again`` where the token itself decides."""
+    pair, *alone = load_both(checkpoints, backend)
+    wanted = requests(checkpoints[0])
+    for driver, other in zip(Driver, reversed(alone), strict=True):
+        expected = {"": other.generate(wanted), "/again": other.generate(requests(checkpoints[0], suffix="/again"))}
+        assert tokens(expected[""]) != tokens(expected["/again"])
+        for criterion in Criterion:
+            made = pair.generate(
+                wanted, Decoding(Mode.REPLACEMENT, driver, criterion, ALWAYS.get(criterion, -math.inf))
+            )
+            assert tokens(made) == tokens(expected["/again" if criterion.looks_at_token else ""])
+            assert [response.replaced for response in made] == [len(response.tokens) for response in made]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gamma_of_zero_adds_nothing(checkpoints: tuple[Path, Path], backend: str) -> None:
+    """With the trained model driving it is the trained model, bit for bit; with the base driving, a replacement."""
+    pair, _, trained = load_both(checkpoints, backend)
+    wanted = requests(checkpoints[0])
+    plain = tokens(trained.generate(wanted))
+    for criterion in Criterion:
+        tau = SOMETIMES[criterion]
+        made = pair.generate(wanted, Decoding(Mode.EXTRAPOLATION, Driver.TRAINED, criterion, tau))
+        assert tokens(made) == plain
+        pushed = pair.generate(wanted, Decoding(Mode.EXTRAPOLATION, Driver.BASE, criterion, tau))
+        replaced = pair.generate(wanted, Decoding(Mode.REPLACEMENT, Driver.BASE, criterion, tau))
+        assert pushed == replaced
+        assert 0 < sum(response.replaced for response in replaced) < sum(len(one.tokens) for one in replaced)
+
+
+@pytest.mark.parametrize("criterion", [Criterion.LOG_PROB_DIFFERENCE, Criterion.KL_TRAINED_BASE, Criterion.RANDOM])
+def test_both_backends_draw_the_same_samples(checkpoints: tuple[Path, Path], criterion: Criterion) -> None:
+    decoding = Decoding(Mode.EXTRAPOLATION, Driver.BASE, criterion, SOMETIMES[criterion], gamma=0.5)
+    made = [load_both(checkpoints, name)[0].generate(requests(checkpoints[0]), decoding) for name in BACKENDS]
+    assert made[0] == made[1]
+    assert sum(response.replaced for response in made[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("criterion", [Criterion.LOG_PROB_DIFFERENCE, Criterion.JS, Criterion.RANDOM])
+def test_what_is_decoded_beside_a_sample_does_not_change_it(
+    checkpoints: tuple[Path, Path], backend: str, criterion: Criterion
+) -> None:
+    decoding = Decoding(Mode.EXTRAPOLATION, Driver.TRAINED, criterion, SOMETIMES[criterion], gamma=0.2)
+    pair, *_ = load_both(checkpoints, backend)
+    wanted = requests(checkpoints[0])
+    together = pair.generate(wanted, decoding)
+    assert [pair.generate([one], decoding)[0] for one in wanted] == together
+    assert pair.generate(wanted[::-1], decoding)[::-1] == together
+
+
+@pytest.mark.parametrize("criterion", [Criterion.LOG_PROB_DIFFERENCE, Criterion.ENTROPY, Criterion.RANDOM])
+@pytest.mark.parametrize("driver", list(Driver))
+def test_one_token_follows_the_mixture(criterion: Criterion, driver: Driver) -> None:
+    """20,000 draws from logits made by hand, against the distribution summed by hand."""
+    base, trained = [1.0, 0.2, -0.5, 0.4], [0.1, 1.0, -0.2, 0.3]
+    gamma, tau = 0.7, {Criterion.LOG_PROB_DIFFERENCE: 0.0, Criterion.ENTROPY: 1.2, Criterion.RANDOM: 0.35}[criterion]
+    p, q = (np.exp(logits) / np.sum(np.exp(logits)) for logits in (base, trained))
+    first = p if driver is Driver.BASE else q
+    again = q ** (1 + gamma) / p**gamma
+    again /= again.sum()
+    entropy = -sum(value * math.log(value) for value in first)
+    fires = {
+        Criterion.LOG_PROB_DIFFERENCE: np.log(q / p) <= tau,
+        Criterion.ENTROPY: np.full(4, entropy >= tau),
+        Criterion.RANDOM: np.full(4, tau),
+    }[criterion]
+    assert fires.sum() > 0
+    expected = first * (1 - fires) + (first * fires).sum() * again
+    count = 20_000
+    names = [f"draw/{number}" for number in range(count)]
+    draw = PairDraw(Decoding(Mode.EXTRAPOLATION, driver, criterion, tau, gamma), SamplingParameters(1), names, 1, "cpu")
+    everything = torch.arange(count)
+    drawn = draw([torch.tensor([base]), torch.tensor([trained])], torch.zeros_like(everything), everything, 0)
+    counts = np.bincount(drawn, minlength=4)
+    assert stats.chisquare(counts, expected * count).pvalue > 0.001
+    assert int(draw.replaced.sum()) == pytest.approx(count * (first * fires).sum(), rel=0.05)
+
+
+def test_settings_are_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"--tau: is 1\.5 with criterion random; accepted: a probability"):
+        Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.RANDOM, 1.5)
+    with pytest.raises(UserError, match=r"--gamma: is 0\.1 with --mode replacement"):
+        Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.JS, 0.1, 0.1)
+    with pytest.raises(UserError, match="--gamma: is -1"):
+        Decoding(Mode.EXTRAPOLATION, Driver.BASE, Criterion.JS, 0.1, -1)
+    with pytest.raises(UserError, match="--tau: is NaN"):
+        Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.JS, math.nan)
+
+
+def test_settings_survive_a_file() -> None:
+    for tau in (-math.inf, -0.3, math.inf):
+        decoding = Decoding(Mode.EXTRAPOLATION, Driver.TRAINED, Criterion.LOG_PROB_DIFFERENCE, tau, 0.05)
+        assert Decoding.from_json(decoding.as_json()) == decoding
