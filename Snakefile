@@ -22,6 +22,7 @@ include: "workflow/rules/grade.smk"
 include: "workflow/rules/score.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/track.smk"
+include: "workflow/rules/diagnose.smk"
 
 
 rule all:
@@ -48,6 +49,13 @@ rule tables:
 rule figures:
     input:
         shown_results("", "figures/"),
+
+
+# Token tables, and the papers' claims measured on them.
+rule phenomena:
+    input:
+        "results/tables/phenomena.md",
+        expand("results/figures/phenomena/{claim}.png", claim=CLAIMS),
 
 
 # The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...

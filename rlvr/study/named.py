@@ -50,7 +50,8 @@ def _check_beside(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Study:
-    """The named study on top of the study ``config``, of which it keeps all but seeds, methods and reference.
+    """The named study on top of the study ``config``, of which it keeps all but seeds, methods, reference and
+    diagnostics.
 
     With fewer seeds in ``config`` than in the file, as in the smoke study, the named study has fewer too.
 
@@ -62,7 +63,8 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
         raise UserError(f"config/studies/{path.name}: compares methods; accepted: beside a study that has methods")
     own = {key: content[key] for key in _OWN_KEYS}
     own["seeds"] = own["seeds"][: len(config["seeds"])]
-    return Study.resolve({**config, **own, "study": name}, f"config/studies/{path.name}")
+    kept = {key: value for key, value in config.items() if key != "diagnostics"}
+    return Study.resolve({**kept, **own, "study": name}, f"config/studies/{path.name}")
 
 
 @dataclass(frozen=True)

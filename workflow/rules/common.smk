@@ -8,7 +8,10 @@ from evals.errors import UserError
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
+from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
+from rlvr.diagnostics.phenomena.catalogue import CLAIMS
 from rlvr.engines.local import VERSION as ENGINE_VERSION
+from rlvr.study.diagnosed import Diagnosed
 from rlvr.study.named import named_study_files, read_named_study, resolve_studies
 
 # Jobs call `python`: the one that runs this, whether or not its environment is activated.
@@ -314,3 +317,45 @@ def evaluated_directory(wildcards):
 def study_json(wildcards):
     """The whole configuration of the study."""
     return canonical_json(STUDIES[wildcards.scope].config)
+
+
+# Looking inside: the runs that the study's `diagnostics` names.
+DIAGNOSTICS = STUDY.config.get("diagnostics", {})
+
+
+def diagnosed():
+    """The runs that are looked into; a mistake ends in one line, if they are asked for."""
+    try:
+        return Diagnosed.of(STUDY, RUNS)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def compared_runs(wildcards):
+    """Ids of the runs whose training, and checkpoints, claims compare."""
+    return diagnosed().compared
+
+
+def compared_manifests(wildcards):
+    """Their manifests."""
+    return expand("results/runs/{run}/manifest.json", run=diagnosed().compared)
+
+
+def token_tables(wildcards):
+    """Manifests of the token tables of the method that is looked into."""
+    return expand("results/diagnostics/{run}/manifest.json", run=diagnosed().runs)
+
+
+def contrast_tables(wildcards):
+    """Manifests of those of the method that weighs tokens."""
+    return expand("results/diagnostics/{run}/manifest.json", run=diagnosed().weighting_runs)
+
+
+def probed_tables(wildcards):
+    """Manifests of the probes."""
+    return expand("results/diagnostics/{run}/probes.manifest.json", run=diagnosed().runs)
+
+
+def directories(manifests):
+    """Where artifacts lie, from their manifests."""
+    return [str(Path(manifest).parent) for manifest in manifests]

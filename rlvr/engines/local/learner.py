@@ -75,6 +75,31 @@ class RolloutStep:
     metrics: dict[str, float]
 
 
+@dataclass(frozen=True)
+class PreparedStep:
+    """A step before its optimizer steps.
+
+    Attributes:
+        rollouts: those that are trained on.
+        rewards: [B].
+        batch: what the token weights were computed from.
+        weights: [B, T], of the advantages.
+        mini_batches: rollout indices of each optimizer step.
+        metrics: of the rollouts.
+        weight_metrics: of the weights.
+        clock: that the step is timed by.
+    """
+
+    rollouts: Rollouts
+    rewards: Tensor
+    batch: RolloutBatch
+    weights: Tensor
+    mini_batches: list[Tensor]
+    metrics: dict[str, float]
+    weight_metrics: dict[str, float]
+    clock: StepClock
+
+
 class Learner:
     """One run in progress."""
 
@@ -87,7 +112,7 @@ class Learner:
         checkpoint = run.base / "checkpoint"
         training = run.training
         try:
-            self._method = compose(run.method)
+            self.method = compose(run.method)
         except ValueError as error:
             raise UserError(f"method {run.method_name}: {error}") from error
         self.run = run
@@ -98,7 +123,7 @@ class Learner:
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
         self._fast_tokenizer = load_tokenizer(checkpoint)
         self._decoder_config = Qwen3Config.from_json(self.model.config.to_dict(), str(checkpoint))
-        self._order = PromptOrder(
+        self.order = PromptOrder(
             read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer")), run.seed
         )
         self._sampling = SamplingParameters(
@@ -106,7 +131,7 @@ class Learner:
             temperature=training.temperature,
             batch_size=training.sampling_batch_size,
         )
-        self._updater = Updater(self.model, self._method.loss, training, run.seed)
+        self.updater = Updater(self.model, self.method.loss, training, run.seed)
 
     def restore(self, store: StateStore) -> None:
         """Continue from the newest undamaged state, if there is one."""
@@ -116,7 +141,7 @@ class Learner:
         step, tensors, values = found
         for name, parameter in self.model.named_parameters():
             parameter.data.copy_(tensors[f"model.{name}"])
-        optimizer = self._updater.optimizer
+        optimizer = self.updater.optimizer
         optimizer.load_state_dict(restore_optimizer_tensors(optimizer.state_dict(), tensors))
         self.position = Position(step, values["prompts_used"], values["updates"], values["metrics"])
         print(f"{self.run.run}: continues after step {step} of {self.run.training.steps}", flush=True)
@@ -126,11 +151,15 @@ class Learner:
         position = self.position
         tensors = {f"model.{name}": parameter for name, parameter in self.model.named_parameters()}
         values = {"prompts_used": position.prompts_used, "updates": position.updates, "metrics": position.metrics}
-        store.save(position.step, tensors | optimizer_tensors(self._updater.optimizer.state_dict()), values)
+        store.save(position.step, tensors | optimizer_tensors(self.updater.optimizer.state_dict()), values)
 
     def step(self, pool: GradingPool) -> dict[str, float]:
         """One rollout batch and its optimizer steps; returns the step's metrics."""
-        training, method, position = self.run.training, self._method, self.position
+        return self.update(self.prepare(pool))
+
+    def prepare(self, pool: GradingPool) -> PreparedStep:
+        """Sample a rollout batch and weigh its tokens: everything of a step that comes before its optimizer steps."""
+        training, method, position = self.run.training, self.method, self.position
         clock = StepClock()
         sampled = self._sample(pool, clock)
         rollouts, advantages = sampled.rollouts, sampled.advantages
@@ -167,11 +196,17 @@ class Learner:
         )
         with clock.time("token_weights"):
             weights, weight_metrics = self._weigh(batch)
-        with clock.time("update"):
-            update_metrics = self._updater.update(
-                rollouts.tokens,
+        before = {**sampled.metrics, "entropy": float(entropies.mean())}
+        return PreparedStep(rollouts, sampled.rewards, batch, weights, mini_batches, before, weight_metrics, clock)
+
+    def update(self, prepared: PreparedStep) -> dict[str, float]:
+        """The optimizer steps on a prepared rollout batch; returns the step's metrics."""
+        position, batch, mini_batches = self.position, prepared.batch, prepared.mini_batches
+        with prepared.clock.time("update"):
+            update_metrics = self.updater.update(
+                prepared.rollouts.tokens,
                 batch.old_log_probs,
-                batch.advantages[:, None] * weights,
+                batch.advantages[:, None] * prepared.weights,
                 batch.group_ids,
                 mini_batches,
                 position.updates,
@@ -180,25 +215,24 @@ class Learner:
         position.updates += len(mini_batches)
         return {
             "step": position.step,
-            **sampled.metrics,
-            "entropy": float(entropies.mean()),
+            **prepared.metrics,
             **update_metrics,
-            **weight_metrics,
+            **prepared.weight_metrics,
             "optimizer_steps": len(mini_batches),
-            **clock.metrics(),
+            **prepared.clock.metrics(),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
     def _sample(self, pool: GradingPool, clock: StepClock) -> RolloutStep:
         """Sample prompts, and more of them for as long as the method's selection asks for more."""
-        training, position, method = self.run.training, self.position, self._method
+        training, position, method = self.run.training, self.position, self.method
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         decoder = Qwen3Decoder(self._decoder_config, weights)
         parts: list[Rollouts] = []
         reward_parts: list[Tensor] = []
         while True:
             with clock.time("rollout"):
-                problems = self._order.take(position.prompts_used, training.prompts_per_step)
+                problems = self.order.take(position.prompts_used, training.prompts_per_step)
                 part = roll_out(
                     decoder,
                     self._fast_tokenizer,
@@ -237,13 +271,13 @@ class Learner:
 
     def _hidden_state_store(self, rollouts: Rollouts) -> HiddenStateStore:
         """Room for the hidden states of the rollouts, or for their sketch."""
-        width = self._method.sketch_dimensions or int(self.model.config.hidden_size)
+        width = self.method.sketch_dimensions or int(self.model.config.hidden_size)
         budget = self._budget
         return HiddenStateStore(int(rollouts.lengths.sum()), width, self.model.dtype, budget.size, budget.directory)
 
     def _sketched(self, rows: Tensor) -> Tensor:
         """Hidden states [n, D], or their random projection [n, r]: the same one throughout the run."""
-        dimensions = self._method.sketch_dimensions
+        dimensions = self.method.sketch_dimensions
         if dimensions is None:
             return rows
         matrix = projection(rows.shape[1], dimensions, generator_for("sketch", self.run.seed))
@@ -257,9 +291,9 @@ class Learner:
 
     def _weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         """The method's token weights, or ones, and their metrics."""
-        if self._method.token_weights is None:
+        if self.method.token_weights is None:
             return batch.response_mask.float(), {}
-        weights, metrics = self._method.token_weights(batch)
+        weights, metrics = self.method.token_weights(batch)
         # A batch without one of the sides has no statistic of it.
         return weights, {name: value for name, value in metrics.items() if not math.isnan(value)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -15,9 +15,18 @@ from rlvr.engines.local.rollout import generator_for
 from rlvr.methods.aggregation import Normaliser, aggregate
 from rlvr.methods.seams import PolicyLoss
 
+Observer = Callable[[Tensor, Tensor, Tensor], None]
+"""Is shown, before each backward pass, the rollouts [b], their log-probabilities [b, t] under the policy of this very
+optimizer step, and the derivative [b, t] of the sum of the token losses with respect to them."""
+
 
 class Updater:
-    """AdamW with linear warm-up and gradient clipping; one optimizer step per mini-batch."""
+    """AdamW with linear warm-up and gradient clipping; one optimizer step per mini-batch.
+
+    ``observer`` may look at every mini-batch; it changes nothing.
+    """
+
+    observer: Observer | None = None
 
     def __init__(self, model: PreTrainedModel, loss: PolicyLoss, training: TrainingSettings, seed: int) -> None:
         self.optimizer = torch.optim.AdamW(
@@ -96,6 +105,9 @@ class Updater:
                 group_ids[rows],
                 generator,
             )
+            if self.observer is not None:
+                slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
+                self.observer(rows, log_probs.detach(), slope)
             loss = aggregate(token_loss, mask, self._loss.aggregation, normaliser)
             loss.backward()
             totals["loss"] += loss.item()

@@ -171,7 +171,7 @@ def test_a_loss_is_called_with_the_rollouts_that_it_may_not_be_parted_from(
 ) -> None:
     run = make_run(training={"micro_batch_size": 3})
     learner = Learner(run, "cpu", HiddenStateBudget(1 << 30, run.base))
-    loss = learner._updater._loss
+    loss = learner.updater._loss
     calls: list[tuple[Tensor, Tensor]] = []
     original = type(loss).__call__
 

@@ -1,0 +1,4 @@
+"""Looking inside: what an update does to single tokens, with one table for all methods (docs/diagnostics.md)."""
+
+VERSION = 1
+"""Raised when the same run would give other token tables or moments."""

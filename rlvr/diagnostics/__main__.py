@@ -1,0 +1,108 @@
+"""``python -m rlvr.diagnostics COMMAND``: look inside runs, token by token."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evals.command_line import run_command
+from rlvr.diagnostics.phenomena.catalogue import CLAIMS
+
+
+def _tokens(arguments: argparse.Namespace) -> None:
+    import torch
+
+    from rlvr.diagnostics.replay import write_token_table
+
+    torch.set_num_threads(arguments.threads)
+    write_token_table(arguments.run_file, arguments.out, arguments.steps, arguments.device, arguments.grading_workers)
+
+
+def _probe(arguments: argparse.Namespace) -> None:
+    import torch
+
+    from rlvr.diagnostics.displacements import write_displacements
+
+    torch.set_num_threads(arguments.threads)
+    write_displacements(arguments.table, arguments.steps)
+
+
+def _phenomenon(arguments: argparse.Namespace) -> None:
+    import torch
+
+    from evals.figures.style import ENDINGS, house_style, save
+    from evals.tables.manifests import write_output_manifest
+    from rlvr.diagnostics.phenomena.catalogue import phenomenon
+    from rlvr.diagnostics.phenomena.sources import Sources
+
+    torch.set_num_threads(arguments.threads)
+    sources = Sources(
+        tables=arguments.tables,
+        contrast_tables=arguments.contrast_tables,
+        steps=arguments.steps,
+        results=arguments.results,
+        runs=arguments.runs,
+        benchmarks=arguments.benchmarks,
+    )
+    claim = phenomenon(arguments.claim)
+    findings = claim.find(sources)
+    findings.write(arguments.out)
+    with house_style():
+        save(claim.draw(findings), arguments.figure)
+    written = arguments.out.with_name(f"{arguments.out.name}.parquet")
+    write_output_manifest("figure", arguments.figure, ENDINGS, [written], {"figure": arguments.claim})
+
+
+def _table(arguments: argparse.Namespace) -> None:
+    from rlvr.diagnostics.phenomena.table import write_table
+
+    findings = {path.stem: path for path in arguments.findings}
+    write_table(findings, arguments.figures, arguments.note, arguments.out)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; 0, or 2 after a one-line error."""
+    parser = argparse.ArgumentParser(prog="python -m rlvr.diagnostics", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    tokens = commands.add_parser(
+        "tokens", help="replay a finished run and write its token table, and the policy before each step wanted"
+    )
+    tokens.add_argument("run_file", type=Path, help="run.json of a finished run")
+    tokens.add_argument("--steps", type=int, nargs="+", required=True, help="rollout steps, from 1")
+    tokens.add_argument("--out", type=Path, required=True, help="directory for tokens.parquet and moments/")
+    tokens.add_argument("--threads", type=int, required=True, help="the run's own, for the same rounding")
+    tokens.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    tokens.add_argument("--grading-workers", type=int, default=1)
+    tokens.set_defaults(run=_tokens)
+    probe = commands.add_parser(
+        "probe", help="what null, joint, one-sided and head-only updates would do to each token of a table"
+    )
+    probe.add_argument("table", type=Path, help="directory made by `tokens`, which also takes the result")
+    probe.add_argument("--steps", type=int, nargs="+", help="of the steps kept; default: all")
+    probe.add_argument("--threads", type=int, default=1)
+    probe.set_defaults(run=_probe)
+    claim = commands.add_parser("phenomenon", help="measure one of the papers' claims, and draw it")
+    claim.add_argument("claim", choices=CLAIMS)
+    claim.add_argument("--tables", type=Path, nargs="+", required=True, help="directories made by `tokens`")
+    claim.add_argument("--contrast-tables", type=Path, nargs="*", default=[], help="the same, of runs of DelTA")
+    claim.add_argument("--steps", type=int, nargs="+", help="of the steps kept; default: all")
+    claim.add_argument("--results", type=Path, default=Path("results"), help="where runs, samples and grades lie")
+    claim.add_argument("--runs", nargs="*", default=[], help="further runs, whose metrics are read")
+    claim.add_argument("--benchmarks", nargs="*", default=[], help="benchmarks that evaluation is looked at on")
+    claim.add_argument("--threads", type=int, default=1)
+    claim.add_argument("--out", type=Path, required=True, help="path of the findings without their ending")
+    claim.add_argument("--figure", type=Path, required=True, help="path of the figure without its ending")
+    claim.set_defaults(run=_phenomenon)
+    table = commands.add_parser("table", help="the table of all claims, from their findings")
+    table.add_argument("--findings", type=Path, nargs="+", required=True, help="results/phenomena/*.json, in order")
+    table.add_argument("--figures", required=True, help="where the figures lie, relative to the table")
+    table.add_argument("--note", nargs="*", default=[], help="sentences on what the numbers are evidence of")
+    table.add_argument("--out", type=Path, required=True, help="path of the table without its ending")
+    table.set_defaults(run=_table)
+    return run_command(parser, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

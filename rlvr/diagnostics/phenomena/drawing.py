@@ -1,0 +1,60 @@
+"""What the figures of the claims have in common."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from evals.figures.style import NEUTRAL
+from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED, Measurement, t_interval
+
+POSITIVE, NEGATIVE = "#0072b2", "#d55e00"
+"""Okabe and Ito's blue and vermilion: tokens of rewarded and of punished rollouts, in every figure."""
+SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000000")
+"""Okabe and Ito (2008), for series that are no sides; told apart by marker too."""
+MARKERS = ("o", "s", "^", "D", "v", "P")
+VERDICT_COLOURS = {SUPPORTED: "#0072b2", CONTRADICTED: "#d55e00", UNDECIDED: NEUTRAL, "": "#000000"}
+_TITLE_CHARACTERS_PER_INCH = 13
+
+
+def finish(figure: Figure, finding: str, measurements: Sequence[Measurement]) -> Figure:
+    """Write the finding above the panels, and below them what bars are and how many units they are over."""
+    width = figure.get_figwidth()
+    title = textwrap.fill(finding, int(width * _TITLE_CHARACTERS_PER_INCH))
+    figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9.5)
+    counted = {each.unit: each.units for each in measurements}
+    units = "; ".join(f"n = {count} {unit}" for unit, count in counted.items())
+    note = textwrap.fill(f"Bars and bands: 95 % intervals of the mean over units, {units}.", int(width * 16))
+    figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color="#4d4d4d")
+    return figure
+
+
+def draw_means(
+    axes: Axes, frame: pd.DataFrame, x: str, y: str, colour: str, label: str, marker: str = "o", line: str = "-"
+) -> None:
+    """Mean of ``y`` at each ``x``, with its interval over the rows that share it."""
+    groups = frame.dropna(subset=[y]).groupby(x)[y]
+    values = [group.to_numpy(dtype=np.float64) for _, group in groups]  # in order of x
+    places = np.unique(frame.dropna(subset=[y])[x].to_numpy(dtype=np.float64))
+    means = np.array([value.mean() for value in values])
+    bounds = np.array([t_interval(value) for value in values]).reshape(-1, 2)
+    axes.plot(places, means, line, color=colour, marker=marker, markersize=4, linewidth=1.3, label=label)
+    axes.fill_between(places, bounds[:, 0], bounds[:, 1], color=colour, alpha=0.15, linewidth=0)
+
+
+def draw_measurements(axes: Axes, measurements: Sequence[Measurement], labels: Sequence[str]) -> None:
+    """A forest plot: estimate and interval of each measurement, coloured by verdict, its null value as a tick."""
+    for row, each in enumerate(measurements):
+        colour = VERDICT_COLOURS[each.verdict]
+        axes.hlines(row, each.low, each.high, color=colour, linewidth=1.8)
+        axes.plot(each.estimate, row, "o", color=colour, markersize=5.5, markeredgecolor="white")
+        if each.direction is not None:
+            axes.plot(each.null, row, "|", color="black", markersize=11)
+    axes.set_yticks(range(len(labels)), [textwrap.fill(label, 34) for label in labels])
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")

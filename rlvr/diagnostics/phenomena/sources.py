@@ -1,0 +1,72 @@
+"""What claims are looked at in, and what a claim's module has to have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from rlvr.diagnostics.displacements import read_displacements
+from rlvr.diagnostics.moment import Moment, read_moments
+from rlvr.diagnostics.phenomena.findings import Findings
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What claims are looked at in.
+
+    Attributes:
+        tables: directories of token tables, of runs of the method that is looked into.
+        contrast_tables: the same of runs that weigh tokens (DelTA).
+        steps: of the steps kept, those that are looked at; None for all.
+        results: results/, for runs, samples and grades.
+        runs: ids of further runs whose metrics are read.
+        benchmarks: names of benchmarks, for claims about evaluation.
+    """
+
+    tables: Sequence[Path]
+    contrast_tables: Sequence[Path] = ()
+    steps: Sequence[int] | None = None
+    results: Path = Path("results")
+    runs: Sequence[str] = ()
+    benchmarks: Sequence[str] = ()
+
+    @cached_property
+    def moments(self) -> list[Moment]:
+        """The moments of ``tables``.
+
+        Raises:
+            UserError: a file is missing or changed.
+        """
+        return [moment for directory in self.tables for moment in read_moments(directory, self.steps)]
+
+    @cached_property
+    def contrast_moments(self) -> list[Moment]:
+        """The moments of ``contrast_tables``."""
+        return [moment for directory in self.contrast_tables for moment in read_moments(directory, self.steps)]
+
+    @cached_property
+    def displacements(self) -> dict[str, dict[str, Tensor]]:
+        """Unit of each of ``moments`` -> displacements of its tokens under every probe."""
+        found: dict[str, dict[str, Tensor]] = {}
+        for directory in self.tables:
+            found |= read_displacements(directory, self.moments_of(directory))
+        return found
+
+    def moments_of(self, directory: Path) -> list[Moment]:
+        """Those of ``moments`` that lie in ``directory``."""
+        place = list(self.tables).index(directory)
+        run = list(dict.fromkeys(moment.run.run for moment in self.moments))[place]
+        return [moment for moment in self.moments if moment.run.run == run]
+
+
+class Phenomenon(Protocol):
+    """A claim's module."""
+
+    find: Callable[[Sources], Findings]
+    draw: Callable[[Findings], Figure]

@@ -1,0 +1,72 @@
+"""The table of the claims: every measurement with its interval and verdict, then a paragraph for each claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from evals.artifacts import replacing, write_text
+from evals.tables.manifests import write_output_manifest
+from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED, Measurement
+from rlvr.diagnostics.phenomena.findings import read_findings
+
+_HEADER = ("Claim", "Measured", "Estimate", "95 % interval", "No effect", "n", "Verdict")
+
+
+def write_table(findings: Mapping[str, Path], figures: str, notes: Sequence[str], out: Path) -> None:
+    """Write ``{out}.md``, ``{out}.csv`` and a manifest.
+
+    Args:
+        findings: claim's name -> its ``{claim}.json``.
+        figures: directory of the figures, as the table links to it.
+        notes: sentences on what the numbers are evidence of.
+        out: path without its ending.
+
+    Raises:
+        UserError: a file is missing or cannot be written.
+    """
+    parts = [
+        "# The papers' claims on this study's model",
+        "",
+        *notes,
+        "",
+        f'Verdicts are of the interval: `{SUPPORTED}` if it lies on the claim\'s side of "no effect", `{CONTRADICTED}` '
+        f"if on the other, `{UNDECIDED}` if it holds it. Each is one comparison, not corrected for their number. "
+        "Measurements without a verdict are beside the claims.",
+        "",
+    ]
+    rows = []
+    for number, (name, path) in enumerate(findings.items(), start=1):
+        title, method, measurements = read_findings(path)
+        parts += [f"## {number}. {title}", "", _row(_HEADER), _row(["---"] * len(_HEADER))]
+        parts += [_row(_cells(each)) for each in measurements]
+        parts += ["", f"![{title}]({figures}/{name}.png)", "", method, ""]
+        rows += [{"claim": name, **vars(each), "verdict": each.verdict} for each in measurements]
+    write_text(out.with_name(f"{out.name}.md"), "\n".join(parts))
+    with replacing(out.with_name(f"{out.name}.csv")) as temporary:
+        pd.DataFrame(rows).to_csv(temporary, index=False)
+    write_output_manifest("table", out, (".md", ".csv"), list(findings.values()), {"table": "phenomena"})
+
+
+def _cells(each: Measurement) -> list[str]:
+    return [
+        each.statement or "–",
+        each.quantity,
+        _number(each.estimate),
+        f"[{_number(each.low)}, {_number(each.high)}]" if not math.isnan(each.low) else "–",
+        _number(each.null) if each.direction else "–",
+        f"{each.units} {each.unit}",
+        each.verdict or "–",
+    ]
+
+
+def _number(value: float) -> str:
+    """Three significant digits."""
+    return "–" if math.isnan(value) else f"{value:.3g}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,60 @@
+"""A trained run of the engine tests' size, and its token table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from evals.artifacts import write_json
+from rlvr.diagnostics.moment import Moment, read_moments
+from rlvr.diagnostics.replay import write_token_table
+from rlvr.engines.local.resolved_run import ResolvedRun
+from rlvr.engines.local.train import Execution, train
+from tests.unit.engine.conftest import DAPO, TRAINING, study_files
+
+__all__ = ["study_files"]
+EXECUTION = Execution("cpu", 10, 1.0, 1, 4096)
+KEPT_STEPS = (1, 3)
+
+
+@pytest.fixture(scope="session")
+def trained_run(study_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """run.json of a finished run whose ratios leave the clip range now and then."""
+    torch.set_num_threads(1)
+    directory = tmp_path_factory.mktemp("runs") / "tiny-dapo-s1"
+    content = {
+        "run": "tiny-dapo-s1",
+        "model": "tiny",
+        "base": str(study_files / "base" / "tiny"),
+        "problems": str(study_files / "problems"),
+        "prompt": "{problem}\n",
+        "method_name": "dapo",
+        "method": DAPO,
+        "seed": 1,
+        "training": {
+            **TRAINING,
+            "prompts_per_step": 8,
+            "samples_per_prompt": 8,
+            "learning_rate": 0.02,
+            "warmup_updates": 0,
+        },
+    }
+    write_json(directory / "run.json", content)
+    train(ResolvedRun.read(directory / "run.json"), directory, EXECUTION)
+    return directory / "run.json"
+
+
+@pytest.fixture(scope="session")
+def token_table(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of its token table."""
+    directory = tmp_path_factory.mktemp("tokens")
+    write_token_table(trained_run, directory, KEPT_STEPS, "cpu", 1)
+    return directory
+
+
+@pytest.fixture
+def moments(token_table: Path) -> list[Moment]:
+    """The moments of that table, for this test alone."""
+    return read_moments(token_table)

@@ -1,0 +1,54 @@
+"""The claims end to end on a run of a second: measured, drawn, put into the table; nothing about their outcome."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rlvr.diagnostics.__main__ import main
+from rlvr.diagnostics.displacements import write_displacements
+from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED
+from rlvr.diagnostics.phenomena.catalogue import CLAIMS
+from rlvr.diagnostics.phenomena.findings import read_findings
+
+
+def test_claims_become_findings_figures_and_a_table(token_table: Path, tmp_path: Path) -> None:
+    write_displacements(token_table, None)
+    claims = ("token_flipping", "output_layer_proxy", "delta_coefficients")
+    for claim in claims:
+        arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]
+        arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
+        assert main(["phenomenon", claim, *arguments]) == 0
+        assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
+    findings = [str(tmp_path / f"{claim}.json") for claim in claims]
+    out = tmp_path / "tables" / "phenomena"
+    assert main(["table", "--findings", *findings, "--figures", "../figures", "--note", "N.", "--out", str(out)]) == 0
+    table = pd.read_csv(f"{out}.csv", keep_default_na=False)
+    text = Path(f"{out}.md").read_text()
+    for claim in claims:
+        title, method, measurements = read_findings(tmp_path / f"{claim}.json")
+        assert title in text and method in text and f"../figures/{claim}.png" in text
+        rows = table[table["claim"] == claim]
+        assert rows["quantity"].tolist() == [each.quantity for each in measurements]
+        # A claim has a verdict, and what has none claims nothing.
+        claimed = rows["statement"] != ""
+        assert rows[claimed]["verdict"].isin([SUPPORTED, CONTRADICTED, UNDECIDED]).all()
+        assert (rows[~claimed]["verdict"] == "").all()
+    assert set(CLAIMS) >= set(claims)
+
+
+def test_every_command_is_named_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    for command in ("tokens", "probe", "phenomenon", "table"):
+        assert re.search(rf"^\s+{command}\s+\w", shown, re.MULTILINE)
+
+
+def test_a_missing_table_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--tables", str(tmp_path), "--out", str(tmp_path / "x"), "--figure", str(tmp_path / "y")]
+    assert main(["phenomenon", "token_flipping", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/manifest.json: no such file")

@@ -1,0 +1,81 @@
+"""Probing updates: their gradients, what they move, and that the policy comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from rlvr.diagnostics.displacements import (
+    displacements,
+    matched_step_size,
+    read_displacements,
+    write_displacements,
+)
+from rlvr.diagnostics.moment import Moment
+from rlvr.diagnostics.probes import head_view, inner, log_probs_of, norm, score_gradient, stepped
+from rlvr.engines.local.policy import score
+
+
+def test_the_gradient_is_that_of_all_tokens_at_once(moments: list[Moment]) -> None:
+    moment = moments[0]
+    coefficients = moment.signal.float()
+    found = score_gradient(moment.model, moment.tokens, 1.0, coefficients)
+    (score(moment.model, moment.tokens, 1.0).log_probs * coefficients).sum().backward()
+    for name, parameter in moment.model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_a_small_step_moves_a_token_by_the_inner_product_of_gradients(moments: list[Moment]) -> None:
+    moment = moments[0]
+    gradient = score_gradient(moment.model, moment.tokens, 1.0, moment.signal)
+    token = int(moment.column("old_log_prob").argmin())
+    alone = torch.zeros(len(moment.signal))
+    alone[token] = 1.0
+    slope = inner(score_gradient(moment.model, moment.tokens, 1.0, alone), gradient)
+    size = 1e-2 / norm(gradient)
+    before = log_probs_of(moment.model, moment.tokens, 1.0)
+    with stepped(moment.model, gradient, size) as after:
+        moved = log_probs_of(after, moment.tokens, 1.0) - before
+    assert abs(float(moved[token]) - size * slope) < 0.05 * abs(size * slope)
+    assert torch.equal(log_probs_of(moment.model, moment.tokens, 1.0), before)
+
+
+def test_the_heads_view_is_the_models(moments: list[Moment]) -> None:
+    view = head_view(moments[0])
+    torch.testing.assert_close(
+        view.log_probs(), log_probs_of(moments[0].model, moments[0].tokens, 1.0), atol=1e-5, rtol=0
+    )
+
+
+def test_small_probes_are_of_the_wanted_size_add_up_and_raise_their_own_objective(moments: list[Moment]) -> None:
+    """At a step so small that displacements are proportional to it."""
+    rows = moments[0].rows.copy()
+    rows["new_log_prob"] = rows["old_log_prob"] + 1e-3
+    moment = dataclasses.replace(moments[0], rows=rows)
+    found, step_size = displacements(moment)
+    assert step_size > 0
+    assert float(found["null"].abs().max()) < 1e-5
+    assert 0.8 < float(found["joint"].square().mean().sqrt()) / 1e-3 < 1.25
+    torch.testing.assert_close(found["positive_only"] + found["negative_only"], found["joint"], atol=1e-4, rtol=0.05)
+    torch.testing.assert_close(found["head_only"], found["first_order"], atol=1e-4, rtol=0.05)
+    assert float(moment.signal.clamp(min=0) @ found["positive_only"]) > 0
+    assert float(moment.signal.clamp(max=0) @ found["negative_only"]) > 0
+
+
+def test_the_step_size_is_exact_where_displacements_are_proportional_to_it() -> None:
+    slopes = torch.tensor([1.0, -2.0, 2.0])
+    size = matched_step_size(lambda _, step: step * slopes, {"weight": torch.ones(4)}, torch.tensor([3.0, 0.0, 0.0]))
+    assert abs(size - 1.0) < 1e-6
+    assert matched_step_size(lambda _, step: step * slopes, {"weight": torch.zeros(4)}, slopes) == 0.0
+
+
+def test_displacements_are_kept_by_moment(token_table: Path, moments: list[Moment]) -> None:
+    write_displacements(token_table, [3])
+    found = read_displacements(token_table, moments)
+    assert list(found) == [moments[1].unit]
+    expected, _ = displacements(moments[1])
+    rows = found[moments[1].unit]
+    torch.testing.assert_close(rows["joint"], expected["joint"])
+    torch.testing.assert_close(rows["as_trained"], moments[1].trained)

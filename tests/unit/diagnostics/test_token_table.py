@@ -1,0 +1,105 @@
+"""The token table says what a run did, and making it leaves the run alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from evals.artifacts import read_json, sha256_file, write_json, write_parquet
+from evals.errors import UserError
+from rlvr.diagnostics.moment import Moment
+from rlvr.diagnostics.replay import write_token_table
+from rlvr.diagnostics.token_classes import token_class
+from rlvr.diagnostics.token_table import COLUMNS, classes_of, read_token_table
+from rlvr.engines.local.policy import score
+from tests.unit.diagnostics.conftest import KEPT_STEPS
+
+
+def test_a_row_per_response_token_with_the_schema(token_table: Path, moments: list[Moment]) -> None:
+    table = read_token_table(token_table / "tokens.parquet")
+    assert {name: str(kind) for name, kind in table.dtypes.items()} == COLUMNS
+    assert table["step"].unique().tolist() == list(KEPT_STEPS)
+    for moment in moments:
+        assert [len(response) for response in moment.tokens.responses] == (
+            moment.rows.groupby(["group", "sample"], sort=False).size().tolist()
+        )
+        assert moment.token_ids.tolist() == [token for response in moment.tokens.responses for token in response]
+
+
+def test_old_log_probs_and_entropies_are_of_the_policy_before_the_step(moments: list[Moment]) -> None:
+    for moment in moments:
+        scored = score(moment.model, moment.tokens, 1.0)
+        torch.testing.assert_close(moment.column("old_log_prob").float(), scored.log_probs.detach())
+        torch.testing.assert_close(moment.column("entropy").float(), scored.entropies)
+
+
+def test_new_log_probs_are_of_the_policy_after_the_step(trained_run: Path, tmp_path: Path) -> None:
+    """Of the last step: the checkpoint that the run left."""
+    write_token_table(trained_run, tmp_path, [4], "cpu", 1)
+    table = read_token_table(tmp_path / "tokens.parquet")
+    from rlvr.diagnostics.moment import read_moments
+
+    moment = read_moments(tmp_path)[0]
+    after = AutoModelForCausalLM.from_pretrained(trained_run.parent / "checkpoint", dtype=torch.float32)
+    found = score(after, moment.tokens, 1.0).log_probs.detach().numpy()
+    np.testing.assert_allclose(table["new_log_prob"], found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gate_is_the_ratio_or_nothing_where_the_clip_stops_the_token(moments: list[Moment]) -> None:
+    rows = pd.concat([moment.rows for moment in moments])
+    acting = rows[rows["advantage"] != 0]
+    stopped = ((acting["advantage"] > 0) & (acting["ratio"] > 1.28)) | (
+        (acting["advantage"] < 0) & (acting["ratio"] < 0.8)
+    )
+    assert stopped.any() and not stopped.all()
+    np.testing.assert_allclose(acting["gate"], np.where(stopped, 0.0, acting["ratio"]), rtol=1e-4)
+    assert rows[rows["advantage"] == 0]["gate"].isna().all()
+
+
+def test_advantages_add_up_to_zero_in_each_group_and_sides_are_their_signs(token_table: Path) -> None:
+    table = read_token_table(token_table / "tokens.parquet")
+    rollouts = table.drop_duplicates(["step", "group", "sample"])
+    assert rollouts.groupby(["step", "group"])["advantage"].sum().abs().max() < 1e-5
+    assert (np.sign(table["advantage"]) == table["side"]).all()
+    assert rollouts.groupby(["step", "group"])["problem"].nunique().eq(1).all()
+
+
+def test_the_run_is_left_alone(trained_run: Path, tmp_path: Path) -> None:
+    before = {path: sha256_file(path) for path in trained_run.parent.rglob("*") if path.is_file()}
+    write_token_table(trained_run, tmp_path, [1], "cpu", 1)
+    assert {path: sha256_file(path) for path in trained_run.parent.rglob("*") if path.is_file()} == before
+
+
+def test_a_replay_that_is_not_the_run_is_refused(trained_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained_run.parent, run)
+    metrics = pd.read_parquet(run / "metrics.parquet")
+    metrics.loc[1, "entropy"] += 0.01
+    write_parquet(run / "metrics.parquet", metrics)
+    manifest = read_json(run / "manifest.json")
+    manifest["outputs"]["metrics.parquet"] = sha256_file(run / "metrics.parquet")
+    write_json(run / "manifest.json", manifest)
+    write_token_table(run / "run.json", tmp_path / "first", [1], "cpu", 1)
+    with pytest.raises(UserError, match="step 2 has entropy"):
+        write_token_table(run / "run.json", tmp_path / "second", [2], "cpu", 1)
+
+
+def test_a_step_that_the_run_does_not_have_is_refused(trained_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="accepted: 1 to 4"):
+        write_token_table(trained_run, tmp_path, [5], "cpu", 1)
+
+
+def test_a_token_is_classed_by_its_place_in_the_line() -> None:
+    line = ["b", "=", "3", "+", "4", "=", "7", "\n", "\\boxed{", "7", "}", "<|end|>"]
+    expected = ["format", "format", "operand", "operator", "operand", "format", "result", "format"]
+    expected += ["format", "answer", "format", "format"]
+    assert classes_of(np.zeros(len(line), dtype=int), line) == expected
+    assert token_class("b=", "3") == "operand"
+    # A new rollout starts a new line.
+    assert classes_of(np.array([0, 0, 1]), ["3+4", "=", "7"])[2] == "operand"

@@ -1,0 +1,55 @@
+"""Which runs are looked into, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.errors import UserError
+from rlvr.study.diagnosed import Diagnosed
+from rlvr.study.named import resolve_studies
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
+def test_shipped_studies_name_runs_that_there_are(name: str) -> None:
+    studies = resolve_studies(read_yaml(CONFIG / name), name)
+    found = Diagnosed.of(studies.by_scope[""], studies.runs)
+    assert {*found.runs, *found.weighting_runs, *found.compared} <= set(studies.runs)
+    assert all("diagnostics" not in study.config for scope, study in studies.by_scope.items() if scope)
+
+
+def test_a_run_does_not_know_that_it_is_looked_into() -> None:
+    config = read_yaml(CONFIG / "config.yaml")
+    without = {key: value for key, value in config.items() if key != "diagnostics"}
+    run = "tiny-dapo-s1"
+    assert Study.resolve(config).resolved_run(run) == Study.resolve(without).resolved_run(run)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (None, "diagnostics: is not in this study"),
+        ({"method": "ppo"}, "diagnostics.method: is 'ppo'; accepted: grpo, dapo"),
+        ({"weighting_method": "ppo"}, "diagnostics.weighting_method: is 'ppo'; accepted: grpo, dapo"),
+        ({"steps": [1, 41]}, "diagnostics.steps: are [1, 41]; accepted: 1 to 40"),
+        ({"benchmark": "aime_2024"}, "diagnostics.benchmark: is 'aime_2024'; accepted: chain_3"),
+        ({"compared": ["ppo"]}, "diagnostics.compared: no study has the run tiny-ppo-s1"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_one_line(change: dict[str, Any] | None, message: str) -> None:
+    config = read_yaml(CONFIG / "config.yaml")
+    if change is None:
+        del config["diagnostics"]
+    else:
+        config["diagnostics"] |= change
+    studies = resolve_studies(config, "study.yaml")
+    with pytest.raises(UserError) as error:
+        Diagnosed.of(studies.by_scope[""], studies.runs)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
