@@ -43,13 +43,9 @@ def grade_file(
     """
     problems_hash = sha256_file(problems)
     samples_hash = _check_origin(samples, problems, problems_hash)
-    golds = _read_golds(problems)
-    rows = _read_samples(samples, golds, problems)
-    verdicts = pool.grade(
-        Case(row["text"], golds[row["problem_id"]], kind, truncated=row["finish_reason"] == "length") for row in rows
-    )
+    rows, verdicts = grade_samples(samples, problems, pool, kind)
     grades = out / "grades.jsonl"
-    write_jsonl(grades, [_grade_row(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)])
+    write_jsonl(grades, rows)
     reasons = Counter(verdict.reason for verdict in verdicts)
     inputs = {str(samples): samples_hash, str(problems): problems_hash}
     parameters = {
@@ -74,6 +70,25 @@ def grade_file(
     return reasons
 
 
+def grade_samples(
+    samples: Path, problems: Path, pool: GradingPool, kind: Kind
+) -> tuple[list[dict[str, Any]], list[Verdict]]:
+    """The rows of ``grades.jsonl`` and the verdicts behind them, without regard to manifests.
+
+    Raises:
+        UserError: a file is missing or not in its format, or samples and problems do not belong together.
+    """
+    golds = read_golds(problems)
+    rows = _read_samples(samples, golds, problems)
+    verdicts = list(
+        pool.grade(
+            Case(row["text"], golds[row["problem_id"]], kind, truncated=row["finish_reason"] == "length")
+            for row in rows
+        )
+    )
+    return [_grade_row(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)], verdicts
+
+
 def _check_origin(samples: Path, problems: Path, problems_hash: str) -> str:
     """Check that the samples are the bytes their manifest speaks of, made from these problems; returns their hash."""
     path = samples.parent / "manifest.json"
@@ -86,7 +101,12 @@ def _check_origin(samples: Path, problems: Path, problems_hash: str) -> str:
     return manifest.outputs[samples.name]
 
 
-def _read_golds(problems: Path) -> dict[str, str]:
+def read_golds(problems: Path) -> dict[str, str]:
+    """The gold answer of every problem, by id.
+
+    Raises:
+        UserError: the file is missing or not in its format, or an id appears twice.
+    """
     golds: dict[str, str] = {}
     for row in read_jsonl(problems, ("id", "answer")):
         if row["id"] in golds:

@@ -11,7 +11,7 @@ from evals.artifacts import read_jsonl
 from evals.errors import UserError
 from evals.manifest import verify_outputs
 
-_KEYS = ("problem_id", "sample", "correct", "answer", "reason", "tokens", "finish_reason")
+GRADE_KEYS = ("problem_id", "sample", "correct", "answer", "reason", "tokens", "finish_reason")
 
 
 @dataclass(frozen=True)
@@ -63,26 +63,40 @@ def read_graded_run(directory: Path) -> GradedRun:
     manifest = verify_outputs(directory / "manifest.json", "grades")
     if "grades.jsonl" not in manifest.outputs:
         raise UserError(f"{directory / 'manifest.json'}: outputs: does not list grades.jsonl")
+    by_problem, expected = grades_by_problem(path, read_jsonl(path, GRADE_KEYS))
+    return GradedRun(
+        directory,
+        by_problem,
+        expected,
+        {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()},
+    )
+
+
+def grades_by_problem(path: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[Grade]], int]:
+    """The grades of every problem, in file order, and how many each has.
+
+    Args:
+        path: where the rows stood, for messages.
+        rows: with :data:`GRADE_KEYS`.
+
+    Raises:
+        UserError: a value has the wrong type, a sample is missing or doubled, or problems differ in their number of
+            samples.
+    """
     by_problem: dict[str, dict[int, Grade]] = {}
-    for number, row in enumerate(read_jsonl(path, _KEYS), start=1):
+    for number, row in enumerate(rows, start=1):
         samples = by_problem.setdefault(str(row["problem_id"]), {})
         if row["sample"] in samples:
             raise UserError(f"{path}: grade {number}: sample {row['sample']} of {row['problem_id']} occurs twice")
         samples[row["sample"]] = _grade(path, number, row)
     if not by_problem:
         raise UserError(f"{path}: holds no grades")
-    counts = {problem: len(samples) for problem, samples in by_problem.items()}
-    expected = max(counts.values())
+    expected = max(len(samples) for samples in by_problem.values())
     for problem, samples in by_problem.items():
         missing = sorted(set(range(expected)) - set(samples))
         if missing:
             raise UserError(f"{path}: problem {problem} lacks sample {missing[0]} of 0..{expected - 1}")
-    return GradedRun(
-        directory,
-        {problem: list(samples.values()) for problem, samples in by_problem.items()},
-        expected,
-        {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()},
-    )
+    return {problem: list(samples.values()) for problem, samples in by_problem.items()}, expected
 
 
 def _grade(path: Path, number: int, row: Mapping[str, Any]) -> Grade:

@@ -13,12 +13,13 @@ import numpy as np
 from evals.artifacts import fingerprint, read_json, sha256_file, write_json
 from evals.errors import UserError
 from evals.manifest import Manifest, hash_files
-from evals.scores.grades import GradedRun, read_graded_run
-from evals.statistics.accuracy import average_at_k, majority_at_k, pass_at_k
+from evals.scores.grades import Grade, GradedRun, read_graded_run
+from evals.statistics.accuracy import average_at_k, g_pass_at_k, majority_at_k, pass_at_k
 from evals.statistics.interval import score_interval
 from evals.statistics.standard_error import clustered_standard_error, sampling_standard_error
 
 CONFIDENCE = 0.95
+G_PASS_THRESHOLDS = (0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
@@ -94,24 +95,28 @@ def _check_same_problems(first: GradedRun, other: GradedRun) -> None:
 
 def _score(run: Run, graded: GradedRun, problem_ids: Sequence[str]) -> dict[str, Any]:
     """One row of the scores file."""
-    rows = [graded.grades[problem] for problem in problem_ids]
+    identity = {"run": run.run, "model": run.model, "method": run.method, "seed": run.seed}
+    return identity | measure([graded.grades[problem] for problem in problem_ids], CONFIDENCE)
+
+
+def measure(rows: Sequence[Sequence[Grade]], confidence: float) -> dict[str, Any]:
+    """Every number of a score, from the grades of each problem; all problems have the same number of samples."""
     grades = [grade for row in rows for grade in row]
-    samples = graded.samples
+    samples = len(rows[0])
     counts = np.array([sum(grade.correct for grade in row) for row in rows])
-    interval = score_interval(counts, samples, CONFIDENCE)
+    interval = score_interval(counts, samples, confidence) if len(counts) > 1 else None
+    answers, correct = (
+        [[grade.answer for grade in row] for row in rows],
+        [[grade.correct for grade in row] for row in rows],
+    )
     return {
-        "run": run.run,
-        "model": run.model,
-        "method": run.method,
-        "seed": run.seed,
         "average_at_k": float(average_at_k(counts, samples)),
         "standard_error": float(clustered_standard_error(counts / samples)) if len(counts) > 1 else None,
         "confidence_interval": None if interval is None else list(interval),
         "sampling_standard_error": float(sampling_standard_error(counts, samples)) if samples > 1 else None,
         "pass_at_k": {str(k): float(pass_at_k(counts, samples, k)) for k in _powers_of_two(samples)},
-        "majority_at_k": majority_at_k(
-            [[grade.answer for grade in row] for row in rows], [[grade.correct for grade in row] for row in rows]
-        ),
+        "g_pass_at_k": {f"{each:g}": float(g_pass_at_k(counts, samples, samples, each)) for each in G_PASS_THRESHOLDS},
+        "majority_at_k": majority_at_k(answers, correct),
         "truncation_rate": _rate(grade.finish_reason == "length" for grade in grades),
         "no_answer_rate": _rate(grade.answer is None for grade in grades),
         "timeout_rate": _rate(grade.reason == "timeout" for grade in grades),

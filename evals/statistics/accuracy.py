@@ -71,37 +71,66 @@ def g_pass_at_k(correct_counts: npt.ArrayLike, samples: int, k: int, threshold: 
     return np.asarray(tail_by_count[counts].mean(axis=-1))
 
 
-def majority_at_k(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float:
-    """maj@k: the expected accuracy of the most frequent answer, over all k samples of each problem.
+def majority_at_k(
+    answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]], k: int | None = None
+) -> float:
+    """maj@k: the expected accuracy of the most frequent answer among k samples of each problem.
 
-    Samples vote by the spelling of their answer. A sample without an answer (None) does not vote; a problem in which
-    nobody votes counts as wrong. Ties are settled by expectation: k answers that share the first place each win with
-    probability 1/k. Spellings are not merged by meaning, neither among right answers nor among wrong ones: merging only
-    the right ones, which the grader could tell us, would favour them.
+    The expectation is over all choices of k of the problem's samples, computed exactly; with k left out all samples
+    vote. Samples vote by the spelling of their answer. A sample without an answer (None) does not vote; a vote in which
+    nobody takes part counts as wrong. Ties are settled by expectation: answers that share the first place each win with
+    the same probability. Spellings are not merged by meaning, neither among right answers nor among wrong ones: merging
+    only the right ones, which the grader could tell us, would favour them.
 
     Args:
         answers: for each problem, its samples' answers.
         correct: the grader's verdicts, same shape. If one spelling got both verdicts its value is their mean.
+        k: number of voters; all samples of a problem if None.
 
     Raises:
-        ValueError: there are no problems or the shapes differ.
+        ValueError: there are no problems, the shapes differ, or k is outside 1..samples.
     """
     if not answers:
         raise ValueError("there are no problems")
     return float(
-        np.mean([_majority_value(votes, verdicts) for votes, verdicts in zip(answers, correct, strict=True)]),
+        np.mean([_majority_value(votes, verdicts, k) for votes, verdicts in zip(answers, correct, strict=True)]),
     )
 
 
-def _majority_value(votes: Sequence[str | None], verdicts: Sequence[bool]) -> float:
+def _majority_value(votes: Sequence[str | None], verdicts: Sequence[bool], k: int | None) -> float:
     """Expected accuracy of one problem's vote."""
+    k = len(votes) if k is None else k
+    if not 1 <= k <= len(votes):
+        raise ValueError(f"k must lie in 1..{len(votes)}, got {k}")
     tally: Counter[str] = Counter()
     right: Counter[str] = Counter()
     for vote, verdict in zip(votes, verdicts, strict=True):
         if vote is not None:
             tally[vote] += 1
             right[vote] += bool(verdict)
-    if not tally:
-        return 0.0
-    most = max(tally.values())
-    return float(np.mean([right[vote] / most for vote, count in tally.items() if count == most]))
+    silent = len(votes) - tally.total()
+    value = 0.0
+    for answer, count in tally.items():
+        if right[answer]:
+            rivals = [other for name, other in tally.items() if name != answer]
+            value += right[answer] / count * _winning_share(count, rivals, silent, k)
+    return value / math.comb(len(votes), k)
+
+
+def _winning_share(count: int, rivals: Sequence[int], silent: int, k: int) -> float:
+    """Choices of k samples won by an answer that ``count`` samples give; a first place shared by t counts 1 / t.
+
+    ``ways[d, t]``: choices of d samples of rivals and silent ones in which t rivals draw level and none is ahead.
+    """
+    total = 0.0
+    for own in range(1, min(count, k) + 1):
+        ways = {(drawn, 0): math.comb(silent, drawn) for drawn in range(min(silent, k - own) + 1)}
+        for rival in rivals:
+            grown: Counter[tuple[int, int]] = Counter()
+            for (drawn, level), number in ways.items():
+                for more in range(min(rival, own, k - own - drawn) + 1):
+                    grown[drawn + more, level + (more == own)] += number * math.comb(rival, more)
+            ways = dict(grown)
+        won = sum(number / (level + 1) for (drawn, level), number in ways.items() if drawn == k - own)
+        total += math.comb(count, own) * won
+    return total

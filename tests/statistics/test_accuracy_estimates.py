@@ -71,6 +71,33 @@ def test_majority_counts_ties_by_expectation_and_ignores_missing_answers(
     assert majority_at_k([answers], [correct]) == pytest.approx(expected)
 
 
+@given(st.lists(st.sampled_from(["7", "8", "9", None]), min_size=1, max_size=7), st.data())
+@settings(max_examples=60, deadline=None)
+def test_majority_of_fewer_samples_equals_enumeration_of_all_choices(
+    answers: list[str | None], data: st.DataObject
+) -> None:
+    verdicts = data.draw(st.lists(st.booleans(), min_size=len(answers), max_size=len(answers)))
+    k = data.draw(st.integers(1, len(answers)))
+    values = []
+    for chosen in itertools.combinations(range(len(answers)), k):
+        votes = [answers[index] for index in chosen if answers[index] is not None]
+        winners = [vote for vote in set(votes) if votes.count(vote) == max(map(votes.count, votes))]
+        shares = [
+            np.mean([verdict for other, verdict in zip(answers, verdicts, strict=True) if other == vote])
+            for vote in winners
+        ]
+        values.append(np.mean(shares) if shares else 0.0)
+    assert majority_at_k([answers], [verdicts], k) == pytest.approx(np.mean(values), abs=1e-12)
+
+
+def test_a_majority_of_one_is_the_average_and_more_voters_than_samples_are_refused() -> None:
+    answers, correct = [["7", "8", "7", None]], [[True, False, True, False]]
+    assert majority_at_k(answers, correct, 1) == pytest.approx(0.5)
+    for k in (0, 5):
+        with pytest.raises(ValueError, match=r"1\.\.4"):
+            majority_at_k(answers, correct, k)
+
+
 def test_sampling_error_equals_the_spread_of_simulated_scores() -> None:
     generator = np.random.default_rng(1)
     truth = generator.beta(1.0, 1.0, 25)
