@@ -44,7 +44,19 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """How methods are compared."""
+    """How methods are compared.
+
+    Attributes:
+        reference_method: what all others are compared with.
+        claim: about methods or about these checkpoints.
+        confidence: level of the intervals; 1 less it is the level of the tests.
+        seed: of the resampling.
+        bootstrap_resamples: bootstrap replicates.
+        permutations: random sign flips.
+        resample_samples: draw the samples within each problem anew as well. Their noise is inside the spread of the
+            problems already, so intervals then err on the long side.
+        given: methods that are one given policy each, as the base model is: their seeds add no variance.
+    """
 
     reference_method: str
     claim: Claim = Claim.METHODS
@@ -52,6 +64,8 @@ class Settings:
     seed: int = 0
     bootstrap_resamples: int = 10_000
     permutations: int = 100_000
+    resample_samples: bool = False
+    given: tuple[str, ...] = (BASE_METHOD,)
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,7 @@ class Pair:
         control: the same for the method that it is compared against.
         treatment_is_fixed: its seeds are no sample: the claim is about checkpoints.
         control_is_fixed: the same for the control, or the control is the base model.
+        samples: for each benchmark, the samples behind each accuracy.
     """
 
     model: str
@@ -72,6 +87,7 @@ class Pair:
     control: tuple[FloatArray, ...]
     treatment_is_fixed: bool
     control_is_fixed: bool
+    samples: tuple[int, ...]
 
     def contributions(self, benchmarks: Sequence[int]) -> FloatArray:
         """Each problem's share [sum of N] in the difference of the means over some benchmarks."""
@@ -129,7 +145,7 @@ def _pairs(tables: Sequence[ScoreTable], settings: Settings) -> list[Pair]:
         for method in methods:
             for against in dict.fromkeys((settings.reference_method, BASE_METHOD)):
                 if method not in (against, BASE_METHOD) and against in methods:
-                    pairs.append(_pair(tables, model, method, against, settings.claim))
+                    pairs.append(_pair(tables, model, method, against, settings))
     if not pairs and settings.reference_method != BASE_METHOD:  # a study of base models has nothing to compare
         raise UserError(f"--scores: hold no method but {settings.reference_method}; nothing to compare")
     return pairs
@@ -155,7 +171,7 @@ def _methods_by_model(tables: Sequence[ScoreTable], reference: str) -> dict[str,
     return methods
 
 
-def _pair(tables: Sequence[ScoreTable], model: str, method: str, against: str, claim: Claim) -> Pair:
+def _pair(tables: Sequence[ScoreTable], model: str, method: str, against: str, settings: Settings) -> Pair:
     """Two methods' accuracies; seeds in the same order on every benchmark."""
     names = {
         name: [row.run for row in tables[0].runs.values() if (row.model, row.method) == (model, name)]
@@ -167,8 +183,9 @@ def _pair(tables: Sequence[ScoreTable], model: str, method: str, against: str, c
         against,
         tuple(table.accuracies(names[method]) for table in tables),
         tuple(table.accuracies(names[against]) for table in tables),
-        treatment_is_fixed=claim is Claim.CHECKPOINTS,
-        control_is_fixed=claim is Claim.CHECKPOINTS or against == BASE_METHOD,
+        treatment_is_fixed=settings.claim is Claim.CHECKPOINTS or method in settings.given,
+        control_is_fixed=settings.claim is Claim.CHECKPOINTS or against in settings.given,
+        samples=tuple(table.samples for table in tables),
     )
 
 
@@ -196,6 +213,7 @@ def _compare_on(
             control,
             [draws[index] for index in benchmarks],
             _generator(settings.seed, "seeds", pair.model, pair.method, pair.against),
+            samples=[pair.samples[index] for index in benchmarks] if settings.resample_samples else None,
             **fixed,
         )
         interval = _hull(difference, replicates, settings.confidence)

@@ -28,7 +28,7 @@ def bootstrap_differences(
     *,
     treatment_is_fixed: bool = False,
     control_is_fixed: bool = False,
-    samples: int | None = None,
+    samples: Sequence[int] | None = None,
 ) -> FloatArray:
     """Bootstrap distribution [R] of the difference of two methods, stratified by benchmark.
 
@@ -44,7 +44,7 @@ def bootstrap_differences(
         generator: source of randomness for seeds and samples.
         treatment_is_fixed: keep the treatment's seeds as they are.
         control_is_fixed: keep the control's seeds as they are.
-        samples: samples per problem behind each accuracy, to be resampled too; None leaves them.
+        samples: for each benchmark, the samples behind each accuracy, to be resampled too; None leaves them.
     """
     resamples = len(draws[0])
     total = np.zeros(resamples)
@@ -54,8 +54,9 @@ def bootstrap_differences(
         weights = np.full((resamples, seeds), 1.0 / seeds)
         if not fixed:
             weights = generator.multinomial(seeds, weights[0], size=resamples) / seeds
-        for values, drawn in zip(arms, draws, strict=True):
-            total += sign * (weights * _resampled_means(values, drawn, generator, samples)).sum(axis=1)
+        counts = [None] * len(arms) if samples is None else samples
+        for values, drawn, count in zip(arms, draws, counts, strict=True):
+            total += sign * (weights * _resampled_means(values, drawn, generator, count)).sum(axis=1)
     return total / len(draws)
 
 

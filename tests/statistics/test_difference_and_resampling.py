@@ -149,7 +149,7 @@ def test_bootstrap_variance_is_the_sum_of_its_levels() -> None:
     residual = one - one.mean(axis=0) - one.mean(axis=1, keepdims=True) + one.mean()
     expected = seed_variance + problem_variance + residual.var() / (seeds * problems)
     assert with_seeds.var() == pytest.approx(expected, rel=0.05)
-    with_samples = bootstrap_differences([one], [zero], draws, generator, control_is_fixed=True, samples=samples)
+    with_samples = bootstrap_differences([one], [zero], draws, generator, control_is_fixed=True, samples=[samples])
     expected += (one * (1.0 - one)).mean() / (samples * seeds * problems) * (1 + (seeds - 1) / seeds)
     assert with_samples.var() == pytest.approx(expected, rel=0.15)
     assert with_samples.var() > with_seeds.var()

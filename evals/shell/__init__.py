@@ -1,0 +1,1 @@
+"""Scores, comparisons and planning from the shell, on any files in our format; ``python -m evals``."""

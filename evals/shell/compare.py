@@ -1,0 +1,165 @@
+"""Compare two policies, or two methods with several seeds each, on the same problems, paired by problem.
+
+A and B are files or directories as `score` takes them. Several seeds of one method: the directories of its runs,
+separated by commas, or a quoted pattern such as 'results/grades/tiny-dapo-s*'. One seed on each side compares these
+two checkpoints; two or more on a side compare methods, whose seeds add to the uncertainty. A side with a single seed
+is then taken as one given policy, as a base model is. Files belong together where they have the same problems; Holm
+runs over the benchmarks, and the row `all` is their mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals.errors import UserError
+from evals.scores.comparison import ALL_BENCHMARKS, Claim, Settings, compare
+from evals.scores.table import ScoredRun, ScoreTable
+from evals.shell.inputs import Answers, find_files, read_answers
+from evals.shell.output import add_format_options, print_rows
+from evals.shell.score import add_grading_options
+from evals.tables import numbers
+from evals.tables.layout import Table
+
+_SIDES = ("A", "B")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``compare``."""
+    parser.add_argument("a", metavar="A", help="file, directory, quoted pattern, or several separated by commas")
+    parser.add_argument("b", metavar="B", help="what A is compared against, likewise")
+    add_grading_options(parser)
+    parser.add_argument("--seed", type=int, default=0, help="of the resampling (default: 0)")
+    parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap replicates (default: 10000)")
+    parser.add_argument("--permutations", type=int, default=100_000, help="random sign flips (default: 100000)")
+    parser.add_argument(
+        "--resample-samples", action="store_true", help="bootstrap the samples within each problem as well"
+    )
+    parser.add_argument("--confidence", type=float, default=0.95, help="of the intervals (default: 0.95)")
+    add_format_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the comparison.
+
+    Raises:
+        UserError: an input is missing or malformed, or the two sides did not answer the same problems.
+    """
+    for option, least in (("resamples", 100), ("permutations", 100), ("seed", 0)):
+        if getattr(arguments, option) < least:
+            raise UserError(f"--{option}: is {getattr(arguments, option)}; accepted: {least} or more")
+    if not 0.5 <= arguments.confidence < 1.0:
+        raise UserError(f"--confidence: is {arguments.confidence}; accepted: 0.5 up to 1, 1 excluded")
+    sides = {
+        name: [
+            read_answers(find_files([path]), arguments.golds, arguments.kind, arguments.workers)
+            for path in _paths(name, text)
+        ]
+        for name, text in zip(_SIDES, (arguments.a, arguments.b), strict=True)
+    }
+    several = max(len(seeds) for seeds in sides.values()) > 1
+    settings = Settings(
+        "B",
+        Claim.METHODS if several else Claim.CHECKPOINTS,
+        confidence=arguments.confidence,
+        seed=arguments.seed,
+        bootstrap_resamples=arguments.resamples,
+        permutations=arguments.permutations,
+        resample_samples=arguments.resample_samples,
+        given=tuple(name for name in _SIDES if len(sides[name]) == 1),
+    )
+    rows = compare(_tables(sides), settings)["comparisons"]
+    if len(rows) == 2:  # one benchmark: its mean over benchmarks is itself
+        rows = rows[:1]
+    kept = [{key: value for key, value in row.items() if key not in ("model", "method", "against")} for row in rows]
+    print_rows(arguments, kept, _table(kept, sides, settings), "comparisons")
+
+
+def _paths(side: str, text: str) -> list[Path]:
+    """The seeds that an argument names."""
+    paths: list[Path] = []
+    for part in text.split(","):
+        matches = sorted(glob.glob(part)) if glob.has_magic(part) else [part]
+        if not part or not matches:
+            raise UserError(f"{side}: {text}: {'names nothing' if part else 'has an empty part'}")
+        paths += map(Path, matches)
+    return paths
+
+
+def _tables(sides: Mapping[str, Sequence[Sequence[Answers]]]) -> list[ScoreTable]:
+    """One table for each set of problems; every seed of either side has to have answered it once."""
+    by_problems: dict[frozenset[str], list[tuple[str, int, Answers]]] = {}
+    for side, seeds in sides.items():
+        for seed, answers in enumerate(seeds):
+            for each in answers:
+                by_problems.setdefault(frozenset(each.grades), []).append((side, seed, each))
+    expected = [(side, seed) for side, seeds in sides.items() for seed in range(len(seeds))]
+    tables: list[ScoreTable] = []
+    for number, (problems, members) in enumerate(by_problems.items()):
+        found = [(side, seed) for side, seed, _ in members]
+        first = members[0][2]
+        if sorted(found) != sorted(expected):
+            lacking = [f"{side} ({sides[side][seed][0].run})" for side, seed in expected if (side, seed) not in found]
+            what = f"has no counterpart in {', '.join(lacking)}" if lacking else "is there twice"
+            raise UserError(f"{first.path}: with these {len(problems)} problems, {what}; both sides need the same ones")
+        for _, _, each in members:
+            if each.samples != first.samples:
+                raise UserError(
+                    f"{each.path}: has {each.samples} samples a problem where {first.path} has {first.samples}"
+                )
+        if len(problems) < 2:
+            raise UserError(f"{first.path}: a comparison needs at least two problems")
+        name = first.benchmark if first.benchmark not in {table.benchmark for table in tables} else f"{number + 1}"
+        runs = {
+            f"{side}-{seed}": ScoredRun(f"{side}-{seed}", "model", side, each.counts) for side, seed, each in members
+        }
+        tables.append(ScoreTable(first.path, name, first.samples, len(problems), runs))
+    return tables
+
+
+def _table(
+    rows: Sequence[Mapping[str, Any]], sides: Mapping[str, Sequence[Sequence[Answers]]], settings: Settings
+) -> Table:
+    level = f"{100 * settings.confidence:g}"
+    header = (
+        "Benchmark", "Problems", "A (%)", "B (%)", f"A - B (pp), {level} %", "SE (pp)", "p", "p (Holm)", "MDE (pp)",
+        "A is",
+    )  # fmt: skip
+    cells = [
+        (
+            row["benchmark"],
+            str(row["problems"]),
+            numbers.percent(row["method_average"]),
+            numbers.percent(row["against_average"]),
+            numbers.points_with_interval(row["difference"], row["confidence_interval"]),
+            numbers.percent(row["standard_error"]),
+            numbers.p_value(row["p_value"]),
+            numbers.p_value(row["p_value_holm"]),
+            numbers.percent(row["minimum_detectable_effect"]),
+            row["verdict"],
+        )
+        for row in rows
+    ]
+    alone = [name for name in settings.given if settings.claim is Claim.METHODS]
+    names = [f"{side}: {', '.join(seed[0].run for seed in seeds)}" for side, seeds in sides.items()]
+    claim = {
+        Claim.METHODS: "The claim is about methods: training seeds add to every error.",
+        Claim.CHECKPOINTS: "The claim is about these two checkpoints; it says nothing about other training seeds.",
+    }[settings.claim]
+    notes = [
+        f"{'; '.join(names)}. {claim}",
+        "Paired by problem; p: the larger of sign flips and t; Holm over the benchmarks, not for all. MDE: the true "
+        "difference found in 80 % of comparisons of this size. Not distinguishable is not equal.",
+    ]
+    if alone:
+        notes.append(
+            f"{alone[0]} has one run and counts as one given policy, as a base model is: its seed adds no error."
+        )
+    if any(row["confidence_interval"] is None for row in rows):
+        notes.append(f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.")
+    if any(row["benchmark"] == ALL_BENCHMARKS for row in rows):
+        notes.append("all: the mean over the benchmarks, each with the same weight, resampled within each.")
+    return Table("comparison", "A against B", header, tuple(cells), tuple(notes))
