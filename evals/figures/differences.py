@@ -1,4 +1,7 @@
-"""Paired differences of every method to the reference method: a forest plot coloured by verdict."""
+"""Paired differences of every method to the reference method: a forest plot coloured by verdict.
+
+A study of one method alone has nothing else to show than what it gained over its base model.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from evals.tables.records import ALL_BENCHMARKS, BASE, Comparison, Results
 
 def draw_differences(results: Results) -> Figure:
     """One panel per benchmark and one for the mean; zero is the reference method."""
-    reference = results.reference_method
+    reference, title = results.drawn_against
     conditions = [condition for condition in results.conditions if condition.method not in (BASE, reference)]
     names = [*results.benchmarks, ALL_BENCHMARKS]
     titles = [*results.benchmarks, "mean of all benchmarks"]
@@ -26,7 +29,7 @@ def draw_differences(results: Results) -> Figure:
                 _draw_comparison(axes, row, comparison)
     level = round(100 * results.confidence)
     figure.suptitle(
-        f"Paired difference in avg@{results.samples_per_problem} to {results.reference_title}, {level} % intervals",
+        f"Paired difference in avg@{results.samples_per_problem} to {title}, {level} % intervals",
         x=0.01,
         ha="left",
         weight="bold",

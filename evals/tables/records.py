@@ -116,6 +116,13 @@ class Results:
         return next((run.title for run in self.runs if run.method == self.reference_method), self.reference_method)
 
     @property
+    def drawn_against(self) -> tuple[str, str]:
+        """What differences are drawn against, and its name: the base model where the reference is the only method."""
+        if {run.method for run in self.runs} <= {BASE, self.reference_method}:
+            return BASE, "the base model"
+        return self.reference_method, self.reference_title
+
+    @property
     def samples_per_problem(self) -> int:
         """The k of avg@k: the same for every benchmark, checked on reading."""
         return next(iter(self.scores.values())).samples_per_problem

@@ -111,6 +111,6 @@ def _figure(results: Results, name: str, directory: Path) -> EmbeddedFigure:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     alternative, caption = _FIGURES[name]
-    filled = caption.format(level=round(100 * results.confidence), reference=results.reference_title)
+    filled = caption.format(level=round(100 * results.confidence), reference=results.drawn_against[1])
     uri = "data:image/svg+xml;base64," + base64.b64encode(content).decode("ascii")
     return EmbeddedFigure(name, uri, alternative, filled)

@@ -83,6 +83,17 @@ def test_differences_are_coloured_by_verdict(results: Results) -> None:
     assert colours == {row: VERDICT_COLOURS[verdict.verdict] for row, verdict in enumerate(verdicts) if verdict}
 
 
+def test_a_method_alone_is_drawn_against_its_base_model(results: Results) -> None:
+    alone = dataclasses.replace(results, runs=tuple(run for run in results.runs if run.method in ("base", "dapo")))
+    with house_style():
+        figure = draw_differences(alone)
+    (drawn,) = [line for line in figure.axes[-1].lines if line.get_marker() == "o"]
+    (condition,) = [row for row in alone.conditions if row.method == "dapo"]
+    comparison = alone.comparison(condition, "base", "all")
+    assert comparison is not None and drawn.get_xdata()[0] == pytest.approx(100 * comparison.difference)
+    assert "to the base model, 95 % intervals" in figure.get_suptitle()
+
+
 @pytest.mark.parametrize("benchmarks", [1, 2])
 @pytest.mark.parametrize("draw", [draw_scores, draw_differences])
 def test_no_text_is_clipped(results: Results, draw: Callable[[Results], Figure], benchmarks: int) -> None:
