@@ -15,7 +15,7 @@ from evals.manifest import Manifest, hash_files
 from evals.problems.disjoint import check_disjoint
 from evals.problems.generate import ProblemKind, as_rows, draw_distinct
 from evals.problems.read import parse_settings, write_benchmark
-from evals.problems.training_set import write_training_set
+from evals.problems.training_set import REQUIRED, write_training_set
 
 
 def parse_kinds(text: str) -> list[ProblemKind]:
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     train = commands.add_parser("read-training-set", help="read a published training set, without its repetitions")
     train.add_argument("--settings", required=True, help="JSON object: the set's name and its entry in config/datasets")
     train.add_argument("--out", type=Path, required=True, help="directory for problems.jsonl and manifest.json")
-    train.set_defaults(run=lambda given: write_training_set(json.loads(given.settings), given.out))
+    train.set_defaults(run=lambda given: write_training_set(parse_settings(given.settings, REQUIRED), given.out))
     check = commands.add_parser("check-disjoint", help="fail if a benchmark's problem was trained on")
     check.add_argument("--benchmark", type=Path, required=True, help="directory of the benchmark's problems")
     check.add_argument("--trained-on", type=Path, nargs="*", default=[], help="JSONL files with a problem a row")

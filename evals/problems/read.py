@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,19 @@ NOT_OF_THE_CONTENT = ("path", "sha256")
 """Settings that say where to look and what to expect, not what the set is."""
 
 
-def parse_settings(text: str) -> dict[str, Any]:
-    """A benchmark's settings from a JSON object.
+def parse_settings(text: str, required: Sequence[str] = ("name", "grader", "count")) -> dict[str, Any]:
+    """A benchmark's or training set's settings from a JSON object.
 
     Raises:
-        UserError: not such an object.
+        UserError: not such an object, or one that lacks a key of ``required``.
     """
     try:
         settings = json.loads(text)
     except ValueError as error:
         raise UserError(f"--settings: is not valid JSON ({error})") from None
-    required = ("name", "grader", "count")
     missing = [key for key in required if not isinstance(settings, dict) or key not in settings]
     if missing or not isinstance(settings, dict):
-        raise UserError(f"--settings: lacks {', '.join(missing)}; accepted: a benchmark's keys, and its name")
+        raise UserError(f"--settings: lacks {', '.join(missing)}; accepted: the keys of an entry, and its name")
     return settings
 
 

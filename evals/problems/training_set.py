@@ -14,6 +14,8 @@ from evals.manifest import Manifest, hash_files
 from evals.problems.read import NOT_OF_THE_CONTENT
 from evals.problems.source import source_of
 
+REQUIRED = ("name", "repository", "columns", "prefix", "suffix", "counts", "conflicts", "sha256")
+"""Settings without which there is nothing to read, or nothing to check."""
 _HASHED_ID_LENGTH = 12
 
 

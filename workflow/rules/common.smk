@@ -68,9 +68,9 @@ def modules(*names):
 
 
 NOTE = (
-    "Real problems and a tiny model that has only seen arithmetic: this shows that they pass"
+    "Real problems and a tiny model made from scratch on arithmetic: this shows that they pass"
     " through the machinery. It is no evidence about any model's ability."
-    if READ
+    if READ or "repository" in STUDY.training_settings
     else "Generated problems and a tiny model made from scratch: this shows how the methods behave on this task, and"
     " that the machinery works. It is no evidence about models of billions of parameters."
 )

@@ -130,6 +130,12 @@ def test_a_row_of_another_form_is_named(settings: dict[str, Any], rows: list[dic
             write_training_set(settings, tmp_path / "out")
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"name": "x", "repository": "x/y", "columns": {}}'])
+def test_settings_that_are_none_end_in_one_line(text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["read-training-set", "--settings", text, "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith("error: --settings: ")
+
+
 def test_the_published_counts_are_expected() -> None:
     dapo, deepmath = (training_settings({"source": name}, "x") for name in ("dapo_math_17k", "deepmath_103k"))
     assert list(dapo["counts"].values()) == [1_791_700, 17_917, 17_398, 17_188, 17_176]
