@@ -331,6 +331,12 @@ def diagnosed():
         sys.exit(f"error: {error}")
 
 
+def measured_claims():
+    """The claims that the study has runs for."""
+    needs = {"delta_coefficients": "weighting_method", "learning_tax": "compared"}
+    return [claim for claim in CLAIMS if needs.get(claim, "method") in DIAGNOSTICS]
+
+
 def compared_runs(wildcards):
     """Ids of the runs whose training, and checkpoints, claims compare."""
     return diagnosed().compared
