@@ -76,7 +76,7 @@ NOTE = (
 )
 # A study of models alone has neither training curves nor methods to set side by side.
 FIGURES = ["scores", "differences", "training_curves"] if STUDY.methods else ["scores"]
-TABLES = ["main", "by_seed", "paper_vs_ours"] if STUDY.methods else ["main"]
+TABLES = ["main", "by_seed", "audit", "paper_vs_ours"] if STUDY.methods else ["main", "audit"]
 SHOWN = [
     *[f"tables/{table}.md" for table in TABLES],
     *[f"figures/{figure}.png" for figure in FIGURES],
@@ -144,6 +144,21 @@ def scope_figures(wildcards):
 def scope_scores(wildcards):
     """The scores of the study."""
     return [f"results/{wildcards.scope}scores/{benchmark}.json" for benchmark in STUDY.benchmarks]
+
+
+def scope_audits(wildcards):
+    """The audits of the study's grades."""
+    return [f"results/{wildcards.scope}audits/{benchmark}.json" for benchmark in STUDY.benchmarks]
+
+
+def sample_directories(wildcards):
+    """The samples of every run of the study on a benchmark, in the order of their grades."""
+    return [f"results/samples/{run.run}/{wildcards.benchmark}" for run in STUDIES[wildcards.scope].runs]
+
+
+def sample_manifests(wildcards):
+    """Their manifests, which have their hashes."""
+    return [f"{directory}/manifest.json" for directory in sample_directories(wildcards)]
 
 
 def grade_directories(wildcards):
