@@ -7,6 +7,7 @@ from evals.artifacts import canonical_json
 from evals.errors import UserError
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
+from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS
@@ -289,7 +290,13 @@ def benchmark_files(wildcards):
 
 def grading_kind(wildcards):
     """How a benchmark's responses are read."""
-    return "choice" if STUDY.benchmarks[wildcards.benchmark].get("grader") == "choice" else "completion"
+    grader = STUDY.benchmarks[wildcards.benchmark].get("grader")
+    return grader if grader in ("choice", "code") else "completion"
+
+
+def grader_version(wildcards):
+    """The version of what grades a benchmark."""
+    return f"code {CODE_GRADER_VERSION}" if grading_kind(wildcards) == "code" else GRADER_VERSION
 
 
 def corpus_settings(wildcards):
