@@ -59,7 +59,7 @@ def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
     with open(results / "tables/audit.csv", newline="") as file:
         audits = list(csv.DictReader(file))
     assert [(row["run"], row["benchmark"]) for row in audits] == [(run, name) for name in BENCHMARKS for run in RUNS]
-    assert all(row["compared"] == row["samples"] and row["disagreement"] for row in audits)
+    assert all(int(row["compared"]) + int(row["failed"]) == int(row["samples"]) > 0 for row in audits)
     report = (results / "report.html").read_text()
     assert "http://" not in report.replace("http://www.w3.org/", "")
     assert "<script" not in report
