@@ -16,6 +16,7 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/generation.smk"
 include: "workflow/rules/study.smk"
 include: "workflow/rules/problems.smk"
+include: "workflow/rules/clusters.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/sample.smk"
 include: "workflow/rules/grade.smk"
@@ -55,7 +56,7 @@ rule figures:
 rule phenomena:
     input:
         "results/tables/phenomena.md",
-        expand("results/figures/phenomena/{claim}.png", claim=measured_claims()),
+        expand("results/figures/phenomena/{claim}.png", claim=CLAIMS),
 
 
 # The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...

@@ -7,7 +7,6 @@ import math
 import resource
 import signal
 import time
-from collections.abc import Callable
 
 from evals.grading.verdict import Reason
 
@@ -44,26 +43,17 @@ def initialise(memory_limit: int) -> None:
 def judge(answer: str, gold: str, time_limit: float) -> tuple[Reason, float]:
     """Compare two normalised answers.
 
-    Returns:
-        The reason of the verdict, and the seconds that it took.
-    """
-    from evals.grading import symbolic
-
-    return limited(lambda: symbolic.judge(answer, gold), time_limit)
-
-
-def limited(compare: Callable[[], Reason], time_limit: float) -> tuple[Reason, float]:
-    """Make one comparison, whatever it raises.
-
     The pool's owner keeps the limit on time; the alarm set here ends a worker whose owner has itself been killed.
 
     Returns:
         The reason of the verdict, and the seconds that it took.
     """
+    from evals.grading import symbolic
+
     signal.alarm(math.ceil(time_limit) + _BACKSTOP)
     start = time.perf_counter()
     try:
-        reason = compare()
+        reason = symbolic.judge(answer, gold)
     except MemoryError:
         reason = Reason.MEMORY
     except _CANNOT_WORK_OUT:

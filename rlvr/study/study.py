@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ from evals.artifacts import canonical_json
 from evals.errors import UserError
 from rlvr.study.benchmarks import problem_settings, prompt_of, read_benchmarks, training_settings, training_title
 from rlvr.study.catalogue import load_catalogue, resolve_method
+from rlvr.study.paper_scale import VERL, check_engine, cluster_of, engine_of
 from rlvr.study.validation import check, read_schema
 
 BASE = "base"
@@ -44,6 +45,7 @@ class Study:
         config: the configuration as given.
         methods: method's name -> resolved catalogue entry.
         training: method's name -> its training settings: the study's, with the method's own changes.
+        changed_by_model: (model, method) -> the method's resolved entry, where the model changes it.
         benchmarks: benchmark's name -> its configuration.
     """
 
@@ -51,6 +53,7 @@ class Study:
     methods: Mapping[str, Mapping[str, Any]]
     training: Mapping[str, Mapping[str, Any]]
     benchmarks: Mapping[str, Mapping[str, Any]]
+    changed_by_model: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def resolve(cls, config: Mapping[str, Any], source: str = "config") -> Study:
@@ -77,13 +80,16 @@ class Study:
         for name, settings in training.items():
             changed = "training" in config["methods"][name]
             _check_updates(settings, f"{source}: methods.{name}.training" if changed else f"{source}: training")
+        if methods:
+            check_engine(config, {"training": config["training"]}, source)
         lacking = [key for key in ("training_threads", "checkpoint_interval") if key not in config["execution"]]
         if methods and lacking:
             raise UserError(f"{source}: execution: lacks {', '.join(lacking)}")
         _check_models(config, source)
         if config.get("problems"):
             training_settings(config["problems"], source)
-        return cls(config, methods, training, read_benchmarks(config, source))
+        by_model = _changed_by_models(config, methods, catalogue, source)
+        return cls(config, methods, training, read_benchmarks(config, source), by_model)
 
     @cached_property
     def trained_runs(self) -> list[Run]:
@@ -112,9 +118,11 @@ class Study:
     def resolved_run(self, identifier: str) -> dict[str, Any]:
         """Content of a run's ``run.json``: everything that determines its outcome."""
         run = self.run(identifier)
-        method = self.methods[run.method]
+        method = self.changed_by_model.get((run.model, run.method), self.methods[run.method])
         pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
+        of_verl = {"engine": VERL, "dtype": self.dtype(run.model), "prompt_form": self.prompt_form(run.model)}
         return {
+            **(of_verl if self.engine == VERL else {}),
             "run": run.run,
             "model": run.model,
             "base": f"results/base/{run.model}",
@@ -123,8 +131,26 @@ class Study:
             "method_name": run.method,
             "method": {piece: method.get(piece) for piece in pieces},
             "seed": run.seed,
-            "training": dict(self.training[run.method]),
+            "training": {
+                **self.config["training"],
+                **self._training_of_model(run.model),
+                **self.config["methods"][run.method].get("training", {}),
+            },
         }
+
+    @property
+    def engine(self) -> str:
+        """What trains the runs: ``local`` or ``verl``."""
+        return engine_of(self.config)
+
+    def cluster(self, identifier: str) -> dict[str, Any]:
+        """Content of a run's ``cluster.json``, in a study trained by verl."""
+        return cluster_of(self.config, self.run(identifier).model)
+
+    def _training_of_model(self, model: str) -> Mapping[str, Any]:
+        """Training settings that a model taken in brings; ``training`` of one made here is how it was made."""
+        entry: Mapping[str, Any] = self.config["models"][model]
+        return entry.get("training", {}) if entry["source"] == HUGGING_FACE else {}
 
     def checkpoint_manifest(self, identifier: str) -> str:
         """The manifest of the checkpoint that a run evaluates."""
@@ -183,6 +209,25 @@ def _without_training(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in overrides.items() if key != "training"}
 
 
+def _changed_by_models(
+    config: Mapping[str, Any],
+    methods: Mapping[str, Mapping[str, Any]],
+    catalogue: Mapping[str, Any],
+    source: str,
+) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Methods that a model changes on top of what the study does, such as a coefficient published for one size."""
+    changed: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for model, settings in config["models"].items():
+        for name, overrides in settings.get("methods", {}).items():
+            where = f"{source}: models.{model}.methods.{name}"
+            if name not in methods:
+                raise UserError(f"{where}: is no method of the study; accepted: {', '.join(methods)}")
+            parent = resolve_method(name, _without_training(config["methods"][name]), catalogue, where)
+            entry = resolve_method(name, overrides, {name: {**parent, "version": 1}}, where)
+            changed[model, name] = {**entry, "version": parent["version"]}
+    return changed
+
+
 def _check_updates(training: Mapping[str, Any], source: str) -> None:
     """What a schema cannot say of training settings."""
     rollouts = training["prompts_per_step"] * training["samples_per_prompt"]
@@ -222,10 +267,10 @@ def _check_models(config: Mapping[str, Any], source: str) -> None:
 
 def _check_hugging_face(name: str, config: Mapping[str, Any], source: str) -> None:
     """What a schema cannot say of a model that is taken in."""
-    if config["methods"]:
+    if config["methods"] and engine_of(config) != VERL:
         raise UserError(
-            f"{source}: models.{name}.source: is {HUGGING_FACE} in a study with methods; accepted: from_scratch, or no "
-            "methods: the local engine trains what the study made, and such a model is evaluated"
+            f"{source}: models.{name}.source: is {HUGGING_FACE} in a study with methods; accepted: from_scratch, "
+            "engine verl, or no methods: the local engine trains what the study made"
         )
     dtype = config["models"][name].get("dtype", "auto")
     if config["evaluation"].get("backend", "local") == "local" and dtype != "float32":

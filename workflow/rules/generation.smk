@@ -63,11 +63,17 @@ def model_files(wildcards):
 
 
 def require_local_models():
-    """Every local checkpoint that the study names is there, or one line says which is not, before any work."""
+    """Every local checkpoint that the study names is there, or one line says which is not, before any work.
+
+    A plan (``snakemake -n``) of a study by verl only says so: it may be made far from where the models are.
+    """
     for name in TAKEN_IN:
         model = STUDY.config["models"][name]
         if "path" in model and not Path(REPOSITORY, Path(model["path"]).expanduser()).is_dir():
-            sys.exit(f"error: models.{name}.path: {model['path']}: no such directory")
+            missing = f"models.{name}.path: {model['path']}: no such directory"
+            if not (STUDY.engine == "verl" and planning()):
+                sys.exit(f"error: {missing}")
+            print(f"not here yet: {missing}", file=sys.stderr)
 
 
 require_local_models()

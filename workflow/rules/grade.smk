@@ -14,7 +14,7 @@ rule grade:
     priority: 30
     threads: 1
     params:
-        version=grader_version,
+        version=GRADER_VERSION,
         kind=grading_kind,
     shell:
         "python -m evals.grading file --samples {input.samples:q} --problems {input.problems:q}"

@@ -56,27 +56,59 @@ rule base_model:
         " --out results/base/{wildcards.model} > {log:q} 2>&1"
 
 
-rule train:
-    input:
-        base=base_manifest,
-        problems="results/problems/train/manifest.json",
-    output:
-        run="results/runs/{run}/run.json",
-        metrics="results/runs/{run}/metrics.parquet",
-        manifest="results/runs/{run}/manifest.json",
-    log:
-        "results/logs/train/{run}.log",
-    benchmark:
-        "results/costs/train/{run}.tsv"
-    priority: 50
-    threads: EXECUTION.get("training_threads", 1)
-    params:
-        resolved=resolved_run,
-        versions=[ENGINE_VERSION, SAMPLER_VERSION, GRADER_VERSION],
-    shell:
-        "printf '%s' {params.resolved:q} > {output.run:q} &&"
-        " python -m rlvr.engines.local train {output.run:q}"
-        f" --threads {EXECUTION.get('training_threads', 1)} --device {EXECUTION['device']}"
-        f" --checkpoint-interval {EXECUTION.get('checkpoint_interval', 1)}"
-        f" --hidden-state-budget {EXECUTION.get('hidden_state_budget', 0)}"
-        f" --grading-workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"
+if STUDY.engine == "verl":
+
+    # Where a run is carried out is no part of what it is: cluster.json stands beside run.json, and is no parameter.
+    rule train:
+        input:
+            base=base_manifest,
+            problems="results/problems/train/manifest.json",
+        output:
+            run="results/runs/{run}/run.json",
+            metrics="results/runs/{run}/metrics.parquet",
+            manifest="results/runs/{run}/manifest.json",
+        log:
+            "results/logs/train/{run}.log",
+        benchmark:
+            "results/costs/train/{run}.tsv"
+        priority: 50
+        threads: EXECUTION.get("training_threads", 1)
+        resources:
+            nodes=run_nodes,
+            gpu=run_gpus,
+            cluster_json=run_cluster,
+        params:
+            resolved=resolved_run,
+            versions=[VERL_ENGINE_VERSION, GRADER_VERSION],
+        shell:
+            "printf '%s' {params.resolved:q} > {output.run:q} &&"
+            " printf '%s' {resources.cluster_json:q} > results/runs/{wildcards.run}/cluster.json &&"
+            " python -m rlvr.engines.verl train {output.run:q}"
+            f" --python {EXECUTION['training_python']} > {{log:q}} 2>&1"
+
+else:
+
+    rule train:
+        input:
+            base=base_manifest,
+            problems="results/problems/train/manifest.json",
+        output:
+            run="results/runs/{run}/run.json",
+            metrics="results/runs/{run}/metrics.parquet",
+            manifest="results/runs/{run}/manifest.json",
+        log:
+            "results/logs/train/{run}.log",
+        benchmark:
+            "results/costs/train/{run}.tsv"
+        priority: 50
+        threads: EXECUTION.get("training_threads", 1)
+        params:
+            resolved=resolved_run,
+            versions=[ENGINE_VERSION, SAMPLER_VERSION, GRADER_VERSION],
+        shell:
+            "printf '%s' {params.resolved:q} > {output.run:q} &&"
+            " python -m rlvr.engines.local train {output.run:q}"
+            f" --threads {EXECUTION.get('training_threads', 1)} --device {EXECUTION['device']}"
+            f" --checkpoint-interval {EXECUTION.get('checkpoint_interval', 1)}"
+            f" --hidden-state-budget {EXECUTION.get('hidden_state_budget', 0)}"
+            f" --grading-workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"

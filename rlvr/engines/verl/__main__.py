@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +14,13 @@ from rlvr.engines.verl.launch import Launch, Places, launch
 from rlvr.engines.verl.run import Cluster, VerlRun
 
 _REPOSITORY = Path(__file__).parents[3]
+_STOPPED = 143  # 128 + SIGTERM, what a shell reports for a process that was terminated
 
 
-def _read(arguments: argparse.Namespace) -> tuple[VerlRun, Cluster, Places]:
-    path: Path = arguments.run_file.resolve()
-    directory = path.parent
+def _read(path: Path, cluster_file: Path | None) -> tuple[VerlRun, Cluster, Places]:
+    directory = path.resolve().parent
     run = VerlRun.read(path)
-    cluster = Cluster.read(arguments.cluster or directory / "cluster.json")
+    cluster = Cluster.read(cluster_file or directory / "cluster.json")
     return (
         run,
         cluster,
@@ -35,14 +36,34 @@ def _launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
 
 
 def _render(arguments: argparse.Namespace) -> None:
-    print(_launch(*_read(arguments)).as_shell(), end="")
+    print(_launch(*_read(arguments.run_file, arguments.cluster)).as_shell(), end="")
 
 
-def _prompts(arguments: argparse.Namespace) -> None:
-    from rlvr.engines.verl.prompts import write_prompts
+def _validate(arguments: argparse.Namespace) -> None:
+    from rlvr.engines.verl.checks import check
+    from rlvr.engines.verl.compose import compose
 
-    run, _, places = _read(arguments)
-    write_prompts(places.study / run.problems, run.prompt, places.prompts)
+    for path in arguments.run_files:
+        run, cluster, places = _read(path, arguments.cluster)
+        checkpoint = places.study / run.base / "checkpoint"
+        check(run, cluster, checkpoint if checkpoint.exists() else None)
+        compose(_launch(run, cluster, places))
+        unread = "" if checkpoint.exists() else f" ({checkpoint} is not there yet: the model itself was not looked at)"
+        print(f"{run.run}: verl accepts the launch{unread}")
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from rlvr.engines.verl.train import Execution, Interrupted, train
+
+    run, cluster, places = _read(arguments.run_file, arguments.cluster)
+    python = shutil.which(arguments.python)
+    if python is None:
+        raise UserError(f"--python: {arguments.python}: no such program; accepted: Python with verl installed")
+    try:
+        train(run, places.run, Execution(cluster, python, places.study, _REPOSITORY, arguments.lock_wait_seconds))
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(_STOPPED)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,13 +73,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def add(name: str, function: object, text: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
-        command.add_argument("run_file", type=Path, help="run.json, the resolved run")
+        if function is _validate:
+            command.add_argument("run_files", type=Path, nargs="+", help="run.json of one run or more")
+        else:
+            command.add_argument("run_file", type=Path, help="run.json, the resolved run")
         command.add_argument("--cluster", type=Path, help="default: cluster.json beside run.json")
         command.set_defaults(run=function)
         return command
 
     add("render", _render, "print the complete launch: environment, command and overrides")
-    add("prompts", _prompts, "write the training problems as verl reads them")
+    add("validate", _validate, "hold the launch against verl's own configuration and checks, and ours; needs no GPU")
+    train = add("train", _train, "train, or continue, one run, and merge it into a Hugging Face checkpoint")
+    train.add_argument("--python", default="python", help="Python of the environment that verl is installed in")
+    train.add_argument(
+        "--lock-wait-seconds", type=float, default=600.0, help="patience with another writer of this run"
+    )
     return run_command(parser, argv)
 
 

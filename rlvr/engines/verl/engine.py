@@ -12,6 +12,7 @@ pass, and is exact however the mini-batch is cut.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,15 +25,18 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested
 
+from evals.artifacts import write_json
 from rlvr.engines.local.rollout import generator_for
 from rlvr.engines.verl.head_inputs import HeadInputs, response_rows
 from rlvr.engines.verl.launch import ENGINE_VENDOR
+from rlvr.engines.verl.merge import PROBE
 from rlvr.engines.verl.this_run import this_run
 from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
 from rlvr.methods.aggregation import Normaliser, aggregate
 from rlvr.methods.rollout_batch import RolloutBatch, RowShare
 
 _GRADIENT = "rlvr_log_prob_gradient"
+_PROBE_TOKENS = 64
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda"], vendor=ENGINE_VENDOR)
@@ -97,6 +101,18 @@ class MethodEngine(FSDPEngineWithLMHead):
         for name, value in metrics.items():
             outputs["metrics"][name] = Metric(value=value, aggregation=AggregationType.MEAN)
         return outputs
+
+    def save_checkpoint(self, local_path: str, *arguments: Any, **named: Any) -> None:
+        """verl's, with the log-probs of a few tokens beside it, by which the merged checkpoint is recognised."""
+        super().save_checkpoint(local_path, *arguments, **named)
+        vocabulary = int(self.module.config.vocab_size)
+        tokens = torch.randint(vocabulary, (_PROBE_TOKENS,), generator=generator_for("probe", vocabulary))
+        with self.eval_mode(), torch.no_grad():
+            on_device = tokens[None].to(next(self.module.parameters()).device)
+            logits = self.module(input_ids=on_device, use_cache=False).logits[0, :-1].float().cpu()
+        log_probs = logits.log_softmax(dim=1).gather(1, tokens[1:, None])[:, 0]
+        if distributed.get_rank() == 0:
+            write_json(Path(local_path) / PROBE, {"tokens": tokens.tolist(), "log_probs": log_probs.tolist()})
 
     def _weigh(self, data: Any, found: Any, lengths: list[int]) -> tuple[list[Tensor], dict[str, float]]:
         """The weights of this rank's responses, each [its tokens], and the whole batch's metrics."""

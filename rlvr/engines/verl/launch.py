@@ -260,6 +260,7 @@ def _trainer(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]
         "trainer.total_training_steps": run.training.steps,
         "trainer.total_epochs": _NO_LIMIT_ON_EPOCHS,
         "trainer.save_freq": cluster.checkpoint_interval,
+        "trainer.checkpoint_callback_class": "rlvr.engines.verl.callback.RecordShards",
         "trainer.max_actor_ckpt_to_keep": cluster.checkpoints_kept,
         "trainer.default_local_dir": str(places.state),
         "trainer.resume_mode": "auto",

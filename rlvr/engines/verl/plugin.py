@@ -15,20 +15,26 @@ if this_run().cluster.platform == "cpu":
     use_cpu()
 
 from verl.experimental.reward_loop.reward_manager import register as register_reward_manager
-from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est, register_policy_loss
 from verl.trainer.ppo.v1 import trainer_base
 
 from rlvr.engines.verl import engine  # registers itself with verl's engines
 from rlvr.engines.verl.reward import GradingRewardManager
 from rlvr.engines.verl.trainer import MethodTrainer
 
-__all__ = ["ADVANTAGE_NAME", "LOSS_NAME", "engine"]
+__all__ = ["engine", "register_method"]
 
-LOSS_NAME = NAME_PREFIX + str(this_run().run.method["loss"]["name"])
-ADVANTAGE_NAME = NAME_PREFIX + str(this_run().run.method["advantage"]["name"])
 
-register_policy_loss(LOSS_NAME)(this_run().loss)
-register_adv_est(ADVANTAGE_NAME)(this_run().advantage)
+def register_method() -> None:
+    """Register this run's loss and advantage; a run that is validated after another one replaces its."""
+    ours = this_run()
+    register_policy_loss(NAME_PREFIX + str(ours.run.method["loss"]["name"]))(ours.loss)
+    name = NAME_PREFIX + str(ours.run.method["advantage"]["name"])
+    ADV_ESTIMATOR_REGISTRY.pop(name, None)  # verl refuses a second one of a name
+    register_adv_est(name)(ours.advantage)
+
+
+register_method()
 register_reward_manager(REWARD_MANAGER)(GradingRewardManager)
 # verl keeps trainers in a public table; "sync" is the mode whose semantics its replay buffer ties to that name.
 trainer_base.TRAINER_REGISTRY["sync"] = MethodTrainer

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from evals.artifacts import read_json
 from evals.errors import UserError
@@ -96,10 +96,21 @@ class VerlRun:
         Raises:
             UserError: a key is unknown or missing, or the run is another engine's.
         """
-        content = read_json(path)
+        return cls.of(read_json(path), str(path))
+
+    @classmethod
+    def of(cls, content: Any, path: str) -> VerlRun:
+        """The run of ``content``; ``path`` names it in messages.
+
+        Raises:
+            UserError: a key is unknown or missing, or the run is another engine's.
+        """
         if isinstance(content, dict) and content.get("engine", "local") != "verl":
             raise UserError(f"{path}: engine: is {content.get('engine', 'local')!r}; accepted here: 'verl'")
-        values = exact_keys(cls, content, str(path))
+        values = exact_keys(cls, content, path)
+        for key, accepted in (("dtype", get_args(Precision)), ("prompt_form", ("base", "chat"))):
+            if values[key] not in accepted:
+                raise UserError(f"{path}: {key}: is {values[key]!r}; accepted: {', '.join(accepted)}")
         training = TrainingSettings(**exact_keys(TrainingSettings, values["training"], f"{path}: training"))
         return cls(
             **{**values, "base": Path(values["base"]), "problems": Path(values["problems"]), "training": training}

@@ -20,6 +20,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from evals.artifacts import write_json
 from rlvr.engines.local.rollout import generator_for
 from rlvr.engines.verl.layout import mini_batch_ids, rank_layout, whole_groups_fraction
+from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics
 from rlvr.engines.verl.registered import group_ids
 from rlvr.engines.verl.this_run import this_run
 from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
@@ -41,10 +42,15 @@ class MethodTrainer(PPOTrainerSync):
         """Order the batch by rank and mini-batch, and give every rollout what its worker needs."""
         run, method = self._ours.run, self._ours.method
         read = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["uid", "rm_scores"])
+        expected = run.training.rollouts_per_step
+        if len(batch.keys) != expected:
+            raise ValueError(
+                f"{expected - len(batch.keys)} of {expected} rollouts failed; their workers' errors are above"
+            )
         rewards = torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()
         lengths = torch.tensor([tag["response_len"] for tag in batch.tags])
         groups = group_ids(list(read["uid"]))
-        order = _canonical_order(batch.keys, groups)
+        order = canonical_order(batch.keys, groups)
         ours = method.assignment(
             rewards[order],
             groups[order],
@@ -55,7 +61,8 @@ class MethodTrainer(PPOTrainerSync):
         mini_batches = [order[part] for part in ours]
         ids = mini_batch_ids(mini_batches)
         metrics["batch/groups_whole_fraction"] = whole_groups_fraction(ids, groups)
-        metrics.update(_outcome_metrics(rewards, groups, lengths, run.training.max_new_tokens, batch.tags))
+        if method.selection is None:  # otherwise the replay buffer has them, of everything that was sampled
+            metrics.update(outcome_metrics(rewards, groups, lengths, run.training.max_new_tokens))
         if "advantage" in batch.tags[0]:  # a selection left rollouts of their groups out
             advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         else:
@@ -133,23 +140,3 @@ class MethodTrainer(PPOTrainerSync):
         if "actor" not in info:
             info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
         return int(max(info["actor"])) + 1
-
-
-def _canonical_order(keys: list[str], groups: Tensor) -> Tensor:
-    """[B] rollouts by prompt as first met, then by their number: not the order in which they happened to finish."""
-    sessions = [int(key.rsplit("_", 2)[1]) for key in keys]
-    return torch.tensor(sorted(range(len(keys)), key=lambda row: (int(groups[row]), sessions[row])))
-
-
-def _outcome_metrics(
-    rewards: Tensor, groups: Tensor, lengths: Tensor, longest: int, tags: list[dict[str, Any]]
-) -> dict[str, float]:
-    """The local engine's metrics of rewards and lengths, by its names."""
-    means = torch.zeros(int(groups.max()) + 1).scatter_add_(0, groups, rewards) / torch.bincount(groups)
-    return {
-        "batch/reward_mean": float(rewards.mean()),
-        "batch/response_length_mean": float(lengths.float().mean()),
-        "batch/longest_fraction": float((lengths >= longest).float().mean()),
-        "batch/groups_mixed_fraction": float(((means > 0) & (means < 1)).float().mean()),
-        "batch/tokens": float(sum(tag["response_len"] for tag in tags)),
-    }

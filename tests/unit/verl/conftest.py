@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.engines.exact_keys import exact_keys
 from rlvr.engines.verl.launch import Places
-from rlvr.engines.verl.run import Cluster, TrainingSettings, VerlRun
+from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.study.catalogue import load_catalogue, resolve_method
 
 CLUSTER: dict[str, Any] = {
@@ -64,11 +63,7 @@ def run_content(method: str = "delta", **training: Any) -> dict[str, Any]:
 
 def make_run(method: str = "delta", **training: Any) -> VerlRun:
     """The same, read."""
-    content = exact_keys(VerlRun, run_content(method, **training), "run.json")
-    settings = TrainingSettings(**exact_keys(TrainingSettings, content["training"], "training"))
-    return VerlRun(
-        **{**content, "base": Path(content["base"]), "problems": Path(content["problems"]), "training": settings}
-    )
+    return VerlRun.of(run_content(method, **training), "run.json")
 
 
 def make_cluster(**changes: Any) -> Cluster:

@@ -1,1 +1,0 @@
-"""The audit beside every score: how often grading had nothing to judge, and where a second grader disagrees."""

@@ -1,0 +1,61 @@
+"""verl's saved states with a manifest of ours beside their shards, so that a damaged or half-written one is known.
+
+verl names its newest state in a tracker file that it writes last and not atomically: after a kill the file may be
+empty, or name a state whose shards are not all there. The manifest is written after everything else of a state.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from evals.artifacts import read_json, sha256_file, write_json, write_text
+from evals.errors import UserError
+
+MANIFEST = "shards.json"
+TRACKER = "latest_checkpointed_iteration.txt"
+_STEP = re.compile(r"global_step_(\d+)")
+
+
+def record(state: Path, step: int) -> None:
+    """Write the manifest of a state that verl has just saved."""
+    files = sorted(path for path in state.rglob("*") if path.is_file() and path.name != MANIFEST)
+    shards = {path.relative_to(state).as_posix(): sha256_file(path) for path in files}
+    write_json(state / MANIFEST, {"step": step, "files": shards})
+
+
+def is_intact(state: Path) -> bool:
+    """Whether every file of a state has the bytes that its manifest says."""
+    try:
+        content = read_json(state / MANIFEST)
+        return bool(content["files"]) and all(
+            (state / name).is_file() and sha256_file(state / name) == digest
+            for name, digest in content["files"].items()
+        )
+    except (UserError, KeyError, TypeError):
+        return False
+
+
+def prepare_resume(directory: Path) -> int:
+    """Make verl continue from the newest intact state under ``directory``; its step, 0 if there is none.
+
+    Damaged states after it are removed, and the tracker names it.
+    """
+    for step in reversed(steps(directory)):
+        state = directory / f"global_step_{step}"
+        if is_intact(state):
+            write_text(directory / TRACKER, str(step))
+            return step
+        print(f"{state}: damaged or not saved to its end; going back to the state before it", flush=True)
+        shutil.rmtree(state)
+    (directory / TRACKER).unlink(missing_ok=True)
+    return 0
+
+
+def steps(directory: Path) -> list[int]:
+    """Steps that a state lies there for, intact or not, ascending."""
+    if not directory.is_dir():
+        return []
+    matches = (_STEP.fullmatch(path.name) for path in directory.iterdir())
+    return sorted(int(match[1]) for match in matches if match)

@@ -1,0 +1,232 @@
+"""Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from evals.artifacts import fingerprint, write_parquet
+from evals.errors import UserError
+from evals.grading import VERSION as GRADER_VERSION
+from evals.manifest import Manifest, hash_files, verify_outputs
+from evals.single_writer import single_writer
+from rlvr.engines.verl import VERSION
+from rlvr.engines.verl.checkpoints import prepare_resume
+from rlvr.engines.verl.checks import check
+from rlvr.engines.verl.compose import PINNED
+from rlvr.engines.verl.launch import Places, launch
+from rlvr.engines.verl.merge import merge
+from rlvr.engines.verl.metrics import read_metrics
+from rlvr.engines.verl.prompts import write_prompts
+from rlvr.engines.verl.run import Cluster, VerlRun
+from rlvr.progress import Progress
+from rlvr.source_hash import source_hashes
+
+_LOOK_SECONDS = 5.0
+_PATIENCE_SECONDS = 120.0
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; what verl saved last is there."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run is carried out; nothing here changes its numbers.
+
+    Attributes:
+        cluster: cluster.json.
+        python: of the environment that verl is installed in.
+        study: the directory that the study works in.
+        repository: where our packages are.
+        lock_wait_seconds: how long to wait for another process that trains this run.
+    """
+
+    cluster: Cluster
+    python: str
+    study: Path
+    repository: Path
+    lock_wait_seconds: float
+
+
+def train(run: VerlRun, directory: Path, execution: Execution) -> None:
+    """Carry out ``run`` and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
+
+    Started again it continues from the newest intact state, and a finished training is not started again.
+
+    Raises:
+        UserError: an input is missing or damaged, the launch is not accepted, verl ended before the last step, or the
+            merged checkpoint is not the trainer's model.
+        Interrupted: on SIGTERM.
+    """
+    base = verify_outputs(execution.study / run.base / "manifest.json", "base_model")
+    problems = verify_outputs(execution.study / run.problems / "manifest.json", "problems")
+    check(run, execution.cluster, execution.study / run.base / "checkpoint")
+    _require_gpus(execution.cluster)
+    inputs = {
+        **{str(run.base / name): digest for name, digest in base.outputs.items() if name.startswith("checkpoint/")},
+        str(run.problems / "problems.jsonl"): problems.outputs["problems.jsonl"],
+    }
+    parameters = {**run.parameters(), "versions": {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION}}
+    identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
+    state = directory / "state" / identity[:16]
+    places = Places(run=directory, study=execution.study, repository=execution.repository, state=state)
+    started = time.monotonic()
+    with single_writer(directory / "state", "trains this run", execution.lock_wait_seconds):
+        step = prepare_resume(state)
+        if step < run.training.steps:
+            if step:
+                print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
+            write_prompts(execution.study / run.problems, run.prompt, places.prompts)
+            _run_verl(run, places, execution)
+            step = prepare_resume(state)
+        if step != run.training.steps:
+            raise UserError(
+                f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {_last_words(places)}"
+            )
+        difference = merge(state / f"global_step_{step}", directory / "checkpoint", execution.python, run.dtype)
+        metrics = read_metrics(_metrics_files(places), run.training.updates_per_step)
+        if len(metrics) != run.training.steps:
+            raise UserError(f"{places.metrics.parent}: metrics of {len(metrics)} steps of {run.training.steps}")
+        write_parquet(directory / "metrics.parquet", metrics)
+        files = sorted(path for path in (directory / "checkpoint").iterdir() if path.is_file())
+        Manifest(
+            kind="run",
+            inputs=inputs,
+            outputs=hash_files(directory, *files, directory / "metrics.parquet"),
+            parameters=parameters,
+            fingerprint=identity,
+            details={
+                "steps": step,
+                "optimizer_steps": step * run.training.updates_per_step,
+                "tokens_generated": int(metrics["tokens_generated"].sum()),
+                "seconds_steps": float(metrics["seconds_step"].sum()),
+                "seconds_last_process": time.monotonic() - started,
+                "devices": execution.cluster.devices,
+                "merged_log_prob_difference": difference,
+                "source": source_hashes(),
+            },
+        ).write(directory / "manifest.json")
+
+
+def _require_gpus(cluster: Cluster) -> None:
+    """See that this machine has the GPUs that it is to give; other machines are Ray's to find.
+
+    Raises:
+        UserError: it has fewer.
+    """
+    if cluster.platform == "cpu" or "RAY_ADDRESS" in os.environ:
+        return
+    if cluster.nodes > 1:
+        raise UserError(
+            f"cluster: nodes: is {cluster.nodes}, and RAY_ADDRESS is not set; accepted: 1, or the address of a Ray "
+            "cluster of that many machines (docs/paper_scale.md)"
+        )
+    program = shutil.which("nvidia-smi")
+    listed = subprocess.run([program, "-L"], capture_output=True, text=True, check=False).stdout if program else ""
+    found = sum(line.startswith("GPU ") for line in listed.splitlines())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        found = min(found, len([part for part in visible.split(",") if part]))
+    if found < cluster.gpus_per_node:
+        raise UserError(f"cluster: gpus_per_node: is {cluster.gpus_per_node}; accepted here: {found} at most")
+
+
+def _run_verl(run: VerlRun, places: Places, execution: Execution) -> None:
+    """Start verl and wait for it; its output goes to a log that is kept over attempts."""
+    started = launch(run, execution.cluster, places)
+    _keep_metrics(places)
+    progress, shown = Progress(places.run, run.run, run.training.steps, 0), 0
+    log = places.run / "verl" / "verl.log"
+    words = [execution.python, *started.words[1:]]
+    with log.open("ab") as output, _termination() as asked_to_stop:
+        process = subprocess.Popen(
+            words,
+            cwd=log.parent,
+            env={**os.environ, **started.environment, "PATH": _path_of(execution.python)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None:
+                if asked_to_stop():
+                    raise Interrupted(f"{run.run}: stopped; it continues from the state that was saved last")
+                shown = _show(progress, places, run, shown)
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            _end(process)
+    _show(progress, places, run, shown)
+
+
+def _show(progress: Progress, places: Places, run: VerlRun, shown: int) -> int:
+    """Tell how far it is, unless that was ``shown`` already; the last step done."""
+    metrics = read_metrics(_metrics_files(places), run.training.updates_per_step)
+    if len(metrics) and int(metrics["step"].iloc[-1]) > shown:
+        progress.report(int(metrics["step"].iloc[-1]), reward_mean=float(metrics["reward_mean"].iloc[-1]))
+    return int(metrics["step"].iloc[-1]) if len(metrics) else 0
+
+
+def _metrics_files(places: Places) -> list[Path]:
+    """Files of all attempts, oldest first."""
+    kept = sorted(places.metrics.parent.glob("metrics.*.jsonl"))
+    return [*kept, places.metrics] if places.metrics.exists() else kept
+
+
+def _keep_metrics(places: Places) -> None:
+    """Put the metrics of the attempt before aside: verl starts its file anew."""
+    if places.metrics.exists():
+        number = len(list(places.metrics.parent.glob("metrics.*.jsonl")))
+        places.metrics.rename(places.metrics.with_name(f"metrics.{number:04d}.jsonl"))
+
+
+def _last_words(places: Places) -> str:
+    """The line of verl's log that says most of what went wrong, and where the log is."""
+    log = places.run / "verl" / "verl.log"
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line and "Warning" not in line]
+    return f"{(errors or lines or ['no output'])[-1][:300]} ({log})"
+
+
+def _path_of(python: str) -> str:
+    """PATH with the directory of ``python`` first: Ray and vLLM start programs of that environment."""
+    return os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """End verl and every process that it started and that is still in its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(timeout=_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            print("verl does not end; it is killed", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _termination() -> Iterator[Any]:
+    """Note a SIGTERM instead of dying from it; yields a function that says whether one has come."""
+    received = False
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal received
+        received = True
+
+    previous = signal.signal(signal.SIGTERM, note)
+    try:
+        yield lambda: received
+    finally:
+        signal.signal(signal.SIGTERM, previous)

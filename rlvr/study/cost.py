@@ -1,0 +1,101 @@
+"""What a study trained by verl would cost, before a GPU is asked for: tokens, GPU-hours by a stated model, disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr.study.paper_scale import cluster_of
+from rlvr.study.study import BASE, Study
+
+PEAK = 989e12
+"""FLOP per second of an H100 in bfloat16, dense."""
+TRAINING_UTILISATION = 0.35
+GENERATION_UTILISATION = 0.10
+"""Parts of the peak that are reached; generation is bound by memory."""
+RESPONSE_FRACTION = 0.35
+"""Mean length of a response over the longest that is allowed."""
+_FLOP_GENERATED = 2.0
+_FLOP_TRAINED = 10.0
+"""FLOP per parameter and token: forward and backward 6, recomputed activations 2, old log-probs 2."""
+_STATE_BYTES = 12.0
+_MERGED_BYTES = 2.0
+"""Bytes per parameter: weights and two moments in float32; merged weights in bfloat16."""
+_SAMPLE_BYTES = 4.0
+"""Bytes of text per token."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Estimates, summed over runs.
+
+    Attributes:
+        trained: response tokens that are sampled and trained on.
+        evaluated: response tokens of evaluation.
+        hours: GPU-hours of training, then of evaluation.
+        disk: bytes at the end.
+    """
+
+    trained: float = 0.0
+    evaluated: float = 0.0
+    hours: tuple[float, float] = (0.0, 0.0)
+    disk: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        """Both together."""
+        hours = (self.hours[0] + other.hours[0], self.hours[1] + other.hours[1])
+        return Cost(self.trained + other.trained, self.evaluated + other.evaluated, hours, self.disk + other.disk)
+
+
+def run_cost(study: Study, identifier: str) -> Cost:
+    """What one run costs, its evaluation on every benchmark included."""
+    run = study.run(identifier)
+    model: dict[str, Any] = study.config["models"][run.model]
+    parameters = float(model.get("parameters", 0.0))
+    evaluation = study.config["evaluation"]
+    problems = sum(int(benchmark["count"]) for benchmark in study.benchmarks.values())
+    evaluated = problems * evaluation["samples_per_problem"] * evaluation["max_new_tokens"] * RESPONSE_FRACTION
+    evaluating = _hours(_FLOP_GENERATED * parameters * evaluated, GENERATION_UTILISATION)
+    if run.method == BASE:
+        return Cost(evaluated=evaluated, hours=(0.0, evaluating), disk=evaluated * _SAMPLE_BYTES)
+    training = study.resolved_run(identifier)["training"]
+    rollouts = training["steps"] * training["prompts_per_step"] * training["samples_per_prompt"]
+    trained = rollouts * training["max_new_tokens"] * RESPONSE_FRACTION
+    hours = _hours(_FLOP_GENERATED * parameters * trained, GENERATION_UTILISATION)
+    hours += _hours(_FLOP_TRAINED * parameters * trained, TRAINING_UTILISATION)
+    kept = cluster_of(study.config, run.model)["checkpoints_kept"]
+    disk = parameters * (_STATE_BYTES * kept + _MERGED_BYTES) + evaluated * _SAMPLE_BYTES
+    return Cost(trained, evaluated, (hours, evaluating), disk)
+
+
+def plan_lines(study: Study) -> list[str]:
+    """The estimate for people, by model and in all, with what it rests on."""
+    lines = ["What this study would cost, estimated:"]
+    total = Cost()
+    for model, entry in study.config["models"].items():
+        runs = [run.run for run in study.runs if run.model == model]
+        cost = Cost()
+        for run in runs:
+            cost += run_cost(study, run)
+        size = f"{entry['parameters'] / 1e9:.3g} B parameters" if "parameters" in entry else "size not stated"
+        lines.append(f"  {model} ({size}), {len(runs)} runs with the base model: {_words(cost)}")
+        total += cost
+    lines.append(f"  all: {_words(total)}")
+    lines.append(
+        f"  by this model: responses are {RESPONSE_FRACTION:.0%} of the longest allowed on average; "
+        f"{_FLOP_TRAINED:.0f} FLOP per parameter and trained token, {_FLOP_GENERATED:.0f} per generated one, "
+        f"at {TRAINING_UTILISATION:.0%} and {GENERATION_UTILISATION:.0%} of an H100's {PEAK / 1e12:.0f} TFLOPS; "
+        "attention and the tokens that a selection discards are left out."
+    )
+    return lines
+
+
+def _hours(flop: float, utilisation: float) -> float:
+    return flop / (PEAK * utilisation) / 3600
+
+
+def _words(cost: Cost) -> str:
+    return (
+        f"{cost.trained / 1e9:.3g} G tokens trained, {cost.evaluated / 1e9:.3g} G evaluated, "
+        f"{cost.hours[0]:,.0f} + {cost.hours[1]:,.0f} GPU-hours, {cost.disk / 1e12:.2g} TB of disk"
+    )

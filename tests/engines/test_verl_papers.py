@@ -1,0 +1,109 @@
+"""The papers' studies against real verl: its configuration, its checks, its registries. No GPU, no model, no data."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
+
+ROOT = Path(__file__).parents[2]
+PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
+
+
+def write_runs(study: Study, directory: Path) -> list[str]:
+    """run.json and cluster.json of every run of the study, as the workflow writes them."""
+    files = []
+    for run in study.trained_runs:
+        place = directory / "results" / "runs" / run.run
+        place.mkdir(parents=True)
+        (place / "run.json").write_text(json.dumps(study.resolved_run(run.run)), encoding="utf-8")
+        (place / "cluster.json").write_text(json.dumps(study.cluster(run.run)), encoding="utf-8")
+        files.append(str(place / "run.json"))
+    return files
+
+
+def validate(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, in the directory that the study works in."""
+    return subprocess.run(
+        [sys.executable, "-m", "rlvr.engines.verl", "validate", *arguments],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_verl_accepts_every_run_of_the_paper(path: Path, tmp_path: Path) -> None:
+    study = Study.resolve(read_yaml(path), path.name)
+    files = write_runs(study, tmp_path)
+    answer = validate(tmp_path, *files)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    assert answer.stdout.count("verl accepts the launch") == len(files) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"training": {"updates_per_step": 3}}, "accepted by verl: a divisor of prompts_per_step, 128"),
+        ({"dtype": "float8"}, "dtype: is 'float8'; accepted: bfloat16, float32"),
+    ],
+)
+def test_a_misfit_ends_in_one_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    study = Study.resolve(read_yaml(ROOT / "config" / "papers" / "delta.yaml"), "delta.yaml")
+    file = Path(write_runs(study, tmp_path)[0])
+    content = json.loads(file.read_text(encoding="utf-8"))
+    for key, value in change.items():
+        content[key] = {**content[key], **value} if isinstance(value, dict) else value
+    file.write_text(json.dumps(content), encoding="utf-8")
+    answer = validate(tmp_path, str(file))
+    assert answer.returncode == 2, answer.stdout + answer.stderr[-2000:]
+    assert answer.stderr.count("\n") == 1 and answer.stderr.startswith("error: ")
+    assert message in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        # verl's own check passes an unknown loss.
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "Unsupported loss mode: no_such_name"),
+        ("algorithm.adv_estimator", "Unknown advantage estimator simply: no_such_name"),
+        ("reward.reward_manager.name", "Unknown reward manager: no_such_name"),
+        ("trainer.no_such_key", "Could not override 'trainer.no_such_key'"),
+    ],
+)
+def test_a_name_that_verl_does_not_know_is_refused(key: str, message: str, tmp_path: Path) -> None:
+    code = (
+        "import dataclasses, sys\n"
+        "from pathlib import Path\n"
+        "from rlvr.engines.verl import compose\n"
+        "from rlvr.engines.verl.launch import Places, launch\n"
+        "from rlvr.engines.verl.run import Cluster, VerlRun\n"
+        "path = Path(sys.argv[1])\n"
+        "places = Places(path.parent, Path.cwd(), Path(sys.argv[2]), path.parent / 'state')\n"
+        "found = launch(VerlRun.read(path), Cluster.read(path.parent / 'cluster.json'), places)\n"
+        "overrides = {**found.overrides, sys.argv[3]: 'no_such_name'}\n"
+        "compose.compose(dataclasses.replace(found, overrides=overrides))\n"
+    )
+    study = Study.resolve(read_yaml(ROOT / "config" / "papers" / "delta.yaml"), "delta.yaml")
+    file = write_runs(study, tmp_path)[0]
+    answer = subprocess.run(
+        [sys.executable, "-c", code, file, str(ROOT), key],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"evals.errors.UserError: verl: {message}" in answer.stderr

@@ -1,0 +1,136 @@
+"""Studies that verl trains: what their configuration has to say, what a run becomes, and what it would cost."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.errors import UserError
+from rlvr.engines.verl.checks import check
+from rlvr.engines.verl.run import Cluster, VerlRun
+from rlvr.study.catalogue import CATALOGUE
+from rlvr.study.cost import plan_lines, run_cost
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+PAPERS = sorted((CATALOGUE.parent / "papers").glob("*.yaml"))
+
+
+def delta() -> dict[str, Any]:
+    content: dict[str, Any] = copy.deepcopy(read_yaml(CATALOGUE.parent / "papers" / "delta.yaml"))
+    return content
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
+    study = Study.resolve(read_yaml(path), path.name)
+    assert study.engine == "verl" and len(study.trained_runs) >= 4
+    for run in study.trained_runs:
+        check(VerlRun.of(study.resolved_run(run.run), "run.json"), Cluster(**study.cluster(run.run)), None)
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
+    """The numbers of the setup tables that the papers' authors published."""
+    training = {name: Study.resolve(read_yaml(path), path.name).resolved_run(name)["training"] for name in ids(path)}
+    for settings in training.values():
+        assert settings["learning_rate"] == 1e-6 and settings["temperature"] == 1.0
+    published = {
+        "delta": {
+            "qwen3_8b_base-delta-s1": (128, 16, 4, 2048, 20480, 220),
+            "qwen3_14b_base-delta-s1": (128, 16, 4, 2048, 20480, 300),
+        },
+        "dapo": {"qwen2_5_32b-dapo_full-s1": (512, 16, 16, 2048, 20480, None)},
+        "fipo": {
+            "qwen2_5_32b-fipo-s1": (512, 16, 8, 2048, 20480, None),
+            "qwen2_5_math_7b-fipo-s1": (512, 32, 8, 2048, 10240, None),
+        },
+        "cancellation": {"qwen3_4b_base-dapo-s1": (128, 8, 4, 1024, 8192, None)},
+        "directions": {
+            "qwen2_5_math_7b-ppl-s1": (512, 16, 16, 2048, 8192, None),
+            "qwen3_8b_base-ppl-s1": (512, 16, 16, 2048, 20480, None),
+        },
+        "cancellation_conditions": {},
+    }[path.stem]
+    keys = (
+        "prompts_per_step",
+        "samples_per_prompt",
+        "updates_per_step",
+        "max_prompt_tokens",
+        "max_new_tokens",
+        "steps",
+    )
+    for name, values in published.items():
+        found = tuple(training[name][key] for key in keys)
+        assert found[:5] == values[:5] and values[5] in (None, found[5])
+
+
+def ids(path: Path) -> list[str]:
+    return [run.run for run in Study.resolve(read_yaml(path), path.name).trained_runs]
+
+
+def test_a_model_changes_methods_and_training() -> None:
+    study = Study.resolve(read_yaml(CATALOGUE.parent / "papers" / "directions.yaml"), "directions.yaml")
+    small, large = (study.resolved_run(f"{model}-low_probability-s1") for model in ("qwen2_5_math_7b", "qwen3_8b_base"))
+    assert small["method"]["token_weights"]["alpha"] == 0.2 and large["method"]["token_weights"]["alpha"] == 0.1
+    # The penalty rises over 4,096 tokens in both.
+    for run in (small, large):
+        assert run["method"]["reward_shaping"]["buffer"] * run["training"]["max_new_tokens"] == 4096
+    assert small["method"]["version"] == large["method"]["version"]
+    assert study.cluster("qwen2_5_math_7b-ppl-s1")["nodes"] == 4 and study.cluster("qwen3_8b_base-ppl-s1")["nodes"] == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"training": {"micro_batch_size": 4}}, "training.micro_batch_size: is no setting of engine verl"),
+        ({"training": {"max_prompt_tokens": None}}, "training: lacks max_prompt_tokens"),
+        ({"execution": {"cluster": None}}, "execution: lacks cluster, which engine verl needs"),
+        ({"execution": {"cluster": {"nodes": 1}}}, "execution.cluster: lacks gpus_per_node, tokens_per_device"),
+        ({"engine": "local"}, "source: is hugging_face in a study with methods|training: lacks micro_batch_size"),
+        ({"models": {"qwen3_8b_base": {"methods": {"gspo": {}}}}}, "models.qwen3_8b_base.methods.gspo: is no method"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(change: dict[str, Any], message: str) -> None:
+    config = delta()
+
+    def apply(place: dict[str, Any], changes: dict[str, Any]) -> None:
+        for key, value in changes.items():
+            if value is None:
+                del place[key]
+            elif isinstance(value, dict) and isinstance(place.get(key), dict) and key != "cluster":
+                apply(place[key], value)
+            else:
+                place[key] = value
+
+    apply(config, change)
+    with pytest.raises(UserError, match=message) as error:
+        Study.resolve(config, "study.yaml")
+    assert "\n" not in str(error.value)
+
+
+def test_the_cost_follows_the_stated_model() -> None:
+    study = Study.resolve(delta(), "delta.yaml")
+    cost = run_cost(study, "qwen3_8b_base-dapo-s1")
+    tokens = 220 * 128 * 16 * 20480 * 0.35
+    assert cost.trained == pytest.approx(tokens)
+    flop = 8.2e9 * tokens * (2 / 0.10 + 10 / 0.35)
+    assert cost.hours[0] == pytest.approx(flop / 989e12 / 3600)
+    assert cost.evaluated == pytest.approx((6 * 30 + 33) * 16 * 30000 * 0.35)
+    assert cost.disk == pytest.approx(8.2e9 * (12 * 2 + 2) + cost.evaluated * 4)
+    base = run_cost(study, "qwen3_8b_base-base")
+    assert base.trained == 0.0 and base.evaluated == cost.evaluated
+    lines = plan_lines(study)
+    assert "qwen3_14b_base (14.8 B parameters), 6 runs" in lines[2] and "GPU-hours" in lines[3]
+
+
+def test_where_a_run_is_carried_out_is_no_part_of_it() -> None:
+    config = delta()
+    before = Study.resolve(config, "delta.yaml").resolved_run("qwen3_8b_base-delta-s1")
+    config["execution"]["cluster"] |= {"nodes": 2, "tokens_per_device": 40960}
+    after = Study.resolve(config, "delta.yaml")
+    assert after.resolved_run("qwen3_8b_base-delta-s1") == before
+    assert after.cluster("qwen3_8b_base-delta-s1")["nodes"] == 2

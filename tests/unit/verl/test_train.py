@@ -1,0 +1,130 @@
+"""What surrounds verl: states that are checked before they count, metrics of several attempts, too few GPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+from evals.artifacts import read_jsonl, sha256_file
+from evals.errors import UserError
+from evals.problems.__main__ import main as draw
+from rlvr.engines.verl.checkpoints import MANIFEST, TRACKER, is_intact, prepare_resume, record, steps
+from rlvr.engines.verl.merge import merge
+from rlvr.engines.verl.metrics import read_metrics
+from rlvr.engines.verl.prompts import write_prompts
+from rlvr.engines.verl.train import _require_gpus
+from tests.unit.verl.conftest import make_cluster
+
+
+def save_state(directory: Path, step: int) -> Path:
+    state = directory / f"global_step_{step}"
+    (state / "actor").mkdir(parents=True)
+    for rank in range(2):
+        (state / "actor" / f"model_world_size_2_rank_{rank}.pt").write_bytes(bytes([step, rank]) * 100)
+    (state / "data.pt").write_bytes(b"position")
+    record(state, step)
+    (directory / TRACKER).write_text(str(step))
+    return state
+
+
+def test_the_newest_state_is_continued(tmp_path: Path) -> None:
+    assert prepare_resume(tmp_path / "nothing") == 0
+    for step in (9, 10):  # not in the order of their names
+        save_state(tmp_path, step)
+    assert prepare_resume(tmp_path) == 10 and (tmp_path / TRACKER).read_text() == "10"
+    assert steps(tmp_path) == [9, 10]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing", "changed", "no manifest", "empty manifest"])
+def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
+    save_state(tmp_path, 2)
+    state = save_state(tmp_path, 4)
+    shard = state / "actor" / "model_world_size_2_rank_1.pt"
+    if damage == "truncated":
+        shard.write_bytes(shard.read_bytes()[:10])
+    elif damage == "missing":
+        shard.unlink()
+    elif damage == "changed":
+        shard.write_bytes(b"x" * 200)
+    elif damage == "no manifest":
+        (state / MANIFEST).unlink()
+    else:
+        (state / MANIFEST).write_text("")
+    assert not is_intact(state)
+    assert prepare_resume(tmp_path) == 2
+    assert (tmp_path / TRACKER).read_text() == "2" and steps(tmp_path) == [2]
+
+
+def test_without_an_intact_state_verl_starts_anew(tmp_path: Path) -> None:
+    state = save_state(tmp_path, 2)
+    (state / "data.pt").unlink()
+    (tmp_path / TRACKER).write_text("")  # what a kill while it is written leaves
+    assert prepare_resume(tmp_path) == 0 and not (tmp_path / TRACKER).exists()
+
+
+def test_the_manifest_names_every_file(tmp_path: Path) -> None:
+    state = save_state(tmp_path, 3)
+    files = json.loads((state / MANIFEST).read_text())["files"]
+    assert set(files) == {"actor/model_world_size_2_rank_0.pt", "actor/model_world_size_2_rank_1.pt", "data.pt"}
+    assert files["data.pt"] == sha256_file(state / "data.pt")
+
+
+def test_metrics_of_several_attempts_make_one_row_a_step(tmp_path: Path) -> None:
+    def line(step: int, reward: float) -> str:
+        data = {"batch/reward_mean": reward, "batch/token_weight_mean": 1.0, "actor/perf/max_memory_allocated_gb": 2.0}
+        return json.dumps({"step": step, "data": {**data, "actor/clip_fraction": 0.1, "unknown/metric": 3.0}}) + "\n"
+
+    (tmp_path / "a").write_text(line(1, 0.1) + line(2, 0.2) + line(3, 0.3)[:20])
+    (tmp_path / "b").write_text(line(2, 0.25) + line(3, 0.35))
+    table = read_metrics([tmp_path / "a", tmp_path / "b"], 4)
+    assert table["step"].tolist() == [1, 2, 3] and table["reward_mean"].tolist() == [0.1, 0.25, 0.35]
+    assert table["token_weight_mean"].tolist() == [1.0] * 3 and table["clip_fraction"].tolist() == [0.1] * 3
+    assert table["optimizer_steps"].tolist() == [4] * 3 and table["peak_memory_bytes"].tolist() == [2 << 30] * 3
+    assert not any("/" in name or "unknown" in name for name in table.columns)
+    assert read_metrics([], 4).empty
+
+
+def test_too_few_gpus_are_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf 'GPU 0: A\\nGPU 1: B\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    _require_gpus(make_cluster(nodes=1, gpus_per_node=2))
+    with pytest.raises(UserError, match="gpus_per_node: is 8; accepted here: 2 at most"):
+        _require_gpus(make_cluster(nodes=1))
+    with pytest.raises(UserError, match="RAY_ADDRESS is not set"):
+        _require_gpus(make_cluster(nodes=2))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with pytest.raises(UserError, match="accepted here: 1 at most"):
+        _require_gpus(make_cluster(nodes=1, gpus_per_node=2))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    _require_gpus(make_cluster(nodes=2))
+
+
+def test_a_merger_that_fails_is_quoted(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho reading >&2\necho 'ValueError: no shards' >&2\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(UserError, match="verl's merger failed: ValueError: no shards"):
+        merge(tmp_path / "global_step_1", tmp_path / "checkpoint", str(program), "float32")
+    program.write_text("#!/bin/sh\nexit 0\n")  # as one version of the merger did: verl #1246
+    with pytest.raises(UserError, match="it saved nothing"):
+        merge(tmp_path / "global_step_1", tmp_path / "checkpoint", str(program), "float32")
+
+
+def test_prompts_are_messages_with_their_answers(tmp_path: Path) -> None:
+    kinds = json.dumps([{"family": "chain", "operands": 3}])
+    options = ["--name", "train", "--split", "train", "--kinds", kinds, "--count", "4", "--seed", "1"]
+    assert draw(["draw", *options, "--out", str(tmp_path / "train")]) == 0
+    assert write_prompts(tmp_path / "train", "Q: {problem}\n", tmp_path / "prompts.parquet") == 4
+    rows = parquet.read_table(tmp_path / "prompts.parquet").to_pylist()
+    problems = read_jsonl(tmp_path / "train" / "problems.jsonl")
+    for row, problem in zip(rows, problems, strict=True):
+        assert row["prompt"] == [{"role": "user", "content": f"Q: {problem['problem']}\n"}]
+        assert row["reward_model"]["ground_truth"] == problem["answer"]
+    assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]

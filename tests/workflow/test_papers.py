@@ -1,0 +1,57 @@
+"""The papers' studies are planned on a machine without a GPU, a model or data, and say what they would cost."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
+
+
+def snakemake(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", "--directory", str(directory), "--cores", "4", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "workflow" / "progress")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_a_paper_is_planned_with_its_cost(path: Path, tmp_path: Path) -> None:
+    answer = snakemake(tmp_path, "--dry-run", "--configfile", str(path))
+    said = answer.stdout + answer.stderr
+    assert answer.returncode == 0, said[-2000:]
+    assert "What this study would cost, estimated:" in said
+    assert re.search(r"  all: [\d.]+ G tokens trained, .* GPU-hours, [\d.]+ TB of disk", said)
+    assert "not here yet: models." in said  # nobody has these models here
+    jobs = re.findall(r"^rule (\w+):$", said, re.MULTILINE)
+    assert jobs.count("train") >= 4 and {"import_model", "problems_train_read", "sample", "grade"} <= set(jobs)
+    assert "base_model" not in jobs
+
+
+def test_without_the_models_nothing_is_started(tmp_path: Path) -> None:
+    answer = snakemake(tmp_path, "--configfile", str(ROOT / "config" / "papers" / "delta.yaml"))
+    assert answer.returncode == 1
+    assert "error: models.qwen3_8b_base.path: ../models/Qwen3-8B-Base: no such directory" in answer.stderr
+
+
+@pytest.mark.parametrize("profile", ["gpu", "slurm"])
+def test_a_profile_is_read(profile: str, tmp_path: Path) -> None:
+    """Slurm's executor is a plug-in that the user installs; without it Snakemake says so, and has read the profile."""
+    delta = ROOT / "config" / "papers" / "delta.yaml"
+    answer = snakemake(tmp_path, "--dry-run", "--configfile", str(delta), "--profile", str(ROOT / "profiles" / profile))
+    said = answer.stdout + answer.stderr
+    if profile == "slurm" and answer.returncode != 0:
+        assert "invalid choice: 'slurm'" in said or "slurm" in said.splitlines()[-1]
+        return
+    assert answer.returncode == 0, said[-2000:]
+    assert re.search(r"rule train:(?:\n    .*)*resources: .*\bgpu=8\b", said)
