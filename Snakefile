@@ -56,7 +56,7 @@ rule figures:
 rule phenomena:
     input:
         "results/tables/phenomena.md",
-        expand("results/figures/phenomena/{claim}.png", claim=CLAIMS),
+        expand("results/figures/phenomena/{claim}.png", claim=measured_claims()),
 
 
 # The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...

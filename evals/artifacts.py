@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,9 @@ from evals.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @contextlib.contextmanager
@@ -63,18 +67,24 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write ``content`` to ``path`` atomically, as UTF-8."""
-    write_bytes(path, content.encode("utf-8"))
+    """Write ``content`` to ``path`` atomically, as UTF-8; half a surrogate pair, which UTF-8 has not, becomes "?"."""
+    write_bytes(path, content.encode("utf-8", "replace"))
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON; NaN and infinities are refused, for JSON has no such numbers."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, _writable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object a line."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+    content = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    write_text(path, _writable(content))
+
+
+def _writable(content: str) -> str:
+    """JSON in which half a surrogate pair, as a model's bytes can decode to, is escaped: it reads back as itself."""
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
 
 
 def write_parquet(path: Path, frame: pd.DataFrame) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,6 +20,9 @@ from evals.grading.grade_file import grade_file
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
 from evals.grading.verdict import Case, Kind, Reason
 from evals.single_writer import single_writer
+
+CODE = "code"
+"""Samples that are programs; not a kind of the pool, which runs nothing."""
 
 _BATCH = 2_000  # cases between two writes to standard output
 _MEBIBYTE = 1024**2
@@ -32,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with GradingPool(options.workers, **limits) as pool:
             if options.command == "file":
                 with single_writer(options.out / ".writer", "grades into this directory"):
-                    reasons = grade_file(options.samples, options.problems, options.out, pool, Kind(options.kind))
+                    reasons = _grade_file(options, pool)
                 counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
                 print(f"{options.out}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
             else:
@@ -56,7 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     file.add_argument("--samples", type=Path, required=True, help="samples.jsonl, with its manifest.json beside it")
     file.add_argument("--problems", type=Path, required=True, help="problems.jsonl")
     file.add_argument("--out", type=Path, required=True, help="directory for grades.jsonl and manifest.json")
-    file.add_argument("--kind", choices=[kind.value for kind in Kind], default=Kind.COMPLETION.value)
+    file.add_argument(
+        "--kind",
+        choices=[*(kind.value for kind in Kind), CODE],
+        default=Kind.COMPLETION.value,
+        help=f"how the samples are read (default: completion); {CODE}: programs, which are run in a sandbox against "
+        "tests.jsonl beside the problems, with limits of their own",
+    )
     return parser
 
 
@@ -69,6 +79,14 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
     megabytes = DEFAULT_MEMORY_LIMIT // _MEBIBYTE
     parser.add_argument("--memory-limit", type=float, default=unset, help=f"MiB per worker (default: {megabytes})")
+
+
+def _grade_file(options: argparse.Namespace, pool: GradingPool) -> Counter[Reason]:
+    if options.kind != CODE:
+        return grade_file(options.samples, options.problems, options.out, pool, Kind(options.kind))
+    from evals.grading.code.grade_file import grade_programs
+
+    return grade_programs(options.samples, options.problems, options.out, pool.workers)
 
 
 def _grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def grade_file(
         UserError: a file is missing, changed, or not in its format, or samples and problems do not belong together.
     """
     problems_hash = sha256_file(problems)
-    samples_hash = _check_origin(samples, problems, problems_hash)
+    samples_hash = check_origin(samples, problems, problems_hash)
     rows, verdicts = grade_samples(samples, problems, pool, kind)
     grades = out / "grades.jsonl"
     write_jsonl(grades, rows)
@@ -79,17 +79,17 @@ def grade_samples(
         UserError: a file is missing or not in its format, or samples and problems do not belong together.
     """
     golds = read_golds(problems)
-    rows = _read_samples(samples, golds, problems)
+    rows = read_samples(samples, problems, golds)
     verdicts = list(
         pool.grade(
             Case(row["text"], golds[row["problem_id"]], kind, truncated=row["finish_reason"] == "length")
             for row in rows
         )
     )
-    return [_grade_row(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)], verdicts
+    return [grade_row(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)], verdicts
 
 
-def _check_origin(samples: Path, problems: Path, problems_hash: str) -> str:
+def check_origin(samples: Path, problems: Path, problems_hash: str) -> str:
     """Check that the samples are the bytes their manifest speaks of, made from these problems; returns their hash."""
     path = samples.parent / "manifest.json"
     manifest = verify_outputs(path, "samples")
@@ -119,12 +119,17 @@ def read_golds(problems: Path) -> dict[str, str]:
     return golds
 
 
-def _read_samples(samples: Path, golds: Mapping[str, str], problems: Path) -> Sequence[Mapping[str, Any]]:
+def read_samples(samples: Path, problems: Path, known: Container[str] | None = None) -> Sequence[Mapping[str, Any]]:
+    """The rows of ``samples.jsonl``.
+
+    Raises:
+        UserError: a row is malformed, doubled, or not of a ``known`` problem.
+    """
     rows = read_jsonl(samples, SAMPLE_KEYS)
     seen: set[tuple[str, int]] = set()
     for row in rows:
         name = f"{samples}: problem_id {row['problem_id']!r}, sample {row['sample']!r}"
-        if row["problem_id"] not in golds:
+        if known is not None and row["problem_id"] not in known:
             raise UserError(f"{name}: is not a problem of {problems}")
         if (row["problem_id"], row["sample"]) in seen:
             raise UserError(f"{name}: appears twice")
@@ -136,7 +141,8 @@ def _read_samples(samples: Path, golds: Mapping[str, str], problems: Path) -> Se
     return rows
 
 
-def _grade_row(row: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
+def grade_row(row: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
+    """A sample's row of ``grades.jsonl``."""
     return {
         "problem_id": row["problem_id"],
         "sample": row["sample"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
@@ -15,6 +15,7 @@ from evals.grading.worker import initialise, judge
 
 Pair = tuple[str, str]
 Outcome = tuple[Reason, float]
+Judge = Callable[[str, str, float], Outcome]
 
 STARTUP_ALLOWANCE = 60.0
 """Seconds that a worker may take to come up before the pool counts as lost."""
@@ -30,12 +31,14 @@ class WorkerProcesses:
         workers: how many processes.
         time_limit: seconds of wall-clock time per comparison.
         memory_limit: bytes of address space per process.
+        judge: what compares a pair, given the limit on time too; a function of a module, which each process imports.
     """
 
-    def __init__(self, workers: int, time_limit: float, memory_limit: int) -> None:
+    def __init__(self, workers: int, time_limit: float, memory_limit: int, judge: Judge = judge) -> None:
         self._workers = workers
         self._time_limit = time_limit
         self._memory_limit = memory_limit
+        self._judge = judge
         self._pool: ProcessPool | None = None
 
     def close(self) -> None:
@@ -73,7 +76,7 @@ class WorkerProcesses:
             while True:
                 while len(asked) < window and (pair := next(remaining, None)) is not None:
                     arguments = [*pair, self._time_limit]
-                    asked[self._started().schedule(judge, args=arguments, timeout=self._time_limit)] = pair
+                    asked[self._started().schedule(self._judge, args=arguments, timeout=self._time_limit)] = pair
                 if not asked:
                     return True
                 done, _ = wait(asked, timeout=self._time_limit + STARTUP_ALLOWANCE, return_when=FIRST_COMPLETED)

@@ -18,6 +18,7 @@ _NORMALIZATION = NormalizationConfig(
 _BARE_LOG = re.compile(r"\\log(?![a-zA-Z])(?!\s*_)")
 _DECADIC_LOG = re.compile(r"\\lg(?![a-zA-Z])")
 _MIXED = re.compile(r"(?<![\w.^_})\]])(\d+)\s*(\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\})(?!\s*\^)")
+_GROUPED = re.compile(r"\s*-?\d{1,3}(,\d{3})+(\.\d+)?\s*")
 _NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|(?<![_^\d])\d+\s+\d|\d\.\d*\.")
 
 
@@ -40,6 +41,28 @@ class _Reader(_Latex2Sympy):  # type: ignore[misc]
         if getattr(left, "is_Matrix", False) or getattr(right, "is_Matrix", False):
             return self.mat_mul_flat(left, right)
         return self.mul_flat(left, right)
+
+    def parse(self, latex_str: str) -> Any:
+        """Read a whole answer; ``1,000`` is one number, ``0,111`` a decimal."""
+        if _GROUPED.fullmatch(latex_str):
+            return number(latex_str.replace(",", ".") if latex_str.strip().startswith("0") else latex_str)
+        return super().parse(latex_str)
+
+    def parse_number(self, text: str) -> sympy.Number:
+        """The number that a literal of the grammar stands for."""
+        return number(text)
+
+
+def number(text: str) -> sympy.Number:
+    """A literal: ``0042``, ``1,000``, ``.5``, ``8.7E8``.
+
+    ``sympy.Number`` would hand the text to ``sympify``, and that to Python's compiler.
+
+    Raises:
+        ValueError: it is none.
+    """
+    digits = text.replace(",", "").strip()
+    return sympy.Integer(int(digits)) if digits.removeprefix("-").isdecimal() else sympy.Float(digits)
 
 
 @lru_cache(maxsize=2_000)

@@ -7,6 +7,7 @@ import math
 import resource
 import signal
 import time
+from collections.abc import Callable
 
 from evals.grading.verdict import Reason
 
@@ -43,17 +44,26 @@ def initialise(memory_limit: int) -> None:
 def judge(answer: str, gold: str, time_limit: float) -> tuple[Reason, float]:
     """Compare two normalised answers.
 
-    The pool's owner keeps the limit on time; the alarm set here ends a worker whose owner has itself been killed.
-
     Returns:
         The reason of the verdict, and the seconds that it took.
     """
     from evals.grading import symbolic
 
+    return limited(lambda: symbolic.judge(answer, gold), time_limit)
+
+
+def limited(compare: Callable[[], Reason], time_limit: float) -> tuple[Reason, float]:
+    """Make one comparison, whatever it raises.
+
+    The pool's owner keeps the limit on time; the alarm set here ends a worker whose owner has itself been killed.
+
+    Returns:
+        The reason of the verdict, and the seconds that it took.
+    """
     signal.alarm(math.ceil(time_limit) + _BACKSTOP)
     start = time.perf_counter()
     try:
-        reason = symbolic.judge(answer, gold)
+        reason = compare()
     except MemoryError:
         reason = Reason.MEMORY
     except _CANNOT_WORK_OUT:

@@ -8,9 +8,11 @@ from typing import Any
 
 from evals.artifacts import sha256_bytes
 from evals.errors import UserError
+from evals.grading.code.tests import tests_hash
 from evals.grading.extraction import last_boxes
 from evals.problems.choices import LETTERS, permutation, with_options
 from evals.problems.golds import repair
+from evals.problems.programs import program_problem
 from evals.problems.source import Source, source_of
 
 Row = dict[str, Any]
@@ -27,11 +29,13 @@ class ReadProblems:
         rows: ``{"id", "problem", "answer", "family"}``, with the order of the ``options`` where there are any.
         repairs: ``{"id", "repairs", "was", "is"}`` of every repaired gold.
         excluded: ``{"id", "reason"}`` of every problem left out.
+        tests: of a benchmark of programs, by id.
     """
 
     rows: Sequence[Row]
     repairs: Sequence[Row] = field(default=())
     excluded: Sequence[Row] = field(default=())
+    tests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def read_benchmark(settings: Mapping[str, Any]) -> ReadProblems:
@@ -49,11 +53,15 @@ def read_benchmark(settings: Mapping[str, Any]) -> ReadProblems:
     where = f"{name}: {source.path or source.repository}"
     if len(found) != settings["count"]:
         raise UserError(f"{where}: has {len(found)} problems; expected {settings['count']}")
-    read = _choices if settings["grader"] == "choice" else _answers
-    rows, repairs = read(found, columns, settings, where)
+    tests: dict[str, Mapping[str, Any]] = {}
+    if settings["grader"] == "code":
+        rows, repairs = _programs(found, columns, settings, where, tests)
+    else:
+        read = _choices if settings["grader"] == "choice" else _answers
+        rows, repairs = read(found, columns, settings, where)
     if len({row["id"] for row in rows}) != len(rows):
         raise UserError(f"{where}: column {columns['id']}: two problems have the same value")
-    return _without_excluded(ReadProblems(rows, repairs), found, columns, settings, where)
+    return _without_excluded(ReadProblems(rows, repairs, tests=tests), found, columns, settings, where)
 
 
 def _columns(settings: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
@@ -62,6 +70,8 @@ def _columns(settings: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
     if not source.is_file:
         return declared
     columns: dict[str, Any] = dict(_FILE_COLUMNS)
+    if settings["grader"] == "code":
+        columns |= {"answer": None, "tests": "tests"}
     if settings["grader"] == "choice":
         columns["options"] = "options"
     if declared["id"] is None:
@@ -111,6 +121,25 @@ def _choices(
                 "options": order,
             }
         )
+    return rows, []
+
+
+def _programs(
+    found: Sequence[Row],
+    columns: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    where: str,
+    tests: dict[str, Mapping[str, Any]],
+) -> tuple[list[Row], list[Row]]:
+    """Problems whose answer is a program; what it has to pass is put into ``tests``, and its hash into the row."""
+    rows = []
+    declared = {**settings, "tests_format": "own"} if columns["tests"] == "tests" else settings
+    for number, row in enumerate(found, start=1):
+        problem, own = program_problem(row, columns, declared, f"{where}: row {number}")
+        identifier = _identifier(row, columns, problem, settings["name"])
+        tests[identifier] = own
+        gold = {"answer": own.get("entry_point", "standard output"), "tests_sha256": tests_hash(own)}
+        rows.append({"id": identifier, "problem": problem.strip(), "family": settings["name"], **gold})
     return rows, []
 
 
@@ -170,4 +199,5 @@ def _without_excluded(
         [row for row in read.rows if row["id"] not in wrong],
         [row for row in read.repairs if row["id"] not in wrong],
         excluded,
+        {identifier: tests for identifier, tests in read.tests.items() if identifier not in wrong},
     )

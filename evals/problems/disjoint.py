@@ -23,6 +23,9 @@ FEWEST_RUNS = 8
 NEARLY_ALL = 0.7
 """Share of a problem's runs in one training problem from which on it counts as the same."""
 
+_MOST_LISTED = 200
+"""Training problems that a message lists; a set that shares more with a benchmark is no set to take them from."""
+
 _WORD = re.compile(r"[a-z]+|\d+")
 
 
@@ -108,4 +111,6 @@ def _refuse(path: Path, other: Path, shared: Sequence[tuple[int, Mapping[str, An
     number, _, (identifier, how) = shared[0]
     ids = [str(row["id"]) for _, row, _ in shared if "id" in row]
     remedy = f"; a published training set without them: problems.exclude: [{', '.join(ids)}]" if ids else ""
+    if len(ids) > _MOST_LISTED:
+        remedy = f"; the same holds of {len(ids) - 1} more training problems"
     raise UserError(f"{path}: problem {identifier} is {how} trained on ({other}, line {number}){remedy}")

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, sha256_bytes, sha256_file, write_text
+from evals.artifacts import fingerprint, sha256_bytes, sha256_file, write_jsonl, write_text
 from evals.errors import UserError
+from evals.grading.code.tests import TESTS_FILE, pack
 from evals.manifest import Manifest, hash_files
 from evals.problems.benchmark import read_benchmark
 from evals.problems.gated import withhold_texts
@@ -50,11 +51,15 @@ def write_benchmark(settings: Mapping[str, Any], out: Path) -> None:
     _check_hash(settings, content)
     path = out / "problems.jsonl"
     write_text(path, content)
+    written = [path]
+    if read.tests:
+        written.append(out / TESTS_FILE)
+        write_jsonl(written[-1], [{"id": row["id"], "tests": pack(read.tests[row["id"]])} for row in rows])
     parameters = {key: value for key, value in settings.items() if key not in NOT_OF_THE_CONTENT}
     Manifest(
         kind="problems",
         inputs=_inputs(settings),
-        outputs=hash_files(out, path),
+        outputs=hash_files(out, *written),
         parameters=parameters,
         fingerprint=fingerprint(parameters),
         details={

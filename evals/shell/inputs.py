@@ -160,7 +160,10 @@ def _recorded_problems(samples: Path) -> list[Path]:
 
 
 def _kind_of(problems: Path) -> Kind:
-    return Kind.CHOICE if any("options" in row for row in read_jsonl(problems)) else Kind.COMPLETION
+    rows = read_jsonl(problems)
+    if any("tests_sha256" in row for row in rows):
+        raise UserError(f"{problems}: is of programs; run them first: python -m evals.grading file --kind code")
+    return Kind.CHOICE if any("options" in row for row in rows) else Kind.COMPLETION
 
 
 def default_workers() -> int:

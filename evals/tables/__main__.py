@@ -1,4 +1,4 @@
-"""``python -m evals.tables main|by_seed|paper|paper_vs_ours``: write a study's tables, each with its manifest."""
+"""``python -m evals.tables main|by_seed|audit|paper|paper_vs_ours``: write a study's tables, each with its manifest."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pandas as pd
 
 from evals.artifacts import write_text
 from evals.errors import UserError
+from evals.tables.audit import audit_frame, audit_tables, read_audits
 from evals.tables.by_seed import by_seed_frame, by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table, latex, markdown
@@ -21,7 +22,7 @@ from evals.tables.manifests import write_output_manifest
 from evals.tables.paper import paper_frame, paper_tables
 from evals.tables.paper_vs_ours import confront, paper_vs_ours_frame, paper_vs_ours_table, parse_own_settings
 from evals.tables.published import read_published, read_settings
-from evals.tables.records import Results, read_results
+from evals.tables.records import Results, read_results, read_runs
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,9 +32,12 @@ def _parser() -> argparse.ArgumentParser:
     by_seed = commands.add_parser("by_seed", help="one row per run and benchmark; .md, .csv")
     paper = commands.add_parser("paper", help="a named study's own table, with what papers report beside it; .md, .csv")
     versus = commands.add_parser("paper_vs_ours", help="published numbers, ours, and whether they compare; .md, .csv")
+    audit = commands.add_parser("audit", help="how much was not judged, and where a second grader differs; .md, .csv")
+    audit.add_argument("--audits", type=Path, nargs="+", required=True, help="results/audits/*.json")
     for command in (main, by_seed, paper, versus):
         command.add_argument("--scores", type=Path, nargs="+", required=True, help="results/scores/*.json")
         command.add_argument("--comparisons", type=Path, required=True, help="results/comparisons.json")
+    for command in (main, by_seed, audit, paper, versus):
         command.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
         command.add_argument("--out", type=Path, required=True, help="path of the table without its ending")
     main.add_argument("--costs", type=Path, required=True, help="results/costs")
@@ -53,17 +57,19 @@ def run(arguments: argparse.Namespace) -> None:
     Raises:
         UserError: an input is missing or malformed, or the output cannot be written.
     """
-    results = read_results(arguments.runs, arguments.scores, arguments.comparisons)
-    make = {"main": _main, "by_seed": _by_seed, "paper": _paper, "paper_vs_ours": _paper_vs_ours}[arguments.table]
-    made = make(arguments, results)
+    if arguments.table == "audit":
+        made, read = _audit(arguments), [arguments.runs, *arguments.audits]
+    else:
+        results = read_results(arguments.runs, arguments.scores, arguments.comparisons)
+        make = {"main": _main, "by_seed": _by_seed, "paper": _paper, "paper_vs_ours": _paper_vs_ours}[arguments.table]
+        made, read = make(arguments, results), [arguments.runs, *arguments.scores, arguments.comparisons]
     out: Path = arguments.out
     _write_frame(out.with_name(out.name + ".csv"), made.frame)
     write_text(out.with_name(out.name + ".md"), markdown(made.tables))
     if made.latex:
         write_text(out.with_name(out.name + ".tex"), latex(made.tables))
-    inputs = [arguments.runs, *arguments.scores, arguments.comparisons, *made.inputs]
     endings = (".md", ".csv", ".tex") if made.latex else (".md", ".csv")
-    write_output_manifest("table", out, endings, inputs, made.parameters)
+    write_output_manifest("table", out, endings, [*read, *made.inputs], made.parameters)
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,11 @@ def _main(arguments: argparse.Namespace, results: Results) -> _Made:
 
 def _by_seed(arguments: argparse.Namespace, results: Results) -> _Made:
     return _Made(by_seed_tables(results), by_seed_frame(results))
+
+
+def _audit(arguments: argparse.Namespace) -> _Made:
+    audits = read_audits(arguments.audits, read_runs(arguments.runs))
+    return _Made(audit_tables(audits), audit_frame(audits))
 
 
 def _paper(arguments: argparse.Namespace, results: Results) -> _Made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -106,8 +107,21 @@ def _root_mean_square(values: Tensor) -> Tensor:
     return torch.sqrt(values.square().mean())
 
 
-def read_displacements(directory: Path, moments: Sequence[Moment]) -> dict[str, dict[str, Tensor]]:
-    """Unit of each moment -> probe -> displacements [N], the run's own update (``as_trained``) among the probes.
+@dataclass(frozen=True)
+class Probed:
+    """What probes found of a moment.
+
+    Attributes:
+        step_size: of their SGD.
+        by: probe -> displacements [N] in nats; ``as_trained`` is the run's own update.
+    """
+
+    step_size: float
+    by: Mapping[str, Tensor]
+
+
+def read_displacements(directory: Path, moments: Sequence[Moment]) -> dict[str, Probed]:
+    """Unit of each moment -> what probes found.
 
     Raises:
         UserError: a file is missing or changed.
@@ -119,5 +133,5 @@ def read_displacements(directory: Path, moments: Sequence[Moment]) -> dict[str, 
         rows = frame[frame["step"] == moment.step]
         if len(rows):
             probes = {name: torch.tensor(rows[name].to_numpy(), dtype=torch.float64) for name in PROBES}
-            found[moment.unit] = {"as_trained": moment.trained, **probes}
+            found[moment.unit] = Probed(float(rows["step_size"].iloc[0]), {"as_trained": moment.trained, **probes})
     return found

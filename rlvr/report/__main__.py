@@ -10,6 +10,7 @@ from pathlib import Path
 from evals.artifacts import read_json, write_text
 from evals.errors import UserError
 from evals.figures.style import ENDINGS, house_style, save
+from evals.tables.audit import read_audits
 from evals.tables.manifests import write_output_manifest
 from evals.tables.records import BASE, read_results, read_runs
 from rlvr.report.curves import draw_curves, read_metrics
@@ -36,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     html.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
     html.add_argument("--scores", type=Path, nargs="+", required=True, help="results/scores/*.json")
     html.add_argument("--comparisons", type=Path, required=True, help="results/comparisons.json")
+    html.add_argument("--audits", type=Path, nargs="+", required=True, help="results/audits/*.json")
     html.add_argument("--results", type=Path, required=True, help="results/, for everything else that is shown")
     html.add_argument("--figures", type=Path, required=True, help="results/figures, whose SVG files are embedded")
     html.add_argument("--status", type=Path, required=True, help="list of result, current, reasons, code_edited_since")
@@ -49,8 +51,10 @@ def _write_html(arguments: argparse.Namespace) -> None:
     if not isinstance(study, dict) or "study" not in study:
         raise UserError(f"{arguments.study}: must be an object with study")
     results = read_results(arguments.runs, arguments.scores, arguments.comparisons)
+    audits = read_audits(arguments.audits, results.runs)
     status = read_status(arguments.status)
-    write_text(arguments.out, render(study, results, arguments.results, arguments.figures, status, arguments.note))
+    page = render(study, results, audits, arguments.results, arguments.figures, status, arguments.note)
+    write_text(arguments.out, page)
 
 
 def _write_curves(arguments: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from evals.errors import UserError
+from evals.tables.audit import Audits, audit_tables
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.layout import Table
 from evals.tables.main import main_tables, read_costs
@@ -56,6 +57,7 @@ _FIGURES = {
 def render(
     study: Mapping[str, Any],
     results: Results,
+    audits: Audits,
     directory: Path,
     figures: Path,
     status: Sequence[Currency],
@@ -66,6 +68,7 @@ def render(
     Args:
         study: the resolved study; ``study`` is its name, all of it is shown as settings.
         results: runs, scores and comparisons.
+        audits: of their grades.
         directory: results/, with runs, base, problems, samples, grades and costs.
         figures: directory of the study's figures.
         status: currency of every result.
@@ -82,6 +85,7 @@ def render(
         lstrip_blocks=True,
     )
     runs = read_runs_provenance(results.runs, directory)
+    audit, *audit_by_benchmark = audit_tables(audits)
     summary, *by_benchmark = main_tables(results, read_costs(results, directory / "costs", directory / "runs"), notes)
     return environment.get_template("report.html.jinja").render(
         title=study["study"],
@@ -93,6 +97,8 @@ def render(
         main_table=Table(summary.name, summary.title, summary.header, summary.rows, summary.notes[len(notes) :]),
         benchmark_tables=by_benchmark,
         seed_tables=by_seed_tables(results),
+        audit_table=audit,
+        audit_tables=audit_by_benchmark,
         timing_table=timing_table(results, directory / "runs"),
         figures=[_figure(results, name, figures) for name in _FIGURES],
         examples=read_examples(results, directory),

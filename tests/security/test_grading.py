@@ -107,6 +107,21 @@ assert not compiled, compiled[0]
     assert not mark.exists()
 
 
+def test_numbers_are_not_compiled_either() -> None:
+    """SymPy compiles sources of its own, and would compile every literal of an answer that is given to it as text."""
+    program = r"""
+import sys
+from evals.grading import symbolic
+compiled = []
+sys.addaudithook(lambda event, arguments: compiled.append(str(arguments[0])) if event == "compile" else None)
+for answer in ("918273645", "918.273645", "918,273,645", r"\sqrt{918273645}", r"\{918273645, 1\}", "918273645 x",
+               r"\frac{918273645}{7}", "918.273645E5", "918273645!", r"x_{918273645}", "[918273645, 3)", "x<918273645"):
+    symbolic.judge(answer, "x+1")
+    assert not any("918" in source for source in compiled), (answer, compiled)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
 def test_a_killed_worker_costs_one_verdict() -> None:
     with GradingPool(workers=1, time_limit=30.0) as pool:
         assert pool.grade([Case(boxed(r"\sqrt{16}"), "4")])[0].correct

@@ -61,6 +61,10 @@ class Study:
         )
 
     @property
+    def audits(self) -> list[Path]:
+        return sorted((self.results / "audits").glob("*.json"))
+
+    @property
     def comparisons(self) -> Path:
         return self.results / "comparisons.json"
 
@@ -113,6 +117,7 @@ def write_study(
             logits = _BENCHMARK_LOGITS[index % 5] + difficulty + gain + seed_effects[str(run["run"])]
             counts[benchmark][str(run["run"])] = generator.binomial(samples_per_problem, 1 / (1 + np.exp(-logits)))
         _write_scores(study.results, benchmark, runs, counts[benchmark], samples_per_problem)
+        _write_audit(study.results, benchmark, runs, counts[benchmark], samples_per_problem)
         for run in runs:
             _write_samples(study.results, str(run["run"]), benchmark, counts[benchmark][str(run["run"])])
             for stage in ("sample", "grade"):
@@ -246,6 +251,22 @@ def _write_scores(
         {"benchmark": benchmark, "samples_per_problem": k, "problem_ids": ids, "scores": rows},
     )
     write_json(results / "scores" / f"{benchmark}.manifest.json", {"schema": 1, "kind": "scores"})
+
+
+def _write_audit(
+    results: Path, benchmark: str, runs: list[dict[str, Any]], counts: dict[str, np.ndarray], k: int
+) -> None:
+    rows = []
+    for run in runs:
+        samples = k * len(counts[run["run"]])
+        second = {"compared": samples, "failed": 0, "only_ours": 1, "only_second": 2, "disagreements": []}
+        failures = {"truncated": 2, "no_answer": 11, "timeouts": 0, "unparsable": 0, "other_failures": 0}
+        own = {"run": run["run"], "samples": samples, "correct": int(counts[run["run"]].sum()), **failures}
+        rows.append({**own, "no_second_because": None, "second": second})
+    grader = {"name": "math-verify", "version": "0.9.0"}
+    write_json(
+        results / "audits" / f"{benchmark}.json", {"benchmark": benchmark, "second_grader": grader, "audits": rows}
+    )
 
 
 def _write_samples(results: Path, run: str, benchmark: str, counts: np.ndarray) -> None:

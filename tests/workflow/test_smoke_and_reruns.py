@@ -29,6 +29,11 @@ def evaluation_of(runs: list[str], benchmarks: list[str]) -> set[str]:
     return {f"{rule} {run} {benchmark}" for rule in ("sample", "grade") for run in runs for benchmark in benchmarks}
 
 
+def audits_of(benchmarks: list[str]) -> set[str]:
+    """The audits of benchmarks that have new grades, and their table."""
+    return {*(f"audit {benchmark}" for benchmark in benchmarks), "table_audit"}
+
+
 @contextmanager
 def edited(path: Path, old: str, new: str) -> Iterator[None]:
     """A source file with ``old`` replaced by ``new`` for the length of the block."""
@@ -51,6 +56,10 @@ def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
     with open(results / "tables/main.csv", newline="") as file:
         methods = [row["method"] for row in csv.DictReader(file)]
     assert methods == ["base", "dapo", "delta", "dapo_query_preserved_reward_balanced"]
+    with open(results / "tables/audit.csv", newline="") as file:
+        audits = list(csv.DictReader(file))
+    assert [(row["run"], row["benchmark"]) for row in audits] == [(run, name) for name in BENCHMARKS for run in RUNS]
+    assert all(int(row["compared"]) + int(row["failed"]) == int(row["samples"]) > 0 for row in audits)
     report = (results / "report.html").read_text()
     assert "http://" not in report.replace("http://www.w3.org/", "")
     assert "<script" not in report
@@ -69,7 +78,7 @@ def test_a_coefficient_reruns_its_method_and_what_follows(smoke_study: Project) 
     config = smoke_study.changed_config({"methods.delta": {"token_weights": {"lambda_max": 1.3}}})
     trained = ["tiny-delta-s1", "tiny-delta-s2"]
     expected = {f"train {run}" for run in trained} | evaluation_of(trained, BENCHMARKS)
-    expected |= {f"score {benchmark}" for benchmark in BENCHMARKS}
+    expected |= {f"score {benchmark}" for benchmark in BENCHMARKS} | audits_of(BENCHMARKS)
     assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure_training_curves", "study_file"}
     status = subprocess.run(
         [sys.executable, "-m", "rlvr", "status", "--config", str(config)],
@@ -85,6 +94,7 @@ def test_a_coefficient_reruns_its_method_and_what_follows(smoke_study: Project) 
 def test_a_benchmark_more_is_sampled_and_scored_alone(smoke_study: Project) -> None:
     config = smoke_study.changed_config({"benchmarks": [*BENCHMARKS, "chain_5"]})
     expected = {"problems_generated chain_5", "problems_disjoint chain_5", "score chain_5", "study_file"}
+    expected |= audits_of(["chain_5"])
     assert smoke_study.planned(config) == expected | evaluation_of(RUNS, ["chain_5"]) | AFTER_SCORES
 
 
@@ -92,7 +102,7 @@ def test_a_seed_more_trains_only_that_seed(smoke_study: Project) -> None:
     config = smoke_study.changed_config({"seeds": [1, 2, 7]})
     new = [f"tiny-{method}-s7" for method in ("dapo", "delta", "dapo_query_preserved_reward_balanced")]
     expected = {f"train {run}" for run in new} | evaluation_of(new, BENCHMARKS)
-    expected |= {f"score {benchmark}" for benchmark in BENCHMARKS} | {"run_sheet", "study_file"}
+    expected |= {f"score {benchmark}" for benchmark in BENCHMARKS} | audits_of(BENCHMARKS) | {"run_sheet", "study_file"}
     assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure_training_curves"}
 
 

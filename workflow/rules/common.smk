@@ -8,6 +8,7 @@ from evals.artifacts import canonical_json
 from evals.errors import UserError
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
+from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS
@@ -82,7 +83,7 @@ NOTE = (
 )
 # A study of models alone has neither training curves nor methods to set side by side.
 FIGURES = ["scores", "differences", "training_curves"] if STUDY.methods else ["scores"]
-TABLES = ["main", "by_seed", "paper_vs_ours"] if STUDY.methods else ["main"]
+TABLES = ["main", "by_seed", "audit", "paper_vs_ours"] if STUDY.methods else ["main", "audit"]
 SHOWN = [
     *[f"tables/{table}.md" for table in TABLES],
     *[f"figures/{figure}.png" for figure in FIGURES],
@@ -150,6 +151,21 @@ def scope_figures(wildcards):
 def scope_scores(wildcards):
     """The scores of the study."""
     return [f"results/{wildcards.scope}scores/{benchmark}.json" for benchmark in STUDY.benchmarks]
+
+
+def scope_audits(wildcards):
+    """The audits of the study's grades."""
+    return [f"results/{wildcards.scope}audits/{benchmark}.json" for benchmark in STUDY.benchmarks]
+
+
+def sample_directories(wildcards):
+    """The samples of every run of the study on a benchmark, in the order of their grades."""
+    return [f"results/samples/{run.run}/{wildcards.benchmark}" for run in STUDIES[wildcards.scope].runs]
+
+
+def sample_manifests(wildcards):
+    """Their manifests, which have their hashes."""
+    return [f"{directory}/manifest.json" for directory in sample_directories(wildcards)]
 
 
 def grade_directories(wildcards):
@@ -280,7 +296,13 @@ def benchmark_files(wildcards):
 
 def grading_kind(wildcards):
     """How a benchmark's responses are read."""
-    return "choice" if STUDY.benchmarks[wildcards.benchmark].get("grader") == "choice" else "completion"
+    grader = STUDY.benchmarks[wildcards.benchmark].get("grader")
+    return grader if grader in ("choice", "code") else "completion"
+
+
+def grader_version(wildcards):
+    """The version of what grades a benchmark."""
+    return f"code {CODE_GRADER_VERSION}" if grading_kind(wildcards) == "code" else GRADER_VERSION
 
 
 def corpus_settings(wildcards):
@@ -335,6 +357,12 @@ def diagnosed():
         return Diagnosed.of(STUDY, RUNS)
     except UserError as error:
         sys.exit(f"error: {error}")
+
+
+def measured_claims():
+    """The claims that the study has runs for."""
+    needs = {"delta_coefficients": "weighting_method", "learning_tax": "compared"}
+    return [claim for claim in CLAIMS if needs.get(claim, "method") in DIAGNOSTICS]
 
 
 def compared_runs(wildcards):

@@ -68,7 +68,7 @@ rule phenomenon:
 
 rule table_phenomena:
     input:
-        findings=expand("results/phenomena/{claim}.json", claim=CLAIMS),
+        findings=expand("results/phenomena/{claim}.json", claim=measured_claims()),
         code=modules(
             "rlvr.diagnostics.interval",
             "rlvr.diagnostics.phenomena.findings",

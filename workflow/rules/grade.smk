@@ -14,7 +14,7 @@ rule grade:
     priority: 30
     threads: 1
     params:
-        version=GRADER_VERSION,
+        version=grader_version,
         kind=grading_kind,
     shell:
         "python -m evals.grading file --samples {input.samples:q} --problems {input.problems:q}"

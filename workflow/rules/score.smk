@@ -1,4 +1,4 @@
-# Scores per benchmark, then comparisons over all of them.
+# Scores per benchmark, an audit beside each, then comparisons over all scores.
 rule score:
     input:
         manifests=grade_manifests,
@@ -14,6 +14,27 @@ rule score:
     shell:
         "python -m evals.scores score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
         " --runs {input.runs:q} --out {output.scores:q} > {log:q} 2>&1"
+
+
+rule audit:
+    input:
+        grades=grade_manifests,
+        samples=sample_manifests,
+        problems="results/problems/{benchmark}/problems.jsonl",
+        code=modules("evals.audit", "evals.grading", "evals.problems.choices"),
+    output:
+        audit="results/{scope}audits/{benchmark}.json",
+        manifest="results/{scope}audits/{benchmark}.manifest.json",
+    log:
+        "results/logs/{scope}audit/{benchmark}.log",
+    threads: EXECUTION["grading_workers"]
+    params:
+        grades=grade_directories,
+        samples=sample_directories,
+    shell:
+        "python -m evals.audit --benchmark {wildcards.benchmark} --grades {params.grades:q}"
+        " --samples {params.samples:q} --problems {input.problems:q}"
+        f" --workers {EXECUTION['grading_workers']} --out {{output.audit:q}} > {{log:q}} 2>&1"
 
 
 rule compare:

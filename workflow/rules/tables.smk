@@ -36,6 +36,21 @@ rule table_by_seed:
         " --runs {input.runs:q} --out results/{wildcards.scope}tables/by_seed > {log:q} 2>&1"
 
 
+rule table_audit:
+    input:
+        audits=scope_audits,
+        runs="results/{scope}runs.json",
+        code=modules("evals.tables", "evals.statistics"),
+    output:
+        report("results/{scope}tables/audit.md", caption="../report/audit.rst", category="Tables"),
+        multiext("results/{scope}tables/audit", ".csv", ".manifest.json"),
+    log:
+        "results/logs/{scope}tables/audit.log",
+    shell:
+        "python -m evals.tables audit --audits {input.audits:q} --runs {input.runs:q}"
+        " --out results/{wildcards.scope}tables/audit > {log:q} 2>&1"
+
+
 rule table_paper:
     input:
         scores=scope_scores,
@@ -138,6 +153,7 @@ rule report_html:
         runs="results/{scope}runs.json",
         scores=scope_scores,
         comparisons="results/{scope}comparisons.json",
+        audits=scope_audits,
         tables=scope_tables,
         figures=scope_figures,
         manifests=run_manifests,
@@ -153,6 +169,6 @@ rule report_html:
     shell:
         "(python -m rlvr status --config {input.study:q} --out {output.status:q} &&"
         " python -m rlvr.report html --study {input.study:q} --runs {input.runs:q} --scores {input.scores:q}"
-        " --comparisons {input.comparisons:q} --results results"
+        " --comparisons {input.comparisons:q} --audits {input.audits:q} --results results"
         " --figures results/{wildcards.scope}figures --status {output.status:q} --note {params.notes:q}"
         " --out {output.report:q}) > {log:q} 2>&1"

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from rlvr.diagnostics.phenomena.sources import Phenomenon
 
-CLAIMS = ("token_flipping", "output_layer_proxy", "delta_coefficients")
+CLAIMS = (
+    "token_flipping",
+    "coupling_kernel",
+    "masking_effect",
+    "output_layer_proxy",
+    "cancellation_filter",
+    "token_value",
+    "delta_coefficients",
+    "learning_tax",
+)
 
 
 def phenomenon(name: str) -> Phenomenon:

@@ -15,12 +15,14 @@ from rlvr.diagnostics.interval import Measurement, measure
 from rlvr.diagnostics.moment import Moment
 from rlvr.diagnostics.phenomena.drawing import NEGATIVE, POSITIVE, SERIES, finish
 from rlvr.diagnostics.phenomena.findings import Findings
+from rlvr.diagnostics.phenomena.run_ends import read_run
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.token_classes import CLASSES
 
 ENDS = 0.1
 _UNIT = "updates (run, step)"
 _BINS = 40
+_TOP, _BOTTOM = "delta_top_lambda", "delta_bottom_lambda"
 
 
 def find(sources: Sources) -> Findings:
@@ -33,7 +35,23 @@ def find(sources: Sources) -> Findings:
         raise UserError("delta_coefficients: no token table of a run with token weights; name DelTA in diagnostics")
     rows = [row for moment in sources.contrast_moments for row in _rows(moment)]
     series = pd.DataFrame(rows)
-    return Findings("DelTA's coefficients", _METHOD, _measurements(series), series)
+    measurements = [*_measurements(series), *_selection(sources)]
+    return Findings("DelTA's coefficients", _METHOD, measurements, series)
+
+
+def _selection(sources: Sources) -> list[Measurement]:
+    """Reward of training on the tokens of highest coefficient alone less that of the lowest, paired by seed."""
+    ends: dict[str, dict[int, float]] = {name: {} for name in (_TOP, _BOTTOM)}
+    for name in sources.runs:
+        found = read_run(sources.results / "runs" / name)
+        if found.run.method_name in ends:
+            ends[found.run.method_name][found.run.seed] = found.end("reward_mean")
+    seeds = sorted(ends[_TOP].keys() & ends[_BOTTOM].keys())
+    if not seeds:
+        return []
+    statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
+    differences = [ends[_TOP][seed] - ends[_BOTTOM][seed] for seed in seeds]
+    return [measure(statement, f"reward at the end, {_TOP} less {_BOTTOM}", differences, "seeds")]
 
 
 def _rows(moment: Moment) -> list[dict[str, Any]]:
@@ -122,8 +140,8 @@ def draw(findings: Findings) -> Figure:
     classes.set(title="Classes at the two ends", xlabel=f"share in top {ENDS:.0%} less share in bottom {ENDS:.0%}")
     result, form = findings.measurements[:2]
     finding = (
-        f"DelTA's highest coefficients hold {100 * result.estimate:+.0f} points more results "
-        f"and {100 * form.estimate:+.0f} points more format than its lowest"
+        f"Results are {result.estimate:+.0%} and format {form.estimate:+.0%} of DelTA's highest coefficients "
+        "beside its lowest"
     )
     return finish(figure, finding, findings.measurements[:1])
 
@@ -131,5 +149,5 @@ def draw(findings: Findings) -> Figure:
 _METHOD = (
     "The weights that DelTA gave each token (normalised to mean 1) at the kept steps of its runs, tokens of advantage "
     "0 aside. Tokens are classed by their place in a worked line: operands, operators, the result after `=`, the "
-    "answer in the box, and format."
+    "answer in the box, and format. The rewards are means over the last ten rollout steps."
 )

@@ -35,16 +35,25 @@ def finish(figure: Figure, finding: str, measurements: Sequence[Measurement]) ->
 
 
 def draw_means(
-    axes: Axes, frame: pd.DataFrame, x: str, y: str, colour: str, label: str, marker: str = "o", line: str = "-"
+    axes: Axes,
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    colour: str,
+    label: str,
+    marker: str = "o",
+    line: str = "-",
+    band: bool = True,
 ) -> None:
-    """Mean of ``y`` at each ``x``, with its interval over the rows that share it."""
+    """Mean of ``y`` at each ``x``, with its interval over the rows that share it unless there are too many lines."""
     groups = frame.dropna(subset=[y]).groupby(x)[y]
     values = [group.to_numpy(dtype=np.float64) for _, group in groups]  # in order of x
     places = np.unique(frame.dropna(subset=[y])[x].to_numpy(dtype=np.float64))
     means = np.array([value.mean() for value in values])
     bounds = np.array([t_interval(value) for value in values]).reshape(-1, 2)
     axes.plot(places, means, line, color=colour, marker=marker, markersize=4, linewidth=1.3, label=label)
-    axes.fill_between(places, bounds[:, 0], bounds[:, 1], color=colour, alpha=0.15, linewidth=0)
+    if band:
+        axes.fill_between(places, bounds[:, 0], bounds[:, 1], color=colour, alpha=0.15, linewidth=0)
 
 
 def draw_measurements(axes: Axes, measurements: Sequence[Measurement], labels: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ def find(sources: Sources) -> Findings:
 
 
 def _rows(moment: Moment, sources: Sources) -> list[dict[str, Any]]:
-    found = sources.displacements[moment.unit]
+    found = sources.displacements[moment.unit].by
     head, full, first_order, trained = (found[name] for name in ("head_only", "joint", "first_order", "as_trained"))
     rows = []
     for name, pair in zip(_PAIRS, ((head, full), (first_order, full), (head, trained)), strict=True):

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from rlvr.diagnostics.displacements import read_displacements
+from rlvr.diagnostics.displacements import Probed, read_displacements
 from rlvr.diagnostics.moment import Moment, read_moments
 from rlvr.diagnostics.phenomena.findings import Findings
 
@@ -51,9 +50,9 @@ class Sources:
         return [moment for directory in self.contrast_tables for moment in read_moments(directory, self.steps)]
 
     @cached_property
-    def displacements(self) -> dict[str, dict[str, Tensor]]:
-        """Unit of each of ``moments`` -> displacements of its tokens under every probe."""
-        found: dict[str, dict[str, Tensor]] = {}
+    def displacements(self) -> dict[str, Probed]:
+        """Unit of each of ``moments`` -> what probes found of it."""
+        found: dict[str, Probed] = {}
         for directory in self.tables:
             found |= read_displacements(directory, self.moments_of(directory))
         return found

@@ -31,7 +31,7 @@ def _rows(moment: Moment, sources: Sources) -> list[dict[str, Any]]:
     sides = moment.column("side")
     rows = []
     for update in UPDATES:
-        displacement = sources.displacements[moment.unit][update]
+        displacement = sources.displacements[moment.unit].by[update]
         for side in (1, -1):
             for threshold in THRESHOLDS:
                 found = flips(displacement, sides == side, threshold)

@@ -23,7 +23,7 @@ KEPT_STEPS = (1, 3)
 def trained_run(study_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """run.json of a finished run whose ratios leave the clip range now and then."""
     torch.set_num_threads(1)
-    directory = tmp_path_factory.mktemp("runs") / "tiny-dapo-s1"
+    directory = tmp_path_factory.mktemp("results") / "runs" / "tiny-dapo-s1"
     content = {
         "run": "tiny-dapo-s1",
         "model": "tiny",

@@ -76,6 +76,6 @@ def test_displacements_are_kept_by_moment(token_table: Path, moments: list[Momen
     found = read_displacements(token_table, moments)
     assert list(found) == [moments[1].unit]
     expected, _ = displacements(moments[1])
-    rows = found[moments[1].unit]
+    rows = found[moments[1].unit].by
     torch.testing.assert_close(rows["joint"], expected["joint"])
     torch.testing.assert_close(rows["as_trained"], moments[1].trained)

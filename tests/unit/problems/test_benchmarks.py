@@ -219,12 +219,13 @@ def test_repairs_change_the_form_only(gold: str, repaired: str) -> None:
 
 def test_every_entry_is_accepted_and_has_both_prompts() -> None:
     entries = read_benchmarks({"benchmarks": REAL}, "study.yaml")
-    assert len(entries) == 13
+    assert len(entries) == 16
+    markers = {"choice": "Answer: $LETTER", "math": r"\boxed{}", "code": "Markdown code block"}
     for name, entry in entries.items():
         assert problem_settings(name, entry)["name"] == name
         for form in ("base", "chat"):
             assert prompt_of(entry, form).count("{problem}") == 1
-        marker = "Answer: $LETTER" if entry["grader"] == "choice" else r"\boxed{}"
+        marker = markers[entry["grader"]]
         assert marker in prompt_of(entry, "base") and marker in prompt_of(entry, "chat")
 
 

@@ -106,6 +106,9 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
     match = r"problem b-3 is also trained on \(.*train\.jsonl, line 51\); .*problems\.exclude: \[x\]$"
     with pytest.raises(UserError, match=match):
         check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")
+    write_jsonl(trained, [{"id": str(number), "problem": stolen["problem"]} for number in range(201)])
+    with pytest.raises(UserError, match=r"line 1\); the same holds of 200 more training problems$"):
+        check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")
 
 
 def test_a_set_in_memory_has_the_texts_and_gives_prompts_with_braces(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ def study(editable_study: Study) -> Study:
 
 def _make(study: Study) -> int:
     arguments = ["--study", str(study.study_file), "--runs", str(study.runs_file), "--scores", *map(str, study.scores)]
-    arguments += ["--comparisons", str(study.comparisons), "--results", str(study.results)]
+    arguments += ["--comparisons", str(study.comparisons), "--audits", *map(str, study.audits)]
+    arguments += ["--results", str(study.results)]
     arguments += ["--figures", str(study.results / "figures"), "--status", str(study.status_file), "--note", _NOTE]
     arguments += ["--out", str(study.root / "report.html")]
     return main(["html", *arguments])

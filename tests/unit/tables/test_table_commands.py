@@ -96,6 +96,42 @@ def test_by_seed_lists_every_run_of_every_benchmark(written: Path, synthetic_stu
     assert "No answer" in header and "Truncated" in header
 
 
+def _audit(study: Study, out: Path) -> list[str]:
+    return ["audit", "--audits", *map(str, study.audits), "--runs", str(study.runs_file), "--out", str(out)]
+
+
+def test_the_audit_sums_over_runs_and_lists_each(editable_study: Study, tmp_path: Path) -> None:
+    withheld = json.loads(editable_study.audits[1].read_text())
+    withheld["audits"] = [{**row, "second": None, "no_second_because": "withheld"} for row in withheld["audits"]]
+    editable_study.audits[1].write_text(json.dumps(withheld))
+    assert main(_audit(editable_study, tmp_path / "audit")) == 0
+    header, _, shown, hidden = _rows((tmp_path / "audit.md").read_text())
+    shown_cells, hidden_cells = dict(zip(header, shown, strict=True)), dict(zip(header, hidden, strict=True))
+    assert shown_cells["Samples"] == str(7 * 12 * 32)
+    assert shown_cells["No answer"] == f"{100 * 11 / (12 * 32):.1f}"
+    assert shown_cells["Disagree"] == f"{100 * 3 / (12 * 32):.1f}"
+    assert (shown_cells["Only ours (count)"], shown_cells["Only second (count)"]) == ("7", "14")
+    assert (hidden_cells["Compared"], hidden_cells["Disagree"], hidden_cells["Second failed (count)"]) == (
+        "withheld",
+        "–",
+        "–",
+    )
+    frame = pd.read_csv(tmp_path / "audit.csv")
+    assert list(frame["run"]) == 2 * [run["run"] for run in editable_study.runs()]
+    assert frame["disagreement"][0] == 3 / (12 * 32) and frame["compared"].isna().sum() == 7
+    assert set(verify_outputs(tmp_path / "audit.manifest.json", "table").outputs) == {"audit.md", "audit.csv"}
+
+
+def test_an_audit_without_a_run_is_one_line(
+    editable_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = json.loads(editable_study.audits[0].read_text())
+    del content["audits"][1]
+    editable_study.audits[0].write_text(json.dumps(content))
+    assert main(_audit(editable_study, tmp_path / "audit")) == 2
+    assert "chain_3.json: audits: none of tiny-grpo-s1" in capsys.readouterr().err
+
+
 def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_study: Study) -> None:
     manifest = verify_outputs(written / "main.manifest.json", "table")
     assert set(manifest.outputs) == {"main.md", "main.csv", "main.tex"}

@@ -1,0 +1,73 @@
+"""Runs a candidate's program: as a script, or as functions that are called by lines on standard input.
+
+``python candidate.py script LIMITS`` and ``python candidate.py serve LIMITS NAME``. Nothing in this process is secret:
+the program can read and change all of it, and can do no more than give other answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAM = "/program.py"
+PACKAGES = "/packages"
+
+
+def main() -> None:
+    """Run what the command line says."""
+    sys.path[:0] = [HERE, PACKAGES]
+    import limits  # type: ignore[import-not-found]
+
+    limits.apply(json.loads(sys.argv[2]))
+    with open(PROGRAM, encoding="utf-8") as file:
+        source = file.read()
+    if sys.argv[1] == "script":
+        sys.argv = [PROGRAM]
+        exec(compile(source, PROGRAM, "exec"), {"__name__": "__main__", "__file__": PROGRAM})
+    else:
+        _serve(source, sys.argv[3])
+
+
+def _serve(source: str, name: str) -> None:
+    """Answer each line, a list of arguments, with a line: what the function returned, or the exception's name."""
+    calls, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for stream in (0, 1, 2):  # what the program prints or reads is not part of the conversation
+        os.dup2(nothing, stream)
+    import values  # type: ignore[import-not-found]
+
+    function, failure = _load(source, name)
+    for line in calls:
+        answer = _call(function, failure, values.load(line)) if function else {"raised": failure}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _load(source: str, name: str) -> tuple[Any, str]:
+    """The function ``name``, or ``Class.method`` of a new object; or the name of what loading it raised."""
+    try:
+        namespace: dict[str, Any] = {"__name__": "candidate"}
+        exec(compile(source, PROGRAM, "exec"), namespace)
+        first, *rest = name.split(".")
+        found = namespace[first]
+        for part in rest:
+            found = getattr(found() if isinstance(found, type) else found, part)
+    except BaseException as error:  # SystemExit too
+        return None, type(error).__name__
+    return found, ""
+
+
+def _call(function: Any, _: str, arguments: Any) -> dict[str, Any]:
+    import values
+
+    try:
+        return {"value": values.dump(function(*arguments))}
+    except BaseException as error:
+        return {"raised": type(error).__name__}
+
+
+if __name__ == "__main__":
+    main()

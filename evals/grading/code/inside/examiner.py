@@ -1,0 +1,94 @@
+"""Runs a problem's tests against a candidate in another sandbox; prints the verdict.
+
+``python examiner.py LIMITS TO FROM``: TO and FROM are descriptors of pipes to the candidate and back. No code of the
+candidate runs here, and what comes back is plain data, so that nothing but right values can lead to "match".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TEST = "/test.json"
+PACKAGES = "/packages"
+MAX_LINE = 64 * 1024**2
+
+
+class CandidateFailed(Exception):
+    """The candidate raised, returned what is no plain data, or has ended."""
+
+
+class Candidate:
+    """Calls the function in the other sandbox."""
+
+    def __init__(self, to_candidate: int, from_candidate: int) -> None:
+        self._calls, self._answers = os.fdopen(to_candidate, "w"), os.fdopen(from_candidate, "r")
+        self.made = 0
+        self.raised: str | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        import values  # type: ignore[import-not-found]
+
+        self.made += 1
+        self.raised = "ended"
+        try:
+            self._calls.write(values.dump(list(arguments)) + "\n")
+            self._calls.flush()
+            answer = json.loads(self._answers.readline(MAX_LINE))
+            self.raised = str(answer.get("raised"))[:100] if "raised" in answer else None
+            value = values.load(answer["value"]) if self.raised is None else None
+        except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+            raise CandidateFailed(self.raised) from None
+        if self.raised is not None:
+            raise CandidateFailed(self.raised)
+        return value
+
+
+def main() -> None:
+    """Print one line: ``{"reason": "match" | "mismatch" | "invalid_gold", "raised": name or null}``."""
+    sys.path[:0] = [HERE, PACKAGES]
+    import limits  # type: ignore[import-not-found]
+
+    limits.apply(json.loads(sys.argv[1]))
+    verdict = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open("/dev/null", os.O_RDWR), 1)  # what tests print is no verdict
+    with open(TEST, encoding="utf-8") as file:
+        tests = json.load(file)
+    candidate = Candidate(int(sys.argv[2]), int(sys.argv[3]))
+    try:
+        passed = _cases(candidate, tests["cases"]) if tests["kind"] == "calls" else _program(candidate, tests)
+    except BaseException:
+        passed = False
+    reason = "invalid_gold" if not candidate.made else "match" if passed else "mismatch"
+    verdict.write(json.dumps({"reason": reason, "raised": candidate.raised}) + "\n")
+    verdict.flush()
+    os._exit(0)
+
+
+def _cases(candidate: Candidate, cases: list[dict[str, Any]]) -> bool:
+    return all(_plain(candidate(*case["arguments"])) == case["expected"] for case in cases)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, for expected values come from JSON, which has no tuples."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _program(candidate: Candidate, tests: dict[str, Any]) -> bool:
+    """Run the benchmark's own test: it defines ``check``, or calls the function by its name."""
+    namespace: dict[str, Any] = {"__name__": "test", tests["entry_point"]: candidate}
+    exec(compile(tests["test"], "/test.py", "exec"), namespace)
+    if "check" in namespace:
+        namespace["check"](candidate)
+    return True
+
+
+if __name__ == "__main__":
+    main()

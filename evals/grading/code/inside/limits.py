@@ -1,0 +1,29 @@
+"""The first thing that happens inside a sandbox: give up what is not needed, for good."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+
+def apply(limits: dict[str, int]) -> None:
+    """Bound this process and all that it starts; none of the bounds can be raised again.
+
+    Args:
+        limits: ``memory`` (bytes of address space) and ``cpu`` (seconds) of a process, ``processes``, ``file_size``
+            (bytes), ``open_files``; ``user``, the id to become where the sandbox was started by root.
+    """
+    for name, kind in (
+        ("memory", resource.RLIMIT_AS),
+        ("file_size", resource.RLIMIT_FSIZE),
+        ("open_files", resource.RLIMIT_NOFILE),
+        ("processes", resource.RLIMIT_NPROC),
+    ):
+        resource.setrlimit(kind, (limits[name], limits[name]))
+    resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu"], limits["cpu"] + 1))  # a signal that says so, then the end
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
+    if "user" in limits:  # the kernel counts no processes of root, and root may do what nobody else may
+        os.setgroups([])
+        os.setgid(limits["user"])
+        os.setuid(limits["user"])

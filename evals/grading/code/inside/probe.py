@@ -1,0 +1,28 @@
+"""Shows that a sandbox works: ``python probe.py LIMITS`` prints "ready" if the world outside is out of reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+
+def main() -> None:
+    """Print the word, or fail."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import limits  # type: ignore[import-not-found]
+
+    limits.apply(json.loads(sys.argv[1]))
+    if os.geteuid() == 0 or os.path.exists("/proc/1") or os.path.exists("/home") or os.path.exists("/etc"):
+        sys.exit("the sandbox has more than it should")
+    try:
+        socket.socket(socket.AF_INET)
+    except OSError:
+        print("ready")
+    else:
+        sys.exit("the sandbox has a network")
+
+
+if __name__ == "__main__":
+    main()

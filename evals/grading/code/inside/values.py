@@ -1,0 +1,74 @@
+"""Values as lines of JSON, types kept. Plain data alone: reading a line can run nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class Unsendable(Exception):
+    """A value that is no plain data."""
+
+
+def dump(value: Any) -> str:
+    """One line.
+
+    Raises:
+        Unsendable: the value is, or contains, something else than plain data.
+    """
+    return json.dumps(_encode(value))
+
+
+def load(line: str) -> Any:
+    """The value of a line.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return _decode(json.loads(line))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise ValueError(type(error).__name__) from None
+
+
+def _encode(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return {"int": hex(value)}
+    if isinstance(value, float):
+        return {"float": float.hex(value)}
+    if isinstance(value, complex):
+        return {"complex": [float.hex(value.real), float.hex(value.imag)]}
+    if isinstance(value, str):
+        return {"str": [ord(character) for character in value]} if not value.isascii() else str(value)
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": value.hex()}
+    if isinstance(value, dict):
+        return {"dict": [[_encode(key), _encode(item)] for key, item in value.items()]}
+    for name, kind in (("list", list), ("tuple", tuple), ("set", set), ("frozenset", frozenset)):
+        if isinstance(value, kind):
+            return {name: [_encode(item) for item in value]}
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
+        return _encode(value.tolist())
+    raise Unsendable(type(value).__name__)
+
+
+def _decode(value: Any) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    ((name, content),) = value.items()
+    if name == "int":
+        return int(content, 16)
+    if name == "float":
+        return float.fromhex(content)
+    if name == "complex":
+        return complex(float.fromhex(content[0]), float.fromhex(content[1]))
+    if name == "str":
+        return "".join(map(chr, content))
+    if name == "bytes":
+        return bytes.fromhex(content)
+    if name == "dict":
+        return {_decode(key): _decode(item) for key, item in content}
+    kind: Any = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[name]
+    return kind(_decode(item) for item in content)

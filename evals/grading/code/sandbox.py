@@ -1,0 +1,217 @@
+"""A process that can compute and nothing else, by bubblewrap.
+
+It has its own empty namespaces (no network, no other process, no other user's anything), an empty file system of a few
+megabytes beside a read-only Python, and bounds on time, memory, processes, files and output. There is no way to run a
+program without it: :func:`require_sandbox` stops the command where it does not work.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from evals.errors import UserError
+from evals.grading.code.system_calls import seccomp_filter
+
+BUBBLEWRAP = "bwrap"
+MAX_OUTPUT = 16 * 1024**2
+_INSIDE = Path(__file__).parent / "inside"
+_SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+_FIRST_USER = 2_000_000_000
+"""Ids from here on belong to nobody: each sandbox that root starts has one of its own, so that its processes count."""
+_USERS = 100_000
+_next_user = itertools.count(os.getpid() * 64)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one sandbox.
+
+    Attributes:
+        seconds: wall-clock time, kept from outside.
+        cpu: seconds of processor time per process.
+        memory: bytes of address space per process.
+        processes: processes and threads at a time.
+        file_size: bytes of one file.
+        disk: bytes of all files together; they are kept in memory.
+        open_files: of one process.
+    """
+
+    seconds: float = 10.0
+    cpu: int = 10
+    memory: int = 1024**3
+    processes: int = 4
+    file_size: int = 16 * 1024**2
+    disk: int = 32 * 1024**2
+    open_files: int = 64
+
+    def inside(self) -> str:
+        """What the process in the sandbox imposes on itself before it runs anything (``inside/limits.py``)."""
+        values = {key: value for key, value in asdict(self).items() if key not in ("seconds", "disk")}
+        if os.geteuid() == 0:
+            values["user"] = _FIRST_USER + next(_next_user) % _USERS
+        return json.dumps(values)
+
+
+@dataclass
+class Sandbox:
+    """One running sandbox."""
+
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        """End it, with all that it has started: the first process of its namespace dies with its owner."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def start(
+    script: str,
+    arguments: Sequence[str],
+    limits: Limits,
+    files: Mapping[str, str],
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    descriptors: Sequence[int] = (),
+) -> Sandbox:
+    """Start ``inside/{script}`` in a sandbox.
+
+    Args:
+        script: a file of ``inside``.
+        arguments: of the script.
+        limits: its bounds; ``limits.inside()`` has to be among the arguments.
+        files: path in the sandbox -> content; read-only there.
+        stdin: as for ``subprocess``.
+        stdout: likewise.
+        descriptors: of this process that it shall have too.
+    """
+    handles = [_temporary(content.encode("utf-8", "replace")) for content in files.values()]
+    handles.append(rules := _temporary(seccomp_filter()))
+    try:
+        data = [
+            word
+            for path, handle in zip(files, handles, strict=False)
+            for word in ("--perms", "0444", "--ro-bind-data", str(handle.fileno()), path)
+        ]
+        command = [*_command(limits.disk), *data, "--remount-ro", "/", "--seccomp", str(rules.fileno())]
+        command += ["--", _python(), "-s", "-P", f"/inside/{script}", *arguments]
+        process = subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.PIPE if script == "probe.py" else subprocess.DEVNULL,
+            pass_fds=[*descriptors, *(handle.fileno() for handle in handles)],
+            start_new_session=True,
+            env={},
+        )
+    finally:
+        for handle in handles:
+            handle.close()
+    return Sandbox(process)
+
+
+def _temporary(content: bytes) -> IO[bytes]:
+    file = tempfile.TemporaryFile()  # noqa: SIM115  (the caller closes it)
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+def _command(disk: int) -> list[str]:
+    """Bubblewrap's options: everything is made anew, and little is put into it."""
+    names = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    if os.geteuid() == 0:  # root needs no user namespace; the process inside becomes a user that is nobody
+        names += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        names += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    libraries = [(path, path) for path in _SYSTEM_LIBRARIES if os.path.isdir(path) and not os.path.islink(path)]
+    shown = [*libraries, *_python_files(), *_packages(), (str(_INSIDE), "/inside")]
+    targets = [*_DEVICES, *(target for _, target in shown)]
+    parents = sorted({str(parent) for target in targets for parent in Path(target).parents} - {"/"})
+    mounts = [word for path in parents for word in ("--perms", "0755", "--dir", path)]  # else only root can enter them
+    mounts += [word for path in _DEVICES for word in ("--dev-bind", path, path)]
+    mounts += [word for source, target in shown for word in ("--ro-bind", source, target)]
+    links = [path for path in _SYSTEM_LIBRARIES if os.path.islink(path)]
+    mounts += [word for path in links for word in ("--symlink", os.readlink(path), path)]
+    temporary = ["--perms", "1777", "--size", str(disk), "--tmpfs", "/tmp", "--chdir", "/tmp"]
+    settings = {"PATH": "/usr/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = [word for name, value in settings.items() for word in ("--setenv", name, value)]
+    life = ["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
+    return [_bubblewrap(), *names, *life, *environment, *mounts, *temporary]
+
+
+def _bubblewrap() -> str:
+    found = shutil.which(BUBBLEWRAP)
+    if found is None:
+        raise UserError(_refusal(f"{BUBBLEWRAP} is not installed"))
+    return found
+
+
+def _python() -> str:
+    """The interpreter itself, not the link that a virtual environment has to it."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
+def _python_files() -> list[tuple[str, str]]:
+    """The interpreter and its standard library, where the system's libraries do not hold them already."""
+    library = str(Path(os.__file__).resolve().parent.parent)  # lib, of lib/python3.11
+    found = [library, _python()]
+    return [(path, path) for path in found if not any(path.startswith(f"{system}/") for system in _SYSTEM_LIBRARIES)]
+
+
+def _packages() -> list[tuple[str, str]]:
+    """Numpy, which tests of EvalPlus and many candidates import; nothing else that is installed."""
+    spec = find_spec("numpy")
+    if spec is None or spec.origin is None:
+        raise UserError(_refusal("numpy is not installed"))
+    package = Path(spec.origin).resolve().parent
+    found = [package, package.with_name("numpy.libs")]
+    return [(str(path), f"/packages/{path.name}") for path in found if path.is_dir()]
+
+
+@cache
+def require_sandbox() -> None:
+    """Try a sandbox once.
+
+    Raises:
+        UserError: it does not work here; one line says why.
+    """
+    limits = Limits()
+    try:
+        sandbox = start("probe.py", [limits.inside()], limits, {})
+    except OSError as error:
+        raise UserError(_refusal(str(error))) from None
+    try:
+        output, errors = sandbox.process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        raise UserError(_refusal("it did not start within a minute")) from None
+    finally:
+        sandbox.kill()
+    if output != b"ready\n":
+        lines = errors.decode("utf-8", "replace").strip().splitlines() or [f"exit status {sandbox.process.returncode}"]
+        raise UserError(_refusal(lines[-1]))
+
+
+def _refusal(reason: str) -> str:
+    return (
+        f"a model's programs are run in a sandbox or not at all, and it does not work here: {reason}; needed: "
+        "bubblewrap (Debian: apt install bubblewrap) and user namespaces, or root (docs/grading.md)"
+    )

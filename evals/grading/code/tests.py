@@ -1,0 +1,95 @@
+"""A problem's tests, in ``tests.jsonl`` beside ``problems.jsonl``: ``{"id", "tests"}``, the tests compressed.
+
+They are compressed because those of LiveCodeBench are gigabytes. Unpacked they are one of
+
+    {"kind": "program", "entry_point": "f", "preamble": "import math", "test": "def check(candidate): ..."}
+    {"kind": "calls", "entry_point": "Solution.f", "preamble": "", "cases": [{"arguments": [1, 2], "expected": 3}]}
+    {"kind": "stdin", "preamble": "", "cases": [{"input": "1 2\\n", "output": "3\\n"}]}
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from evals.artifacts import sha256_bytes
+from evals.errors import UserError
+
+TESTS_FILE = "tests.jsonl"
+_KEYS: Mapping[str, Mapping[str, type]] = {
+    "program": {"entry_point": str, "test": str},
+    "calls": {"entry_point": str, "cases": list},
+    "stdin": {"cases": list},
+}
+_CASE_KEYS: Mapping[str, tuple[str, ...]] = {"calls": ("arguments", "expected"), "stdin": ("input", "output")}
+
+
+def check_tests(tests: Any, where: str) -> Mapping[str, Any]:
+    """``tests``, if they are of this format.
+
+    Raises:
+        UserError: they are not; ``where`` names the problem.
+    """
+    kind: Any = tests.get("kind") if isinstance(tests, dict) else None
+    if kind not in _KEYS:
+        raise UserError(f"{where}: tests: kind is {kind!r}; accepted: {', '.join(_KEYS)}")
+    for key, expected in _KEYS[kind].items():
+        if not isinstance(tests.get(key), expected) or not tests[key]:
+            raise UserError(f"{where}: tests: {key}: is missing or empty; accepted: a {expected.__name__}")
+    if not isinstance(tests.get("preamble", ""), str):
+        raise UserError(f"{where}: tests: preamble: is {type(tests['preamble']).__name__}; accepted: text")
+    for case in tests.get("cases", ()):
+        missing = [key for key in _CASE_KEYS.get(kind, ()) if not isinstance(case, dict) or key not in case]
+        if missing:
+            raise UserError(f"{where}: tests: a case lacks {', '.join(missing)}")
+    return dict(tests)
+
+
+def tests_hash(tests: Mapping[str, Any]) -> str:
+    """SHA-256 of what the tests are, however they are compressed."""
+    return sha256_bytes(_content(tests))
+
+
+def pack(tests: Mapping[str, Any]) -> str:
+    """Compressed."""
+    return base64.b64encode(zlib.compress(_content(tests), 6)).decode("ascii")
+
+
+def _content(tests: Mapping[str, Any]) -> bytes:
+    return json.dumps(tests, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def unpack(packed: str, where: str) -> Mapping[str, Any]:
+    """What :func:`pack` made.
+
+    Raises:
+        UserError: it is no such thing.
+    """
+    try:
+        return check_tests(json.loads(zlib.decompress(base64.b64decode(packed, validate=True))), where)
+    except (ValueError, zlib.error) as error:
+        raise UserError(f"{where}: tests: cannot be unpacked ({error})") from None
+
+
+def read_tests(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each problem's id and tests, one at a time.
+
+    Raises:
+        UserError: the file is missing or malformed.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                where = f"{path}: line {number}"
+                try:
+                    row = json.loads(line)
+                    identifier, packed = row["id"], row["tests"]
+                except (ValueError, TypeError, KeyError):
+                    raise UserError(f"{where}: is no object with id and tests") from None
+                yield str(identifier), unpack(packed, where)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None

@@ -1,0 +1,337 @@
+"""Programs that want out of the sandbox, or to be called right without being right."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from evals.grading.code.run import run_tests
+from evals.grading.code.sandbox import Limits, start
+from evals.grading.verdict import Reason
+
+pytestmark = pytest.mark.usefixtures("sandbox_works")
+
+SQUARE = {
+    "kind": "program",
+    "entry_point": "f",
+    "test": "def check(candidate):\n    for n in range(3, 9):\n        assert candidate(n) == n * n + 77\n",
+}
+SMALL = Limits(seconds=20.0, disk=4 * 1024**2, memory=512 * 1024**2)
+
+
+def told(program: str, limits: Limits = SMALL) -> Any:
+    """The last line, as JSON, that a program prints in a sandbox."""
+    files = {"/program.py": textwrap.dedent(program)}
+    sandbox = start("candidate.py", ["script", limits.inside()], limits, files)
+    try:
+        output, _ = sandbox.process.communicate(timeout=limits.seconds + 40)
+    finally:
+        sandbox.kill()
+    return json.loads(output.decode().splitlines()[-1])
+
+
+def strangers() -> list[psutil.Process]:
+    """Processes that run our scripts in a sandbox."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any("/inside/candidate.py" in word for word in process.info["cmdline"] or []):
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Iterator[Path]:
+    path = Path.home() / f".sandbox-test-{os.getpid()}"
+    path.write_text("secret")
+    (tmp_path / "secret").write_text("secret")
+    yield path
+    path.unlink()
+
+
+def test_no_file_of_the_machine_can_be_read(secret: Path, tmp_path: Path) -> None:
+    wanted = [str(secret), str(tmp_path / "secret"), "/etc/passwd", "/proc/1/environ", "/sys/kernel", __file__]
+    read = told(
+        f"""
+        import json, os
+        found = [path for path in {wanted!r} if os.path.exists(path)]
+        homes = [name for name in os.listdir("/") if name in ("home", "etc", "proc", "sys", "var", "mnt", "work")]
+        print(json.dumps([found, homes, os.environ.get("HOME"), sorted(os.environ)]))
+        """
+    )
+    assert read[:3] == [[], [], "/tmp"]
+    assert not {"HF_TOKEN", "USER", "PYTHONPATH", "PYTEST_CURRENT_TEST"} & set(read[3])
+
+
+def test_no_network_of_any_kind() -> None:
+    with socket.socket() as server, socket.socket(socket.AF_UNIX) as local:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        local.bind(f"\0sandbox-test-{os.getpid()}")
+        local.listen()
+        reached = told(
+            f"""
+            import json, socket
+            reached = []
+            addresses = [
+                (socket.AF_INET, ("127.0.0.1", {server.getsockname()[1]})),
+                (socket.AF_INET, ("8.8.8.8", 53)),
+                (socket.AF_INET6, ("::1", {server.getsockname()[1]})),
+                (socket.AF_UNIX, "\\0sandbox-test-{os.getpid()}"),
+                (40, (2, 1024)),  # the host of a virtual machine
+                (socket.AF_NETLINK, (0, 0)),
+            ]
+            for family, address in addresses:
+                try:
+                    with socket.socket(family, socket.SOCK_STREAM if family != 16 else socket.SOCK_RAW) as channel:
+                        channel.settimeout(2)
+                        (channel.bind if family == 16 else channel.connect)(address)
+                        reached.append(str(address))
+                except (OSError, OverflowError):
+                    pass
+            print(json.dumps(reached))
+            """
+        )
+    assert reached == []
+
+
+def test_a_fork_bomb_is_small_and_ends() -> None:
+    before = len(strangers())
+    program = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n"
+    sandbox = start(
+        "candidate.py", ["script", SMALL.inside()], SMALL, {"/program.py": program}, stdout=subprocess.DEVNULL
+    )
+    most = 0
+    for _ in range(20):
+        most = max(most, len(strangers()) - before)
+        time.sleep(0.1)
+    sandbox.kill()
+    assert 1 < most <= SMALL.processes + 3  # bubblewrap's own two have the same words on their command line
+    deadline = time.monotonic() + 10
+    while len(strangers()) > before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(strangers()) <= before
+
+
+def test_nothing_outlives_the_verdict() -> None:
+    program = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+def f(n):
+    return n * n + 77
+"""
+    before = len(strangers())
+    assert run_tests(program, SQUARE) is Reason.MATCH
+    deadline = time.monotonic() + 10
+    while len(strangers()) > before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(strangers()) <= before
+
+
+def test_the_disk_is_a_few_megabytes_and_nothing_else_can_be_written() -> None:
+    written, refused = told(
+        """
+        import errno, json, os, sys
+        total = 0
+        try:
+            for number in range(1000):
+                with open(f"/tmp/{number}", "wb") as file:
+                    total += file.write(bytes(1 << 20))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC, error
+        places = ["/x", "/dev/x", "/dev/shm/x", "/usr/lib/x", "/inside/x", "/inside/limits.py", "/program.py",
+                  os.__file__, os.path.dirname(os.__file__) + "/x", "/packages/numpy/__init__.py", "/root/x"]
+        written = []
+        for place in places:
+            try:
+                open(place, "ab").close()
+                written.append(place)
+            except OSError:
+                pass
+        print(json.dumps([total, written]))
+        """
+    )
+    assert 1 << 20 <= written <= SMALL.disk
+    assert refused == []
+
+
+def test_no_process_outside_can_be_signalled() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as victim:
+        told(
+            f"""
+            import json, os, signal
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            sent = []
+            for pid in (os.getppid(), 1, {victim.pid}, {os.getpid()}, {os.getppid()}, -1):
+                try:
+                    os.kill(pid, signal.SIGTERM)
+                    sent.append(pid)
+                except OSError:
+                    pass
+            print(json.dumps(sent))
+            """
+        )
+        assert victim.poll() is None
+        victim.kill()
+
+
+def test_privileges_and_uncounted_memory_are_refused() -> None:
+    allowed = told(
+        """
+        import ctypes, json, os, resource
+        libc = ctypes.CDLL(None, use_errno=True)
+        attempts = {
+            "unshare": lambda: libc.unshare(0x10000000),
+            "clone": lambda: libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0),
+            "memfd": lambda: os.memfd_create("x"),
+            "shared memory": lambda: libc.shmget(0, 1 << 30, 0o1600),
+            "ptrace": lambda: libc.ptrace(0, 0, 0, 0),
+            "mount": lambda: libc.mount(b"none", b"/tmp", b"tmpfs", 0, None),
+            "root": lambda: os.setuid(0),
+            "more memory": lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 40, 1 << 40)),
+            "more processes": lambda: resource.setrlimit(resource.RLIMIT_NPROC, (1 << 20, 1 << 20)),
+        }
+        allowed = []
+        for name, attempt in attempts.items():
+            try:
+                result = attempt()
+                if result is None or result >= 0:
+                    allowed.append(name)
+            except (OSError, ValueError):
+                pass
+        try:
+            bytearray(1 << 30)
+            allowed.append("memory")
+        except MemoryError:
+            pass
+        allowed += ["capabilities"] if os.geteuid() == 0 else []
+        print(json.dumps(allowed))
+        """
+    )
+    assert allowed == []
+
+
+FORGERIES = {
+    "printing": 'print(\'{"reason": "match", "raised": null}\', flush=True)\ndef f(n): return 0',
+    "every descriptor": """
+import os
+def f(n):
+    for number in range(64):
+        try:
+            os.write(number, b'{"reason": "match", "raised": null}\\n')
+        except OSError:
+            pass
+    return 0
+""",
+    "exit at once": "import os\nos._exit(0)",
+    "exit in the call": "import sys\ndef f(n): sys.exit(0)",
+    "equal to all": "class A(int):\n    def __eq__(self, other): return True\ndef f(n): return A(1)",
+    "equal object": "class A:\n    def __eq__(self, other): return True\ndef f(n): return A()",
+    "not a number": "def f(n): return float('nan')",
+    "broken serialiser": """
+import json, values
+values.dump = lambda value: '{"reason": "match"}'
+json.dumps = lambda value: '{"reason": "match", "raised": null, "value": "match"}'
+def f(n): return 0
+""",
+    "search of memory": """
+import gc, sys
+def f(n):
+    frame = sys._getframe()
+    while frame:
+        for value in frame.f_locals.values():
+            if isinstance(value, dict) and "test" in value:
+                return eval(value["test"])
+        frame = frame.f_back
+    return [item for item in gc.get_objects() if isinstance(item, dict) and "entry_point" in item] or 0
+""",
+    "the tests' file": "def f(n):\n    return open('/test.json').read()",
+    "patched builtins": "import builtins\nbuiltins.AssertionError = builtins.all = None\ndef f(n): return 0",
+    "a thousand answers": """
+import os
+os.write(1, b'{"value": "1"}\\n' * 1000)
+def f(n): return 0
+""",
+    "endless answer": "def f(n):\n    return 'x' * 400_000_000",
+    "deep answer": "def f(n):\n    x = []\n    for _ in range(100000): x = [x]\n    return x",
+    "an exception": "def f(n): raise AssertionError('match')",
+    "no function": "x = 1",
+    "no program": "def f(n) return",
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_verdict_cannot_be_forged(name: str) -> None:
+    assert run_tests(FORGERIES[name], SQUARE) in (Reason.MISMATCH, Reason.MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("def f(n):\n    return n * n + 77", Reason.MATCH),
+        ("def f(n):\n    return n * n", Reason.MISMATCH),
+        ("def f(n):\n    return bytearray(1 << 33)", Reason.MEMORY),
+        ("import numpy\ndef f(n):\n    return numpy.int64(n * n + 77)", Reason.MATCH),
+        ("print('loading')\ndef f(n):\n    print(n)\n    return n * n + 77", Reason.MATCH),
+        ("def f(n):\n    return input()", Reason.MISMATCH),
+    ],
+)
+def test_programs_get_the_verdict_that_they_deserve(program: str, reason: Reason) -> None:
+    assert run_tests(program, SQUARE) is reason
+
+
+def test_a_program_that_never_ends_is_ended() -> None:
+    start_time = time.monotonic()
+    assert run_tests("import time\ndef f(n):\n    time.sleep(600)", SQUARE) is Reason.TIMEOUT
+    assert time.monotonic() - start_time < 60
+
+
+def test_calls_and_scripts() -> None:
+    calls = {
+        "kind": "calls",
+        "entry_point": "Solution.add",
+        "cases": [{"arguments": [1, [2, "é"]], "expected": [1, [2, "é"]]}],
+    }
+    assert run_tests("class Solution:\n    def add(self, a, b): return (a, tuple(b))", calls) is Reason.MATCH
+    assert run_tests("class Solution:\n    def add(self, a, b): return (b, a)", calls) is Reason.MISMATCH
+    script = {
+        "kind": "stdin",
+        "preamble": "import sys\n",
+        "cases": [{"input": "1 2\n", "output": "3\n"}, {"input": "4 5\n", "output": "9.0\n"}],
+    }
+    assert run_tests("print(sum(map(int, input().split())))", script) is Reason.MATCH
+    assert run_tests("print(3)", script) is Reason.MISMATCH
+    assert run_tests("print(3)\nsys.exit(1)", script) is Reason.MISMATCH
+    assert run_tests("while True: print('3' * 10000)", script) in (Reason.MISMATCH, Reason.TIMEOUT)
+    assert run_tests("raise SystemExit", script) is Reason.MISMATCH
+
+
+def test_tests_that_call_nothing_find_nothing_right() -> None:
+    for test in ("def check(candidate): pass", "x =", "raise ValueError"):
+        assert run_tests("def f(n): return 1", {**SQUARE, "test": test}) is Reason.INVALID_GOLD
+
+
+def test_no_text_is_compiled_in_our_own_process() -> None:
+    program = f"""
+import sys
+from evals.grading.code.run import run_tests
+compiled = []
+sys.addaudithook(lambda event, arguments: compiled.append(str(arguments)) if event in ("compile", "exec") else None)
+run_tests("marked_program = 1", {SQUARE!r} | {{"preamble": "marked_preamble = 1"}})
+assert not [source for source in compiled if "marked" in source or "candidate" in source], compiled
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

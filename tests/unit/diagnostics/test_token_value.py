@@ -1,0 +1,103 @@
+"""Token values against exact enumeration, and by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
+from evals.generation.sampler import SamplingParameters
+from evals.grading import GradingPool
+from rlvr.diagnostics.drift import log_odds, mean_drift
+from rlvr.diagnostics.moment import Moment
+from rlvr.diagnostics.phenomena.token_value import _signal_of_groups_of, gap
+from rlvr.diagnostics.token_value import Place, TokenValue, token_values
+
+
+def test_value_and_its_error_by_hand() -> None:
+    """Q = 0.8, V = 0.5, pi = 0.4: V = 0.4 * 0.8 + 0.6 * 0.3, so the alternatives' accuracy is 0.3 and the value 0.5."""
+    found = TokenValue(0.8, 0.5, 0.4, 100)
+    assert found.value == pytest.approx(0.5)
+    # (1 - pi)^-1 sqrt(81/102 * 21/102 / 100 + 51/102 * 51/102 / 100)
+    expected = math.sqrt(81 / 102 * 21 / 102 / 100 + 0.25 / 100) / 0.6
+    assert found.standard_error == pytest.approx(expected)
+    assert TokenValue(1.0, 1.0, 0.4, 100).standard_error > 0
+
+
+def test_values_of_the_answers_digit_are_those_of_enumeration(study_files: Path) -> None:
+    r"""After ``\boxed{`` a response that counts is the gold digit, ``}`` and the end: three factors, known exactly."""
+    checkpoint = study_files / "base" / "tiny" / "checkpoint"
+    tokenizer, decoder, end = load_tokenizer(checkpoint), load_decoder(checkpoint, "cpu"), end_token_id(checkpoint)
+    prompt = tokenizer.encode("Compute 3+4 from left to right, modulo 10.\n").ids
+    before = tokenizer.encode("3+4=7\n\\boxed{").ids
+
+    def distribution(tokens: list[int]) -> torch.Tensor:
+        cache = decoder.new_cache(1, len(tokens))
+        positions = torch.arange(len(tokens))[None]
+        causal = torch.full((len(tokens), len(tokens)), float("-inf")).triu(1)[None, None]
+        return decoder.forward(torch.tensor([tokens]), positions, causal, cache)[0].double().softmax(-1)
+
+    digits = [tokenizer.token_to_id(str(digit)) for digit in range(10)]
+    brace = tokenizer.token_to_id("}")
+    first = distribution([*prompt, *before])
+    # The gold is a digit that the model is unsure of, so that there is something to estimate.
+    unsure = min(digits, key=lambda token: abs(float(first[token]) - 0.5))
+    other = max((token for token in digits if token != unsure), key=lambda token: float(first[token]))
+    closing = float(distribution([*prompt, *before, unsure])[brace])
+    closing *= float(distribution([*prompt, *before, unsure, brace])[end])
+    gold = str(digits.index(unsure))
+    places = [Place(prompt, before, token, float(first[token]), gold, f"place/{token}") for token in (unsure, other)]
+    samples = 3000
+    parameters = SamplingParameters(max_new_tokens=len(before) + 3, batch_size=6000)
+    with GradingPool(workers=1) as pool:
+        found = token_values(decoder, tokenizer, places, parameters, end, samples, pool)
+    prefix = float(first[unsure]) * closing
+    for value, accuracy in zip(found, (closing, 0.0), strict=True):
+        error = 4 * math.sqrt(0.25 / samples)
+        assert abs(value.with_token - accuracy) < error
+        assert abs(value.of_prefix - prefix) < error
+        exact = (accuracy - prefix) / (1 - value.probability)
+        assert abs(value.value - exact) < 4 * value.standard_error + 1e-3
+
+
+def test_a_response_that_is_whole_already_has_the_accuracy_of_itself(study_files: Path) -> None:
+    checkpoint = study_files / "base" / "tiny" / "checkpoint"
+    tokenizer, decoder, end = load_tokenizer(checkpoint), load_decoder(checkpoint, "cpu"), end_token_id(checkpoint)
+    prompt = tokenizer.encode("Compute 3+4 from left to right, modulo 10.\n").ids
+    before = tokenizer.encode("3+4=7\n\\boxed{7}").ids
+    place = Place(prompt, before, end, 0.9, "7", "whole")
+    with GradingPool(workers=1) as pool:
+        found = token_values(decoder, tokenizer, [place], SamplingParameters(len(before) + 4), end, 8, pool)
+    assert found[0].with_token == 1.0
+
+
+def test_the_gap_by_hand() -> None:
+    rows = pd.DataFrame({"value": [1.0, 0.5, -0.5, 9.0], "u": [0.1, 0.2, -0.3, 0.0]})
+    assert gap(rows, "u") == 1.25
+    assert math.isnan(gap(rows[:2], "u"))
+
+
+def test_groups_of_all_rollouts_have_the_runs_own_signal_and_smaller_ones_sum_to_zero(moments: list[Moment]) -> None:
+    moment = moments[0]
+    torch.testing.assert_close(
+        _signal_of_groups_of(moment, 8), moment.signal / len(moment.signal), atol=1e-6, rtol=1e-4
+    )
+    small = _signal_of_groups_of(moment, 2)
+    first = torch.tensor([int((moment.rollout_of == rollout).nonzero()[0, 0]) for rollout in range(len(moment.groups))])
+    for group in moment.groups.unique():
+        assert abs(float(small[first[moment.groups == group]].sum())) < 1e-6
+    assert bool((small[moment.column("sample") >= 2] == 0).all())
+
+
+def test_log_odds_and_drift_by_hand() -> None:
+    half, nine_tenths = math.log(0.5), math.log(0.9)
+    torch.testing.assert_close(
+        log_odds(torch.tensor([half, nine_tenths])), torch.tensor([0.0, math.log(9)], dtype=torch.float64)
+    )
+    before, after = torch.tensor([half, half, half]), torch.tensor([nine_tenths, math.log(0.1), -9.0])
+    assert mean_drift(before, after, torch.tensor([True, True, False])) == pytest.approx(math.log(9), rel=1e-6)
+    assert bool(torch.isfinite(log_odds(torch.tensor([0.0]))).all())

@@ -1,0 +1,122 @@
+"""The audit: rates from the grades, and a second grader that shares nothing with the first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.artifacts import read_json, write_jsonl
+from evals.audit.__main__ import main
+from evals.audit.run import SecondGrader
+from evals.grading.__main__ import main as grade
+from evals.grading.verdict import Kind, Reason
+from evals.manifest import Manifest, hash_files, verify_outputs
+
+PROBLEMS = [{"id": "p1", "problem": "?", "answer": "7"}, {"id": "p2", "problem": "?", "answer": "1/2"}]
+TEXTS = [
+    ("p1", r"so \boxed{7}", "stop"),  # both
+    ("p1", r"so \boxed{8}", "stop"),  # neither
+    ("p1", "so the total is 7", "stop"),  # only the second takes a last number
+    ("p1", "so the total is 7", "length"),
+    ("p2", r"\boxed{5 \cdot 10^{-1}}", "stop"),  # both
+    ("p2", "nothing", "stop"),
+    ("p2", r"\boxed{\oplus\ominus}", "stop"),  # not judged by us
+    ("p2", r"Answer: \(\sqrt{\frac{1}{4}}\) or so", "stop"),
+]
+
+
+def write_samples(root: Path, kind: str, texts: list[tuple[str, str, str]], **extra: str) -> None:
+    """Problems, samples and grades of run ``r`` on benchmark ``b``."""
+    write_jsonl(root / "problems.jsonl", PROBLEMS)
+    numbers: dict[str, int] = {}
+    rows: list[dict[str, Any]] = []
+    for problem, text, finish in texts:
+        numbers[problem] = numbers.get(problem, -1) + 1
+        identity = {"problem_id": problem, "sample": numbers[problem]}
+        rows.append({**identity, "text": text, "tokens": 3, "finish_reason": finish, **extra})
+    directory = root / "samples/r/b"
+    write_jsonl(directory / "samples.jsonl", rows)
+    hashes = hash_files(directory, directory / "samples.jsonl")
+    Manifest("samples", {}, hashes, {}, "f").write(directory / "manifest.json")
+    arguments = ["--samples", str(directory / "samples.jsonl"), "--problems", str(root / "problems.jsonl")]
+    assert grade(["file", *arguments, "--kind", kind, "--out", str(root / "grades/r/b"), "--workers", "1"]) == 0
+
+
+def audit(root: Path) -> int:
+    directories = ["--grades", str(root / "grades/r/b"), "--samples", str(root / "samples/r/b")]
+    return main(
+        ["--benchmark", "b", *directories, "--problems", str(root / "problems.jsonl"), "--out", str(root / "b.json")]
+    )
+
+
+def test_rates_and_disagreements_are_counted(tmp_path: Path) -> None:
+    write_samples(tmp_path, "completion", TEXTS)
+    assert audit(tmp_path) == 0
+    (row,) = read_json(tmp_path / "b.json")["audits"]
+    own = {key: row[key] for key in ("samples", "correct", "truncated", "no_answer", "unparsable", "timeouts")}
+    assert own == {"samples": 8, "correct": 3, "truncated": 1, "no_answer": 3, "unparsable": 1, "timeouts": 0}
+    second = row["second"]
+    assert (second["compared"], second["failed"], second["only_ours"], second["only_second"]) == (8, 0, 0, 2)
+    assert [(entry["problem_id"], entry["sample"], entry["ours"]) for entry in second["disagreements"]] == [
+        ("p1", 2, "no_answer"),
+        ("p1", 3, "truncated"),
+    ]
+    manifest = verify_outputs(tmp_path / "b.manifest.json", "audit")
+    assert {Path(name).name for name in manifest.inputs} == {"problems.jsonl", "samples.jsonl", "grades.jsonl"}
+
+
+def test_withheld_texts_are_not_compared(tmp_path: Path) -> None:
+    write_samples(tmp_path, "completion", [("p1", r"\boxed{7}", "stop")], text_sha256="0" * 64)
+    assert audit(tmp_path) == 0
+    (row,) = read_json(tmp_path / "b.json")["audits"]
+    assert row["no_second_because"] == "withheld" and row["second"] is None and row["correct"] == 1
+
+
+def test_grades_of_other_samples_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_samples(tmp_path, "completion", TEXTS)
+    directory = tmp_path / "samples/r/b"
+    (directory / "samples.jsonl").write_text((directory / "samples.jsonl").read_text().replace("8", "9"))
+    Manifest("samples", {}, hash_files(directory, directory / "samples.jsonl"), {}, "f").write(
+        directory / "manifest.json"
+    )
+    capsys.readouterr()
+    assert audit(tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "are not the grades of" in error
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_the_second_grader_reads_letters_numbers_and_bombs() -> None:
+    second = SecondGrader(workers=1)
+    try:
+        letters = second.opinions(Kind.CHOICE, [("Answer: C", "C"), ("I choose (B)... Answer: B", "C"), ("?!", "C")])
+        texts = [("it is 3/4 + 1/4.", "1"), ("2^10", "1024"), ("2 * 3^2 = x", "18"), ("half", "2"), (r"\boxed{2}", "2")]
+        numbers = second.opinions(Kind.COMPLETION, texts)
+        bomb = second.opinions(Kind.COMPLETION, [(r"\boxed{10^{10^{10}}}", "42"), (r"\boxed{42}", "42")])
+    finally:
+        second.close()
+    assert letters == [Reason.MATCH, Reason.MISMATCH, Reason.NO_ANSWER]
+    assert numbers == [Reason.MATCH, Reason.MATCH, Reason.MATCH, Reason.NO_ANSWER, Reason.MATCH]
+    assert bomb[0] is not Reason.MATCH and bomb[1] is Reason.MATCH
+
+
+def test_the_second_grader_compiles_no_text() -> None:
+    """An audit hook sees every compilation of source text; plain math-verify compiles every number."""
+    program = r"""
+import sys
+from evals.audit.second_grader import judge_choice, judge_text
+compiled = []
+sys.addaudithook(lambda event, arguments: compiled.append(str(arguments[0])) if event == "compile" else None)
+texts = "1/2 + 1/918273645", "Answer: 2^10 - 918273645", "918273645", "918.273645", "918,273,645", r"\boxed{918273645}"
+payloads = "__import__('os').getppid(918273645)", "$x.__class__+918273645$", "(1)(2) - 3*918273645", "918273645 % x"
+for text in (*texts, *payloads):
+    judge_text(text, "1000", 60.0), judge_text(text, text, 60.0), judge_choice(text, "B", 60.0)
+    assert not any("918" in source or "getppid" in source for source in compiled), (text, compiled)
+print("ok")
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert answer.stdout == "ok\n", answer.stderr

@@ -1,0 +1,275 @@
+"""What surrounds the sandbox: programs in responses, values between processes, tests on disk, and the refusal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals.artifacts import read_json, read_jsonl, write_jsonl
+from evals.errors import UserError
+from evals.grading.code import sandbox, system_calls
+from evals.grading.code import tests as files_of_tests
+from evals.grading.code.extraction import extract_program
+from evals.grading.code.inside import values
+from evals.grading.code.run import same_output
+from evals.grading.verdict import Reason
+from evals.manifest import Manifest, hash_files
+from evals.problems.__main__ import main as problems_main
+
+FENCE = "```"
+
+
+def block(code: str, language: str = "python") -> str:
+    return f"{FENCE}{language}\n{code}\n{FENCE}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "entry_point", "expected"),
+    [
+        (block("def f(): pass"), "f", "def f(): pass\n"),
+        (block("def f(): pass") + "Use it:\n" + block("print(f())"), "f", "def f(): pass\n"),
+        (block("def f(): 1") + "Better:\n" + block("def f(): 2"), "f", "def f(): 2\n"),
+        (block("class Solution:\n    pass") + block("Solution().f()", ""), "Solution.f", "class Solution:\n    pass\n"),
+        (block("f = lambda: 1"), "f", "f = lambda: 1\n"),
+        (block("x = 1") + block("y = 2"), None, "y = 2\n"),
+        (block("x = 1") + block("echo", "bash"), None, "x = 1\n"),
+        ("<think>" + block("x = 1") + "</think>" + block("x = 2"), None, "x = 2\n"),
+        ("<think>" + block("x = 1"), None, None),
+        ("def f(): pass", "f", None),
+        (f"{FENCE}python\ndef f(): pass", "f", None),
+        (f"~~~py\nx = '{FENCE}'\n~~~", None, f"x = '{FENCE}'\n"),
+        (block("   "), None, None),
+        ("", None, None),
+    ],
+)
+def test_the_program_is_the_last_closed_block_that_defines_it(
+    text: str, entry_point: str | None, expected: str | None
+) -> None:
+    assert extract_program(text, entry_point, truncated=False).answer == expected
+
+
+def test_a_block_that_was_cut_off_is_no_program() -> None:
+    assert extract_program(f"{FENCE}python\nx = 1", None, truncated=True).reason is Reason.TRUNCATED
+    assert extract_program(f"{FENCE}python\nx = 1", None, truncated=False).reason is Reason.NO_ANSWER
+    assert extract_program(block("x = 1") + "and", None, truncated=True).answer == "x = 1\n"
+
+
+_DATA = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.complex_numbers(allow_nan=False)
+    | st.text(st.characters(exclude_categories=()))
+    | st.binary(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(_DATA)
+def test_values_keep_type_and_content(value: Any) -> None:
+    line = values.dump(value)
+    assert "\n" not in line and line.isascii()
+    assert repr(values.load(line)) == repr(value)
+
+
+def test_values_at_the_edges() -> None:
+    assert values.load(values.dump({1, 2})) == {1, 2} and isinstance(
+        values.load(values.dump(frozenset([1]))), frozenset
+    )
+    assert math.isnan(values.load(values.dump(math.nan)))
+    assert values.load(values.dump(10**6000)) == 10**6000
+    assert values.load(values.dump({(1, 2): None, 3: "é"})) == {(1, 2): None, 3: "é"}
+    for unsendable in (object(), [iter(())], {1: print}, range):
+        with pytest.raises(values.Unsendable):
+            values.dump(unsendable)
+    for line in ("", "{", "1", '{"int": 5}', '{"set": [{"list": []}]}', '{"x": 1}', "[1]", '{"int": "1", "str": []}'):
+        with pytest.raises(ValueError):
+            values.load(line)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "same"),
+    [
+        ("1 2\n3\n", "1 2\n3", True),
+        ("1  2 \n3", "1 2\n3\n\n", True),
+        ("0.50", "0.5", True),
+        ("1e3", "1000", True),
+        ("0.5000001", "0.5", False),
+        ("1\n2", "1 2", False),
+        ("yes", "YES", False),
+        ("", "0", False),
+        ("nan", "nan", True),
+        ("1" * 200, "2", False),
+    ],
+)
+def test_output_is_compared_by_lines_and_numbers(found: str, expected: str, same: bool) -> None:
+    assert same_output(found, expected) is same
+
+
+def decision(number: int, argument: int = 0, architecture: int | None = None) -> int:
+    """What the filter answers to a system call: a slow reading of its instructions, one after the other."""
+    machine = system_calls.platform.machine()
+    data = struct.pack("=IIQQ", number, architecture or system_calls._ARCHITECTURES[machine][1], 0, argument)
+    program = list(struct.iter_unpack("=HBBI", system_calls.seccomp_filter()))
+    place = accumulator = 0
+    while True:
+        code, if_true, if_false, operand = program[place]
+        place += 1
+        if code == 0x06:
+            return int(operand)
+        if code == 0x20:
+            accumulator = struct.unpack_from("=I", data, operand)[0]
+        else:
+            true = {0x15: accumulator == operand, 0x35: accumulator >= operand, 0x45: accumulator & operand}[code]
+            place += if_true if true else if_false
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_calls.platform, "machine", lambda: machine)
+    column = system_calls._ARCHITECTURES[machine][0]
+    refused = {numbers[column] for numbers in system_calls._REFUSED.values()}
+    clone, clone3, opened = (pair[column] for pair in (system_calls._CLONE, system_calls._CLONE3, system_calls._SOCKET))
+    for number in range(600):
+        if number in refused or number == clone3:
+            assert decision(number) >> 16 == 0x5
+        elif number not in (clone, opened):
+            assert decision(number) == 0x7FFF0000
+    thread = 0x3D0F00
+    assert decision(clone, thread) == decision(clone, 17) == 0x7FFF0000
+    for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
+        assert decision(clone, flag | 17) >> 16 == 0x5
+    assert decision(opened, 1) == 0x7FFF0000
+    for family in (2, 10, 16, 38, 40):
+        assert decision(opened, family) >> 16 == 0x5
+    assert decision(59 | 0x40000000) >> 16 == 0x5
+    assert decision(59, architecture=3) == 0x80000000
+
+
+def test_an_unknown_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_calls.platform, "machine", lambda: "riscv64")
+    with pytest.raises(UserError, match="riscv64 processors; accepted: x86_64, aarch64"):
+        system_calls.seccomp_filter()
+
+
+def code_benchmark(root: Path) -> Path:
+    """A benchmark of programs in the project's own format, as ``python -m evals.problems read`` makes it."""
+    tests = {"kind": "program", "entry_point": "f", "test": "def check(candidate):\n    assert candidate(2) == 4"}
+    write_jsonl(root / "own.jsonl", [{"id": name, "problem": f"Square it, {name}.", "tests": tests} for name in "ab"])
+    settings = {"name": "squares", "grader": "code", "tests_format": "own", "count": 2, "path": str(root / "own.jsonl")}
+    problems = root / "problems/squares"
+    assert problems_main(["read", "--settings", json.dumps(settings), "--out", str(problems)]) == 0
+    return problems
+
+
+def code_samples(root: Path, problems: Path) -> Path:
+    texts = [block("def f(n): return n * n"), block("def f(n): return 5"), "no program", f"{FENCE}python\ndef f(n)"]
+    texts += [block("def f(n): return n ** 2") + "\ud800"]
+    rows = [
+        {"problem_id": f"squares-{name}", "sample": number, "text": text, "tokens": 1, "finish_reason": "stop"}
+        for name in "ab"
+        for number, text in enumerate(texts)
+    ]
+    rows[3]["finish_reason"] = "length"
+    directory = root / "samples/r/squares"
+    write_jsonl(directory / "samples.jsonl", rows)
+    hashes = hash_files(directory, directory / "samples.jsonl")
+    inputs = {str(problems / "problems.jsonl"): hash_files(problems, problems / "problems.jsonl")["problems.jsonl"]}
+    Manifest("samples", inputs, hashes, {}, "f").write(directory / "manifest.json")
+    return directory / "samples.jsonl"
+
+
+def grade_command(
+    samples: Path, problems: Path, out: Path, path: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    arguments = ["--samples", str(samples), "--problems", str(problems / "problems.jsonl"), "--out", str(out)]
+    return subprocess.run(
+        [sys.executable, "-m", "evals.grading", "file", "--kind", "code", "--workers", "2", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": path or os.environ["PATH"]},
+    )
+
+
+def test_without_a_sandbox_nothing_is_run(tmp_path: Path) -> None:
+    problems = code_benchmark(tmp_path)
+    (tmp_path / "empty").mkdir()
+    answer = grade_command(code_samples(tmp_path, problems), problems, tmp_path / "grades", str(tmp_path / "empty"))
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: a model's programs are run in a sandbox or not at all")
+    assert "bwrap is not installed" in answer.stderr and answer.stderr.count("\n") == 1
+    assert not (tmp_path / "grades/grades.jsonl").exists()
+
+
+def test_a_sandbox_that_does_not_work_is_refused(tmp_path: Path) -> None:
+    problems = code_benchmark(tmp_path)
+    fake = tmp_path / "bin/bwrap"
+    fake.parent.mkdir()
+    for script, reason in (("echo no namespaces >&2; exit 1", "no namespaces"), ("exit 0", "exit status 0")):
+        fake.write_text(f"#!/bin/sh\n{script}\n")
+        fake.chmod(0o755)
+        answer = grade_command(code_samples(tmp_path, problems), problems, tmp_path / "grades", str(fake.parent))
+        assert answer.returncode == 2 and reason in answer.stderr and answer.stderr.count("\n") == 1
+        assert not (tmp_path / "grades/grades.jsonl").exists()
+
+
+def test_samples_of_programs_are_graded(tmp_path: Path) -> None:
+    try:
+        sandbox.require_sandbox()
+    except UserError as error:
+        pytest.skip(str(error))
+    problems = code_benchmark(tmp_path)
+    out = tmp_path / "grades/r/squares"
+    answer = grade_command(code_samples(tmp_path, problems), problems, out)
+    assert answer.returncode == 0, answer.stderr
+    rows = read_jsonl(out / "grades.jsonl")
+    assert [row["problem_id"] for row in rows] == ["squares-a"] * 5 + ["squares-b"] * 5
+    expected = ["match", "mismatch", "no_answer", "no_answer", "match"]
+    assert [row["reason"] for row in rows] == [*expected[:3], "truncated", *expected[4:], *expected]
+    assert [row["correct"] for row in rows[:5]] == [True, False, False, False, True]
+    parameters = read_json(out / "manifest.json")["parameters"]
+    assert parameters["kind"] == "code" and parameters["limits"]["candidate"]["memory"] == 1024**3
+    (problems / "tests.jsonl").write_text((problems / "tests.jsonl").read_text() + "\n")
+    again = grade_command(tmp_path / "samples/r/squares/samples.jsonl", problems, out)
+    assert again.returncode == 2 and "tests.jsonl: its bytes differ" in again.stderr
+
+
+def test_tests_survive_the_disk(tmp_path: Path) -> None:
+    tests = {"kind": "stdin", "preamble": "", "cases": [{"input": "\ud800é\n", "output": "1"}]}
+    write_jsonl(tmp_path / "tests.jsonl", [{"id": "x", "tests": files_of_tests.pack(tests)}])
+    assert list(files_of_tests.read_tests(tmp_path / "tests.jsonl")) == [("x", tests)]
+    assert files_of_tests.tests_hash(tests) == files_of_tests.tests_hash(dict(reversed(tests.items())))
+    (tmp_path / "tests.jsonl").write_text('{"id": "x", "tests": "!"}\n')
+    with pytest.raises(UserError, match=r"tests.jsonl: line 1: tests: cannot be unpacked"):
+        list(files_of_tests.read_tests(tmp_path / "tests.jsonl"))
+
+
+def test_pickles_are_read_without_being_loaded(tmp_path: Path) -> None:
+    from evals.problems.programs import unpickled_text
+
+    mark = tmp_path / "mark"
+
+    class Payload:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return open, (str(mark), "w")
+
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        assert unpickled_text(pickle.dumps("[1, é]" * 500, protocol)) == "[1, é]" * 500
+        for other in (Payload(), ["a"], ("a", "b"), 5, [Payload(), "a"]):
+            with pytest.raises(ValueError, match="a pickle of"):
+                unpickled_text(pickle.dumps(other, protocol))
+    assert not mark.exists()
