@@ -29,6 +29,31 @@ def _probe(arguments: argparse.Namespace) -> None:
     write_displacements(arguments.table, arguments.steps)
 
 
+def _compare(arguments: argparse.Namespace) -> None:
+    import torch
+
+    from rlvr.diagnostics.compare import compare_checkpoints
+
+    torch.set_num_threads(arguments.threads)
+    compare_checkpoints(
+        arguments.base,
+        arguments.trained,
+        arguments.problems,
+        arguments.prompt,
+        arguments.samples,
+        arguments.out,
+        arguments.temperature,
+        arguments.device,
+        arguments.batch_size,
+    )
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    from rlvr.diagnostics.token_page import write_page
+
+    write_page(arguments.table, arguments.step, arguments.problem, arguments.out)
+
+
 def _phenomenon(arguments: argparse.Namespace) -> None:
     import torch
 
@@ -83,6 +108,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     probe.add_argument("--steps", type=int, nargs="+", help="of the steps kept; default: all")
     probe.add_argument("--threads", type=int, default=1)
     probe.set_defaults(run=_probe)
+    compare = commands.add_parser(
+        "compare", help="what training did to each token of a sample file: any two Hugging Face checkpoints"
+    )
+    compare.add_argument("--base", type=Path, required=True, help="checkpoint directory, before training")
+    compare.add_argument("--trained", type=Path, required=True, help="checkpoint directory, after it")
+    compare.add_argument("--problems", type=Path, required=True, help="problems.jsonl with id and problem")
+    compare.add_argument("--samples", type=Path, required=True, help="samples.jsonl, as evals.generation writes it")
+    compare.add_argument("--prompt", required=True, help="template with {problem} in it")
+    compare.add_argument("--temperature", type=float, default=1.0)
+    compare.add_argument("--batch-size", type=int, default=16, help="responses in one forward pass")
+    compare.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    compare.add_argument("--threads", type=int, default=1)
+    compare.add_argument("--out", type=Path, required=True, help="directory for tokens.parquet; resumable")
+    compare.set_defaults(run=_compare)
+    show = commands.add_parser("show", help="a token table as text: a page with a problem's rollouts in colour")
+    show.add_argument("table", type=Path, help="directory made by `tokens`")
+    show.add_argument("--step", type=int, required=True, help="one of the steps kept")
+    show.add_argument("--problem", help="its id; default: the first with both right and wrong answers")
+    show.add_argument("--out", type=Path, required=True, help="the HTML file")
+    show.set_defaults(run=_show)
     claim = commands.add_parser("phenomenon", help="measure one of the papers' claims, and draw it")
     claim.add_argument("claim", choices=CLAIMS)
     claim.add_argument("--tables", type=Path, nargs="+", required=True, help="directories made by `tokens`")

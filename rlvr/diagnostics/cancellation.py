@@ -44,6 +44,12 @@ def update_norm(gram: Tensor, advantages: Tensor) -> UpdateNorm:
     return UpdateNorm(self_term, float(weighted.sum()) - self_term)
 
 
+def opposed_term(gram: Tensor, advantages: Tensor) -> float:
+    """The part of the cross term that pairs of opposite signs add: what rewarded and punished rollouts cancel."""
+    weighted = advantages[:, None] * gram * advantages[None]
+    return float(weighted[torch.sign(advantages)[:, None] * torch.sign(advantages)[None] < 0].sum())
+
+
 def mean_overlap(gram: Tensor) -> float:
     """Mean cosine of the gradients of two different rollouts [B, B]."""
     lengths = gram.diagonal().clamp(min=1e-30).sqrt()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from evals.artifacts import fingerprint, write_parquet
+from evals.errors import UserError
 from evals.manifest import Manifest, hash_files, verify_outputs
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.coupling import first_order_displacement
@@ -124,14 +125,17 @@ def read_displacements(directory: Path, moments: Sequence[Moment]) -> dict[str, 
     """Unit of each moment -> what probes found.
 
     Raises:
-        UserError: a file is missing or changed.
+        UserError: a file is missing or changed, or a moment was not probed.
     """
     verify_outputs(directory / "probes.manifest.json", "probes")
     frame = pd.read_parquet(directory / "probes.parquet")
     found = {}
     for moment in moments:
         rows = frame[frame["step"] == moment.step]
-        if len(rows):
-            probes = {name: torch.tensor(rows[name].to_numpy(), dtype=torch.float64) for name in PROBES}
-            found[moment.unit] = Probed(float(rows["step_size"].iloc[0]), {"as_trained": moment.trained, **probes})
+        if len(rows) != len(moment.rows):
+            raise UserError(
+                f"{directory}: step {moment.step} was not probed; accepted: probe it, or name other --steps"
+            )
+        probes = {name: torch.tensor(rows[name].to_numpy(), dtype=torch.float64) for name in PROBES}
+        found[moment.unit] = Probed(float(rows["step_size"].iloc[0]), {"as_trained": moment.trained, **probes})
     return found

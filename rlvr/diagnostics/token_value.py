@@ -16,8 +16,9 @@ from evals.generation.qwen3 import Qwen3Decoder
 from evals.generation.sampler import SamplingParameters, sample
 from evals.grading import Case, GradingPool
 
-MAX_PROBABILITY = 0.99
-"""Tokens more probable than this are left out: the variance grows with 1 / (1 - pi)^2."""
+MAX_PROBABILITY = 0.9
+"""Tokens more probable than this are left out: the variance grows with 1 / (1 - pi)^2. The paper's bound is not known;
+at 0.99, with 32 continuations, a value's standard error averaged 1.6 on the laptop model."""
 
 
 @dataclass(frozen=True)

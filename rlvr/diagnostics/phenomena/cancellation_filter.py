@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from evals.figures.style import new_figure
-from rlvr.diagnostics.cancellation import halves, mean_overlap, update_norm
+from rlvr.diagnostics.cancellation import halves, mean_overlap, opposed_term, update_norm
 from rlvr.diagnostics.flipping import flips
 from rlvr.diagnostics.interval import Measurement, measure
 from rlvr.diagnostics.masking import gradient_of_few
@@ -24,7 +24,7 @@ from rlvr.engines.local.rollout import generator_for
 _GROUPS, _HALVES = 6, 20
 THRESHOLD = 1e-5
 _UNIT = "updates (run, step)"
-_PARTS = ("whole group", "half a group", "rewarded only")
+_PARTS = ("whole group", "opposed pairs", "half a group", "rewarded only")
 
 
 def find(sources: Sources) -> Findings:
@@ -44,7 +44,9 @@ def _norms(moment: Moment) -> list[dict[str, Any]]:
     for group in (mixed[place] for place in order):
         members = (moment.groups == group).nonzero()[:, 0]
         gram, own = _gram(moment, members), advantages[members]
-        values["whole group"].append(update_norm(gram, own).cancelled)
+        whole = update_norm(gram, own)
+        values["whole group"].append(whole.cancelled)
+        values["opposed pairs"].append(opposed_term(gram, own) / whole.self_term)
         parts = [update_norm(gram[half][:, half], own[half]) for half in halves(len(members), _HALVES, generator)]
         # Of the means, so that halves with little to say say little.
         total = sum(part.self_term for part in parts)
@@ -94,7 +96,18 @@ def _measurements(series: pd.DataFrame) -> list[Measurement]:
     filtered = {name: values("filtered", name) for name in CLASSES}
     return [
         measure(
-            "Whole groups cancel", "cross term over self term, whole groups", whole.tolist(), _UNIT, direction="below"
+            "Rewarded and punished rollouts take away from each other",
+            "cross terms of opposed pairs over self term, whole groups",
+            values(ratio, "opposed pairs").tolist(),
+            _UNIT,
+            direction="below",
+        ),
+        measure(
+            "Whole groups cancel more than they add up",
+            "cross term over self term, whole groups",
+            whole.tolist(),
+            _UNIT,
+            direction="below",
         ),
         measure(
             "Groups that are cut in half cancel less",
@@ -151,12 +164,13 @@ def draw(findings: Findings) -> Figure:
     classes.set_yticks(range(len(CLASSES)), CLASSES)
     classes.set(title="Tokens of rewarded rollouts", xlabel=f"boosted fraction (beyond {THRESHOLD:g} nats)")
     classes.legend(fontsize=7)
-    whole, _, _, form = findings.measurements[:4]
+    opposed, whole, _, _, form = findings.measurements[:5]
     finding = (
-        f"In whole groups the cross term is {whole.estimate:+.0%} of the self term; updates by rewarded rollouts alone "
-        f"boost {100 * form.estimate:+.0f} points more of the format tokens than joint ones"
+        f"Opposed rollouts add {opposed.estimate:+.0%} of the self term to an update's squared length, all pairs "
+        f"{whole.estimate:+.0%}; rewarded rollouts alone boost {100 * form.estimate:+.0f} points of the format tokens "
+        "beside joint updates"
     )
-    return finish(figure, finding, findings.measurements[:1])
+    return finish(figure, finding, findings.measurements)
 
 
 _METHOD = (

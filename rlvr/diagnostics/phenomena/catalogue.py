@@ -16,6 +16,7 @@ CLAIMS = (
     "cancellation_filter",
     "token_value",
     "delta_coefficients",
+    "update_direction",
     "learning_tax",
 )
 

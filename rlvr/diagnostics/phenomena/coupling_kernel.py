@@ -156,7 +156,7 @@ def draw(findings: Findings) -> Figure:
         f"Pairs of the same token couple by {same.estimate:+.2g} more than pairs of different tokens, and uncertain "
         f"ones have a distribution factor larger by {confidence.estimate:+.2g}"
     )
-    return finish(figure, finding, findings.measurements[:1])
+    return finish(figure, finding, findings.measurements)
 
 
 _METHOD = (

@@ -143,7 +143,7 @@ def draw(findings: Findings) -> Figure:
         f"Results are {result.estimate:+.0%} and format {form.estimate:+.0%} of DelTA's highest coefficients "
         "beside its lowest"
     )
-    return finish(figure, finding, findings.measurements[:1])
+    return finish(figure, finding, findings.measurements)
 
 
 _METHOD = (

@@ -27,8 +27,11 @@ def finish(figure: Figure, finding: str, measurements: Sequence[Measurement]) ->
     width = figure.get_figwidth()
     title = textwrap.fill(finding, int(width * _TITLE_CHARACTERS_PER_INCH))
     figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9.5)
-    counted = {each.unit: each.units for each in measurements}
-    units = "; ".join(f"n = {count} {unit}" for unit, count in counted.items())
+    counted: dict[str, list[int]] = {}
+    for each in measurements:
+        counted.setdefault(each.unit, []).append(each.units)
+    ranges = {unit: sorted({min(counts), max(counts)}) for unit, counts in counted.items()}
+    units = "; ".join(f"n = {' to '.join(map(str, counts))} {unit}" for unit, counts in ranges.items())
     note = textwrap.fill(f"Bars and bands: 95 % intervals of the mean over units, {units}.", int(width * 16))
     figure.supxlabel(note, x=0.01, ha="left", fontsize=7.5, color="#4d4d4d")
     return figure

@@ -148,13 +148,13 @@ def draw(findings: Findings) -> Figure:
     drift.set_yticks(range(len(methods)), methods, fontsize=7)
     drift.set_ylim(len(methods) - 0.5, -0.5)
     drift.xaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
-    drift.set(title="Drift of format tokens", xlabel="mean |change of log-odds| (nats, log2 scale)")
+    drift.set(title="Drift of format tokens", xlabel="mean |log-odds change| (nats)")
     ends = series[series["quantity"] == "drift"].groupby("method")["value"].mean()
     finding = (
         f"Format tokens drift least under {ends.idxmin()} ({2 ** ends.min():.2f} nats of log-odds) and most under "
         f"{ends.idxmax()} ({2 ** ends.max():.2f}); lines are means over seeds, without intervals"
     )
-    return finish(figure, finding, findings.measurements[:1])
+    return finish(figure, finding, findings.measurements)
 
 
 _METHOD = (

@@ -162,7 +162,7 @@ def draw(findings: Findings) -> Figure:
         f"Masked sets of uncertain same tokens boosted {both.estimate:.0%} of the candidates under the full update, "
         f"random sets {chance.estimate:.0%}"
     )
-    return finish(figure, finding, findings.measurements[:1])
+    return finish(figure, finding, findings.measurements)
 
 
 _METHOD = (

@@ -235,7 +235,7 @@ def draw(findings: Findings) -> Figure:
         f"Boosted tokens are worth {rewarded.estimate:+.2f} more accuracy than suppressed ones in rewarded rollouts, "
         f"{punished.estimate:+.2f} in punished ones"
     )
-    return finish(figure, finding, findings.measurements[:1])
+    return finish(figure, finding, findings.measurements)
 
 
 def _draw_gaps(axes: Any, rows: list[tuple[str, pd.DataFrame, str]]) -> None:

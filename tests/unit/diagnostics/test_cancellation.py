@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.diagnostics.cancellation import halves, mean_overlap, update_norm
+from rlvr.diagnostics.cancellation import halves, mean_overlap, opposed_term, update_norm
 
 
 def test_two_opposed_rollouts_that_share_one_of_two_directions() -> None:
@@ -41,6 +41,8 @@ def test_a_part_of_a_group_cancels_by_the_formula() -> None:
     advantages = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
     assert update_norm(gram[:2, :2], advantages[:2]).cross_term == 1.0
     assert update_norm(gram, advantages).cross_term == -2.0
+    # Of the 12 ordered pairs 8 are opposed, each -0.5; the other 4 add 0.5 each.
+    assert opposed_term(gram, advantages) == -4.0
     assert math.isnan(update_norm(gram, torch.zeros(4, dtype=torch.float64)).cancelled)
 
 

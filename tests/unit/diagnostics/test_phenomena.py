@@ -8,18 +8,22 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from evals.artifacts import read_jsonl, write_jsonl
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.displacements import write_displacements
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS
 from rlvr.diagnostics.phenomena.findings import read_findings
+from rlvr.engines.local.resolved_run import ResolvedRun
 
 
 def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_table: Path, tmp_path: Path) -> None:
     write_displacements(token_table, None)
+    problems = read_jsonl(ResolvedRun.read(trained_run).problems / "problems.jsonl")
+    write_jsonl(trained_run.parents[2] / "problems" / "small" / "problems.jsonl", problems[:3])
     for claim in CLAIMS:
         arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]
-        arguments += ["--results", str(trained_run.parents[2]), "--runs", "tiny-dapo-s1"]
+        arguments += ["--results", str(trained_run.parents[2]), "--runs", "tiny-dapo-s1", "--benchmarks", "small"]
         arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
         assert main(["phenomenon", claim, *arguments]) == 0
         assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
@@ -43,7 +47,7 @@ def test_every_command_is_named_by_the_help(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
-    for command in ("tokens", "probe", "phenomenon", "table"):
+    for command in ("tokens", "probe", "compare", "show", "phenomenon", "table"):
         assert re.search(rf"^\s+{command}\s+\w", shown, re.MULTILINE)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
 import torch
 
+from evals.errors import UserError
 from rlvr.diagnostics.displacements import (
     displacements,
     matched_step_size,
@@ -73,8 +75,10 @@ def test_the_step_size_is_exact_where_displacements_are_proportional_to_it() -> 
 
 def test_displacements_are_kept_by_moment(token_table: Path, moments: list[Moment]) -> None:
     write_displacements(token_table, [3])
-    found = read_displacements(token_table, moments)
+    found = read_displacements(token_table, moments[1:])
     assert list(found) == [moments[1].unit]
+    with pytest.raises(UserError, match="step 1 was not probed"):
+        read_displacements(token_table, moments)
     expected, _ = displacements(moments[1])
     rows = found[moments[1].unit].by
     torch.testing.assert_close(rows["joint"], expected["joint"])

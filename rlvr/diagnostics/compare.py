@@ -1,0 +1,133 @@
+"""What training did to every token of given responses: any two Hugging Face checkpoints, any sample file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from evals.artifacts import fingerprint, read_json, read_jsonl, sha256_file, write_json, write_parquet
+from evals.errors import UserError
+from evals.generation.checkpoint import end_token_ids, load_tokenizer
+from evals.manifest import Manifest, hash_files
+from evals.problems.problem_set import render_prompt
+from evals.single_writer import single_writer
+from rlvr.diagnostics import VERSION
+from rlvr.diagnostics.direction import COLUMNS, ModelPair
+from rlvr.engines.local.policy import TokenBatch
+from rlvr.progress import Progress
+
+
+def compare_checkpoints(
+    base: Path,
+    trained: Path,
+    problems: Path,
+    prompt: str,
+    samples: Path,
+    out: Path,
+    temperature: float,
+    device: str,
+    batch_size: int,
+) -> None:
+    """Write ``tokens.parquet`` to ``out``: a row per response token with what both models say about it.
+
+    Columns: problem, sample, position, token, text, then :data:`rlvr.diagnostics.direction.COLUMNS`. Killed and started
+    again it goes on after the last batch of samples that was finished.
+
+    Args:
+        base: checkpoint directory, before training.
+        trained: checkpoint directory, after it.
+        problems: ``problems.jsonl`` with id and problem.
+        prompt: template with ``{problem}``.
+        samples: ``samples.jsonl`` with problem_id, sample, text and finish_reason.
+        out: directory.
+        temperature: that logits are divided by.
+        device: "cpu" or "cuda".
+        batch_size: responses in one forward pass.
+
+    Raises:
+        UserError: a file is missing, a sample's problem is not there, or the vocabularies differ.
+    """
+    rows = read_jsonl(samples, required=("problem_id", "sample", "text", "finish_reason"))
+    tokens = _tokens(base, trained, problems, prompt, rows, str(samples))
+    inputs = {str(path): sha256_file(path) for path in (samples, problems, *_weights(base), *_weights(trained))}
+    parameters: Mapping[str, Any] = {
+        "prompt": prompt, "temperature": temperature, "batch_size": batch_size, "version": VERSION,
+    }  # fmt: skip
+    identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
+    parts = out / "parts"
+    with single_writer(out, "compares into this directory", 0.0):
+        _start_parts(parts, identity)
+        batches = torch.arange(len(rows)).split(batch_size)
+        paths = [parts / f"{number:08d}.parquet" for number in range(len(batches))]
+        if not all(path.is_file() for path in paths):
+            pair = ModelPair(_load(base, device), _load(trained, device), temperature)
+            texts = load_tokenizer(base)
+            done = sum(path.is_file() for path in paths)
+            progress = Progress(out, "samples compared", len(paths), done)
+            for number, (path, batch) in enumerate(zip(paths, batches, strict=True), start=1):
+                if not path.is_file():
+                    write_parquet(path, _frame(pair, tokens.select(batch), [rows[i] for i in batch.tolist()], texts))
+                progress.report(number)
+        write_parquet(out / "tokens.parquet", pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True))
+        Manifest("token_comparison", inputs, hash_files(out, out / "tokens.parquet"), parameters, identity).write(
+            out / "manifest.json"
+        )
+
+
+def _tokens(
+    base: Path, trained: Path, problems: Path, prompt: str, rows: Sequence[Mapping[str, Any]], source: str
+) -> TokenBatch:
+    """Prompts and responses as tokens; a response that ended has the end token at its end, as when it was sampled."""
+    tokenizer = load_tokenizer(trained)
+    if tokenizer.get_vocab() != load_tokenizer(base).get_vocab():
+        raise UserError(f"{base}, {trained}: their tokenizers differ; accepted: two models of one vocabulary")
+    statements = {row["id"]: row["problem"] for row in read_jsonl(problems, required=("id", "problem"))}
+    unknown = [row["problem_id"] for row in rows if row["problem_id"] not in statements]
+    if not rows or unknown:
+        raise UserError(f"{source}: {f'problem {unknown[0]} is not in {problems}' if unknown else 'holds no samples'}")
+    end = end_token_ids(trained)[0]
+    prompts = {name: tokenizer.encode(render_prompt(prompt, text)).ids for name, text in statements.items()}
+    responses = [
+        tokenizer.encode(row["text"], add_special_tokens=False).ids + ([end] if row["finish_reason"] == "stop" else [])
+        for row in rows
+    ]
+    return TokenBatch([prompts[row["problem_id"]] for row in rows], responses)
+
+
+def _weights(checkpoint: Path) -> list[Path]:
+    return sorted(checkpoint.glob("*.safetensors"))
+
+
+def _load(checkpoint: Path, device: str) -> PreTrainedModel:
+    """A checkpoint, in the type that it was saved in; code that came with it is never run."""
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype="auto", trust_remote_code=False)
+    model.to(device)  # type: ignore[arg-type]
+    return model
+
+
+def _start_parts(parts: Path, identity: str) -> None:
+    """Forget finished parts of another comparison."""
+    mark = parts / "identity.json"
+    if not mark.is_file() or read_json(mark) != identity:
+        for path in parts.glob("*.parquet"):
+            path.unlink()
+        write_json(mark, identity)
+
+
+def _frame(pair: ModelPair, tokens: TokenBatch, rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> pd.DataFrame:
+    found = pair.compare(tokens)
+    flat = list(_places(tokens, rows))
+    frame = pd.DataFrame(flat, columns=["problem", "sample", "position", "token"])
+    frame["text"] = [tokenizer.decode([token], skip_special_tokens=False) for token in frame["token"]]
+    return frame.assign(**{name: found[name].numpy() for name in COLUMNS})
+
+
+def _places(tokens: TokenBatch, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, int, int]]:
+    for row, response in zip(rows, tokens.responses, strict=True):
+        for position, token in enumerate(response):
+            yield row["problem_id"], row["sample"], position, token

@@ -1,0 +1,162 @@
+"""Two models' opinions of tokens: against whole distributions, autograd, and hand-made samples."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import rlvr.diagnostics.direction
+from evals.artifacts import read_jsonl, write_jsonl
+from evals.errors import UserError
+from evals.generation.checkpoint import load_tokenizer
+from rlvr.diagnostics.__main__ import main
+from rlvr.diagnostics.compare import compare_checkpoints
+from rlvr.diagnostics.direction import COLUMNS, ModelPair, logit_gradient_norm, separation
+from rlvr.diagnostics.moment import Moment
+from rlvr.engines.local.resolved_run import ResolvedRun
+
+
+@pytest.mark.parametrize(("advantage", "ratio"), [(1.5, 1.0), (-0.7, 1.2), (0.0, 3.0)])
+def test_the_gradient_norm_lemma_by_autograd(advantage: float, ratio: float) -> None:
+    """Of r A log pi with r held at its value, the logits' derivatives are r A (e_y - pi)."""
+    logits = torch.tensor([0.3, -1.0, 2.0, 0.5], dtype=torch.float64, requires_grad=True)
+    old = float(logits.detach().log_softmax(-1)[2]) - math.log(ratio)
+    objective = advantage * torch.exp(logits.log_softmax(-1)[2] - old)
+    found = torch.autograd.grad(objective, logits)[0].abs().sum()
+    probability = logits.detach().softmax(-1)[2]
+    expected = logit_gradient_norm(probability, torch.tensor(advantage).double(), torch.tensor(ratio).double())
+    assert math.isclose(float(found), float(expected), rel_tol=1e-6, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("elements", [1, 1 << 24])
+def test_a_pair_says_what_the_whole_distributions_say(
+    moments: list[Moment], monkeypatch: pytest.MonkeyPatch, elements: int
+) -> None:
+    """However the tokens are cut into chunks."""
+    monkeypatch.setattr(rlvr.diagnostics.direction, "_CHUNK_ELEMENTS", elements)
+    base, trained, temperature = moments[0].model, moments[1].model, 0.7
+    tokens = moments[0].tokens.select(torch.arange(3))
+    found = ModelPair(base, trained, temperature).compare(tokens)
+    place = 0
+    for prompt, response in zip(tokens.prompts, tokens.responses, strict=True):
+        logits = [model(torch.tensor([[*prompt, *response]])).logits[0].double() for model in (base, trained)]
+        q, p = ((each / temperature).log_softmax(-1).detach() for each in logits)
+        for position, token in enumerate(response):
+            row_q, row_p = q[len(prompt) + position - 1], p[len(prompt) + position - 1]
+            expected = {
+                "base_log_prob": row_q[token],
+                "trained_log_prob": row_p[token],
+                "base_entropy": -(row_q.exp() * row_q).sum(),
+                "trained_entropy": -(row_p.exp() * row_p).sum(),
+                "kl_trained_base": (row_p.exp() * (row_p - row_q)).sum(),
+                "kl_base_trained": (row_q.exp() * (row_q - row_p)).sum(),
+            }
+            for name in COLUMNS:
+                assert math.isclose(float(found[name][place]), float(expected[name]), rel_tol=1e-3, abs_tol=1e-4), name
+            place += 1
+
+
+def test_separation_by_hand() -> None:
+    """Of the pairs (1, 2), (1, 0), (3, 2), (3, 0) three have the first larger."""
+    assert separation(np.array([1.0, 3.0]), np.array([2.0, 0.0])) == 0.25
+    assert separation(np.array([2.0, 0.0]), np.array([1.0, 3.0])) == 0.25
+    assert separation(np.ones(4), np.ones(3)) == 0.0
+    assert separation(np.zeros(2), np.ones(3)) == 0.5
+    assert math.isnan(separation(np.zeros(0), np.ones(3)))
+
+
+@pytest.fixture
+def sample_file(trained_run: Path, moments: list[Moment], tmp_path: Path) -> Path:
+    """The moment's rollouts as evaluation would have written them."""
+    moment = moments[0]
+    tokenizer = load_tokenizer(moment.run.base / "checkpoint")
+    firsts = moment.rows.groupby(["group", "sample"], sort=False)["problem"].first().tolist()
+    end = int(moment.model.config.eos_token_id)
+    rows = [
+        {
+            "problem_id": problem,
+            "sample": number,
+            "text": tokenizer.decode(response, skip_special_tokens=True),
+            "finish_reason": "stop" if response[-1] == end else "length",
+        }
+        for number, (problem, response) in enumerate(zip(firsts, moment.tokens.responses, strict=True))
+    ]
+    write_jsonl(tmp_path / "samples.jsonl", rows)
+    return tmp_path / "samples.jsonl"
+
+
+def test_checkpoints_are_compared_on_a_sample_file_and_a_killed_comparison_goes_on(
+    trained_run: Path, moments: list[Moment], sample_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, out = ResolvedRun.read(trained_run), tmp_path / "out"
+    arguments = ["compare", "--base", str(run.base / "checkpoint"), "--trained", str(trained_run.parent / "checkpoint")]
+    arguments += ["--problems", str(run.problems / "problems.jsonl"), "--samples", str(sample_file)]
+    arguments += ["--prompt", run.prompt, "--batch-size", "5", "--out", str(out)]
+    calls = 0
+    original = ModelPair.compare
+
+    def dying(self: ModelPair, tokens: object) -> dict[str, torch.Tensor]:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return original(self, tokens)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ModelPair, "compare", dying)
+    with pytest.raises(KeyboardInterrupt):
+        main(arguments)
+    assert main(arguments) == 0
+    batches = -(-len(moments[0].tokens.responses) // 5)
+    assert calls == batches + 1
+    frame = pd.read_parquet(out / "tokens.parquet")
+    trained = AutoModelForCausalLM.from_pretrained(trained_run.parent / "checkpoint", dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(run.base / "checkpoint", dtype=torch.float32)
+    expected = original(ModelPair(base, trained), moments[0].tokens)
+    assert frame["token"].tolist() == moments[0].token_ids.tolist()
+    for name in COLUMNS:
+        np.testing.assert_allclose(frame[name], expected[name].numpy(), atol=1e-4)
+    # Asked for again, nothing is computed; with other samples, everything is.
+    assert main(arguments) == 0
+    assert calls == batches + 1
+    write_jsonl(sample_file, read_jsonl(sample_file)[:5])
+    assert main(arguments) == 0
+    assert calls == batches + 2
+
+
+def test_a_problem_that_is_not_there_is_refused(trained_run: Path, sample_file: Path, tmp_path: Path) -> None:
+    run = ResolvedRun.read(trained_run)
+    write_jsonl(sample_file, [{"problem_id": "x", "sample": 0, "text": "1", "finish_reason": "stop"}])
+    base = run.base / "checkpoint"
+    with pytest.raises(UserError, match="problem x is not in"):
+        compare_checkpoints(
+            base, base, run.problems / "problems.jsonl", "{problem}", sample_file, tmp_path / "o", 1.0, "cpu", 4
+        )
+
+
+def test_a_page_shows_a_problems_rollouts_and_loads_nothing(token_table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    assert main(["show", str(token_table), "--step", "1", "--out", str(out)]) == 0
+    text = out.read_text()
+    assert "Rollout 0: reward" in text and "title='p " in text
+    for forbidden in ("http", "<script", "src=", "@import", "url("):
+        assert forbidden not in text
+    assert main(["show", str(token_table), "--step", "2", "--out", str(out)]) == 2
+    assert main(["show", str(token_table), "--step", "1", "--problem", "none", "--out", str(out)]) == 2
+
+
+def test_model_text_is_text_on_the_page(token_table: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "table"
+    shutil.copytree(token_table, copy)
+    table = pd.read_parquet(copy / "tokens.parquet")
+    table["text"] = "<script>'"
+    table.to_parquet(copy / "tokens.parquet")
+    out = tmp_path / "page.html"
+    assert main(["show", str(copy), "--step", "1", "--out", str(out)]) == 0
+    assert "<script" not in out.read_text()
