@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 
 from evals.command_line import run_command
-from evals.shell import compare, power, score
+from evals.shell import compare, power, score, trace
 
 _COMMANDS = (
     ("score", score, "avg@k with errors and interval, pass@k, maj@k, G-Pass@k of samples or grades"),
     ("compare", compare, "whether A is better than B, paired by problem"),
     ("power", power, "what difference can be detected, or how much it takes"),
+    ("trace", trace, "which bytes a table, figure or report was made from, and whether they are still those"),
 )
 
 

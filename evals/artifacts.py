@@ -73,7 +73,12 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON; NaN and infinities are refused, for JSON has no such numbers."""
-    write_text(path, _writable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """The spelling that :func:`write_json` writes."""
+    return _writable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_json, sha256_file, write_json
+from evals.artifacts import fingerprint, json_text, read_json, sha256_file, write_json
 from evals.errors import UserError
 
 SCHEMA = 1
@@ -43,25 +43,36 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write this manifest to ``path``, stamped with the time and the environment."""
-        write_json(
-            path,
-            {
-                "schema": SCHEMA,
-                "kind": self.kind,
-                "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "fingerprint": self.fingerprint,
-                "inputs": dict(self.inputs),
-                "outputs": dict(self.outputs),
-                "parameters": dict(self.parameters),
-                "details": dict(self.details),
-                "environment": describe_environment(),
-            },
-        )
+        content = {
+            "schema": SCHEMA,
+            "kind": self.kind,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "fingerprint": self.fingerprint,
+            "inputs": dict(self.inputs),
+            "outputs": dict(self.outputs),
+            "parameters": dict(self.parameters),
+            "details": dict(self.details),
+            "environment": describe_environment(),
+        }
+        write_json(path, content | {"sha256": fingerprint(content)})
 
 
 def hash_files(directory: Path, *paths: Path) -> dict[str, str]:
     """SHA-256 of files under ``directory``, keyed by their path relative to it."""
     return {path.relative_to(directory).as_posix(): sha256_file(path) for path in paths}
+
+
+def is_sealed(path: Path) -> bool | None:
+    """Whether a manifest is, byte for byte, as it was written; None if it is of a time before they carried a checksum.
+
+    Raises:
+        UserError: the file is missing or is not JSON.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict) or "sha256" not in content:
+        return None
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    return bool(content["sha256"] == fingerprint(rest) and path.read_bytes() == json_text(content).encode("utf-8"))
 
 
 def read_manifest(path: Path, kind: str) -> Manifest:

@@ -14,7 +14,7 @@ from evals.tables.audit import read_audits
 from evals.tables.manifests import write_output_manifest
 from evals.tables.records import BASE, read_results, read_runs
 from rlvr.report.curves import draw_curves, read_metrics
-from rlvr.report.page import render
+from rlvr.report.page import page_files, render
 from rlvr.report.provenance import read_status
 from rlvr.report.reward_curves import draw_rewards
 
@@ -55,6 +55,10 @@ def _write_html(arguments: argparse.Namespace) -> None:
     status = read_status(arguments.status)
     page = render(study, results, audits, arguments.results, arguments.figures, status, arguments.note)
     write_text(arguments.out, page)
+    inputs = [arguments.study, arguments.runs, *arguments.scores, arguments.comparisons, *arguments.audits, arguments.status]
+    inputs += page_files(results, arguments.results, arguments.figures)
+    ending = arguments.out.suffix
+    write_output_manifest("report", arguments.out.with_suffix(""), [ending], inputs, {"notes": arguments.note})
 
 
 def _write_curves(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from evals.artifacts import read_jsonl
 from evals.errors import UserError
-from evals.tables.records import BASE, Results
+from evals.tables.records import BASE, Condition, Results
 from rlvr.report.summary import best_condition
 
 _WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"
@@ -46,10 +46,7 @@ def read_examples(results: Results, directory: Path) -> list[Example]:
     Raises:
         UserError: a file is missing or malformed, or lacks the problem.
     """
-    model = results.runs[0].model
-    best = best_condition(results, model)
-    chosen = [condition for condition in results.conditions if condition.model == model and condition.method == BASE]
-    chosen += [best] if best not in chosen else []
+    chosen = _chosen(results)
     examples = []
     for benchmark in results.benchmarks:
         path = directory / "problems" / benchmark / "problems.jsonl"
@@ -60,6 +57,25 @@ def read_examples(results: Results, directory: Path) -> list[Example]:
         ]
         examples.append(Example(benchmark, str(problem["problem"]), str(problem["answer"]), tuple(rollouts)))
     return examples
+
+
+def example_files(results: Results, directory: Path) -> list[Path]:
+    """The files that :func:`read_examples` reads."""
+    files = []
+    for benchmark in results.benchmarks:
+        files.append(directory / "problems" / benchmark / "problems.jsonl")
+        for condition in _chosen(results):
+            run = condition.runs[0].run
+            files += [directory / stage / run / benchmark / f"{stage}.jsonl" for stage in ("samples", "grades")]
+    return files
+
+
+def _chosen(results: Results) -> list[Condition]:
+    """The base model and the best method, of the first model."""
+    model = results.runs[0].model
+    best = best_condition(results, model)
+    chosen = [condition for condition in results.conditions if condition.model == model and condition.method == BASE]
+    return chosen + ([best] if best not in chosen else [])
 
 
 def _rollout(directory: Path, title: str, run: str, benchmark: str, problem: str) -> Rollout:

@@ -16,11 +16,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from evals.errors import UserError
 from evals.tables.audit import Audits, audit_tables
 from evals.tables.by_seed import by_seed_tables
+from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from evals.tables.main import main_tables, read_costs
 from evals.tables.records import Results
-from rlvr.report.examples import read_examples
-from rlvr.report.provenance import Currency, read_problem_sets, read_runs_provenance
+from rlvr.report.examples import example_files, read_examples
+from rlvr.report.provenance import Currency, read_problem_sets, read_runs_provenance, run_manifest_path
 from rlvr.report.summary import findings
 from rlvr.report.timing import timing_table
 
@@ -108,6 +109,15 @@ def render(
         others=[row for row in status if row.result not in {run.result for run in runs}],
         problem_sets=read_problem_sets(directory),
     )
+
+
+def page_files(results: Results, directory: Path, figures: Path) -> list[Path]:
+    """The files under results/ that :func:`render` reads, runs, scores and comparisons aside, each once."""
+    files = [figures / f"{name}.svg" for name in _FIGURES]
+    for run in results.runs:
+        files.append(run_manifest_path(run, directory))
+        files += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
+    return list(dict.fromkeys([*files, *example_files(results, directory)]))
 
 
 def _figure(results: Results, name: str, directory: Path) -> EmbeddedFigure:

@@ -90,9 +90,13 @@ def read_runs_provenance(runs: Sequence[Run], directory: Path) -> list[RunProven
 
 def read_run_manifest(run: Run, directory: Path) -> Manifest:
     """The manifest of a trained run, or of the base model for the base model's run."""
-    if run.method == BASE:
-        return read_manifest(directory / "base" / run.model / "manifest.json", "base_model")
-    return read_manifest(directory / "runs" / run.run / "manifest.json", "run")
+    return read_manifest(run_manifest_path(run, directory), "base_model" if run.method == BASE else "run")
+
+
+def run_manifest_path(run: Run, directory: Path) -> Path:
+    """Where that manifest lies."""
+    place = Path("base", run.model) if run.method == BASE else Path("runs", run.run)
+    return directory / place / "manifest.json"
 
 
 def read_problem_sets(directory: Path) -> list[ProblemSet]:

@@ -161,6 +161,7 @@ rule report_html:
         template=expand(f"{REPOSITORY}/rlvr/report/templates/{{file}}", file=["report.html.jinja", "report.css"]),
     output:
         report=report("results/{scope}report.html", category="Study", caption="../report/report.rst"),
+        manifest="results/{scope}report.manifest.json",
         status="results/{scope}status.json",
     log:
         "results/logs/{scope}report.log",

@@ -1,0 +1,328 @@
+"""``python -m evals trace``: every stage is tampered with in turn, and each time the changed file is named."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evals.__main__ import main
+from evals.artifacts import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
+from evals.grading.__main__ import main as grading
+from evals.manifest import Manifest, hash_files, is_sealed
+from evals.scores.__main__ import main as scores
+from evals.tables.__main__ import main as tables
+
+RUNS = [
+    ("tiny-base", "base", None),
+    ("tiny-dapo-s1", "dapo", 1),
+    ("tiny-dapo-s2", "dapo", 2),
+    ("tiny-grpo-s1", "grpo", 1),
+    ("tiny-grpo-s2", "grpo", 2),
+]
+BENCHMARKS = ("short", "long")
+COSTS = "s\tmax_rss\n1.5\t300.0\n"
+
+
+def artifact(directory: Path, kind: str, outputs: list[str], inputs: list[Path], parameters: dict[str, Any]) -> None:
+    hashes = {path.as_posix(): sha256_file(path) for path in inputs}
+    written = hash_files(directory, *(directory / name for name in outputs))
+    Manifest(kind, hashes, written, parameters, fingerprint(parameters)).write(directory / "manifest.json")
+
+
+def make_study(results: Path) -> None:
+    """A study of two methods: hand-made up to the samples, by the real commands from there on."""
+    generator = np.random.default_rng(3)
+    for name in ("train", *BENCHMARKS):
+        rows = [{"id": f"{name}-{n}", "problem": f"{n}?", "answer": str(n)} for n in range(12)]
+        write_jsonl(results / "problems" / name / "problems.jsonl", rows)
+        artifact(results / "problems" / name, "problems", ["problems.jsonl"], [], {"name": name})
+    base, weights = results / "base/tiny", "checkpoint/model.safetensors"
+    write_text(base / weights, "base")
+    artifact(base, "base_model", [weights], [], {})
+    for run, method, seed in RUNS[1:]:
+        directory = results / "runs" / run
+        write_text(directory / weights, run)
+        frame = pd.DataFrame({"tokens_generated": [5], "optimizer_steps": [1], "seconds_step": [1.0]})
+        write_parquet(directory / "metrics.parquet", frame)
+        inputs = [base / weights, results / "problems/train/problems.jsonl"]
+        asked = {"run": run, "method_name": method, "seed": seed}
+        write_json(directory / "run.json", asked | {"base": "results/base/tiny"})
+        artifact(directory, "run", [weights, "metrics.parquet"], inputs, asked | {"versions": {"engine": 1}})
+        write_text(results / "costs/train" / f"{run}.tsv", COSTS)
+    for run, method, _ in RUNS:
+        source = base if method == "base" else results / "runs" / run
+        for benchmark in BENCHMARKS:
+            problems = results / "problems" / benchmark / "problems.jsonl"
+            directory = results / "samples" / run / benchmark
+            rows = [
+                {"problem_id": f"{benchmark}-{n}", "sample": s, "tokens": 4, "finish_reason": "stop",
+                 "text": f"\\boxed{{{n if generator.random() < 0.5 else 99}}}"}
+                for n in range(12) for s in range(4)
+            ]  # fmt: skip
+            write_jsonl(directory / "samples.jsonl", rows)
+            artifact(directory, "samples", ["samples.jsonl"], [source / weights, problems], {"engine": "local"})
+            grades = results / "grades" / run / benchmark
+            command = ["file", "--samples", str(directory / "samples.jsonl"), "--problems", str(problems)]
+            assert grading([*command, "--out", str(grades), "--workers", "1"]) == 0
+            for stage in ("sample", "grade"):
+                write_text(results / "costs" / stage / run / f"{benchmark}.tsv", COSTS)
+    sheet = [
+        {"run": run, "model": "tiny", "method": method, "seed": seed, "title": method.upper()}
+        for run, method, seed in RUNS
+    ]
+    write_json(results / "runs.json", sheet)
+    make_scores(results)
+    make_tables(results)
+
+
+def make_scores(results: Path) -> None:
+    for benchmark in BENCHMARKS:
+        grades = [str(results / "grades" / run / benchmark) for run, _, _ in RUNS]
+        out = ["--out", str(results / "scores" / f"{benchmark}.json")]
+        assert (
+            scores(["score", "--benchmark", benchmark, "--runs", f"{results}/runs.json", "--grades", *grades, *out])
+            == 0
+        )
+    paths = [str(results / "scores" / f"{benchmark}.json") for benchmark in BENCHMARKS]
+    quick = ["--resamples", "100", "--permutations", "100"]
+    out = ["--out", str(results / "comparisons.json")]
+    assert scores(["compare", "--scores", *paths, "--reference-method", "dapo", *quick, *out]) == 0
+
+
+def make_tables(results: Path) -> None:
+    paths = [str(results / "scores" / f"{benchmark}.json") for benchmark in BENCHMARKS]
+    common = ["--scores", *paths, "--comparisons", f"{results}/comparisons.json", "--runs", f"{results}/runs.json"]
+    costs = ["--costs", f"{results}/costs", "--training", f"{results}/runs", "--note", "A note."]
+    assert tables(["main", *common, *costs, "--out", f"{results}/tables/main"]) == 0
+    assert tables(["by_seed", *common, "--out", f"{results}/tables/by_seed"]) == 0
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("traced")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        make_study(Path("results"))
+    return root
+
+
+@pytest.fixture
+def study(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy in another place: nothing may look at the original."""
+    shutil.copytree(pristine, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def faults(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    status = main(["trace", *(arguments or ("results/tables/main.csv",)), "--json"])
+    captured = capsys.readouterr()
+    found = [fault for file in json.loads(captured.out)["files"] for fault in file["faults"]]
+    assert (status, bool(captured.err)) == ((2, True) if found else (0, False))
+    return found
+
+
+def test_an_untouched_study_is_verified_and_every_row_has_every_stage(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert faults(capsys, "results/tables/main.csv", "results/tables/by_seed.csv", "results/tables/main.md") == []
+    main(["trace", "results/tables/main.csv", "--json"])
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert [row["title"] for row in file["rows"]] == ["BASE", "DAPO", "GRPO"]
+    assert file["manifests_without_checksum"] == []
+    for row in file["rows"]:
+        stages = {link["stage"] for link in row["links"]}
+        trained = {"run", "checkpoint"} if row["title"] != "BASE" else set()
+        expected = {"problems", "base model", "samples", "grades", "scores", "comparisons", "table"} | trained
+        assert stages == expected
+        assert all(link["intact"] for link in row["links"])
+        assert {link["sha256"] for link in row["links"]} == {sha256_file(Path(link["path"])) for link in row["links"]}
+        own = [link["path"] for link in row["links"] if link["stage"] in ("samples", "grades", "checkpoint", "run")]
+        assert all(any(f"/{run}/" in path for run in row["runs"]) for path in own)
+
+
+def test_the_chain_is_printed_row_by_row(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "results/tables/main.csv", "--row", "grpo-s2"]) == 0
+    printed = capsys.readouterr().out
+    assert "GRPO (tiny-grpo-s1, tiny-grpo-s2)" in printed and "DAPO" not in printed
+    assert "results/runs/tiny-grpo-s2/checkpoint/model.safetensors" in printed and "verified" in printed
+    assert main(["trace", "results/tables/main.csv", "--row", "ppo"]) == 2
+    assert "no row with 'ppo'" in capsys.readouterr().err
+
+
+STAGES = [
+    "results/problems/train/problems.jsonl",
+    "results/problems/long/problems.jsonl",
+    "results/base/tiny/checkpoint/model.safetensors",
+    "results/runs/tiny-dapo-s2/checkpoint/model.safetensors",
+    "results/runs/tiny-dapo-s2/metrics.parquet",
+    "results/samples/tiny-grpo-s1/short/samples.jsonl",
+    "results/grades/tiny-base/long/grades.jsonl",
+    "results/scores/short.json",
+    "results/comparisons.json",
+    "results/runs.json",
+    "results/costs/train/tiny-dapo-s1.tsv",
+    "results/costs/grade/tiny-dapo-s1/long.tsv",
+    "results/tables/main.csv",
+    "results/tables/main.tex",
+]
+MANIFESTS = [
+    "results/problems/long/manifest.json",
+    "results/base/tiny/manifest.json",
+    "results/runs/tiny-dapo-s2/manifest.json",
+    "results/samples/tiny-grpo-s1/short/manifest.json",
+    "results/grades/tiny-base/long/manifest.json",
+    "results/scores/short.manifest.json",
+    "results/comparisons.manifest.json",
+    "results/tables/main.manifest.json",
+]
+
+
+@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("where", ["first", "middle", "last"])
+def test_a_changed_byte_is_named_whatever_the_stage(
+    study: Path, capsys: pytest.CaptureFixture[str], name: str, where: str
+) -> None:
+    content = bytearray(Path(name).read_bytes())
+    position = {"first": 0, "middle": len(content) // 2, "last": len(content) - 1}[where]
+    content[position] ^= 1
+    Path(name).write_bytes(content)
+    found = faults(capsys)
+    assert found and all(fault.startswith(f"{name}: ") for fault in found if "row" not in fault)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_missing_file_is_named(study: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    if name == "results/tables/main.csv":
+        Path(name).unlink()
+        assert main(["trace", name]) == 2
+        assert "no such file" in capsys.readouterr().err
+        return
+    Path(name).unlink()
+    assert any(fault.startswith(f"{name}: is missing") for fault in faults(capsys))
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text.replace('"created": "20', '"created": "19'),
+        lambda text: text.replace("\n", "\n ", 1),
+        lambda text: text.replace('"parameters": {', '"parameters": {"x": 1, ', 1) if '"parameters": {}' not in text
+        else text.replace('"parameters": {}', '"parameters": {"x": 1}'),
+    ],
+    ids=["date", "space", "parameter"],
+)  # fmt: skip
+def test_an_edited_manifest_is_named(
+    study: Path, capsys: pytest.CaptureFixture[str], name: str, edit: Callable[[str], str]
+) -> None:
+    before = Path(name).read_text()
+    Path(name).write_text(edit(before))
+    assert Path(name).read_text() != before
+    assert any(fault.startswith(f"{name}: was changed") for fault in faults(capsys))
+
+
+def test_a_cell_of_the_table_that_is_changed_together_with_its_manifest_is_named(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, manifest = Path("results/tables/main.csv"), Path("results/tables/main.manifest.json")
+    before = sha256_file(table)
+    table.write_text(table.read_text().replace("0.", "1.", 1))
+    manifest.write_text(manifest.read_text().replace(before, sha256_file(table)))
+    assert any("main.manifest.json: was changed" in fault for fault in faults(capsys))
+
+
+def test_stale_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each stage is made again, properly, from other samples; the table from before must not pass."""
+    samples = Path("results/samples/tiny-dapo-s1/short")
+    rows = [json.loads(line) for line in (samples / "samples.jsonl").read_text().splitlines()]
+    write_jsonl(samples / "samples.jsonl", [row | {"text": "\\boxed{99}"} for row in rows])
+    inputs = [
+        Path("results/runs/tiny-dapo-s1/checkpoint/model.safetensors"),
+        Path("results/problems/short/problems.jsonl"),
+    ]
+    artifact(samples, "samples", ["samples.jsonl"], inputs, {"engine": "local"})
+    (stale,) = faults(capsys)
+    assert stale.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl: results/grades/tiny-dapo-s1/short/")
+    assert "was made from other bytes" in stale
+    grades = ["--out", "results/grades/tiny-dapo-s1/short", "--workers", "1"]
+    command = ["file", "--samples", f"{samples}/samples.jsonl", "--problems", "results/problems/short/problems.jsonl"]
+    assert grading([*command, *grades]) == 0
+    (stale,) = faults(capsys)
+    assert stale.startswith(
+        "results/grades/tiny-dapo-s1/short/grades.jsonl: results/scores/short.manifest.json was made"
+    )
+    make_scores(Path("results"))
+    assert {fault.split(":")[0] for fault in faults(capsys)} == {
+        "results/scores/short.json",
+        "results/comparisons.json",
+    }
+    make_tables(Path("results"))
+    assert faults(capsys) == []
+
+
+def test_foreign_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole directories of another run or study, consistent in themselves, put in the place of this one's."""
+    shutil.rmtree("results/samples/tiny-dapo-s1/short")
+    shutil.copytree("results/samples/tiny-grpo-s1/short", "results/samples/tiny-dapo-s1/short")
+    assert any(fault.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl: ") for fault in faults(capsys))
+    shutil.rmtree("results/runs/tiny-grpo-s2")
+    shutil.copytree("results/runs/tiny-grpo-s1", "results/runs/tiny-grpo-s2")
+    assert any("results/runs/tiny-grpo-s2/checkpoint/model.safetensors: " in fault for fault in faults(capsys))
+
+
+def test_a_row_of_a_run_that_is_not_behind_the_table_is_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Path("results/tables/main.csv")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    rows.append(rows[-1] | {"title": "Mine", "runs": "tiny-mine-s1"})
+    with open(table, "w", newline="") as handle:
+        writer = csv.DictWriter(handle, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    assert any("row Mine: no grades of run tiny-mine-s1" in fault for fault in faults(capsys))
+
+
+def test_a_run_trained_on_other_settings_than_its_sheet_asks_for_is_named(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("results/runs/tiny-dapo-s1/run.json")
+    write_json(path, json.loads(path.read_text()) | {"seed": 7})
+    (fault,) = faults(capsys)
+    assert fault.startswith(f"{path}: asks for another seed")
+
+
+def test_the_place_of_the_file_decides_where_its_inputs_are_looked_for(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(study, elsewhere)
+    (elsewhere / "results/scores/short.json").write_text("{}")
+    monkeypatch.chdir(elsewhere)
+    assert faults(capsys, str(study / "results/tables/main.csv")) == []
+    assert faults(capsys) != []
+
+
+def test_what_has_no_manifest_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_text(Path("results/tables/mine.csv"), "method\ndapo\n")
+    assert main(["trace", "results/tables/mine.csv"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_manifests_of_an_earlier_version_are_counted_not_refused(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path("results/problems/long/manifest.json")
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    write_json(path, content)
+    assert is_sealed(path) is None
+    assert main(["trace", "results/tables/main.csv"]) == 0
+    assert "1 manifests have no checksum" in capsys.readouterr().out
