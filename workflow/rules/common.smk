@@ -225,6 +225,8 @@ def own_settings(wildcards):
     sampling = {key: evaluation[key] for key in ("temperature", "top_p", "max_new_tokens")}
     settings = {"training_problems": STUDY.training_problems, "checkpoint": "last"}
     models = {name: f"{name}, trained from scratch" for name in SCRATCH}
+    taken_in = {name: STUDY.config["models"][name] for name in TAKEN_IN}  # owner/name or a path: papers give the name
+    models |= {name: Path(model.get("id") or model["path"]).name for name, model in taken_in.items()}
     return canonical_json({"models": models, **settings, **sampling})
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evals.artifacts import sha256_file
+from evals.manifest import verify_outputs
 from rlvr.report.__main__ import main
 from tests.unit.synthetic_results import Study
 
@@ -182,3 +183,26 @@ def test_a_missing_or_malformed_input_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and message in error
     assert not (study.root / "report.html").exists()
+
+
+def test_its_manifest_names_every_file_that_the_page_was_made_from(study: Study) -> None:
+    assert _make(study) == 0
+    manifest = verify_outputs(study.root / "report.manifest.json", "report")
+    assert set(manifest.outputs) == {"report.html"}
+    for path, digest in manifest.inputs.items():
+        assert sha256_file(Path(path)) == digest
+    read = {Path(path).relative_to(study.root).as_posix() for path in manifest.inputs}
+    run = study.runs()[1]["run"]
+    assert {
+        "runs.json",
+        "study.json",
+        "status.json",
+        "results/comparisons.json",
+        "results/scores/chain_3.json",
+        "results/figures/differences.svg",
+        "results/problems/chain_3/problems.jsonl",
+        "results/samples/tiny-base/chain_3/samples.jsonl",
+        f"results/runs/{run}/manifest.json",
+        f"results/runs/{run}/metrics.parquet",
+        f"results/costs/grade/{run}/chain_3.tsv",
+    } <= read

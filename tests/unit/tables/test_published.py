@@ -118,6 +118,23 @@ def test_inside_outside_and_not_comparable(results: Results) -> None:
     assert paper_vs_ours_frame([one])["published"].tolist() == [0.5]
 
 
+def test_no_published_number_compares_with_a_tiny_model_on_generated_problems_and_every_row_says_why(
+    results: Results,
+) -> None:
+    rows = read_published(REFERENCE / "published.csv")
+    own = parse_own_settings(json.dumps({"models": {"tiny": "tiny, trained from scratch"}, **SETTINGS}))
+    settings = read_settings(REFERENCE / "settings.yaml", rows)
+    confrontations = confront(results, rows, settings, own)
+    assert len(confrontations) > 50
+    table = paper_vs_ours_table(confrontations, settings)
+    for one, row in zip(confrontations, table.rows, strict=True):
+        assert one.verdict == row[3] == "not comparable"
+        for what in ("model", "benchmark", "training problems"):
+            assert any(each.startswith(f"{what} (") for each in one.differing), one
+        assert one.published.arxiv in row[5] and one.published.table in row[5]
+    assert table.notes[0].startswith("0 of ")
+
+
 def test_own_settings_have_to_be_complete() -> None:
     with pytest.raises(UserError, match="--own: lacks temperature"):
         parse_own_settings('{"models": {}, "top_p": 1, "max_new_tokens": 1, "training_problems": "", "checkpoint": ""}')

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,6 +311,13 @@ def test_the_place_of_the_file_decides_where_its_inputs_are_looked_for(
     monkeypatch.chdir(elsewhere)
     assert faults(capsys, str(study / "results/tables/main.csv")) == []
     assert faults(capsys) != []
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(study: Path) -> None:
+    command = f"{sys.executable} -m evals trace results/tables/main.csv | head -1"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.startswith("BASE") and done.stderr == ""
 
 
 def test_what_has_no_manifest_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
