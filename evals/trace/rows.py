@@ -18,6 +18,7 @@ STAGES = {
     "run": "run",
     "samples": "samples",
     "grades": "grades",
+    "audit": "audit",
     "scores": "scores",
     "comparisons": "comparisons",
 }

@@ -55,7 +55,8 @@ def _write_html(arguments: argparse.Namespace) -> None:
     status = read_status(arguments.status)
     page = render(study, results, audits, arguments.results, arguments.figures, status, arguments.note)
     write_text(arguments.out, page)
-    inputs = [arguments.study, arguments.runs, *arguments.scores, arguments.comparisons, *arguments.audits, arguments.status]
+    inputs = [arguments.study, arguments.runs, *arguments.scores, *arguments.audits]
+    inputs += [arguments.comparisons, arguments.status]
     inputs += page_files(results, arguments.results, arguments.figures)
     ending = arguments.out.suffix
     write_output_manifest("report", arguments.out.with_suffix(""), [ending], inputs, {"notes": arguments.note})
