@@ -66,12 +66,20 @@ def compact(text: str) -> str:
     return re.sub(r"\s+(?=[^\w\s]|$)|(?<=[^\w\s])\s+|^\s+", "", text)
 
 
+def ascii_digit(character: str) -> str:
+    """A decimal digit of any script as one of ours; any other character as it is."""
+    return character if character.isascii() or not character.isdecimal() else str(int(character))
+
+
 def canonical_integer(text: str) -> str | None:
     """Sign and digits of an integer, without leading zeros and separators; None if the text is no integer."""
     match = _INTEGER.fullmatch(text.strip())
     if match is None:
         return None
-    digits = match.group(2).replace(",", "").replace(" ", "").lstrip("0")
+    digits = match.group(2).replace(",", "").replace(" ", "")
+    if not digits.isascii():
+        digits = "".join(map(ascii_digit, digits))
+    digits = digits.lstrip("0")
     if not digits:
         return "0"
     return f"-{digits}" if match.group(1) == "-" else digits

@@ -44,9 +44,14 @@ _LETTER_OPENING = r"[\\$({*\[]{0,4}(?:(?:text\w{0,6}|mathrm|mathbf|boxed)\{ {0,2
 _LETTER_PATTERNS = tuple(  # white space is bounded: three optional gaps in a row would take cubic time
     re.compile(rf"{lead}\s{{0,4}}{_LETTER_OPENING}([A-J])(?![A-Za-z'])")
     for lead in (
-        r"(?i:answer|réponse|答案)\s{0,4}(?i:is|est|是)?\s{0,4}[:\uff1a]?\s{0,4}(?i:(?:option|choice)\b)?",
+        r"(?i:answer|réponse|答案)\*{0,2}\s{0,4}(?i:is|est|是)?\s{0,4}[:\uff1a]?\*{0,2}\s{0,4}(?i:(?:option|choice)\b)?",
         r"(?i:it(?:'s|\u2019s| is)|choose|option|choice|select|pick|is for sure)",
     )
+)
+_OTHER_LETTER = r"[({$*\\\s]{0,4}(?:text\w{0,6}\{\(?)?[A-HJ](?![A-Za-z'])"
+_HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence that goes on are none of the options
+    rf"[)\]}}.$*\s]{{0,6}}(?:,?\s{{0,4}}(?:or|/)\s{{0,4}}{_OTHER_LETTER}"
+    rf"|(?:,|&|\\&|,?\s{{0,4}}and)\s{{0,4}}{_OTHER_LETTER}[)\]}}.$*\s]{{0,6}}(?:$|\n))"
 )
 _LETTER_FIRST = re.compile(rf"\s{{0,9}}{_LETTER_OPENING}([A-J])(?![A-Za-z'])")
 _LETTER_LINE = re.compile(r"(?:^|\n)[ \t]{0,9}[({*\[]{0,3}([A-J])(?:[)\].:,*]|[ \t]{0,9}(?:\n|$))")
@@ -275,13 +280,15 @@ def choice_letter(text: str) -> str | None:
     """The option that a text chooses, A to J: boxed, after a marker, or the text itself; None if there is none."""
     boxed = last_boxes(text)
     if boxed is not None:
-        match = _LETTER_FIRST.match(boxed[-1]) if boxed else None
-        return match.group(1) if match else None
+        match = _LETTER_FIRST.match(boxed[-1]) if len(set(boxed)) == 1 else None
+        return match.group(1) if match and not _HEDGE.match(boxed[-1], match.end()) else None
     for pattern in _LETTER_PATTERNS:
-        matches = pattern.findall(text)
+        matches = list(pattern.finditer(text))
         if matches:
-            return str(matches[-1])
+            return None if _HEDGE.match(text, matches[-1].end()) else str(matches[-1].group(1))
     match = _LETTER_FIRST.match(text)
+    if match and _HEDGE.match(text, match.end()):
+        return None
     if match and (match.end() == len(text.rstrip()) or not text[match.end()].isspace()):
         return match.group(1)
     lines = _LETTER_LINE.findall(text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from evals.grading.exact import ascii_digit
 from evals.grading.extraction import matching_brace
 
 MAX_LENGTH = 2_000
@@ -16,23 +17,36 @@ _UNICODE = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "∕": "/",
         "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "±": r"\pm ",
-        "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "²": "^{2}", "³": "^{3}",
+        "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", 
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
         "°": r"^\circ ", "~": " ",
         "\u00a0": " ", "\u202f": " ", "\u2009": " ", "，": ",", "；": ";", "：": ":", "（": "(",
-        "）": ")", "％": "%", "′": "'", "’": "'",
+        "）": ")", "％": "%", "′": "'", "’": "'", "．": ".", "＋": "+", "－": "-", "＝": "=", "／": "/",
+        "＜": "<", "＞": ">", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}", "√": r"\sqrt ",
+        "\u3000": " ", "\u200b": None, "\u200c": None,
+        "\u200d": None, "\u2060": None, "\ufeff": None,
     }
 )  # fmt: skip
+_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋"
+_RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED}]+")
+_ON_THE_LINE = str.maketrans(_RAISED + _LOWERED, "0123456789+-n0123456789+-")
 
 _DOUBLED_COMMAND = re.compile(r"\\\\(?=[a-zA-Z{}()\[\]])")
 _THOUSANDS_GAP = re.compile(r"(?<=\d)(?:,\\!\s*|\\!,|\\,|\{\s*,\s*\}|\\ )(?=\d{3})")
 _BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
-_SIZE = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill)(?![a-zA-Z])\.?")
+_SIZE = re.compile(
+    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill|tiny|small|normalsize|large|Large|LARGE|huge|Huge)"
+    r"(?![a-zA-Z])\.?"
+)
+_COLOUR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[^\[\]{}]*\])?\{[^{}]*\}")
+_ROW_SPACING = re.compile(r"(\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm)\s*\]")
+_COLON = re.compile(r"\\colon(?![a-zA-Z])|\{\s*:\s*\}")
+_ORDINAL = re.compile(r"(?<=\d)\s*\^\s*\{?\s*\\(?:text|mathrm|textrm|mbox)\s*\{\s*(?:th|st|nd|rd)\s*\}\s*\}?")
 _THIN_SPACE = re.compile(r"\\[!]\s*")
 _SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|\s+")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _FONT = re.compile(
-    r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm|rm|bf)"
+    r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm|rm|bf|underline)"
     r"(?![a-zA-Z])"
 )
 _UNIT_WORDS = (
@@ -47,7 +61,9 @@ _PLAIN_UNIT = re.compile(
     rf"^(?P<value>[^=]*?(?:\d|\}}|\\pi|\)))\s*(?:(?<=\s)(?:[A-Za-z]{{2,}}\.?(?:[\s/-]+[A-Za-z]+\.?)*)|(?:{_UNIT_WORDS})|m(?=\^))"
     r"\s*(?:\^\s*\{?\s*\d\s*\}?)?$"
 )
-_WORD_OPERATORS = re.compile(r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo)\b")
+_WORD_OPERATORS = re.compile(
+    r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo|is|are|not|wrong)\b"
+)
 _CONSTANT_IN_TEXT = re.compile(r"\s*(?:[eiπ]|th|st|nd|rd|T|and|or|if|mod.*|)\s*")
 _DEGREES = re.compile(r"\^\s*\{?\s*\\(?:circ|degree)(?![a-zA-Z])\s*\}?|\\degrees?(?![a-zA-Z])|(?<=\d)\s*degrees?\b")
 _PERCENT = re.compile(r"\\%|(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?")
@@ -61,7 +77,8 @@ _AND = re.compile(r",?\s*(?<![A-Za-z\\])(?:and|&)(?![A-Za-z])\s*|(?<=[\d})\]])an
 _OR = re.compile(r",?\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*|(?<=[\d})\]])or(?=\w|[\\({\[])")
 _RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
 _TRAILING = " \t\r\n.,;:\\"
-_SHORT_FRACTION = re.compile(r"\\frac\s*(?:(\d)|\{([^{}]*)\})\s*(?:(\d)|\{([^{}]*)\})")
+_SHORT = r"(?:(\d|[a-zA-Z]|\\(?!frac|sqrt)[a-zA-Z]+)|\{([^{}]*)\})"
+_SHORT_FRACTION = re.compile(rf"\\frac\s*{_SHORT}\s*{_SHORT}")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\d+|[a-zA-Z])")
 _POWER_STAR = re.compile(r"\*\*")
 _ASCII_FUNCTION = re.compile(
@@ -100,10 +117,12 @@ def is_readable(text: str) -> bool:
 
 def normalise(text: str) -> str:
     """The canonical spelling of an answer: no sizes, fonts, units, degrees, currency or thousands separators."""
-    text = strip_delimiters(text.strip()).translate(_UNICODE)
+    text = _in_ascii(strip_delimiters(text.strip()))
     if "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED_COMMAND.sub(r"\\", text)
     text = _LEADING_PROSE.sub("", _CURRENCY.sub("", text))
+    text = text.replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
+    text = _COLON.sub(":", _ORDINAL.sub("", _ROW_SPACING.sub(r"\1", _COLOUR.sub("", text))))
     text = _SIZE.sub("", text)
     text = _THOUSANDS_GAP.sub("", text)
     text = _BRACED_COMMA.sub("", text)
@@ -129,6 +148,15 @@ def normalise(text: str) -> str:
     text = _SHORT_FRACTION.sub(_brace_fraction, text)
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
     return _MULTIPLE_SPACE.sub(" ", _unwrap_group(text)).strip()
+
+
+def _in_ascii(text: str) -> str:
+    """Symbols of Unicode in LaTeX, and the digits of all scripts as ours."""
+    if text.isascii():
+        return text.translate(_UNICODE)
+    text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_ON_THE_LINE)}}}", text)
+    text = _LOWERED_RUN.sub(lambda run: f"_{{{run[0].translate(_ON_THE_LINE)}}}", text)
+    return "".join(ascii_digit(character) for character in text.translate(_UNICODE))
 
 
 def strip_delimiters(text: str) -> str:
