@@ -15,7 +15,7 @@ from rlvr.diagnostics.flipping import flips
 from rlvr.diagnostics.interval import Measurement, measure
 from rlvr.diagnostics.masking import gradient_of_few
 from rlvr.diagnostics.moment import Moment
-from rlvr.diagnostics.phenomena.drawing import SERIES, finish
+from rlvr.diagnostics.phenomena.drawing import SERIES, finish, points
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.token_classes import CLASSES
@@ -167,8 +167,8 @@ def draw(findings: Findings) -> Figure:
     opposed, whole, _, _, form = findings.measurements[:5]
     finding = (
         f"Opposed rollouts add {opposed.estimate:+.0%} of the self term to an update's squared length, all pairs "
-        f"{whole.estimate:+.0%}; rewarded rollouts alone boost {100 * form.estimate:+.0f} points of the format tokens "
-        "beside joint updates"
+        f"{whole.estimate:+.0%}; rewarded rollouts alone boost {points(form.estimate)} of the format tokens than joint "
+        "updates"
     )
     return finish(figure, finding, findings.measurements)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.errors import UserError
@@ -13,7 +14,7 @@ from evals.figures.style import new_figure
 from rlvr.diagnostics.coefficients import class_enrichment, rank_correlation
 from rlvr.diagnostics.interval import Measurement, measure
 from rlvr.diagnostics.moment import Moment
-from rlvr.diagnostics.phenomena.drawing import NEGATIVE, POSITIVE, SERIES, finish
+from rlvr.diagnostics.phenomena.drawing import NEGATIVE, POSITIVE, SERIES, finish, points
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.run_ends import read_run
 from rlvr.diagnostics.phenomena.sources import Sources
@@ -21,7 +22,8 @@ from rlvr.diagnostics.token_classes import CLASSES
 
 ENDS = 0.1
 _UNIT = "updates (run, step)"
-_BINS = 40
+_BINS, _CLOUD_TOKENS = 40, 8
+_SMALLEST_SHARE = 0.005  # of a token in the cloud
 _TOP, _BOTTOM = "delta_top_lambda", "delta_bottom_lambda"
 
 
@@ -69,6 +71,9 @@ def _rows(moment: Moment) -> list[dict[str, Any]]:
 
     for name in CLASSES:
         note(f"enrichment {name}", class_enrichment(weights, table["token_class"].tolist(), name, ENDS))
+    texts = [text.replace("\n", "\\n") for text in table["text"]]
+    for text in sorted(set(texts)):
+        note(f"token {text}", class_enrichment(weights, texts, text, ENDS))
     note("correlation with 1 - p", rank_correlation(weights, 1 - probabilities))
     note("correlation with entropy", rank_correlation(weights, entropies))
     mean = {side: float(weights[sides == side].mean()) if (sides == side).any() else np.nan for side in (1, -1)}
@@ -120,8 +125,8 @@ def _measurements(series: pd.DataFrame) -> list[Measurement]:
 
 def draw(findings: Findings) -> Figure:
     """Distributions by side, and which tokens stand at either end."""
-    figure = new_figure(8.5, 3.2)
-    histogram, classes = figure.subplots(1, 2)
+    figure = new_figure(10.5, 3.2)
+    histogram, classes, cloud = figure.subplots(1, 3)
     for side, colour in (("positive", POSITIVE), ("negative", NEGATIVE)):
         rows = findings.series[findings.series["quantity"] == f"histogram {side}"]
         mean = rows.groupby("place")["value"].mean()
@@ -138,12 +143,37 @@ def draw(findings: Findings) -> Figure:
     classes.axvline(0, color="#9a9a9a", linewidth=0.8)
     classes.set_yticks(range(len(CLASSES)), CLASSES)
     classes.set(title="Classes at the two ends", xlabel=f"share in top {ENDS:.0%} less share in bottom {ENDS:.0%}")
+    _draw_cloud(cloud, findings.series)
     result, form = findings.measurements[:2]
     finding = (
-        f"Results are {result.estimate:+.0%} and format {form.estimate:+.0%} of DelTA's highest coefficients "
-        "beside its lowest"
+        f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest, results "
+        f"{points(result.estimate)}"
     )
     return finish(figure, finding, findings.measurements)
+
+
+def _draw_cloud(axes: Axes, series: pd.DataFrame) -> None:
+    """Tokens that stand at one end more than at the other, the larger the more."""
+    rows = series[series["quantity"].str.startswith("token ")]
+    # A token that an update's rollouts do not hold stands at neither end.
+    shares = rows.groupby("quantity")["value"].sum() / rows["unit"].nunique()
+    shares.index = shares.index.str.removeprefix("token ")
+    largest = max(float(shares.abs().max()), 1e-9)
+    columns = (
+        ("high", POSITIVE, 0.25, shares.sort_values(ascending=False)),
+        ("low", NEGATIVE, 0.75, -shares.sort_values()),
+    )
+    for name, colour, x, ordered in columns:
+        axes.text(x, 0.97, f"{name} weight", ha="center", va="top", fontsize=8)
+        kept = ordered[ordered >= _SMALLEST_SHARE].head(_CLOUD_TOKENS)
+        for place, (text, share) in enumerate(kept.items()):
+            size = 8 + 10 * float(share) / largest
+            axes.text(
+                x, 0.86 - 0.105 * place, f"{text}  {share:+.0%}", ha="center", va="center", color=colour, fontsize=size,
+                family="DejaVu Sans Mono", parse_math=False,
+            )  # fmt: skip
+    axes.set_axis_off()
+    axes.set_title("Tokens at the two ends")
 
 
 _METHOD = (

@@ -37,6 +37,11 @@ def finish(figure: Figure, finding: str, measurements: Sequence[Measurement]) ->
     return figure
 
 
+def points(difference: float) -> str:
+    """A difference of shares in words."""
+    return f"{abs(100 * difference):.0f} points {'more' if difference > 0 else 'less'}"
+
+
 def draw_means(
     axes: Axes,
     frame: pd.DataFrame,
