@@ -37,8 +37,9 @@ def name(population: Population) -> str:
 @pytest.mark.parametrize("population", POPULATIONS, ids=name)
 def test_95_percent_intervals_cover_between_93_and_97_percent_wherever_they_are_given(population: Population) -> None:
     coverage = measure_coverage(population, benchmarks=REPLICATES)
-    if coverage.given < 0.1:  # too few for the question; those are the next test's
-        pytest.skip(f"{coverage.given:.1%} of the scores get an interval")
+    if coverage.given < 0.1:  # too few to count coverage among; an interval is then seldom printed and wrong
+        assert coverage.given == 0.0 or coverage.given * (1.0 - coverage.covered) <= 0.02
+        return
     noise = 2.33 * np.sqrt(0.95 * 0.05 / (coverage.given * REPLICATES))  # 1 % one-sided, of the simulation itself
     assert 0.93 - noise <= coverage.covered <= 0.97 + noise
 

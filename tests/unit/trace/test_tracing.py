@@ -100,12 +100,13 @@ def make_scores(results: Path) -> None:
     assert scores(["compare", "--scores", *paths, "--reference-method", "dapo", *quick, *out]) == 0
 
 
-def make_tables(results: Path) -> None:
-    paths = [str(results / "scores" / f"{benchmark}.json") for benchmark in BENCHMARKS]
+def make_tables(results: Path, scope: Path | None = None) -> None:
+    scope = scope or results
+    paths = [str(scope / "scores" / f"{benchmark}.json") for benchmark in BENCHMARKS]
     common = ["--scores", *paths, "--comparisons", f"{results}/comparisons.json", "--runs", f"{results}/runs.json"]
     costs = ["--costs", f"{results}/costs", "--training", f"{results}/runs", "--note", "A note."]
-    assert tables(["main", *common, *costs, "--out", f"{results}/tables/main"]) == 0
-    assert tables(["by_seed", *common, "--out", f"{results}/tables/by_seed"]) == 0
+    assert tables(["main", *common, *costs, "--out", f"{scope}/tables/main"]) == 0
+    assert tables(["by_seed", *common, "--out", f"{scope}/tables/by_seed"]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -318,6 +319,19 @@ def test_a_reader_that_has_seen_enough_is_no_error(study: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.startswith("BASE") and done.stderr == ""
+
+
+def test_a_named_study_deeper_down_is_traced_from_the_same_place(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = "results/studies/mine"
+    shutil.copytree("results/scores", f"{named}/scores")
+    make_tables(Path("results"), Path(named))
+    assert faults(capsys, f"{named}/tables/main.csv") == []
+    Path("results/grades/tiny-base/long/grades.jsonl").write_text("")
+    assert any(
+        "results/grades/tiny-base/long/grades.jsonl: " in fault for fault in faults(capsys, f"{named}/tables/main.csv")
+    )
 
 
 def test_what_has_no_manifest_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
