@@ -23,6 +23,8 @@ include: "workflow/rules/grade.smk"
 include: "workflow/rules/score.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/track.smk"
+include: "workflow/rules/pairs.smk"
+include: "workflow/rules/decoding.smk"
 include: "workflow/rules/diagnose.smk"
 
 

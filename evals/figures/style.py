@@ -23,10 +23,10 @@ ENDINGS = (".png", ".svg")
 NEUTRAL = "#6b6b6b"
 VERDICT_COLOURS = {"better": "#0072b2", "worse": "#d55e00", "not distinguishable": NEUTRAL}
 # Paul Tol's "muted" scheme (personal.sron.nl/~pault), ordered so that the first ones differ most.
-_METHOD_COLOURS = (
+COLOURS = (
     "#332288", "#cc6677", "#117733", "#88ccee", "#aa4499", "#999933", "#882255", "#44aa99", "#ddcc77",
 )  # fmt: skip
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _RC: dict[RcKeyType, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -65,8 +65,8 @@ def method_styles(runs: Sequence[Run]) -> dict[str, MethodStyle]:
     methods = [method for method in dict.fromkeys(run.method for run in runs) if method != BASE]
     styles = {
         method: MethodStyle(
-            _METHOD_COLOURS[place % len(_METHOD_COLOURS)],
-            _MARKERS[place // len(_METHOD_COLOURS) % len(_MARKERS)],
+            COLOURS[place % len(COLOURS)],
+            MARKERS[place // len(COLOURS) % len(MARKERS)],
         )
         for place, method in enumerate(methods)
     }

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from evals.artifacts import fingerprint, write_jsonl
-from evals.generation.backend import Backend, Request, load_backend
+from evals.generation.backend import Backend, load_backend
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.partial import PartialSamples, Row
 from evals.generation.plan import EvaluationSettings, Plan, make_plan
@@ -113,10 +113,7 @@ def _sample_missing(
     backend = load()
     with tqdm(total=sum(map(len, missing)), desc=name, disable=None) as bar:
         for batch in missing:
-            requests = [
-                Request(plan.prompts[index], f"evaluation/{settings.seed}/{plan.ids[index]}/{number}", plan.room[index])
-                for index, number in batch
-            ]
+            requests = [plan.request(index, number) for index, number in batch]
             responses = backend.generate(requests)
             done.append(
                 [

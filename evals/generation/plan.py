@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from evals.artifacts import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION
-from evals.generation.backend import BackendSettings, engine_version
+from evals.generation.backend import BackendSettings, Request, engine_version
 from evals.generation.checkpoint import context_length, end_token_ids, resolved_dtype
 from evals.generation.prompts import encode_prompts, special_token_id
 from evals.generation.sampler import SamplingParameters
@@ -76,6 +76,11 @@ class Plan:
     context_length: int
     unknown_tokens: int
     gated: bool
+
+    def request(self, index: int, number: int) -> Request:
+        """One sample of a problem; its random numbers are those of seed, problem and number."""
+        identity = f"evaluation/{self.parameters['seed']}/{self.ids[index]}/{number}"
+        return Request(self.prompts[index], identity, self.room[index])
 
     def backend_settings(self, settings: EvaluationSettings) -> BackendSettings:
         """How the model is run."""

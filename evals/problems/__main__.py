@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import fingerprint, write_jsonl
+from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_jsonl
 from evals.command_line import run_command
 from evals.errors import UserError
 from evals.manifest import Manifest, hash_files
@@ -32,7 +32,8 @@ def parse_kinds(text: str) -> list[ProblemKind]:
 
 def _draw(arguments: argparse.Namespace) -> None:
     kinds = parse_kinds(arguments.kinds)
-    problems = draw_distinct(kinds, arguments.split, arguments.count, arguments.seed)
+    without = {row["problem"] for file in arguments.without for row in read_jsonl(file, required=("problem",))}
+    problems = draw_distinct(kinds, arguments.split, arguments.count, arguments.seed, without)
     path = arguments.out / "problems.jsonl"
     write_jsonl(path, as_rows(problems, arguments.name))
     parameters = {
@@ -44,7 +45,7 @@ def _draw(arguments: argparse.Namespace) -> None:
     }
     Manifest(
         kind="problems",
-        inputs={},
+        inputs={str(file): sha256_file(file) for file in arguments.without},
         outputs=hash_files(arguments.out, path),
         parameters=parameters,
         fingerprint=fingerprint(parameters),
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     draw.add_argument("--split", choices=("train", "evaluation"), required=True)
     draw.add_argument("--count", type=int, required=True)
     draw.add_argument("--seed", type=int, required=True)
+    draw.add_argument("--without", type=Path, nargs="*", default=[], help="JSONL files whose problems are not drawn")
     draw.add_argument("--out", type=Path, required=True, help="directory for problems.jsonl and manifest.json")
     draw.set_defaults(run=_draw)
     read = commands.add_parser("read", help="read a benchmark from the Hub or from files")

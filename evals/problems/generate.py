@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,8 +63,10 @@ def draw_stream(kinds: Sequence[ProblemKind], split: Split, seed: int) -> Iterat
             yield problem
 
 
-def draw_distinct(kinds: Sequence[ProblemKind], split: Split, count: int, seed: int) -> list[Problem]:
-    """``count`` different problems of one side.
+def draw_distinct(
+    kinds: Sequence[ProblemKind], split: Split, count: int, seed: int, without: Collection[str] = ()
+) -> list[Problem]:
+    """``count`` different problems of one side, none of which has its statement in ``without``.
 
     Raises:
         UserError: the kinds do not hold that many different problems.
@@ -76,7 +78,8 @@ def draw_distinct(kinds: Sequence[ProblemKind], split: Split, count: int, seed: 
         if draws > _MOST_DRAWS_PER_PROBLEM * count:
             names = ", ".join(f"{kind.family} of {kind.operands}" for kind in kinds)
             raise UserError(f"count: {count} different {split} problems of {names} cannot be drawn; ask for fewer")
-        problems.setdefault(problem.statement, problem)
+        if problem.statement not in without:
+            problems.setdefault(problem.statement, problem)
     return list(problems.values())
 
 

@@ -1,0 +1,152 @@
+"""Accuracy against the fraction of the base model's tokens that the trained model replaced, for every criterion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from evals.decoding.choose import Sweep, read_sweep
+from evals.decoding.criteria import Criterion
+from evals.decoding.settings import Decoding, Mode
+from evals.errors import UserError
+from evals.figures.style import COLOURS, ENDINGS, MARKERS, NEUTRAL, house_style, new_figure, save
+from evals.statistics.difference import estimate_difference
+from evals.tables.manifests import write_output_manifest
+
+TITLES = {
+    Criterion.LOG_PROB_DIFFERENCE: "log-prob difference",
+    Criterion.KL_TRAINED_BASE: "KL(trained ‖ base)",
+    Criterion.KL_BASE_TRAINED: "KL(base ‖ trained)",
+    Criterion.JS: "Jensen-Shannon divergence",
+    Criterion.JEFFREYS: "mean of both KL",
+    Criterion.ENTROPY: "entropy of the base",
+    Criterion.RANDOM: "random tokens",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One way of decoding, over all sweeps; fractions of one.
+
+    Attributes:
+        replaced: fraction of the tokens that were drawn again.
+        average: mean accuracy.
+        low: end of its 95 % interval over problems, for these checkpoints.
+        high: the other end.
+    """
+
+    replaced: float
+    average: float
+    low: float
+    high: float
+
+
+def place(sweeps: Sequence[Sweep], name: str) -> Place:
+    """Where a point lies, from every sweep's counts on the same problems."""
+    points = [next(point for point in sweep.points if point["name"] == name) for sweep in sweeps]
+    rates = np.array([point["correct_counts"] for point in points], dtype=np.float64) / sweeps[0].samples
+    fixed = {"treatment_is_fixed": True, "control_is_fixed": True}
+    estimate = estimate_difference([rates], [np.zeros((1, rates.shape[1]))], **fixed)
+    low, high = estimate.interval()
+    replaced = float(np.mean([point["replaced"] for point in points]))
+    return Place(replaced, float(estimate.estimate), max(0.0, float(low)), min(1.0, float(high)))
+
+
+def curves(sweeps: Sequence[Sweep]) -> Mapping[Criterion, Sequence[Place]]:
+    """The points of every criterion of replacement with the base driving, fewest tokens replaced first."""
+    names: dict[Criterion, list[str]] = {}
+    for point in sweeps[0].points:
+        decoding = Decoding.from_json(point["decoding"])
+        if decoding.mode is Mode.REPLACEMENT and point["fraction"] is not None:
+            names.setdefault(decoding.criterion, []).append(point["name"])
+    return {
+        criterion: sorted((place(sweeps, name) for name in members), key=lambda found: found.replaced)
+        for criterion, members in names.items()
+    }
+
+
+def fraction_needed(places: Sequence[Place], level: float) -> float | None:
+    """The smallest fraction replaced whose accuracy reaches ``level``, between measured points on a straight line."""
+    before: Place | None = None
+    for found in places:
+        if found.average >= level:
+            if before is None or found.average == before.average:
+                return found.replaced
+            share = (level - before.average) / (found.average - before.average)
+            return before.replaced + share * (found.replaced - before.replaced)
+        before = found
+    return None
+
+
+def draw(sweeps: Sequence[Sweep]) -> Figure:
+    """One panel: a line per criterion, the two models alone as levels."""
+    base, trained = place(sweeps, "base"), place(sweeps, "trained")
+    found = curves(sweeps)
+    figure = new_figure(7.2, 5.0)
+    axes = figure.subplots()
+    _level(axes, trained, "trained model alone", "-")
+    _level(axes, base, "base model alone", "--")
+    for index, criterion in enumerate(TITLES):
+        if criterion not in found:
+            continue
+        places = found[criterion]
+        across = [100 * each.replaced for each in places]
+        centre = np.array([100 * each.average for each in places])
+        reach = np.array([[100 * each.low for each in places], [100 * each.high for each in places]])
+        errors = np.abs(reach - centre)
+        axes.errorbar(
+            across, centre, errors, color=COLOURS[index], marker=MARKERS[index], label=TITLES[criterion],
+            markersize=5, linewidth=1.4, elinewidth=0.7, capsize=0,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("tokens of the base model that the trained model replaced (%, log scale)")
+    axes.set_ylabel(f"avg@{sweeps[0].samples} (%)")
+    problems = len(sweeps[0].points[0]["correct_counts"])
+    axes.set_title(_finding(found, trained.average), loc="left", weight="bold")
+    figure.legend(
+        loc="outside lower center",
+        ncols=3,
+        title=f"n = {problems} problems, none of them scored elsewhere, {sweeps[0].samples} samples each; "
+        f"{len(sweeps)} trained models.\nBars and bands: 95 % intervals over problems, for these checkpoints",
+        title_fontsize=8,
+        fontsize=8,
+    )
+    return figure
+
+
+def _level(axes: Axes, level: Place, label: str, line: str) -> None:
+    axes.axhline(100 * level.average, color=NEUTRAL, linestyle=line, linewidth=1, label=label)
+    axes.axhspan(100 * level.low, 100 * level.high, color=NEUTRAL, alpha=0.08, linewidth=0)
+
+
+def _finding(found: Mapping[Criterion, Sequence[Place]], level: float) -> str:
+    """How many tokens each criterion needs to do as well as the trained model, in words."""
+    parts = []
+    for criterion, places in found.items():
+        needed = fraction_needed(places, level)
+        share = "not reached" if needed is None else f"{100 * needed:.{0 if needed >= 0.1 else 1}f} %"
+        parts.append(f"{TITLES[criterion]}: {share}")
+    half = (len(parts) + 1) // 2
+    lines = ["; ".join(parts[:half]), "; ".join(parts[half:])]
+    return "Tokens replaced to do as well as the trained model:\n" + "\n".join(line for line in lines if line)
+
+
+def write_figure(paths: Sequence[Path], out: Path) -> None:
+    """Write ``{out}.png`` and ``{out}.svg`` with their manifest.
+
+    Raises:
+        UserError: a sweep is missing or changed, or the sweeps are of different problems or points.
+    """
+    sweeps = [read_sweep(path) for path in paths]
+    for sweep in sweeps:
+        if [point["name"] for point in sweep.points] != [point["name"] for point in sweeps[0].points]:
+            raise UserError(f"{sweep.path}: has other points than {sweeps[0].path}; accepted: sweeps of one grid")
+    with house_style():
+        save(draw(sweeps), out)
+    write_output_manifest("figure", out, ENDINGS, list(paths), {"figure": "replaced_tokens"})

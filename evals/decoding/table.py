@@ -1,0 +1,171 @@
+"""The seed paper's table: the base model, the trained one, and both together in the ways that were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from evals.artifacts import read_json, read_jsonl, write_text
+from evals.decoding import SCHEMES
+from evals.decoding.settings import Decoding
+from evals.tables import numbers
+from evals.tables.averages import condition_average
+from evals.tables.layout import Table, markdown
+from evals.tables.manifests import write_output_manifest
+from evals.tables.paper import paper_frame
+from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results, read_results
+
+
+@dataclass(frozen=True)
+class Used:
+    """How a row of the table was decoded.
+
+    Attributes:
+        scheme: one of :data:`evals.decoding.SCHEMES`.
+        fraction: of the driver's tokens that tau was set at.
+        gamma: of extrapolation.
+        taus: threshold of every run.
+        tuned: average on the problems that it was chosen on.
+        replaced: fraction of the scored responses' tokens that were drawn again.
+    """
+
+    scheme: str
+    fraction: float
+    gamma: float
+    taus: tuple[float, ...]
+    tuned: float
+    replaced: float
+
+
+def write_table(
+    runs: Path,
+    scores: Sequence[Path],
+    comparisons: Path,
+    chosen: Path,
+    samples: Path,
+    notes: Sequence[str],
+    out: Path,
+) -> None:
+    """Write ``{out}.md`` and ``{out}.csv`` with their manifest.
+
+    Raises:
+        UserError: an input is missing or malformed.
+    """
+    results = read_results(runs, scores, comparisons)
+    choice = read_json(chosen)["chosen"]
+    used, files = {}, []
+    for condition in results.conditions:
+        scheme = scheme_in(condition.method)
+        if scheme is None:
+            continue
+        paths = [samples / run.run / name / "samples.jsonl" for run in condition.runs for name in results.benchmarks]
+        used[condition.method] = _used(scheme, choice[scheme], paths)
+        files += paths
+    frame = _frame(results, used)
+    write_text(out.with_name(out.name + ".csv"), frame.to_csv(index=False, lineterminator="\n"))
+    tables = [_summary(results, frame, used, notes), _by_benchmark(results)]
+    write_text(out.with_name(out.name + ".md"), markdown(tables))
+    inputs = [runs, *scores, comparisons, chosen, *files]
+    write_output_manifest("table", out, (".md", ".csv"), inputs, {"notes": list(notes)})
+
+
+def scheme_in(method: str) -> str | None:
+    """The scheme that a method's name ends with, as in ``dapo_replacement``."""
+    return next((scheme for scheme in SCHEMES if method.endswith(f"_{scheme}")), None)
+
+
+def _used(scheme: str, choice: Mapping[str, Any], paths: Sequence[Path]) -> Used:
+    rows = [row for path in paths for row in read_jsonl(path, ("tokens", "replaced"))]
+    taus = tuple(Decoding.from_json(content).tau for content in choice["by_run"].values())
+    replaced = sum(row["replaced"] for row in rows) / max(1, sum(row["tokens"] for row in rows))
+    return Used(scheme, choice["fraction"], choice["gamma"], taus, choice["average"], replaced)
+
+
+def _frame(results: Results, used: Mapping[str, Used]) -> pd.DataFrame:
+    """One row per way of decoding in full precision; fractions of one, nats."""
+    frame = paper_frame(results).astype(object)
+    gains = [results.comparison(condition, BASE, ALL_BENCHMARKS) for condition in results.conditions]
+    frame["gain_over_base"] = [gain.difference if gain else None for gain in gains]
+    for index, bound in enumerate(("low", "high")):
+        frame[f"gain_{bound}"] = [
+            gain.confidence_interval[index] if gain and gain.confidence_interval else None for gain in gains
+        ]
+    methods = list(frame["method"])
+    for name in ("fraction", "gamma", "tuned", "replaced"):
+        frame[name] = [getattr(used[method], name) if method in used else None for method in methods]
+    frame["taus"] = [" ".join(f"{tau:g}" for tau in used[method].taus) if method in used else "" for method in methods]
+    return frame
+
+
+def _summary(results: Results, frame: pd.DataFrame, used: Mapping[str, Used], notes: Sequence[str]) -> Table:
+    k, level, reference = results.samples_per_problem, round(100 * results.confidence), results.reference_title
+    header = (
+        "Decoding",
+        f"avg@{k} (%)",
+        "Gain over base (pp)",
+        f"Versus {reference} (pp)",
+        "p (Holm)",
+        "MDE (pp)",
+        f"Verdict versus {reference}",
+        "Replaced (%)",
+        "τ (nats)",
+        "γ",
+    )
+    rows = tuple(_cells(row, used.get(row["method"])) for row in frame.to_dict("records"))
+    explanation = (
+        f"avg@{k}: mean over {len(results.benchmarks)} benchmarks and all seeds; its brackets are {level} % intervals "
+        "over problems and seeds. Differences are between these very checkpoints, paired by problem, and say nothing "
+        f"about other training seeds; p is corrected over the ways of decoding. MDE: the smallest true difference "
+        "that such a comparison finds in 80 % of studies. Replaced: tokens drawn again, of those of the scored "
+        "responses. τ is, for every checkpoint, the quantile of the log-prob difference along the driver's text that "
+        "did best with γ on problems that are not scored; its range over the checkpoints is shown."
+    )
+    return Table("decoding", "Decoding with two models", header, rows, (*notes, explanation))
+
+
+def _cells(row: Mapping[Any, Any], used: Used | None) -> tuple[str, ...]:
+    gain, difference = _number(row["gain_over_base"]), _number(row["difference"])
+    return (
+        str(row["title"]),
+        numbers.percent_with_interval(row["average"], _pair(row, "confidence")),
+        numbers.NOTHING if gain is None else numbers.points_with_interval(gain, _pair(row, "gain")),
+        numbers.NOTHING if difference is None else numbers.points_with_interval(difference, _pair(row, "difference")),
+        numbers.p_value(_number(row["p_value_holm_over_methods"])),
+        numbers.percent(_number(row["minimum_detectable_effect"])),
+        row["verdict"] if isinstance(row["verdict"], str) else numbers.NOTHING,
+        numbers.percent(used.replaced if used else None),
+        _range(used.taus) if used else numbers.NOTHING,
+        f"{used.gamma:g}" if used and used.scheme != "replacement" else numbers.NOTHING,
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or value != value else float(value)
+
+
+def _pair(row: Mapping[Any, Any], name: str) -> tuple[float, float] | None:
+    low, high = _number(row[f"{name}_low"]), _number(row[f"{name}_high"])
+    return None if low is None or high is None else (low, high)
+
+
+def _by_benchmark(results: Results) -> Table:
+    rows = []
+    for condition in results.conditions:
+        rows.append((condition.title, *(_average_cell(results, condition, name) for name in results.benchmarks)))
+    title = f"avg@{results.samples_per_problem} by benchmark (%)"
+    note = "Mean over seeds, ± one standard error over problems and seeds."
+    return Table("decoding_by_benchmark", title, ("Decoding", *results.benchmarks), tuple(rows), (note,))
+
+
+def _average_cell(results: Results, condition: Condition, benchmark: str) -> str:
+    average = condition_average(results, condition, [benchmark])
+    return numbers.percent_with_error(average.value, average.standard_error)

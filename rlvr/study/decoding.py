@@ -1,0 +1,106 @@
+"""Decoding with two models (config/decoding.yaml): the runs of its table, on top of the study at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from evals.artifacts import canonical_json
+from evals.decoding import SCHEMES
+from evals.errors import UserError
+from rlvr.study.benchmarks import GENERATED
+from rlvr.study.catalogue import CATALOGUE
+from rlvr.study.study import Run, Study
+from rlvr.study.validation import check, read_schema, read_yaml
+
+DECODING = CATALOGUE.parent / "decoding.yaml"
+_TITLES = {
+    "replacement": "{}: replacement, base driving",
+    "extrapolation_base": "{}: extrapolation, base driving",
+    "extrapolation_trained": "{}: extrapolation, trained driving",
+}
+
+
+@dataclass(frozen=True)
+class DecodedRun:
+    """One row of the table for one seed.
+
+    Attributes:
+        run: as in the run sheet; its method is the reference method's with the scheme's name behind it.
+        trained: the run whose checkpoint is the trained model; its base is the other.
+        scheme: one of :data:`evals.decoding.SCHEMES`.
+    """
+
+    run: Run
+    trained: Run
+    scheme: str
+
+
+@dataclass(frozen=True)
+class DecodingStudy:
+    """What ``snakemake decoding`` makes of a study.
+
+    Attributes:
+        study: the study at hand; its reference method's models are the trained ones.
+        settings: content of config/decoding.yaml.
+    """
+
+    study: Study
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def resolve(cls, study: Study) -> DecodingStudy:
+        """Check the settings.
+
+        Raises:
+            UserError: they do not fit their schema.
+        """
+        settings: dict[str, Any] = read_yaml(DECODING)
+        check(settings, read_schema("decoding.schema.yaml"), "config/decoding.yaml")
+        return cls(study, settings)
+
+    def require(self) -> None:
+        """Check that the study has what this needs.
+
+        Raises:
+            UserError: it trains nothing, or has no generated benchmark to draw further problems like.
+        """
+        if not self.study.methods:
+            raise UserError("snakemake decoding: needs trained models; accepted: a study that has methods")
+        if not self.kinds:
+            raise UserError("snakemake decoding: needs problems that are not scored; accepted: a generated benchmark")
+
+    @cached_property
+    def kinds(self) -> list[dict[str, Any]]:
+        """Families and lengths of the study's generated benchmarks."""
+        entries = [entry for entry in self.study.benchmarks.values() if entry["source"] == GENERATED]
+        kinds = [{"family": entry["family"], "operands": entry["operands"]} for entry in entries]
+        return [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+
+    @cached_property
+    def trained(self) -> list[Run]:
+        """The reference method's runs."""
+        reference = self.study.config["reference_method"]
+        return [run for run in self.study.trained_runs if run.method == reference]
+
+    @cached_property
+    def decoded(self) -> Mapping[str, DecodedRun]:
+        """Run id -> run that both models decode together."""
+        made = {}
+        for scheme in SCHEMES:
+            for run in self.trained:
+                method, title = f"{run.method}_{scheme}", _TITLES[scheme].format(run.title)
+                name = f"{run.model}-{method}-s{run.seed}"
+                made[name] = DecodedRun(Run(name, run.model, method, run.seed, title), run, scheme)
+        return made
+
+    @cached_property
+    def alone(self) -> Sequence[Run]:
+        """The runs of one model: bases and the reference method's."""
+        return [run for run in self.study.runs if run.seed is None] + self.trained
+
+    def run_sheet(self) -> str:
+        """All runs of the table as JSON."""
+        return canonical_json([vars(run) for run in [*self.alone, *(each.run for each in self.decoded.values())]])

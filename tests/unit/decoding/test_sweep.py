@@ -1,0 +1,232 @@
+"""From sweeps to the choice of thresholds, the figure and the samples: the commands as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evals.artifacts import read_json, sha256_file, write_json, write_jsonl
+from evals.decoding.__main__ import main
+from evals.decoding.choose import Sweep, choose, read_sweep, write_choice
+from evals.decoding.criteria import Criterion
+from evals.decoding.figure import Place, draw, fraction_needed, place
+from evals.decoding.settings import Decoding, Driver, Mode
+from evals.decoding.table import scheme_in
+from evals.decoding.thresholds import threshold
+from evals.errors import UserError
+from evals.manifest import Manifest, hash_files, read_manifest
+
+DIFFERENCE = Criterion.LOG_PROB_DIFFERENCE
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("problems")
+    texts = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10."]
+    rows = [{"id": f"p{number}", "problem": text, "answer": "7"} for number, text in enumerate(texts)]
+    write_jsonl(directory / "problems.jsonl", rows)
+    Manifest("problems", {}, hash_files(directory, directory / "problems.jsonl"), {}, "x").write(
+        directory / "manifest.json"
+    )
+    return directory
+
+
+def command(checkpoints: tuple[Path, Path], problems: Path, out: Path, *options: str) -> list[str]:
+    base, trained = map(str, checkpoints)
+    fixed = "--samples-per-problem 4 --max-new-tokens 12 --temperature 1 --top-p 1 --batch-size 5 --seed 1 --threads 1"
+    source = ["--base", base, "--trained", trained, "--problems", str(problems), "--prompt", "{problem}\n"]
+    return [*source, *fixed.split(), "--out", str(out), *options]
+
+
+GRID = [
+    *("--criteria", "log_prob_difference", "random", "--fractions", "0.1", "1"),
+    *("--extrapolation-fractions", "0.2", "--gammas", "0.1", "0.5"),
+]
+
+
+def run_sweep(checkpoints: tuple[Path, Path], problems: Path, out: Path) -> dict[str, Any]:
+    assert main(["sweep", *command(checkpoints, problems, out, *GRID)]) == 0
+    content: dict[str, Any] = read_json(out / "sweep.json")
+    return content
+
+
+def test_a_sweep_its_choice_and_a_sample(checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path) -> None:
+    out = tmp_path / checkpoints[1].name  # the sweep's name is the trained model's
+    content = run_sweep(checkpoints, problems, out)
+    points = {point["name"]: point for point in content["points"]}
+    assert len(points) == 2 + 2 * 2 + 2 * 1 * 2
+    assert points["base"]["replaced"] == points["trained"]["replaced"] == 0
+    assert points["replacement-random-1"]["replaced"] == points["replacement-log_prob_difference-1"]["replaced"] == 1
+    assert 0 < points["replacement-log_prob_difference-0.1"]["replaced"] < 0.6
+    own, other = ((out / "points" / name / "samples.jsonl").read_text() for name in ("trained", "replacement-random-1"))
+    assert [json.loads(line)["text"] for line in own.splitlines()] == [
+        json.loads(line)["text"] for line in other.splitlines()
+    ]
+
+    write_choice([out / "sweep.json"], tmp_path / "chosen.json")
+    chosen = read_json(tmp_path / "chosen.json")["chosen"]
+    assert set(chosen) == {"replacement", "extrapolation_base", "extrapolation_trained"}
+    options = ["--chosen", str(tmp_path / "chosen.json"), "--scheme", "extrapolation_base"]
+    assert main(["sample", *command(checkpoints, problems, tmp_path / "samples", *options)]) == 0
+    used = read_manifest(tmp_path / "samples/manifest.json", "samples").parameters["decoding"]
+    assert used == chosen["extrapolation_base"]["by_run"][checkpoints[1].name]
+    name = f"extrapolation-base-{chosen['extrapolation_base']['fraction']}-{chosen['extrapolation_base']['gamma']}"
+    assert (tmp_path / "samples/samples.jsonl").read_bytes() == (out / f"points/{name}/samples.jsonl").read_bytes()
+
+
+def test_a_sweep_that_was_cut_off_goes_on(checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path) -> None:
+    whole = run_sweep(checkpoints, problems, tmp_path / "sweep")
+    states = sorted((tmp_path / "sweep/points").glob("*/state/*/samples.jsonl"))
+    times = {path: path.stat().st_mtime_ns for path in states[:-1]}
+    states[-1].write_bytes(states[-1].read_bytes()[:-20])
+    before = sha256_file(tmp_path / "sweep/sweep.json")
+    (tmp_path / "sweep/sweep.json").unlink()
+    assert run_sweep(checkpoints, problems, tmp_path / "sweep") == whole
+    assert sha256_file(tmp_path / "sweep/sweep.json") == before
+    assert {path: path.stat().st_mtime_ns for path in states[:-1]} == times
+
+
+def test_what_was_sampled_otherwise_is_not_taken(
+    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path
+) -> None:
+    """Another tau, or base and trained changed over, is another fingerprint."""
+    prints = set()
+    for pair, tau in ((checkpoints, "-0.1"), (checkpoints, "-0.2"), (checkpoints[::-1], "-0.1")):
+        arguments = command(pair, problems, tmp_path / "out", "--mode", "replacement", f"--tau={tau}")
+        assert main(["sample", *arguments]) == 0
+        prints.add(read_manifest(tmp_path / "out/manifest.json", "samples").fingerprint)
+    assert len(prints) == len(list((tmp_path / "out/state").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--mode, --tau: are needed"),
+        (["--mode", "replacement"], "--mode, --tau: are needed"),
+        (["--mode", "replacement", "--tau", "0", "--gamma", "1"], "--gamma: is 1.0 with --mode replacement"),
+        (["--chosen", "none.json"], "--chosen: takes --scheme"),
+        (["--chosen", "none.json", "--scheme", "replacement"], "none.json: no such file"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    checkpoints: tuple[Path, Path],
+    problems: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
+) -> None:
+    assert main(["sample", *command(checkpoints, problems, tmp_path, *options)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_two_vocabularies_are_refused(
+    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    other = tmp_path / "other"
+    shutil.copytree(checkpoints[1], other)
+    content = json.loads((other / "tokenizer.json").read_text())
+    token = next(token for token in content["model"]["vocab"] if token == "7")
+    content["model"]["vocab"]["seven"] = content["model"]["vocab"].pop(token)
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    arguments = command((checkpoints[0], other), problems, tmp_path / "out", "--mode", "replacement", "--tau", "0")
+    assert main(["sample", *arguments]) == 2
+    assert "their tokenizers differ in 2 tokens, such as '7'; accepted: two models of one" in capsys.readouterr().err
+
+
+def test_thresholds_are_the_quantiles_asked_for() -> None:
+    generator = np.random.default_rng(0)
+    values = {criterion: generator.normal(size=10_000) for criterion in (DIFFERENCE, Criterion.ENTROPY)}
+    for fraction in (0.01, 0.2, 0.7):
+        below, above = (threshold(criterion, fraction, values) for criterion in values)
+        assert np.mean(values[DIFFERENCE] <= below) == pytest.approx(fraction, abs=2e-3)
+        assert np.mean(values[Criterion.ENTROPY] >= above) == pytest.approx(fraction, abs=2e-3)
+        assert threshold(Criterion.RANDOM, fraction, values) == fraction
+    assert threshold(DIFFERENCE, 1, values) == math.inf
+    assert threshold(Criterion.ENTROPY, 1, values) == -math.inf
+
+
+def point(name: str, decoding: Decoding, fraction: float | None, replaced: float, counts: list[int]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "decoding": decoding.as_json(),
+        "fraction": fraction,
+        "replaced": replaced,
+        "average": sum(counts) / (4 * len(counts)),
+        "correct_counts": counts,
+    }
+
+
+def made(run: str, averages: dict[float, list[int]]) -> Sweep:
+    never = Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.RANDOM, 0.0)
+    points = [point("base", never, None, 0.0, [1, 2, 0]), point("trained", never, None, 0.0, [3, 4, 3])]
+    for fraction, counts in averages.items():
+        decoding = Decoding(Mode.REPLACEMENT, Driver.BASE, DIFFERENCE, -1 - fraction)
+        points.append(point(f"replacement-{fraction}", decoding, fraction, fraction / 2, counts))
+    return Sweep(run, Path(run), 4, points)
+
+
+def test_the_choice_is_the_best_mean_over_sweeps_and_never_everything() -> None:
+    sweeps = [
+        made("a", {0.1: [4, 0, 0], 0.2: [2, 2, 1], 0.3: [2, 2, 2], 1.0: [4, 4, 4]}),
+        made("b", {0.1: [0, 0, 0], 0.2: [2, 2, 2], 0.3: [2, 2, 1], 1.0: [4, 4, 4]}),
+    ]
+    chosen = choose(sweeps)["chosen"]["replacement"]
+    assert (chosen["fraction"], chosen["gamma"]) == (0.2, 0.0)  # as good as 0.3, and fewer tokens
+    assert chosen["average"] == pytest.approx(11 / 24)
+    assert chosen["by_run"]["b"]["tau"] == -1.2
+    with pytest.raises(UserError, match="b: has other points than a"):
+        choose([sweeps[0], made("b", {0.1: [0, 0, 0]})])
+
+
+def test_a_changed_sweep_is_found(tmp_path: Path) -> None:
+    write_json(tmp_path / "sweep.json", {"samples_per_problem": 4, "points": []})
+    outputs = hash_files(tmp_path, tmp_path / "sweep.json")
+    Manifest("decoding_sweep", {}, outputs, {}, "x").write(tmp_path / "manifest.json")
+    assert read_sweep(tmp_path / "sweep.json").run == tmp_path.name
+    write_json(tmp_path / "sweep.json", {"samples_per_problem": 5, "points": []})
+    with pytest.raises(UserError, match="its bytes differ"):
+        read_sweep(tmp_path / "sweep.json")
+
+
+def test_places_are_means_over_sweeps_with_intervals_over_problems() -> None:
+    found = place([made("a", {0.1: [4, 0, 0]}), made("b", {0.1: [2, 4, 2]})], "replacement-0.1")
+    means = np.array([0.75, 0.5, 0.25])
+    assert found.average == pytest.approx(means.mean())
+    reach = 4.302652729911275 * means.std(ddof=1) / math.sqrt(3)  # Student's t, 2 degrees of freedom
+    assert found.high - found.average == pytest.approx(min(reach, 1 - means.mean()))
+    assert found.replaced == pytest.approx(0.05)
+
+
+def test_the_fraction_needed_is_read_off_between_points() -> None:
+    places = [Place(x, y, 0, 1) for x, y in ((0.1, 0.2), (0.3, 0.6), (0.5, 0.5), (1.0, 0.9))]
+    assert fraction_needed(places, 0.5) == pytest.approx(0.25)
+    assert fraction_needed(places, 0.1) == pytest.approx(0.1)
+    assert fraction_needed(places, 0.75) == pytest.approx(0.8125)
+    assert fraction_needed(places, 0.95) is None
+
+
+def test_the_figure_states_its_finding_its_sizes_and_both_models() -> None:
+    figure = draw([made("a", {0.1: [1, 2, 1], 0.5: [4, 4, 4]}), made("b", {0.1: [1, 2, 1], 0.5: [4, 4, 4]})])
+    (axes,) = figure.axes
+    assert "log-prob difference: 20 %" in axes.get_title(loc="left")
+    (legend,) = figure.legends
+    assert "n = 3 problems" in legend.get_title().get_text()
+    assert "2 trained models" in legend.get_title().get_text()
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels == ["trained model alone", "base model alone", "log-prob difference"]
+
+
+def test_schemes_are_read_off_methods() -> None:
+    assert scheme_in("dapo_extrapolation_trained") == "extrapolation_trained"
+    assert scheme_in("dapo_replacement") == "replacement"
+    assert scheme_in("dapo") is scheme_in("replacement") is None
