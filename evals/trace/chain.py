@@ -79,13 +79,20 @@ class Chain:
             self._made[path] = find_maker(path)
         return self._made[path]
 
+    def leads_to(self, path: Path) -> Maker | None:
+        """The manifest to go on with from an input: its maker, or itself if the input is a manifest."""
+        maker = self.maker_of(path)
+        if maker is None and _is_manifest(path) and path.is_file():
+            maker = self._made[path] = _read(path)
+        return maker
+
     def behind(self, maker: Maker) -> list[Maker]:
         """A manifest and all those that its inputs come from, each once, the latest stage first."""
         found = {maker.path: maker}
         queue = [maker]
         while queue:
             for name in queue.pop(0).inputs:
-                other = self.maker_of(self.located(name))
+                other = self.leads_to(self.located(name))
                 if other is not None and other.path not in found:
                     found[other.path] = other
                     queue.append(other)
@@ -133,14 +140,14 @@ def _visit(chain: Chain, first: Maker) -> None:
                                     f"({now[:12]}, {chain.shown(maker.path)} says {written[:12]})")  # fmt: skip
         for name, read in maker.inputs.items():
             file = chain.located(name)
-            origin = chain.maker_of(file)
-            if origin is None:
+            origin = chain.leads_to(file)
+            if origin is None or origin.path == file:
                 _check_source(chain, maker, file, read)
-                continue
-            if origin.files[file] != read:
+            elif origin.files[file] != read:
                 chain.faults.append(f"{chain.shown(file)}: {chain.shown(maker.path)} was made from other bytes of it "
                                     f"({read[:12]}) than were written last ({origin.files[file][:12]})")  # fmt: skip
-            queue.append(origin)
+            if origin is not None:
+                queue.append(origin)
 
 
 def _check_manifest(chain: Chain, maker: Maker) -> None:
@@ -187,6 +194,10 @@ def find_maker(path: Path) -> Maker | None:
             if path in maker.files:
                 return maker
     return None
+
+
+def _is_manifest(path: Path) -> bool:
+    return path.name == "manifest.json" or path.name.endswith(".manifest.json")
 
 
 def _unique(paths: Iterable[Path]) -> list[Path]:

@@ -16,11 +16,14 @@ STAGES = {
     "corpus": "corpus",
     "base_model": "base model",
     "run": "run",
+    "token_table": "token table",
+    "probes": "probes",
     "samples": "samples",
     "grades": "grades",
     "audit": "audit",
     "scores": "scores",
     "comparisons": "comparisons",
+    "findings": "findings",
 }
 _PER_RUN = ("samples", "grades")
 

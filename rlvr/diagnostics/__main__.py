@@ -76,6 +76,7 @@ def _phenomenon(arguments: argparse.Namespace) -> None:
     findings.write(arguments.out)
     with house_style():
         save(claim.draw(findings), arguments.figure)
+    write_output_manifest("findings", arguments.out, (".json", ".parquet"), sources.files(), {"claim": arguments.claim})
     written = arguments.out.with_name(f"{arguments.out.name}.parquet")
     write_output_manifest("figure", arguments.figure, ENDINGS, [written], {"figure": arguments.claim})
 

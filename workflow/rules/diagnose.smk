@@ -43,7 +43,7 @@ rule phenomenon:
         benchmark=f"results/problems/{DIAGNOSTICS.get('benchmark', 'none')}/manifest.json",
         code=modules("rlvr.diagnostics", "rlvr.diagnostics.phenomena"),
     output:
-        multiext("results/phenomena/{claim}", ".json", ".parquet"),
+        multiext("results/phenomena/{claim}", ".json", ".parquet", ".manifest.json"),
         report(
             "results/figures/phenomena/{claim}.png",
             caption="../report/phenomenon.rst",

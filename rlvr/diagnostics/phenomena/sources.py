@@ -35,6 +35,14 @@ class Sources:
     runs: Sequence[str] = ()
     benchmarks: Sequence[str] = ()
 
+    def files(self) -> list[Path]:
+        """Files that stand for everything above: token tables and probes, runs, benchmarks."""
+        tables = [*self.tables, *self.contrast_tables]
+        probed = [directory / "probes.parquet" for directory in tables if (directory / "probes.parquet").is_file()]
+        runs = [self.results / "runs" / run / "manifest.json" for run in self.runs]
+        problems = [self.results / "problems" / benchmark / "problems.jsonl" for benchmark in self.benchmarks]
+        return [*(directory / "tokens.parquet" for directory in tables), *probed, *runs, *problems]
+
     @cached_property
     def moments(self) -> list[Moment]:
         """The moments of ``tables``.

@@ -22,6 +22,7 @@ from evals.grading.__main__ import main as grading
 from evals.manifest import Manifest, hash_files, is_sealed
 from evals.scores.__main__ import main as scores
 from evals.tables.__main__ import main as tables
+from evals.tables.manifests import write_output_manifest
 
 RUNS = [
     ("tiny-base", "base", None),
@@ -331,6 +332,23 @@ def test_a_named_study_deeper_down_is_traced_from_the_same_place(
     Path("results/grades/tiny-base/long/grades.jsonl").write_text("")
     assert any(
         "results/grades/tiny-base/long/grades.jsonl: " in fault for fault in faults(capsys, f"{named}/tables/main.csv")
+    )
+
+
+def test_a_manifest_that_was_read_leads_on_to_what_it_vouches_for(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path("results/runs/tiny-dapo-s1")
+    write_text(Path("results/figures/mine.svg"), "<svg/>")
+    write_output_manifest("figure", Path("results/figures/mine"), [".svg"], [run / "manifest.json"], {})
+    assert faults(capsys, "results/figures/mine.svg") == []
+    (run / "checkpoint/model.safetensors").write_text("others")
+    (fault,) = faults(capsys, "results/figures/mine.svg")
+    assert fault.startswith(f"{run}/checkpoint/model.safetensors: its bytes differ")
+    manifest = run / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"created": "20', '"created": "19'))
+    assert any(
+        fault.startswith(f"{manifest}: its bytes differ") for fault in faults(capsys, "results/figures/mine.svg")
     )
 
 
