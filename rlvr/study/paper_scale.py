@@ -46,6 +46,8 @@ def check_engine(config: Mapping[str, Any], training: Mapping[str, Mapping[str, 
         for name in foreign:
             if name in settings:
                 raise UserError(f"{source}: {key}.{name}: is no setting of engine {engine_of(config)}; accepted: none")
+    if by_verl and "diagnostics" in config:
+        raise UserError(f"{source}: diagnostics: replays runs of engine local; accepted: none with engine verl")
     execution = config["execution"]
     lacking = [key for key in (*_OF_EXECUTION, "cluster", "training_python") if key not in execution]
     if by_verl and lacking:

@@ -14,7 +14,10 @@ from evals.manifest import Manifest, read_manifest
 from evals.problems.read import NOT_OF_THE_CONTENT
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
+from rlvr.engines.verl import PINNED
+from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.source_hash import edited_since
+from rlvr.study.paper_scale import VERL
 from rlvr.study.study import BASE, Run, Study
 
 _PATH_KEYS = ("base", "problems")
@@ -118,7 +121,10 @@ def _benchmark_status(study: Study, name: str) -> Status:
 
 def _run_status(study: Study, run: Run) -> Status:
     wanted = {key: value for key, value in study.resolved_run(run.run).items() if key not in _PATH_KEYS}
-    wanted["versions"] = {"engine": ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
+    if study.engine == VERL:
+        wanted["versions"] = {"engine": VERL_ENGINE_VERSION, "verl": PINNED, "grader": GRADER_VERSION}
+    else:
+        wanted["versions"] = {"engine": ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
     return _judge(f"run {run.run}", Path(f"results/runs/{run.run}/manifest.json"), "run", wanted)
 
 

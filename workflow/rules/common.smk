@@ -75,11 +75,15 @@ def modules(*names):
 
 
 NOTE = (
-    "Real problems and a tiny model made from scratch on arithmetic: this shows that they pass"
-    " through the machinery. It is no evidence about any model's ability."
-    if READ or "repository" in STUDY.training_settings
-    else "Generated problems and a tiny model made from scratch: this shows how the methods behave on this task, and"
-    " that the machinery works. It is no evidence about models of billions of parameters."
+    "Trained by verl. The tables say what was measured; what the study departs from its paper in stands in its file."
+    if TAKEN_IN and STUDY.methods
+    else (
+        "Real problems and a tiny model made from scratch on arithmetic: this shows that they pass"
+        " through the machinery. It is no evidence about any model's ability."
+        if READ or "repository" in STUDY.training_settings
+        else "Generated problems and a tiny model made from scratch: this shows how the methods behave on this task, and"
+        " that the machinery works. It is no evidence about models of billions of parameters."
+    )
 )
 # A study of models alone has neither training curves nor methods to set side by side.
 FIGURES = ["scores", "differences", "training_curves"] if STUDY.methods else ["scores"]

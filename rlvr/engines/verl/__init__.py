@@ -5,3 +5,6 @@
 
 VERSION = 1
 """Raised when the same run.json would train differently."""
+
+PINNED = "0.9.1"
+"""The verl whose configuration, registries and trainer this adapter is written for."""

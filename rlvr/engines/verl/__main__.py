@@ -56,7 +56,8 @@ def _train(arguments: argparse.Namespace) -> None:
     from rlvr.engines.verl.train import Execution, Interrupted, train
 
     run, cluster, places = _read(arguments.run_file, arguments.cluster)
-    python = shutil.which(arguments.python)
+    relative = "/" in arguments.python and not Path(arguments.python).is_absolute()
+    python = shutil.which(_REPOSITORY / arguments.python if relative else arguments.python)
     if python is None:
         raise UserError(f"--python: {arguments.python}: no such program; accepted: Python with verl installed")
     try:
@@ -84,7 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("render", _render, "print the complete launch: environment, command and overrides")
     add("validate", _validate, "hold the launch against verl's own configuration and checks, and ours; needs no GPU")
     train = add("train", _train, "train, or continue, one run, and merge it into a Hugging Face checkpoint")
-    train.add_argument("--python", default="python", help="Python of the environment that verl is installed in")
+    train.add_argument(
+        "--python",
+        default="python",
+        help="Python of the environment that verl is in; a path is relative to the repository",
+    )
     train.add_argument(
         "--lock-wait-seconds", type=float, default=600.0, help="patience with another writer of this run"
     )

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from evals.errors import UserError
+from rlvr.engines.verl import PINNED
 from rlvr.engines.verl.launch import Launch
 from rlvr.engines.verl.this_run import this_run
-
-PINNED = "0.9.1"
-"""The verl whose configuration, registries and trainer this adapter is written for."""
 
 
 def require_verl() -> None:

@@ -20,10 +20,9 @@ from evals.errors import UserError
 from evals.grading import VERSION as GRADER_VERSION
 from evals.manifest import Manifest, hash_files, verify_outputs
 from evals.single_writer import single_writer
-from rlvr.engines.verl import VERSION
+from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checkpoints import prepare_resume
 from rlvr.engines.verl.checks import check
-from rlvr.engines.verl.compose import PINNED
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics

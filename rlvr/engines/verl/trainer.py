@@ -82,6 +82,11 @@ class MethodTrainer(PPOTrainerSync):
         batch.extra_info[FIRST_METRICS] = self._first_metrics()
         return batch
 
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Tell the workers which step it is, by which losses draw their random numbers; metadata does not last."""
+        batch.extra_info[STEP] = self.global_steps
+        return super()._update_actor(batch, metrics)
+
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Call our estimator as verl does, then multiply by the token weights."""
         batch = super()._compute_advantage(batch, metrics)

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from evals.errors import UserError
+from evals.grading import VERSION as GRADER_VERSION
+from evals.manifest import Manifest
+from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.cost import plan_lines, run_cost
+from rlvr.study.status import study_status
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml
 
@@ -90,6 +94,7 @@ def test_a_model_changes_methods_and_training() -> None:
         ({"training": {"max_prompt_tokens": None}}, "training: lacks max_prompt_tokens"),
         ({"execution": {"cluster": None}}, "execution: lacks cluster, which engine verl needs"),
         ({"execution": {"cluster": {"nodes": 1}}}, "execution.cluster: lacks gpus_per_node, tokens_per_device"),
+        ({"diagnostics": {"method": "dapo"}}, "diagnostics: "),
         ({"engine": "local"}, "source: is hugging_face in a study with methods|training: lacks micro_batch_size"),
         ({"models": {"qwen3_8b_base": {"methods": {"gspo": {}}}}}, "models.qwen3_8b_base.methods.gspo: is no method"),
     ],
@@ -134,3 +139,25 @@ def test_where_a_run_is_carried_out_is_no_part_of_it() -> None:
     after = Study.resolve(config, "delta.yaml")
     assert after.resolved_run("qwen3_8b_base-delta-s1") == before
     assert after.cluster("qwen3_8b_base-delta-s1")["nodes"] == 2
+
+
+def test_a_finished_run_is_current_until_something_of_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.resolve(delta(), "delta.yaml")
+    name = "qwen3_8b_base-delta-s1"
+    read = VerlRun.of(study.resolved_run(name), "run.json")
+    versions = {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION}
+    parameters = {**read.parameters(), "versions": versions}
+    path = tmp_path / "results" / "runs" / name / "manifest.json"
+    Manifest("run", {}, {}, parameters, "0" * 64).write(path)
+    monkeypatch.chdir(tmp_path)
+
+    def reasons() -> str:
+        found = {status.result: status for status in study_status(study)}[f"run {name}"]
+        return "; ".join(found.reasons)
+
+    # Its model and problems are not there, and it follows them.
+    assert "versions" not in reasons() and "training." not in reasons()
+    Manifest("run", {}, {}, {**parameters, "versions": {**versions, "verl": "0.9.0"}}, "0" * 64).write(path)
+    assert f"versions.verl: 0.9.0 -> {PINNED}" in reasons()

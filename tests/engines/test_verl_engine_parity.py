@@ -1,0 +1,215 @@
+"""On a recorded rollout batch the local engine and verl's, on one rank and on two, do the same to the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
+from rlvr.engines.local.resolved_run import TrainingSettings
+from rlvr.engines.local.rollout import generator_for
+from rlvr.engines.local.update import Updater
+from rlvr.engines.verl.layout import mini_batch_ids
+from rlvr.methods.method import Method, compose
+from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
+
+ROOT = Path(__file__).parents[2]
+VOCABULARY, PROMPTS, SAMPLES, UPDATES, LEARNING_RATE = 43, 6, 4, 2, 3e-4
+METHODS = (
+    "dapo",
+    "sapo",
+    "gspo",
+    "delta",
+    "delta_within_side_only",
+    "fipo",
+    "dfpo_min_replace_query_preserved",
+    "kl_cov",
+)
+IN_SHORT_RUNS = {("dapo", 1), ("delta", 2), ("fipo", 2)}
+CASES = [
+    pytest.param(name, ranks, marks=() if (name, ranks) in IN_SHORT_RUNS else (pytest.mark.long,))
+    for name in METHODS
+    for ranks in (1, 2)
+]
+
+
+@pytest.fixture(scope="module")
+def study_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with its tokenizer, where a study keeps its base model."""
+    from rlvr.base_model.tokenizer import build_tokenizer
+
+    directory = tmp_path_factory.mktemp("study")
+    checkpoint = directory / "results" / "base" / "tiny" / "checkpoint"
+    torch.manual_seed(3)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(checkpoint)
+    build_tokenizer().save_pretrained(checkpoint)
+    return directory
+
+
+def recorded(method: Method) -> dict[str, Any]:
+    """Prompts, responses, rewards and the method's mini-batches, from a seed."""
+    generator = torch.Generator().manual_seed(11)
+
+    def tokens(longest: int) -> list[int]:
+        length = int(torch.randint(2, longest + 1, (), generator=generator))
+        return torch.randint(2, VOCABULARY, (length,), generator=generator).tolist()
+
+    prompts = [tokens(9) for _ in range(PROMPTS) for _ in range(SAMPLES)]
+    responses = [tokens(20) for _ in range(PROMPTS * SAMPLES)]
+    groups = torch.arange(PROMPTS).repeat_interleave(SAMPLES)
+    rewards = torch.randint(0, 2, (len(groups),), generator=generator).float()
+    lengths = torch.tensor([len(response) for response in responses])
+    parts = method.assignment(rewards, groups, lengths, UPDATES, generator_for("mini_batches", 1, 0))
+    return {
+        "prompts": prompts,
+        "responses": responses,
+        "groups": groups.tolist(),
+        "advantages": method.advantage(rewards, groups, lengths).tolist(),
+        "mini_batches": [part.tolist() for part in parts],
+    }
+
+
+def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> dict[str, Any]:
+    """Old log-probs, token weights, gradient norms and parameters as rlvr.engines.local has them."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    tokens = TokenBatch(batch["prompts"], batch["responses"])
+    mask, hidden = tokens.response_mask, []
+    log_probs, entropies = score_in_chunks(model, tokens, 1.0, 5, hidden.append)
+    mini_batches = [torch.tensor(part) for part in batch["mini_batches"]]
+    advantages, groups = torch.tensor(batch["advantages"]), torch.tensor(batch["groups"])
+    old = unpack(log_probs, mask)
+    weights = mask.float()
+    if method.token_weights is not None:
+        rollouts = RolloutBatch(
+            advantages=advantages,
+            old_log_probs=old,
+            entropies=unpack(entropies, mask),
+            response_mask=mask,
+            mini_batch_ids=mini_batch_ids(mini_batches),
+            group_ids=groups,
+            token_ids=tokens.response_ids,
+            temperature=1.0,
+            generator=generator_for("token_weights", 1, 0),
+            head_weight=model.get_output_embeddings().weight.detach(),
+            hidden_states=torch.cat(hidden),
+        )
+        weights = method.token_weights(rollouts)[0]
+    settings = TrainingSettings(1, PROMPTS, SAMPLES, UPDATES, 5, 20, 1.0, 8, LEARNING_RATE, 0, 0.1, 1.0)
+    updater = Updater(model, method.loss, settings, 1)
+    norms = []
+    for number, part in enumerate(mini_batches):
+        found = updater.update(tokens, old, advantages[:, None] * weights, groups, [part], number)
+        norms.append(found["grad_norm"])
+    return {
+        "log_probs": old[mask],
+        "weights": weights[mask],
+        "grad_norms": norms,
+        "state": dict(model.named_parameters()),
+    }
+
+
+def by_verl(directory: Path, name: str, method: dict[str, Any], batch: dict[str, Any], ranks: int) -> dict[str, Any]:
+    """The same from processes that stand for verl's ranks."""
+    study = Study.resolve(read_yaml(ROOT / "config" / "verl_smoke.yaml"), "verl_smoke.yaml")
+    place = directory / f"{name}-{ranks}"
+    place.mkdir()
+    content = study.resolved_run("tiny-dapo-s1")
+    training = {
+        **content["training"],
+        "prompts_per_step": PROMPTS,
+        "samples_per_prompt": SAMPLES,
+        "updates_per_step": UPDATES,
+        "learning_rate": LEARNING_RATE,
+    }
+    run = {**content, "method": method, "method_name": name, "training": training}
+    # Few tokens in a forward pass, so that a mini-batch is several micro-batches.
+    cluster = {**study.cluster("tiny-dapo-s1"), "gpus_per_node": ranks, "tokens_per_device": 100}
+    (place / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    (place / "cluster.json").write_text(json.dumps(cluster), encoding="utf-8")
+    given = {**batch, "run": str(place / "run.json"), "study": str(directory)}
+    (place / "batch.json").write_text(json.dumps(given), encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    script, output = str(Path(__file__).with_name("verl_rank.py")), place / "found.pt"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script, str(place / "batch.json"), str(output)],
+            env={**environment, "RANK": str(rank), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    errors = [process.communicate(timeout=600)[1] for process in processes]
+    assert all(process.returncode == 0 for process in processes), errors[0][-3000:]
+    found: dict[str, Any] = torch.load(output, weights_only=True)
+    return found
+
+
+@pytest.mark.parametrize(("name", "ranks"), CASES)
+def test_both_engines_do_the_same(
+    name: str,
+    ranks: int,
+    study_directory: Path,
+    report_measured: Callable[[str, str], None],
+) -> None:
+    from rlvr.study.catalogue import load_catalogue, resolve_method
+
+    entry = resolve_method(name, {}, load_catalogue(), "test")
+    pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
+    resolved = {piece: entry.get(piece) for piece in pieces}
+    method = compose(resolved)
+    batch = recorded(method)
+    checkpoint = study_directory / "results" / "base" / "tiny" / "checkpoint"
+    ours = by_local_engine(checkpoint, method, batch)
+    verls = by_verl(study_directory, name, resolved, batch, ranks)
+
+    def packed(rows: list[list[float]]) -> Tensor:
+        return torch.tensor([value for row in rows for value in row])
+
+    torch.testing.assert_close(packed(verls["log_probs"]), ours["log_probs"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(packed(verls["weights"]), ours["weights"], rtol=0, atol=1e-4)
+    assert verls["grad_norms"] == pytest.approx(ours["grad_norms"], rel=1e-3)
+    before = dict(AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).named_parameters())
+    names = [parameter for parameter in ours["state"] if parameter in verls["state"]]
+    assert len(names) >= 20
+    apart = torch.cat([(verls["state"][each] - ours["state"][each].detach()).abs().flatten() for each in names])
+    moved = torch.cat([(ours["state"][each] - before[each]).detach().abs().flatten() for each in names])
+    report_measured(
+        f"verl's engine, {name}, {ranks} rank(s)",
+        f"parameters apart by {float(apart.mean() / moved.mean()):.1e} of what two updates moved them",
+    )
+    # Adam divides by the gradient's size: where that is next to nothing, rounding decides the step's sign.
+    assert float(apart.mean()) < 1e-4 * float(moved.mean())
+    assert float(moved.mean()) > 0.1 * LEARNING_RATE
