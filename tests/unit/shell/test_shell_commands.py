@@ -21,6 +21,7 @@ from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
 
 SAMPLES = 8
+OUTPUTS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "outputs"
 
 
 def grade(problem: str, sample: int, correct: bool) -> dict[str, Any]:
@@ -237,9 +238,30 @@ def test_mistakes_end_in_one_line(
     assert message in error(capsys, *filled)
 
 
-@pytest.mark.parametrize("command", ["score", "compare", "power"])
+@pytest.mark.skipif(not OUTPUTS.is_dir(), reason=f"{OUTPUTS} is not here")
+def test_golden_values_of_real_model_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golden = json.loads((OUTPUTS / "reference_metrics.json").read_text())["qwen25math_math100x8"]
+    lines = (OUTPUTS / "qwen25math_math100x8.jsonl").read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "qwen.jsonl"
+    write_jsonl(
+        path,
+        [
+            grade(row["id"], sample, correct) | {"answer": answer}
+            for row in map(json.loads, lines)
+            for sample, (correct, answer) in enumerate(zip(row["upstream_correct"], row["upstream_pred"], strict=True))
+        ],
+    )
+    (row,) = rows(capsys, "score", path, "--k", "1", "2", "4", "8")
+    assert row["average_at_k"] == pytest.approx(golden["avg"], abs=1e-12)
+    assert row["standard_error"] == pytest.approx(golden["se_question"], abs=1e-12)
+    assert row["sampling_standard_error"] == pytest.approx(golden["se_sampling_only"], abs=1e-12)
+    assert row["pass_at_k"] == pytest.approx(golden["pass_at"], abs=1e-12)
+    assert row["majority_at_k"]["8"] == pytest.approx(golden["maj_at_8_string_votes_expected_ties"], abs=1e-12)
+
+
+@pytest.mark.parametrize("command", ["score", "compare", "power", "trace"])
 def test_help_explains(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
     assert stop.value.code == 0
-    assert len(capsys.readouterr().out.splitlines()) > 20
+    assert len(capsys.readouterr().out.splitlines()) > 15
