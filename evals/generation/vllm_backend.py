@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from evals.errors import UserError
 from evals.generation.backend import BackendSettings, Request
 from evals.generation.sampler import Response, SamplingParameters
@@ -27,6 +29,7 @@ _ENVIRONMENT_ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process: starts in seconds
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; the default asks for nearly all of the memory
 }
+_PROMPT_TOKENS_AT_A_TIME_ON_CPU = 8192
 
 
 class VllmBackend:
@@ -56,8 +59,9 @@ class VllmBackend:
                 generation_config="vllm",  # or the checkpoint's own top_k and top_p would be taken silently
                 skip_tokenizer_init=True,
                 seed=0,
+                **_execution(settings),
             )
-        except (ValueError, OSError, RuntimeError) as error:
+        except (ValueError, OSError, RuntimeError, SafetensorError) as error:
             line = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UserError(f"{checkpoint}: cannot be loaded by vllm ({line})") from error
 
@@ -81,6 +85,18 @@ class VllmBackend:
             Response(tokens=list(output.outputs[0].token_ids), finished=output.outputs[0].finish_reason == "stop")
             for output in outputs
         ]
+
+
+def _execution(settings: BackendSettings) -> dict[str, int | bool]:
+    """What runs differently without a GPU: nothing is compiled, and a prompt is never cut.
+
+    Compiling takes longer than a small model's samples. After a part of a prompt vLLM winds the request's random
+    numbers back, which torch's generators on CPUs cannot do.
+    """
+    if settings.device != "cpu":
+        return {}
+    at_a_time = max(_PROMPT_TOKENS_AT_A_TIME_ON_CPU, settings.context_length)
+    return {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": at_a_time}
 
 
 def resolved_sampling(sampling: SamplingParameters) -> dict[str, float | int]:
