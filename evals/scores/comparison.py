@@ -119,6 +119,7 @@ def compare(tables: Sequence[ScoreTable], settings: Settings) -> dict[str, Any]:
             settings.permutations,
         )
         for name, benchmarks in scopes.items()
+        if pairs  # a study of base models alone compares nothing
     }
     rows: list[dict[str, Any]] = []
     for number, pair in enumerate(pairs):
