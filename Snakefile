@@ -32,6 +32,7 @@ rule all:
     default_target: True
     input:
         shown_results(""),
+        made_of(""),
 
 
 rule runs:
@@ -42,16 +43,19 @@ rule runs:
 rule scores:
     input:
         expand("results/scores/{benchmark}.json", benchmark=STUDY.benchmarks),
+        made_of(""),
 
 
 rule tables:
     input:
         shown_results("", "tables/"),
+        made_of(""),
 
 
 rule figures:
     input:
         shown_results("", "figures/"),
+        made_of(""),
 
 
 # Token tables, and the papers' claims measured on them.

@@ -74,6 +74,26 @@ def test_a_finished_study_has_nothing_to_do(smoke_study: Project) -> None:
     assert smoke_study.planned() == set()
 
 
+@pytest.mark.parametrize(
+    ("lost", "job", "also"),
+    [
+        ("problems/chain_3", "problems_generated chain_3", {"sample tiny-base chain_3"}),
+        ("base/tiny", "base_model tiny", {"sample tiny-base chain_3"}),
+        ("runs/tiny-delta-s1", "train tiny-delta-s1", evaluation_of(["tiny-delta-s1"], BENCHMARKS)),
+        ("samples/tiny-base/chain_3", "sample tiny-base chain_3", {"grade tiny-base chain_3"}),
+        ("grades/tiny-base/chain_3", "grade tiny-base chain_3", set()),
+    ],
+)
+def test_what_a_failed_job_lost_is_made_again(smoke_study: Project, lost: str, job: str, also: set[str]) -> None:
+    """The scores and tables made from it before are still there, and must not pass for current."""
+    manifest = smoke_study.root / "results" / lost / "manifest.json"
+    aside = manifest.rename(manifest.with_suffix(".aside"))
+    planned = smoke_study.planned()
+    aside.rename(manifest)
+    assert {job, "score chain_3", "table_main"} | also <= planned
+    assert smoke_study.planned() == set()
+
+
 def test_a_coefficient_reruns_its_method_and_what_follows(smoke_study: Project) -> None:
     config = smoke_study.changed_config({"methods.delta": {"token_weights": {"lambda_max": 1.3}}})
     trained = ["tiny-delta-s1", "tiny-delta-s2"]

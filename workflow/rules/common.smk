@@ -101,6 +101,22 @@ def shown_results(scope, kind=""):
     return [f"results/{scope}{path}" for path in own + SHOWN if path.startswith(kind)]
 
 
+def made_of(scope):
+    """Manifests of everything between the study at ``scope`` and what people look at.
+
+    Targets ask for them by name. A job that fails loses its outputs, and Snakemake makes a lost file again only if it is
+    asked for or something that is to be made needs it: not for a table that is there, made from what was lost.
+    """
+    study = STUDIES[scope]
+    evaluated = [f"{run.run}/{benchmark}" for run in study.runs for benchmark in STUDY.benchmarks]
+    problems = [*STUDY.benchmarks, *(["train"] if trained_runs(scope) else [])]
+    return [
+        *expand("results/problems/{name}/manifest.json", name=problems),
+        *[study.checkpoint_manifest(run.run) for run in study.runs],
+        *expand("results/{stage}/{evaluated}/manifest.json", stage=["samples", "grades"], evaluated=evaluated),
+    ]
+
+
 def with_beside(scope):
     """The scopes that are made together: a named study's, and that of the study it names in ``beside``.
 
@@ -120,7 +136,7 @@ def named_study_results(scope):
     """What people look at of a named study and of the one beside it."""
 
     def results(wildcards):
-        return [path for each in with_beside(scope) for path in shown_results(each)]
+        return [path for each in with_beside(scope) for path in shown_results(each) + made_of(each)]
 
     return results
 
