@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from evals.artifacts import read_json, read_jsonl, write_json, write_jsonl, write_text
@@ -15,6 +15,8 @@ _ANY_TEXT = st.text(st.characters(exclude_categories=()))
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(_ANY_TEXT)
+@example("\ud800 x\udfff")
+@example("\ud83d\ude00")
 def test_json_lines_hold_any_text(tmp_path: Path, text: str) -> None:
     pair = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # two halves side by side are one
     write_jsonl(tmp_path / "x.jsonl", [{"text": text}, {"text": text}])
