@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -209,6 +210,22 @@ def test_bad_configuration_is_refused_in_one_line_before_any_work(project_copy: 
         assert lines[0].startswith("error: config/changed.yaml: ")
         assert message in lines[0]
     assert not (project_copy.root / "results").exists()
+
+
+def test_programs_without_a_sandbox_are_refused_before_any_work(
+    project_copy: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the machine has: a bubblewrap that does not work stands first in the path."""
+    fake = tmp_path / "bin/bwrap"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho no namespaces here >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    config = project_copy.changed_config({"benchmarks": ["chain_3", "humaneval_plus"]})
+    answer = project_copy.snakemake("--dry-run", config=config)
+    assert answer.returncode != 0
+    assert "error: benchmark humaneval_plus: a model's programs are run in a sandbox or not at all" in answer.stderr
+    assert "no namespaces here" in answer.stderr
 
 
 @pytest.mark.parametrize("content", ["seeds: [1]\n", "{}\n"])

@@ -9,6 +9,7 @@ from evals.errors import UserError
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading.code import VERSION as CODE_GRADER_VERSION
+from evals.grading.code.sandbox import require_sandbox
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS
@@ -41,6 +42,16 @@ def require_local_copies():
             sys.exit(f"error: {name}: path: {benchmark['path']}: no such file or directory")
 
 
+def require_sandbox_for_programs():
+    """Programs can be run here, if the study has a benchmark of them; better said now than after the training."""
+    for name, benchmark in STUDY.benchmarks.items():
+        if benchmark.get("grader") == "code":
+            try:
+                require_sandbox()
+            except UserError as error:
+                sys.exit(f"error: benchmark {name}: {error}")
+
+
 # A scope is where a study's results lie under results/: "" for the study of this invocation, studies/NAME/ for a named
 # one. Problems, base models, runs, samples and grades are shared by all of them.
 ALL_STUDIES = checked_studies()
@@ -49,6 +60,7 @@ STUDY = STUDIES[""]
 SCRATCH = STUDY.models_from_scratch
 TAKEN_IN = [name for name in STUDY.config["models"] if name not in SCRATCH]
 require_local_copies()
+require_sandbox_for_programs()
 EXECUTION = STUDY.config["execution"]
 REPOSITORY = workflow.basedir
 GENERATED = [name for name, benchmark in STUDY.benchmarks.items() if benchmark["source"] == "generated"]
