@@ -400,13 +400,13 @@ def measured_claims():
 
 
 def compared_runs(wildcards):
-    """Ids of the runs whose training, and checkpoints, claims compare."""
-    return diagnosed().compared
+    """Ids of the runs whose training, and checkpoints, a claim compares."""
+    return diagnosed().compared if wildcards.claim in ("delta_coefficients", "learning_tax") else []
 
 
 def compared_manifests(wildcards):
     """Their manifests."""
-    return expand("results/runs/{run}/manifest.json", run=diagnosed().compared)
+    return expand("results/runs/{run}/manifest.json", run=compared_runs(wildcards))
 
 
 def token_tables(wildcards):
@@ -415,8 +415,15 @@ def token_tables(wildcards):
 
 
 def contrast_tables(wildcards):
-    """Manifests of those of the method that weighs tokens."""
-    return expand("results/diagnostics/{run}/manifest.json", run=diagnosed().weighting_runs)
+    """Manifests of those of the method that weighs tokens, for the claim about its weights."""
+    runs = diagnosed().weighting_runs if wildcards.claim == "delta_coefficients" else []
+    return expand("results/diagnostics/{run}/manifest.json", run=runs)
+
+
+def compared_benchmark(wildcards):
+    """The benchmark on which base and trained model are compared, for the claim about their difference."""
+    benchmark = diagnosed().benchmark
+    return f"results/problems/{benchmark}/manifest.json" if wildcards.claim == "update_direction" else []
 
 
 def probed_tables(wildcards):

@@ -40,7 +40,7 @@ rule phenomenon:
         probes=probed_tables,
         contrast=contrast_tables,
         compared=compared_manifests,
-        benchmark=f"results/problems/{DIAGNOSTICS.get('benchmark', 'none')}/manifest.json",
+        benchmark=compared_benchmark,
         code=modules("rlvr.diagnostics", "rlvr.diagnostics.phenomena"),
     output:
         multiext("results/phenomena/{claim}", ".json", ".parquet", ".manifest.json"),

@@ -1,0 +1,48 @@
+"""Looking inside a finished study: what is planned, and that no run is trained for it."""
+
+from __future__ import annotations
+
+import re
+
+from tests.workflow.conftest import Project
+
+SHOWS_THE_CONFIGURATION = {"study_file", "report_html"}
+_JOB = re.compile(r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    wildcards: (.*)$", re.MULTILINE)
+
+
+def planned(project: Project, **change: object) -> set[str]:
+    """``rule wildcard=value`` of every job that the claims would take."""
+    config = project.changed_config({f"diagnostics.{key}": value for key, value in change.items()})
+    answer = project.snakemake("phenomena", "--dry-run", config=config)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return {f"{rule} {wildcards}" for rule, wildcards in _JOB.findall(answer.stdout + answer.stderr)}
+
+
+def test_looking_inside_trains_nothing_and_a_finished_study_stays_finished(smoke_study: Project) -> None:
+    jobs = planned(smoke_study)
+    assert not [job for job in jobs if job.startswith(("train", "base", "sample", "grade"))]
+    tables = {f"token_table run=tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2)}
+    assert {job for job in jobs if job.startswith("token_table")} == tables
+    assert {job for job in jobs if job.startswith("probes")} == {f"probes run=tiny-dapo-s{seed}" for seed in (1, 2)}
+    assert "phenomenon claim=token_flipping" in jobs
+    # Other steps to look into change nothing that is there but the report, which shows the configuration.
+    assert smoke_study.planned(smoke_study.changed_config({"diagnostics.steps": [2]})) == SHOWS_THE_CONFIGURATION
+
+
+def test_without_runs_to_compare_their_claims_are_left_out(smoke_study: Project) -> None:
+    config = smoke_study.root / "config/changed.yaml"
+    text = smoke_study.changed_config({"diagnostics.steps": [1]}).read_text()
+    kept = [line for line in text.splitlines() if "weighting_method" not in line]
+    config.write_text("\n".join(kept) + "\n")
+    answer = smoke_study.snakemake("phenomena", "--dry-run", config=config)
+    assert answer.returncode == 0
+    assert "claim=delta_coefficients" not in answer.stdout + answer.stderr
+    assert "claim=learning_tax" in answer.stdout + answer.stderr
+
+
+def test_a_mistake_is_one_line_and_hinders_nothing_else(smoke_study: Project) -> None:
+    config = smoke_study.changed_config({"diagnostics.method": "ppo"})
+    answer = smoke_study.snakemake("phenomena", "--dry-run", config=config)
+    assert answer.returncode != 0
+    assert "error: diagnostics.method: is 'ppo'; accepted: dapo, delta" in answer.stdout + answer.stderr
+    assert smoke_study.planned(config) == SHOWS_THE_CONFIGURATION
