@@ -111,6 +111,20 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
         check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")
 
 
+def test_generated_problems_that_differ_by_a_sign_are_different(tmp_path: Path) -> None:
+    """Long ones share most runs of words with one another: only the whole text counts."""
+    arguments = ["draw", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1"]
+    kinds = json.dumps([{"family": "variables", "operands": 5}])
+    assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
+    problem = str(read_jsonl(tmp_path / "b" / "problems.jsonl")[0]["problem"])
+    sign = next(sign for sign in "+-*" if sign in problem)
+    other = problem[::-1].replace(sign, "-" if sign != "-" else "+", 1)[::-1]
+    assert Evaluated.of({"x": problem}).trained_on(other) == ("x", "nearly word for word")
+    trained = tmp_path / "train.jsonl"
+    write_jsonl(trained, [{"problem": other}])
+    check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")
+
+
 def test_a_set_in_memory_has_the_texts_and_gives_prompts_with_braces(tmp_path: Path) -> None:
     arguments = ["draw", "--name", "b", "--split", "evaluation", "--count", "3", "--seed", "1"]
     kinds = json.dumps([{"family": "chain", "operands": 3}])
