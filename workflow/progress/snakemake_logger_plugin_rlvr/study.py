@@ -152,14 +152,14 @@ class Study:
     def outlook(self, now: float, progress: Mapping[int, StepProgress | None]) -> Outlook | None:
         """How much of the work is done and how long the rest takes; None while nothing has been measured.
 
-        A rule none of whose jobs has been measured counts as the median of the measured rules. The time left is the
-        longer of two: all remaining core-seconds spread over the cores, and the longest of the running jobs.
+        A rule none of whose jobs has been measured counts as nothing, so that with such rules the time left is a lower
+        bound. It is the longer of two: all remaining core-seconds spread over the cores, and the longest of the running
+        jobs.
         """
         seconds_left = {job_id: job.seconds_left(now, progress.get(job_id)) for job_id, job in self.running.items()}
         per_job = self._seconds_per_job(now, seconds_left)
         if not per_job:
             return None
-        usual = statistics.median(per_job.values())
         done = sum(sum(seconds) * self.threads.get(rule, 1) for rule, seconds in self.finished.items())
         left = longest = 0.0
         waiting = {rule: count - len(self.finished.get(rule, ())) for rule, count in self.planned.items()}
@@ -169,13 +169,13 @@ class Study:
             elapsed = max(now - job.started, 0.0)
             remaining = seconds_left[job_id]
             if remaining is None:
-                remaining = max(per_job.get(job.rule, usual) - elapsed, 0.0)
+                remaining = max(per_job.get(job.rule, 0.0) - elapsed, 0.0)
             waiting[job.rule] = waiting.get(job.rule, 1) - 1
             done += elapsed * job.threads
             left += remaining * job.threads
             longest = max(longest, remaining)
         left += sum(
-            max(count, 0) * per_job.get(rule, usual) * self.threads.get(rule, 1) for rule, count in waiting.items()
+            max(waiting.get(rule, 0), 0) * seconds * self.threads.get(rule, 1) for rule, seconds in per_job.items()
         )
         unmeasured = sum(max(count, 0) for rule, count in waiting.items() if rule not in per_job)
         return Outlook(

@@ -29,10 +29,11 @@ def duration(seconds: float) -> str:
 
 
 def time_left(outlook: Outlook | None) -> str:
-    """``about 9 min left``; less sure while many jobs are of a kind that none has been measured of."""
-    if outlook is None:
+    """``about 9 min left``; ``more than`` while many jobs are of a kind that none has been measured of."""
+    guess = outlook is not None and outlook.unmeasured > _FEW_UNMEASURED
+    if outlook is None or (guess and round(outlook.seconds_left) == 0):
         return "time left not known yet"
-    certainty = "about" if outlook.unmeasured <= _FEW_UNMEASURED else "probably more than"
+    certainty = "more than" if guess else "about"
     return f"{certainty} {duration(outlook.seconds_left)} left"
 
 
