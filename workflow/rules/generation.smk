@@ -22,11 +22,21 @@ def sampling_options(wildcards):
     return [word for option in words for word in option]
 
 
+def sampling_python():
+    """The Python of the backend's environment; a path is relative to the repository, a bare name is on the PATH."""
+    python = EXECUTION.get("sampling_python", "python")
+    if "/" not in python:
+        return python
+    path = Path(REPOSITORY, Path(python).expanduser())
+    if not path.is_file():
+        sys.exit(f"error: execution.sampling_python: {python}: no such file; `make test-engines` makes .venv-engines")
+    return shlex.quote(str(path))
+
+
 def sampling_command(what):
     """The command of a sampling job; ``what`` are the options in which a part differs from the whole."""
-    python = EXECUTION.get("sampling_python", "python")
     return (
-        f"{python} -m evals.generation sample --source {{params.source:q}}"
+        f"{sampling_python()} -m evals.generation sample --source {{params.source:q}}"
         " --problems results/problems/{wildcards.benchmark} --prompt {params.prompt:q} {params.options:q}"
         f" --threads {EXECUTION['sampling_threads']} --device {EXECUTION['device']}"
         f" --gpu-memory-utilization {EXECUTION.get('gpu_memory_utilization', 0.9)}"

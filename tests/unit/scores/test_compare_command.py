@@ -92,6 +92,12 @@ def test_every_method_meets_the_reference_and_the_base_on_every_benchmark_and_on
     assert easy["minimum_detectable_effect"] > 2.8 * easy["standard_error"]
 
 
+def test_base_models_alone_have_nothing_to_be_compared(tmp_path: Path) -> None:
+    write_scores(tmp_path, "easy", study(1, {}))
+    assert compare(tmp_path, reference="base") == 0
+    assert rows_of(tmp_path) == {}
+
+
 def test_the_same_seed_gives_the_same_bytes_and_other_rows_do_not_matter(tmp_path: Path) -> None:
     counts = study(1, GAINS)
     for root in ("one", "two"):

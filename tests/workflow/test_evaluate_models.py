@@ -1,0 +1,111 @@
+"""A study of models alone: a checkpoint taken in, more samples, several jobs, the backends that are installed here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.workflow.conftest import Project
+
+SETTINGS: dict[str, Any] = {
+    "study": "taken_in",
+    "models": {
+        "taken": {
+            "source": "hugging_face",
+            "path": "results/base/tiny/checkpoint",
+            "prompt": "base",
+            "dtype": "float32",
+        }
+    },
+    "benchmarks": ["chain_3"],
+    "evaluation": {
+        "samples_per_problem": 2,
+        "max_new_tokens": 32,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "sampling_batch_size": 20,
+        "seed": 1,
+    },
+    "statistics": {"seed": 1, "resamples": 200, "permutations": 200},
+    "execution": {"device": "cpu", "sampling_threads": 1, "grading_workers": 1},
+}
+SAMPLES = "results/samples/taken-base/chain_3/samples.jsonl"
+
+
+def write_study(project: Project, name: str, **changes: Any) -> Path:
+    """The settings above with some sections changed, as a file of the project."""
+    study = {key: {**value, **changes.get(key, {})} if key in changes else value for key, value in SETTINGS.items()}
+    path = project.root / "config" / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    return path
+
+
+def read_samples(project: Project) -> list[dict[str, Any]]:
+    """The rows of the sample file."""
+    return [json.loads(line) for line in (project.root / SAMPLES).read_text().splitlines()]
+
+
+def run(project: Project, study: Path, *targets: str) -> None:
+    """Run snakemake to the end."""
+    answer = project.snakemake(*targets, config=study)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_models_alone_are_sampled_scored_and_extended(smoke_study: Project) -> None:
+    run(smoke_study, write_study(smoke_study, "taken"))
+    first = read_samples(smoke_study)
+    table = (smoke_study.root / "results/tables/main.md").read_text()
+    assert "Base model" in table
+    assert "DAPO" not in table
+
+    more = write_study(smoke_study, "more", evaluation={"samples_per_problem": 4})
+    planned = smoke_study.planned(more)
+    assert {job for job in planned if job.startswith(("sample", "train", "base", "import"))} == {
+        "sample taken-base chain_3"
+    }
+    run(smoke_study, more, SAMPLES)
+    rows = read_samples(smoke_study)
+    manifest = json.loads((smoke_study.root / SAMPLES).with_name("manifest.json").read_text())
+    assert [row for row in rows if row["sample"] < 2] == first
+    assert manifest["details"]["rows_kept_from_earlier"] == len(first) == len(rows) // 2
+
+
+def test_splits_make_the_file_of_one_job(smoke_study: Project) -> None:
+    """Another seed, so that nothing is there to be kept."""
+    run(smoke_study, write_study(smoke_study, "one", evaluation={"seed": 2}), SAMPLES)
+    expected = (smoke_study.root / SAMPLES).read_bytes()
+    path = smoke_study.root / SAMPLES
+    for state in (path.parent / "state").iterdir():
+        for file in state.glob("*.jsonl"):
+            file.unlink()
+    path.unlink()
+    split = write_study(smoke_study, "split", evaluation={"seed": 2}, execution={"sampling_splits": 3})
+    parts = {f"sample_split taken-base chain_3 {part} 3" for part in (1, 2, 3)}
+    assert parts | {"sample taken-base chain_3"} <= smoke_study.planned(split)
+    run(smoke_study, split, SAMPLES)
+    assert path.read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"models": {"taken": {"source": "hugging_face", "path": "nowhere", "prompt": "base", "dtype": "float32"}}},
+            "error: models.taken.path: nowhere: no such directory",
+        ),
+        (
+            {"execution": {"sampling_python": ".venv-nowhere/bin/python"}},
+            "error: execution.sampling_python: .venv-nowhere/bin/python: no such file",
+        ),
+    ],
+)
+def test_what_is_not_there_is_named_before_any_work(
+    smoke_study: Project, changes: dict[str, Any], message: str
+) -> None:
+    answer = smoke_study.snakemake("--dry-run", config=write_study(smoke_study, "wrong", **changes))
+    assert answer.returncode == 1
+    assert message in answer.stdout + answer.stderr
