@@ -13,7 +13,9 @@ report: "workflow/report/study.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/shown.smk"
 include: "workflow/rules/generation.smk"
+include: "workflow/rules/looking_inside.smk"
 include: "workflow/rules/study.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/clusters.smk"
@@ -66,7 +68,7 @@ rule phenomena:
 
 
 # The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...
-for scope in [scope for scope in [*STUDIES, *ALL_STUDIES.refused] if scope]:
+for scope in [scope for scope in [*STUDIES, *ALL_STUDIES.refused] if scope.count("/") == 2]:
 
     rule:
         name:

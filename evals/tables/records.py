@@ -162,7 +162,7 @@ def read_results_of(known: Sequence[Run], scores: Sequence[Path], comparisons: P
     names: list[str] = []
     samples: dict[int, Path] = {}
     for path in scores:
-        benchmark, rows = _read_scores(path)
+        benchmark, rows = read_scores(path)
         names.append(benchmark)
         for row in rows:
             by_run[row.run, benchmark] = row
@@ -196,7 +196,12 @@ def parse_runs(path: Path, content: Any) -> list[Run]:
     return [Run(**_pick(path, f"entry {number}", row, Run)) for number, row in enumerate(content, start=1)]
 
 
-def _read_scores(path: Path) -> tuple[str, list[Score]]:
+def read_scores(path: Path) -> tuple[str, list[Score]]:
+    """A benchmark's name and every run's score on it.
+
+    Raises:
+        UserError: the file is missing or malformed.
+    """
     content = _object(path, "the file", read_json(path), ("benchmark", "samples_per_problem", "scores"))
     shared = {"benchmark": content["benchmark"], "samples_per_problem": content["samples_per_problem"]}
     scores = []

@@ -1,8 +1,9 @@
-"""``python -m rlvr.report curves|rewards|html``: the figures of the training curves, and the report."""
+"""``python -m rlvr.report curves|rewards|score-curves|html``: the figures of the training curves, and the report."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,13 @@ from evals.errors import UserError
 from evals.figures.style import ENDINGS, house_style, save
 from evals.tables.audit import read_audits
 from evals.tables.manifests import write_output_manifest
+from evals.tables.published import read_published
 from evals.tables.records import BASE, read_results, read_runs
 from rlvr.report.curves import draw_curves, read_metrics
-from rlvr.report.page import page_files, render
+from rlvr.report.page import NamedStudy, page_files, render
 from rlvr.report.provenance import read_status
 from rlvr.report.reward_curves import draw_rewards
+from rlvr.report.score_curves import draw_score_curves, read_averages
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,6 +35,11 @@ def _parser() -> argparse.ArgumentParser:
     rewards.add_argument("--reference-method", required=True, help="method that every panel shows in black")
     rewards.add_argument("--training", type=Path, required=True, help="results/runs")
     rewards.add_argument("--out", type=Path, required=True, help="path of the figure without its ending")
+    along = commands.add_parser("score-curves", help="scores along the training")
+    along.add_argument("--runs", type=Path, nargs="+", required=True, help="run sheets; the first is the study's own")
+    along.add_argument("--scores", type=Path, nargs="+", required=True, help="scores of all those runs")
+    along.add_argument("--points", required=True, help="JSON: method -> list of steps and the name it is scored under")
+    along.add_argument("--out", type=Path, required=True, help="path of the figure without its ending")
     html = commands.add_parser("html", help="the report, one self-contained file")
     html.add_argument("--study", type=Path, required=True, help="the resolved study, an object with study, its name")
     html.add_argument("--runs", type=Path, required=True, help="list of run, model, method, seed, title")
@@ -41,6 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     html.add_argument("--results", type=Path, required=True, help="results/, for everything else that is shown")
     html.add_argument("--figures", type=Path, required=True, help="results/figures, whose SVG files are embedded")
     html.add_argument("--status", type=Path, required=True, help="list of result, current, reasons, code_edited_since")
+    html.add_argument(
+        "--title", help="of a named study; its table in the shape of the papers' is shown, with --reference"
+    )
+    html.add_argument("--own-figures", nargs="*", default=[], help="of a named study: names of its figures")
+    html.add_argument("--reference", type=Path, help="config/reference, for what papers report")
     html.add_argument("--note", nargs="+", required=True, help="sentences on what the numbers are evidence of")
     html.add_argument("--out", type=Path, required=True, help="results/report.html")
     return parser
@@ -53,11 +66,18 @@ def _write_html(arguments: argparse.Namespace) -> None:
     results = read_results(arguments.runs, arguments.scores, arguments.comparisons)
     audits = read_audits(arguments.audits, results.runs)
     status = read_status(arguments.status)
-    page = render(study, results, audits, arguments.results, arguments.figures, status, arguments.note)
+    named = None
+    if arguments.title is not None:
+        if arguments.reference is None:
+            raise UserError("--reference: is missing; accepted: config/reference, since there is a --title")
+        published = arguments.reference / "published.csv"
+        named = NamedStudy(arguments.title, read_published(published), tuple(arguments.own_figures))
+    page = render(study, results, audits, arguments.results, arguments.figures, status, arguments.note, named)
     write_text(arguments.out, page)
     inputs = [arguments.study, arguments.runs, *arguments.scores, *arguments.audits]
     inputs += [arguments.comparisons, arguments.status]
-    inputs += page_files(results, arguments.results, arguments.figures)
+    inputs += page_files(results, arguments.results, arguments.figures, named)
+    inputs += [published] if named else []
     ending = arguments.out.suffix
     write_output_manifest("report", arguments.out.with_suffix(""), [ending], inputs, {"notes": arguments.note})
 
@@ -86,11 +106,29 @@ def _write_rewards(arguments: argparse.Namespace) -> None:
     write_output_manifest("figure", arguments.out, ENDINGS, inputs, {"figure": "reward_curves"})
 
 
+def _write_score_curves(arguments: argparse.Namespace) -> None:
+    sheets = [read_runs(path) for path in arguments.runs]
+    averages, k = read_averages([run for runs in sheets for run in runs], arguments.scores)
+    points = {
+        method: [(int(step), str(name)) for step, name in scored]
+        for method, scored in json.loads(arguments.points).items()
+    }
+    with house_style():
+        save(draw_score_curves(sheets[0], points, averages, k), arguments.out)
+    inputs = [*arguments.runs, *arguments.scores]
+    write_output_manifest("figure", arguments.out, ENDINGS, inputs, {"figure": "score_curves", "points": points})
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 0, or 2 after a one-line error."""
     arguments = _parser().parse_args(argv)
     try:
-        {"curves": _write_curves, "rewards": _write_rewards, "html": _write_html}[arguments.command](arguments)
+        {
+            "curves": _write_curves,
+            "rewards": _write_rewards,
+            "score-curves": _write_score_curves,
+            "html": _write_html,
+        }[arguments.command](arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

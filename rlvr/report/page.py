@@ -19,6 +19,8 @@ from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from evals.tables.main import main_tables, read_costs
+from evals.tables.paper import paper_tables
+from evals.tables.published import Published
 from evals.tables.records import Results
 from rlvr.report.examples import example_files, read_examples
 from rlvr.report.provenance import Currency, read_problem_sets, read_runs_provenance, run_manifest_path
@@ -34,6 +36,21 @@ class EmbeddedFigure:
     data_uri: str
     alternative: str
     caption: str
+
+
+@dataclass(frozen=True)
+class NamedStudy:
+    """What the report of a named study shows beside what every report shows.
+
+    Attributes:
+        title: its heading.
+        published: every published number; those of its methods are shown.
+        figures: names of the figures that only it has.
+    """
+
+    title: str
+    published: Sequence[Published]
+    figures: tuple[str, ...] = ()
 
 
 _FIGURES = {
@@ -53,6 +70,16 @@ _FIGURES = {
         "other methods' means. No smoothing.",
     ),
 }
+_FIGURES_OF_NAMED_STUDIES = {
+    "reward_curves": (
+        "Reward during training, a panel for every method",
+        "Reward during training. Line: mean over seeds; band: smallest to largest seed; black: {reference}.",
+    ),
+    "score_curves": (
+        "Scores of every method along its training",
+        "Scores along the training. Line: mean over seeds; band: smallest to largest seed; dashed: the base model.",
+    ),
+}
 
 
 def render(
@@ -63,6 +90,7 @@ def render(
     figures: Path,
     status: Sequence[Currency],
     notes: Sequence[str],
+    named: NamedStudy | None = None,
 ) -> str:
     """The page.
 
@@ -74,6 +102,7 @@ def render(
         figures: directory of the study's figures.
         status: currency of every result.
         notes: what the numbers are evidence of.
+        named: of a named study, its title and what papers report.
 
     Raises:
         UserError: a file that the page shows is missing or malformed.
@@ -85,23 +114,25 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    own = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())}
     runs = read_runs_provenance(results.runs, directory)
     audit, *audit_by_benchmark = audit_tables(audits)
     summary, *by_benchmark = main_tables(results, read_costs(results, directory / "costs", directory / "runs"), notes)
     return environment.get_template("report.html.jinja").render(
-        title=study["study"],
+        title=named.title if named else study["study"],
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         style=resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8"),
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         findings=findings(results),
         notes=notes,
+        paper_tables=paper_tables(results, named.published, named.title, []) if named else [],
         main_table=Table(summary.name, summary.title, summary.header, summary.rows, summary.notes[len(notes) :]),
         benchmark_tables=by_benchmark,
         seed_tables=by_seed_tables(results),
         audit_table=audit,
         audit_tables=audit_by_benchmark,
         timing_table=timing_table(results, directory / "runs"),
-        figures=[_figure(results, name, figures) for name in _FIGURES],
+        figures=[_figure(results, name, figures, texts) for name, texts in {**own, **_FIGURES}.items()],
         examples=read_examples(results, directory),
         stale=[row for row in status if not row.current],
         status={row.result: row for row in status},
@@ -111,22 +142,22 @@ def render(
     )
 
 
-def page_files(results: Results, directory: Path, figures: Path) -> list[Path]:
+def page_files(results: Results, directory: Path, figures: Path, named: NamedStudy | None = None) -> list[Path]:
     """The files under results/ that :func:`render` reads, runs, scores and comparisons aside, each once."""
-    files = [figures / f"{name}.svg" for name in _FIGURES]
+    files = [figures / f"{name}.svg" for name in (*(named.figures if named else ()), *_FIGURES)]
     for run in results.runs:
         files.append(run_manifest_path(run, directory))
         files += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
     return list(dict.fromkeys([*files, *example_files(results, directory)]))
 
 
-def _figure(results: Results, name: str, directory: Path) -> EmbeddedFigure:
+def _figure(results: Results, name: str, directory: Path, texts: tuple[str, str]) -> EmbeddedFigure:
     path = directory / f"{name}.svg"
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    alternative, caption = _FIGURES[name]
+    alternative, caption = texts
     filled = caption.format(level=round(100 * results.confidence), reference=results.drawn_against[1])
     uri = "data:image/svg+xml;base64," + base64.b64encode(content).decode("ascii")
     return EmbeddedFigure(name, uri, alternative, filled)

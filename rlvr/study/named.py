@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,50 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
     return Study.resolve({**kept, **own, "study": name}, f"config/studies/{path.name}")
 
 
+def resolve_earlier(path: Path, study: Study) -> Study | None:
+    """The methods of the named study ``study`` after the parts of their training that it is scored at, if it names any.
+
+    A shorter training is the beginning of a longer one, step by step: nothing in a run depends on its number of steps.
+    """
+    content = read_named_study(path)
+    if "score_at" not in content:
+        return None
+    methods: dict[str, Any] = {}
+    for method, overrides in content["methods"].items():
+        for steps in _earlier_steps(content["score_at"], study.training[method]["steps"]):
+            changes = {"extends": overrides.get("extends", method), "training": {"steps": steps}}
+            changes["training"] = {**overrides.get("training", {}), **changes["training"]}
+            methods[_at_step(method, steps)] = {**overrides, **changes}
+    first = next(name for name in methods if name.startswith(f"{study.config['reference_method']}_step"))
+    changed = {"methods": methods, "reference_method": first, "study": f"{study.config['study']}_steps"}
+    return Study.resolve({**study.config, **changed}, f"config/studies/{path.name}: score_at")
+
+
+def score_points(study: Study, earlier: Study, score_at: Sequence[float]) -> dict[str, list[tuple[int, str]]]:
+    """Method of ``study`` -> after how many steps it is scored, and under which method's name, in order."""
+    points: dict[str, list[tuple[int, str]]] = {}
+    for method, training in study.training.items():
+        steps = _earlier_steps(score_at, training["steps"])
+        points[method] = [(step, _at_step(method, step)) for step in steps if _at_step(method, step) in earlier.methods]
+        points[method].append((training["steps"], method))
+    return points
+
+
+def _earlier_steps(score_at: Sequence[float], steps: int) -> list[int]:
+    return sorted({max(1, round(part * steps)) for part in score_at} - {steps})
+
+
+def _at_step(method: str, step: int) -> str:
+    return f"{method}_step{step}"
+
+
 @dataclass(frozen=True)
 class Studies:
     """The studies that lie side by side under results/.
 
     Attributes:
-        by_scope: where a study's own results lie ("" or ``studies/NAME/``) -> the study.
+        by_scope: where a study's own results lie ("", ``studies/NAME/``, or ``studies/NAME/steps/`` for the scores
+            along its training) -> the study.
         runs: run id -> a study that has it, and the run: one run of a name for all studies.
         refused: scope of a named study that cannot be run beside the others -> why, in one line.
     """
@@ -99,14 +137,17 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
         scope = f"studies/{name}/"
         try:
             named = resolve_named_study(name, path, config)
-            _check_shared(named, path, runs, owners)
+            earlier = resolve_earlier(path, named)
+            new = {scope: named} | ({f"{scope}steps/": earlier} if earlier else {})
+            for each in new.values():
+                _check_shared(each, path, runs, owners)
         except UserError as error:
             refused[scope] = str(error)
             continue
-        by_scope[scope] = named
-        new = {run.run: (named, run) for run in named.runs if run.run not in runs}
-        runs |= new
-        owners |= dict.fromkeys(new, f"config/studies/{path.name}")
+        by_scope |= new
+        added = {run.run: (each, run) for each in new.values() for run in each.runs if run.run not in runs}
+        runs |= added
+        owners |= dict.fromkeys(added, f"config/studies/{path.name}")
     return Studies(by_scope, runs, refused)
 
 

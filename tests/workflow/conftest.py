@@ -39,16 +39,16 @@ class Project:
             check=False,
         )
 
-    def planned(self, config: Path | None = None) -> set[str]:
-        """The jobs that would run: ``rule`` or ``rule wildcard wildcard``; without the target rule."""
-        answer = self.snakemake("--dry-run", config=config)
+    def planned(self, config: Path | None = None, *targets: str) -> set[str]:
+        """The jobs that would run: ``rule`` or ``rule wildcard wildcard``; without the target rules."""
+        answer = self.snakemake(*targets, "--dry-run", config=config)
         assert answer.returncode == 0, answer.stdout + answer.stderr
         jobs = set()
         for rule, body in _JOB.findall(answer.stdout + answer.stderr):
             wildcards = _WILDCARDS.search(body)
             values = [part.split("=")[1] for part in wildcards[1].split(", ")] if wildcards else []
             jobs.add(" ".join([rule, *filter(None, values)]))  # the scope of the study at hand is empty
-        return jobs - {"all"}
+        return jobs - {"all", *targets}
 
     def changed_config(self, change: Mapping[str, Any]) -> Path:
         """The smoke study with the values under dotted keys replaced, as a new file."""

@@ -1,6 +1,7 @@
 # What all rules share: the checked study, and the lists that follow from it.
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.study.diagnosed import Diagnosed
-from rlvr.study.named import named_study_files, read_named_study, resolve_studies
+from rlvr.study.named import named_study_files, read_named_study, resolve_studies, score_points
 
 # Jobs call `python`: the one that runs this, whether or not its environment is activated.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()]))
@@ -86,149 +87,6 @@ def modules(*names):
     return [str(path) for path in paths]
 
 
-NOTE = (
-    "Trained by verl. The tables say what was measured; what the study departs from its paper in stands in its file."
-    if TAKEN_IN and STUDY.methods
-    else (
-        "Real problems and a tiny model made from scratch on arithmetic: this shows that they pass"
-        " through the machinery. It is no evidence about any model's ability."
-        if READ or "repository" in STUDY.training_settings
-        else "Generated problems and a tiny model made from scratch: this shows how the methods behave on this task, and"
-        " that the machinery works. It is no evidence about models of billions of parameters."
-    )
-)
-# A study of models alone has neither training curves nor methods to set side by side.
-FIGURES = ["scores", "differences", "training_curves"] if STUDY.methods else ["scores"]
-TABLES = ["main", "by_seed", "audit", "paper_vs_ours"] if STUDY.methods else ["main", "audit"]
-SHOWN = [
-    *[f"tables/{table}.md" for table in TABLES],
-    *[f"figures/{figure}.png" for figure in FIGURES],
-    *(["report.html", "tracking.json"] if STUDY.methods else []),
-]
-
-
-def shown_results(scope, kind=""):
-    """What people look at of the study at ``scope``: everything, or the files of a directory."""
-    own = ["tables/paper.md", "figures/reward_curves.png"] if scope else []
-    return [f"results/{scope}{path}" for path in own + SHOWN if path.startswith(kind)]
-
-
-def made_of(scope):
-    """Manifests of everything between the study at ``scope`` and what people look at.
-
-    Targets ask for them by name. A job that fails loses its outputs, and Snakemake makes a lost file again only if it is
-    asked for or something that is to be made needs it: not for a table that is there, made from what was lost.
-    """
-    study = STUDIES[scope]
-    evaluated = [f"{run.run}/{benchmark}" for run in study.runs for benchmark in STUDY.benchmarks]
-    problems = [*STUDY.benchmarks, *(["train"] if trained_runs(scope) else [])]
-    return [
-        *expand("results/problems/{name}/manifest.json", name=problems),
-        *[study.checkpoint_manifest(run.run) for run in study.runs],
-        *expand("results/{stage}/{evaluated}/manifest.json", stage=["samples", "grades"], evaluated=evaluated),
-    ]
-
-
-def with_beside(scope):
-    """The scopes that are made together: a named study's, and that of the study it names in ``beside``.
-
-    A study that was refused ends in one line, if it is asked for.
-    """
-    scopes = [scope]
-    for each in scopes:
-        if each in ALL_STUDIES.refused:
-            sys.exit(f"error: {ALL_STUDIES.refused[each]}")
-        name = each.removeprefix("studies/").removesuffix("/")
-        other = read_named_study(named_study_files()[name]).get("beside")
-        scopes += [f"studies/{other}/"] if other else []
-    return scopes
-
-
-def named_study_results(scope):
-    """What people look at of a named study and of the one beside it."""
-
-    def results(wildcards):
-        return [path for each in with_beside(scope) for path in shown_results(each) + made_of(each)]
-
-    return results
-
-
-def sheets_of_curves(wildcards):
-    """The run sheets whose reward curves stand in one figure."""
-    return [f"results/{each}runs.json" for each in with_beside(wildcards.scope)]
-
-
-def metrics_of_curves(wildcards):
-    """The metrics of their runs."""
-    runs = [run for each in with_beside(wildcards.scope) for run in trained_runs(each)]
-    return expand("results/runs/{run}/metrics.parquet", run=runs)
-
-
-def titles_of_curves(wildcards):
-    """The headings of their columns."""
-    names = [STUDIES[each].config["study"] for each in with_beside(wildcards.scope)]
-    return [read_named_study(named_study_files()[name])["title"] for name in names]
-
-
-def scope_tables(wildcards):
-    """The tables of the study."""
-    return shown_results(wildcards.scope, "tables/")
-
-
-def scope_figures(wildcards):
-    """The figures of the study."""
-    return shown_results(wildcards.scope, "figures/")
-
-
-def scope_scores(wildcards):
-    """The scores of the study."""
-    return [f"results/{wildcards.scope}scores/{benchmark}.json" for benchmark in STUDY.benchmarks]
-
-
-def scope_audits(wildcards):
-    """The audits of the study's grades."""
-    return [f"results/{wildcards.scope}audits/{benchmark}.json" for benchmark in STUDY.benchmarks]
-
-
-def sample_directories(wildcards):
-    """The samples of every run of the study on a benchmark, in the order of their grades."""
-    return [f"results/samples/{run.run}/{wildcards.benchmark}" for run in STUDIES[wildcards.scope].runs]
-
-
-def sample_manifests(wildcards):
-    """Their manifests, which have their hashes."""
-    return [f"{directory}/manifest.json" for directory in sample_directories(wildcards)]
-
-
-def grade_directories(wildcards):
-    """The grades of every run of the study on a benchmark."""
-    return [f"results/grades/{run.run}/{wildcards.benchmark}" for run in STUDIES[wildcards.scope].runs]
-
-
-def grade_manifests(wildcards):
-    """Their manifests, which stand for them: they have their hash, which the command checks."""
-    return [f"{directory}/manifest.json" for directory in grade_directories(wildcards)]
-
-
-def trained_runs(scope):
-    """Ids of the runs of the study at ``scope``, base models aside."""
-    return [run.run for run in STUDIES[scope].trained_runs]
-
-
-def training_metrics(wildcards):
-    """The metrics of every trained run of the study."""
-    return expand("results/runs/{run}/metrics.parquet", run=trained_runs(wildcards.scope))
-
-
-def run_manifests(wildcards):
-    """The manifests of every trained run of the study.
-
-    Benchmark files are written with a job but are no outputs of it: the tables read them, and follow the job through
-    its manifest.
-    """
-    return expand("results/runs/{run}/manifest.json", run=trained_runs(wildcards.scope))
-
-
 # Parameters and inputs of rules. Text with braces has to come from a function: Snakemake reads wildcards into the
 # braces of a plain string.
 def run_sheet_json(wildcards):
@@ -244,6 +102,14 @@ def named_study(wildcards):
 def study_title(wildcards):
     """The named study's heading."""
     return named_study(wildcards)["title"]
+
+
+def report_of_named_study(wildcards):
+    """Options of the report: the named study's heading, its own figures, and where published numbers are."""
+    if not wildcards.scope:
+        return []
+    options = ["--title", study_title(wildcards), "--reference", f"{REPOSITORY}/config/reference"]
+    return [*options, "--own-figures", *own_figures(wildcards.scope)]
 
 
 def notes(wildcards):
@@ -379,58 +245,3 @@ def evaluated_directory(wildcards):
 def study_json(wildcards):
     """The whole configuration of the study."""
     return canonical_json(STUDIES[wildcards.scope].config)
-
-
-# Looking inside: the runs that the study's `diagnostics` names.
-DIAGNOSTICS = STUDY.config.get("diagnostics", {})
-
-
-def diagnosed():
-    """The runs that are looked into; a mistake ends in one line, if they are asked for."""
-    try:
-        return Diagnosed.of(STUDY, RUNS)
-    except UserError as error:
-        sys.exit(f"error: {error}")
-
-
-def measured_claims():
-    """The claims that the study has runs for."""
-    needs = {"delta_coefficients": "weighting_method", "learning_tax": "compared"}
-    return [claim for claim in CLAIMS if needs.get(claim, "method") in DIAGNOSTICS]
-
-
-def compared_runs(wildcards):
-    """Ids of the runs whose training, and checkpoints, a claim compares."""
-    return diagnosed().compared if wildcards.claim in ("delta_coefficients", "learning_tax") else []
-
-
-def compared_manifests(wildcards):
-    """Their manifests."""
-    return expand("results/runs/{run}/manifest.json", run=compared_runs(wildcards))
-
-
-def token_tables(wildcards):
-    """Manifests of the token tables of the method that is looked into."""
-    return expand("results/diagnostics/{run}/manifest.json", run=diagnosed().runs)
-
-
-def contrast_tables(wildcards):
-    """Manifests of those of the method that weighs tokens, for the claim about its weights."""
-    runs = diagnosed().weighting_runs if wildcards.claim == "delta_coefficients" else []
-    return expand("results/diagnostics/{run}/manifest.json", run=runs)
-
-
-def compared_benchmark(wildcards):
-    """The benchmark on which base and trained model are compared, for the claim about their difference."""
-    benchmark = diagnosed().benchmark
-    return f"results/problems/{benchmark}/manifest.json" if wildcards.claim == "update_direction" else []
-
-
-def probed_tables(wildcards):
-    """Manifests of the probes."""
-    return expand("results/diagnostics/{run}/probes.manifest.json", run=diagnosed().runs)
-
-
-def directories(manifests):
-    """Where artifacts lie, from their manifests."""
-    return [str(Path(manifest).parent) for manifest in manifests]

@@ -147,6 +147,25 @@ rule figure_reward_curves:
         " --reference-method {params.reference} --out results/{wildcards.scope}figures/reward_curves > {log:q} 2>&1"
 
 
+rule figure_score_curves:
+    input:
+        scores=scores_of_score_curves,
+        runs=sheets_of_score_curves,
+        code=modules(
+            "rlvr.report.score_curves", "evals.figures.style", "evals.tables.records", "evals.tables.manifests"
+        ),
+    output:
+        report("results/{scope}figures/score_curves.png", caption="../report/score_curves.rst", category="Figures"),
+        multiext("results/{scope}figures/score_curves", ".svg", ".manifest.json"),
+    log:
+        "results/logs/{scope}figures/score_curves.log",
+    params:
+        points=points_of_score_curves,
+    shell:
+        "python -m rlvr.report score-curves --runs {input.runs:q} --scores {input.scores:q}"
+        " --points {params.points:q} --out results/{wildcards.scope}figures/score_curves > {log:q} 2>&1"
+
+
 rule report_html:
     input:
         study="results/{scope}study.json",
@@ -158,6 +177,7 @@ rule report_html:
         figures=scope_figures,
         manifests=run_manifests,
         code=modules("rlvr.report", "evals.figures", "evals.tables", "evals.statistics"),
+        published=f"{REPOSITORY}/config/reference/published.csv",
         template=expand(f"{REPOSITORY}/rlvr/report/templates/{{file}}", file=["report.html.jinja", "report.css"]),
     output:
         report=report("results/{scope}report.html", category="Study", caption="../report/report.rst"),
@@ -167,9 +187,10 @@ rule report_html:
         "results/logs/{scope}report.log",
     params:
         notes=notes,
+        named=report_of_named_study,
     shell:
         "(python -m rlvr status --config {input.study:q} --out {output.status:q} &&"
         " python -m rlvr.report html --study {input.study:q} --runs {input.runs:q} --scores {input.scores:q}"
         " --comparisons {input.comparisons:q} --audits {input.audits:q} --results results"
-        " --figures results/{wildcards.scope}figures --status {output.status:q} --note {params.notes:q}"
+        " --figures results/{wildcards.scope}figures --status {output.status:q} --note {params.notes:q} {params.named:q}"
         " --out {output.report:q}) > {log:q} 2>&1"

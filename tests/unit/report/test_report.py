@@ -27,13 +27,13 @@ def study(editable_study: Study) -> Study:
     return editable_study
 
 
-def _make(study: Study) -> int:
+def _make(study: Study, *options: str) -> int:
     arguments = ["--study", str(study.study_file), "--runs", str(study.runs_file), "--scores", *map(str, study.scores)]
     arguments += ["--comparisons", str(study.comparisons), "--audits", *map(str, study.audits)]
     arguments += ["--results", str(study.results)]
     arguments += ["--figures", str(study.results / "figures"), "--status", str(study.status_file), "--note", _NOTE]
     arguments += ["--out", str(study.root / "report.html")]
-    return main(["html", *arguments])
+    return main(["html", *arguments, *options])
 
 
 def _page(study: Study) -> str:
@@ -206,3 +206,21 @@ def test_its_manifest_names_every_file_that_the_page_was_made_from(study: Study)
         f"results/runs/{run}/metrics.parquet",
         f"results/costs/grade/{run}/chain_3.tsv",
     } <= read
+
+
+def test_a_named_study_shows_its_own_table_and_curves(
+    study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curves = study.results / "figures/reward_curves.svg"
+    curves.write_text("<svg xmlns='http://www.w3.org/2000/svg'></svg>")
+    assert 'id="paper"' not in _page(study)
+    own = ["--own-figures", "reward_curves"]
+    assert _make(study, "--title", "DelTA's <ablations>", "--reference", "config/reference", *own) == 0
+    page = (study.root / "report.html").read_text(encoding="utf-8")
+    assert not _outline(page).mismatched
+    assert "DelTA&#39;s &lt;ablations&gt;: RLVR Bench report" in page
+    assert page.index('id="paper"') < page.index('id="main"')
+    assert 'id="reward_curves"' in page
+    assert "p (Holm)" in page
+    assert _make(study, "--title", "DelTA") == 2
+    assert "--reference: is missing" in capsys.readouterr().err

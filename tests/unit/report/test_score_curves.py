@@ -1,0 +1,49 @@
+"""The figure of scores along the training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evals.errors import UserError
+from evals.figures.style import house_style
+from evals.manifest import verify_outputs
+from evals.tables.records import Run
+from rlvr.report.__main__ import main
+from rlvr.report.score_curves import draw_score_curves, read_averages
+from tests.unit.synthetic_results import Study
+
+
+def _run(method: str, seed: int | None) -> Run:
+    suffix = "" if seed is None else f"-s{seed}"
+    return Run(f"tiny-{method}{suffix}", "tiny", method, seed, method.upper())
+
+
+def test_lines_start_at_the_base_model_and_pass_through_the_means() -> None:
+    runs = [_run("base", None), *(_run(method, seed) for method in ("a", "b") for seed in (1, 2))]
+    averages = {"base": [0.4], "a_step5": [0.5, 0.6], "a": [0.7, 0.9], "b": [0.3, 0.3]}
+    with house_style():
+        figure = draw_score_curves(runs, {"a": [(5, "a_step5"), (10, "a")], "b": [(10, "b")]}, averages, 32)
+    base, first, second = figure.axes[0].lines
+    assert list(base.get_ydata()) == [40, 40]
+    assert list(first.get_xdata()) == [0, 5, 10]
+    assert list(first.get_ydata()) == pytest.approx([40, 55, 80])
+    assert list(second.get_ydata()) == pytest.approx([40, 30])
+    low, high = figure.axes[0].collections[0].get_datalim(figure.axes[0].transData).intervaly
+    assert (low, high) == pytest.approx((40, 90))
+
+
+def test_the_command_draws_a_studys_scores_and_names_what_is_missing(
+    synthetic_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "score_curves"
+    arguments = ["score-curves", "--runs", str(synthetic_study.runs_file)]
+    arguments += ["--scores", *map(str, synthetic_study.scores), "--out", str(out)]
+    assert main([*arguments, "--points", json.dumps({"dapo": [[40, "dapo"]]})]) == 0
+    assert verify_outputs(tmp_path / "score_curves.manifest.json", "figure").parameters["points"]["dapo"] == [
+        [40, "dapo"]
+    ]
+    with pytest.raises(UserError, match="no score of tiny-other-s1"):
+        read_averages([_run("other", 1)], synthetic_study.scores)
