@@ -26,7 +26,7 @@ def read(name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[GradingPool]:
-    with GradingPool(workers=2, time_limit=2.0) as pool:
+    with GradingPool(workers=2, time_limit=10.0) as pool:
         yield pool
 
 
