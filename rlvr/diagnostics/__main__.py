@@ -49,9 +49,10 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> None:
-    from rlvr.diagnostics.token_page import write_page
+    from rlvr.diagnostics.viewer import read_texts, write_page
 
-    write_page(arguments.table, arguments.step, arguments.problem, arguments.out)
+    texts = read_texts(arguments.problem_texts) if arguments.problem_texts else {}
+    write_page(arguments.table, arguments.step, arguments.problem, arguments.groups, texts, arguments.out)
 
 
 def _phenomenon(arguments: argparse.Namespace) -> None:
@@ -123,10 +124,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     compare.add_argument("--threads", type=int, default=1)
     compare.add_argument("--out", type=Path, required=True, help="directory for tokens.parquet; resumable")
     compare.set_defaults(run=_compare)
-    show = commands.add_parser("show", help="a token table as text: a page with a problem's rollouts in colour")
+    show = commands.add_parser("show", help="a token table as text: a page with problems' rollouts in colour")
     show.add_argument("table", type=Path, help="directory made by `tokens`")
     show.add_argument("--step", type=int, required=True, help="one of the steps kept")
-    show.add_argument("--problem", help="its id; default: the first with both right and wrong answers")
+    show.add_argument(
+        "--problem", nargs="+", default=[], help="ids; default: the first ones with both signs of advantage"
+    )
+    show.add_argument("--groups", type=int, default=3, help="how many problems, where none is named")
+    show.add_argument("--problem-texts", type=Path, help="problems.jsonl, to show what was asked")
     show.add_argument("--out", type=Path, required=True, help="the HTML file")
     show.set_defaults(run=_show)
     claim = commands.add_parser("phenomenon", help="measure one of the papers' claims, and draw it")

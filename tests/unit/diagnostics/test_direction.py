@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -138,25 +137,3 @@ def test_a_problem_that_is_not_there_is_refused(trained_run: Path, sample_file: 
         compare_checkpoints(
             base, base, run.problems / "problems.jsonl", "{problem}", sample_file, tmp_path / "o", 1.0, "cpu", 4
         )
-
-
-def test_a_page_shows_a_problems_rollouts_and_loads_nothing(token_table: Path, tmp_path: Path) -> None:
-    out = tmp_path / "page.html"
-    assert main(["show", str(token_table), "--step", "1", "--out", str(out)]) == 0
-    text = out.read_text()
-    assert "Rollout 0: reward" in text and "title='p " in text
-    for forbidden in ("http", "<script", "src=", "@import", "url("):
-        assert forbidden not in text
-    assert main(["show", str(token_table), "--step", "2", "--out", str(out)]) == 2
-    assert main(["show", str(token_table), "--step", "1", "--problem", "none", "--out", str(out)]) == 2
-
-
-def test_model_text_is_text_on_the_page(token_table: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "table"
-    shutil.copytree(token_table, copy)
-    table = pd.read_parquet(copy / "tokens.parquet")
-    table["text"] = "<script>'"
-    table.to_parquet(copy / "tokens.parquet")
-    out = tmp_path / "page.html"
-    assert main(["show", str(copy), "--step", "1", "--out", str(out)]) == 0
-    assert "<script" not in out.read_text()

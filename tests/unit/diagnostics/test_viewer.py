@@ -1,0 +1,123 @@
+"""Rollouts as coloured text: what is shown, in which colour, and that nothing of it is code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals.artifacts import write_jsonl
+from rlvr.diagnostics.__main__ import main
+from rlvr.diagnostics.token_table import read_token_table
+from rlvr.diagnostics.viewer import LEVELS, QUANTITIES, class_of, level, quantity_values, scale_of
+
+
+class Page(HTMLParser):
+    """Text and classes of the spans inside the responses, in order, and the names of all tags."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.spans: list[tuple[str, str, str]] = []
+        self._open: tuple[str, str] | None = None
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        found = dict(attributes)
+        if tag == "span" and "title" in found:
+            self._open = (found["class"] or "", found["title"] or "")
+
+    def handle_data(self, data: str) -> None:
+        if self._open is not None:
+            self.spans.append((data, *self._open))
+            self._open = None
+
+
+def show(table: Path, out: Path, *options: str) -> Page:
+    assert main(["show", str(table), "--step", "1", "--out", str(out), *options]) == 0
+    return Page(out)
+
+
+def test_every_token_of_a_problem_is_there_with_its_numbers_and_colours(token_table: Path, tmp_path: Path) -> None:
+    rows = read_token_table(token_table / "tokens.parquet")
+    rows = rows[rows["step"] == 1]
+    problem = str(rows["problem"].iloc[-1])
+    rows = rows[rows["problem"] == problem]
+    write_jsonl(tmp_path / "problems.jsonl", [{"id": problem, "problem": "What is <b>this</b>?"}])
+    options = ["--problem", problem, "--problem-texts", str(tmp_path / "problems.jsonl")]
+    page = show(token_table, tmp_path / "page.html", *options)
+    assert "What is &lt;b&gt;this" in (tmp_path / "page.html").read_text()
+    assert [text for text, _, _ in page.spans] == [text.replace("\n", "↵") for text in rows["text"]]
+    values = quantity_values(rows)
+    for index, (_, classes, words) in enumerate(page.spans):
+        row = rows.iloc[index]
+        assert f"weight {row['weight']:.3f}" in words
+        assert f"({row['new_log_prob'] - row['old_log_prob']:+.4f})" in words
+        for quantity in QUANTITIES:
+            column = values[quantity.key]
+            strength = level(column[index], quantity.middle, scale_of(column, quantity.middle))
+            assert class_of(quantity.key, strength) in classes.split()
+        assert ("stopped" in classes.split()) == (row["gate"] == 0)
+
+
+def test_groups_with_right_and_wrong_answers_come_first(token_table: Path, tmp_path: Path) -> None:
+    rows = read_token_table(token_table / "tokens.parquet")
+    rows = rows[rows["step"] == 1]
+    mixed = [name for name, part in rows.groupby("problem", sort=False) if part["reward"].nunique() > 1]
+    show(token_table, tmp_path / "page.html", "--groups", "2")
+    headings = re.findall(r"<h2>(.*)</h2>", (tmp_path / "page.html").read_text())
+    assert headings == mixed[:2]
+
+
+def test_the_page_loads_nothing_and_model_text_is_text(token_table: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "table"
+    shutil.copytree(token_table, copy)
+    table = pd.read_parquet(copy / "tokens.parquet")
+    table["text"] = "<script>alert('\"')</script>"
+    table.to_parquet(copy / "tokens.parquet")
+    page = show(copy, tmp_path / "page.html")
+    assert "script" not in page.tags
+    assert {text for text, _, _ in page.spans} == {"<script>alert('\"')</script>"}
+    content = (tmp_path / "page.html").read_text()
+    for forbidden in ("http", "<script", "src=", "@import", "url("):
+        assert forbidden not in content
+
+
+def test_every_colour_class_that_a_token_has_is_styled(token_table: Path, tmp_path: Path) -> None:
+    page = show(token_table, tmp_path / "page.html")
+    styled = set(re.findall(r" \.([a-z]+-(?:up|down)-\d) ", (tmp_path / "page.html").read_text()))
+    used = {name for _, classes, _ in page.spans for name in classes.split() if re.search(r"-(up|down)-", name)}
+    assert used
+    assert used <= styled
+
+
+def test_a_step_or_problem_that_is_not_there_is_refused(
+    token_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["show", str(token_table), "--out", str(tmp_path / "page.html")]
+    assert main([*arguments, "--step", "2"]) == 2
+    assert "--step: is 2; accepted: 1, 3" in capsys.readouterr().err
+    assert main([*arguments, "--step", "1", "--problem", "none"]) == 2
+    assert "--problem: is 'none', which is not in that step; accepted:" in capsys.readouterr().err
+
+
+@given(st.floats(-10, 10), st.floats(-1, 1), st.floats(1e-3, 10))
+def test_levels_are_odd_about_the_middle_and_double(value: float, middle: float, scale: float) -> None:
+    strength = level(value, middle, scale)
+    assert -LEVELS <= strength <= LEVELS
+    assert strength == 0 or (strength > 0) == (value > middle)
+    assert abs(strength) == sum(abs(value - middle) >= scale / factor for factor in (1, 2, 4, 8))
+
+
+def test_what_is_no_number_has_no_colour() -> None:
+    assert level(float("nan"), 1.0, 0.5) == level(3.0, 1.0, 0.0) == 0
+    assert scale_of(np.array([np.nan, np.nan]), 0.0) == 0.0
+    assert scale_of(np.array([1.0] * 100 + [3.0] * 100), 1.0) == 2.0
