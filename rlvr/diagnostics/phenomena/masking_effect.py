@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
 
 from evals.figures.style import new_figure
 from rlvr.diagnostics.coefficients import rank_correlation
@@ -23,6 +23,7 @@ from rlvr.engines.local.rollout import generator_for
 SETTING = MaskSetting()
 _CANDIDATES, _FULL_CANDIDATES = 60, 10
 _UNIT = "updates (run, step) with candidates"
+_LINEAR_BELOW = 1e-3  # nats; effects are drawn on a scale that is logarithmic beyond
 _MODES = ("head only", "full parameters")
 
 
@@ -150,11 +151,13 @@ def draw(findings: Findings) -> Figure:
         dose_axes.plot(of_mode["dose"], of_mode["effect"], marker, color=colour, markersize=2, alpha=0.5, label=mode)
     rate_axes.axhline(0.5, color="#9a9a9a", linewidth=0.8)
     rate_axes.set_xticks(range(len(SETS)), [name.replace(" ", "\n") for name in SETS])
-    rate_axes.set(title="Boost rate by what is masked", ylabel="fraction of candidates boosted by it", ylim=(0, 1))
+    rate_axes.set(title="Boost rate by what is masked", ylabel="fraction of candidates boosted", ylim=(-0.03, 1.05))
     rate_axes.legend(fontsize=7)
-    scale = float(np.abs(findings.series["effect"]).quantile(0.5)) if len(findings.series) else 1.0
-    dose_axes.set_xscale("symlog", linthresh=max(scale, 1e-9))
-    dose_axes.set_yscale("symlog", linthresh=max(scale, 1e-9))
+    dose_axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
+    dose_axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+    for axis in (dose_axes.xaxis, dose_axes.yaxis):
+        axis.set_major_locator(FixedLocator([-0.1, -0.01, -0.001, 0, 0.001, 0.01, 0.1]))
+        axis.set_major_formatter("{x:g}")
     dose_axes.set(title="Dose and response", xlabel="coupling strength (nats)", ylabel="effect E(M) (nats)")
     dose_axes.legend(fontsize=7)
     both, chance = rows["boost rate, both, full parameters"], rows["boost rate, random, full parameters"]
