@@ -57,8 +57,8 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
     figure = new_figure(7.2, 4.4)
     axes = figure.subplots()
     axes.axhline(100 * base, color=NEUTRAL, linewidth=0.9, linestyle="--")
-    for method, scored in points.items():
-        style = styles[method]
+    for method in (method for method in styles if method in points):
+        scored, style = points[method], styles[method]
         steps = [0, *(step for step, _ in scored)]
         seeds = [[base], *(averages[name] for _, name in scored)]
         low, mean, high = (np.array([100 * of(values) for values in seeds]) for of in (min, np.mean, max))
@@ -71,7 +71,7 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
     axes.set_xlim(left=0)
     axes.set_xlabel("rollout step")
     axes.set_ylabel(f"avg@{k}, mean of all benchmarks (%)")
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="upper left", fontsize=8)
     words = f"Scores along the training: mean and range of {number} seeds; dashed: base model"
     figure.suptitle(words, x=0.01, ha="left", weight="bold")
     return figure
