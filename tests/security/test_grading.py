@@ -72,15 +72,16 @@ def worker_ids() -> list[int]:
 
 def test_bombs_delay_nobody_beyond_their_limits() -> None:
     cases = [case for bomb in BOMBS for case in (Case(boxed(bomb), "42"), Case(boxed(r"\sqrt{1764}"), "42"))]
+    limit = 6.0
     start = time.monotonic()
-    with GradingPool(workers=2, time_limit=1.0) as pool:
+    with GradingPool(workers=2, time_limit=limit) as pool:
         verdicts = pool.grade(cases)
     assert not any(verdict.correct for verdict in verdicts[::2])
     assert all(verdict.correct for verdict in verdicts[1::2])
     assert verdicts[0].reason is Reason.TIMEOUT
     never_started_on = [verdict.reason for verdict in verdicts[2:14:2]]  # powers, factorials, a binomial, a product
     assert never_started_on == [Reason.UNPARSABLE] * 6
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < limit * len(BOMBS)
 
 
 def test_text_is_never_compiled_or_executed(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ for payload in {[payload.format(mark=mark) for payload in PAYLOADS]!r}:
                 symbolic.judge(examined.answer, examined.gold)
 assert not compiled, compiled[0]
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
     assert not mark.exists()
 
 
@@ -119,13 +120,22 @@ for answer in ("918273645", "918.273645", "918,273,645", r"\sqrt{918273645}", r"
     symbolic.judge(answer, "x+1")
     assert not any("918" in source for source in compiled), (answer, compiled)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
+
+
+def kill_busy_workers() -> None:
+    """Kill the worker processes as soon as one has computed for a while."""
+    before = {pid: psutil.Process(pid).cpu_times().user for pid in worker_ids()}
+    while all(psutil.Process(pid).cpu_times().user < spent + 0.5 for pid, spent in before.items()):
+        time.sleep(0.05)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_a_killed_worker_costs_one_verdict() -> None:
-    with GradingPool(workers=1, time_limit=30.0) as pool:
+    with GradingPool(workers=1, time_limit=120.0) as pool:
         assert pool.grade([Case(boxed(r"\sqrt{16}"), "4")])[0].correct
-        killer = threading.Timer(1.0, lambda: [os.kill(pid, signal.SIGKILL) for pid in worker_ids()])
+        killer = threading.Thread(target=kill_busy_workers)
         killer.start()
         verdicts = pool.grade(
             [Case(boxed(SLOW), "42"), *(Case(boxed(rf"\sqrt{{{n * n}}}"), str(n)) for n in range(2, 12))]
@@ -136,7 +146,7 @@ def test_a_killed_worker_costs_one_verdict() -> None:
 
 
 def test_idle_workers_may_be_killed() -> None:
-    with GradingPool(workers=2) as pool:
+    with GradingPool(workers=2, time_limit=60.0) as pool:
         assert pool.grade([Case(boxed(r"\sqrt{16}"), "4")])[0].correct
         for pid in worker_ids():
             os.kill(pid, signal.SIGKILL)
@@ -157,7 +167,7 @@ assert resource.getrlimit(resource.RLIMIT_AS) == (limit, limit)
 symbolic.judge = lambda answer, gold: bytearray(2 * limit)
 assert worker.judge("1", "2", 5.0)[0].value == "memory"
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,12 @@ class Sandbox:
     process: subprocess.Popen[bytes]
 
     def kill(self) -> None:
-        """End it, with all that it has started: the first process of its namespace dies with its owner."""
+        """End it, with all that it has started, however early.
+
+        Bubblewrap's two processes, the one that waits and the first of the new namespace, are a group of their own,
+        which is killed as one; and with the first process of a namespace dies the rest. Killing the waiting one alone
+        is not enough: the other asks to die with it only when it has set the sandbox up.
+        """
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -154,7 +159,7 @@ def _command(disk: int) -> list[str]:
     settings = {"PATH": "/usr/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
     settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment = [word for name, value in settings.items() for word in ("--setenv", name, value)]
-    life = ["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
+    life = ["--die-with-parent", "--hostname", "sandbox", "--clearenv"]  # the session is made by start and limits.py
     return [_bubblewrap(), *names, *life, *environment, *mounts, *temporary]
 
 

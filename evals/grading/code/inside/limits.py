@@ -13,6 +13,7 @@ def apply(limits: dict[str, int]) -> None:
         limits: ``memory`` (bytes of address space) and ``cpu`` (seconds) of a process, ``processes``, ``file_size``
             (bytes), ``open_files``; ``user``, the id to become where the sandbox was started by root.
     """
+    os.setsid()  # out of bubblewrap's own group, which it could signal otherwise
     for name, kind in (
         ("memory", resource.RLIMIT_AS),
         ("file_size", resource.RLIMIT_FSIZE),
