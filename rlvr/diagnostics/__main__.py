@@ -45,6 +45,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         arguments.temperature,
         arguments.device,
         arguments.batch_size,
+        arguments.top,
     )
 
 
@@ -120,6 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     compare.add_argument("--prompt", required=True, help="template with {problem} in it")
     compare.add_argument("--temperature", type=float, default=1.0)
     compare.add_argument("--batch-size", type=int, default=16, help="responses in one forward pass")
+    compare.add_argument(
+        "--top",
+        type=int,
+        metavar="M",
+        help="entropies and KL over each model's M likeliest tokens and one remainder: less memory and time; the error "
+        "on the first batch is reported (default: the whole vocabulary)",
+    )
     compare.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     compare.add_argument("--threads", type=int, default=1)
     compare.add_argument("--out", type=Path, required=True, help="directory for tokens.parquet; resumable")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from evals.artifacts import fingerprint, read_json, read_jsonl, sha256_file, write_json, write_parquet
@@ -32,11 +33,13 @@ def compare_checkpoints(
     temperature: float,
     device: str,
     batch_size: int,
+    top: int | None = None,
 ) -> None:
     """Write ``tokens.parquet`` to ``out``: a row per response token with what both models say about it.
 
     Columns: problem, sample, position, token, text, then :data:`rlvr.diagnostics.direction.COLUMNS`. Killed and started
-    again it goes on after the last batch of samples that was finished.
+    again it goes on after the last batch of samples that was finished. With ``top`` the first batch is computed over
+    the whole vocabulary too, and ``top_error.json`` says how far the two are apart.
 
     Args:
         base: checkpoint directory, before training.
@@ -48,18 +51,21 @@ def compare_checkpoints(
         temperature: that logits are divided by.
         device: "cpu" or "cuda".
         batch_size: responses in one forward pass.
+        top: likeliest tokens of each model that entropies and divergences are summed over; None for all.
 
     Raises:
         UserError: a file is missing, a sample's problem is not there, or the vocabularies differ.
     """
+    if top is not None and top < 1:
+        raise UserError(f"--top: is {top}; accepted: 1 or more")
     rows = read_jsonl(samples, required=("problem_id", "sample", "text", "finish_reason"))
     tokens = _tokens(base, trained, problems, prompt, rows, str(samples))
     inputs = {str(path): sha256_file(path) for path in (samples, problems, *_weights(base), *_weights(trained))}
     parameters: Mapping[str, Any] = {
-        "prompt": prompt, "temperature": temperature, "batch_size": batch_size, "version": VERSION,
+        "prompt": prompt, "temperature": temperature, "batch_size": batch_size, "top": top, "version": VERSION,
     }  # fmt: skip
     identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
-    parts = out / "parts"
+    parts, error = out / "parts", out / "top_error.json"
     with single_writer(out, "compares into this directory", 0.0):
         _start_parts(parts, identity)
         batches = torch.arange(len(rows)).split(batch_size)
@@ -71,12 +77,41 @@ def compare_checkpoints(
             progress = Progress(out, "samples compared", len(paths), done)
             for number, (path, batch) in enumerate(zip(paths, batches, strict=True), start=1):
                 if not path.is_file():
-                    write_parquet(path, _frame(pair, tokens.select(batch), [rows[i] for i in batch.tolist()], texts))
+                    chosen = tokens.select(batch)
+                    found = pair.compare(chosen, top)
+                    if top is not None and number == 1:
+                        write_json(error, _error(found, pair.compare(chosen)))
+                    write_parquet(path, _frame(found, chosen, [rows[i] for i in batch.tolist()], texts))
                 progress.report(number)
         write_parquet(out / "tokens.parquet", pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True))
-        Manifest("token_comparison", inputs, hash_files(out, out / "tokens.parquet"), parameters, identity).write(
+        outputs = [out / "tokens.parquet", *([] if top is None else [error])]
+        Manifest("token_comparison", inputs, hash_files(out, *outputs), parameters, identity).write(
             out / "manifest.json"
         )
+    if top is not None:
+        print(_error_in_words(read_json(error), top))
+
+
+def _error(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, Any]:
+    """How far entropies and divergences of the first batch are from those over the whole vocabulary, in nats."""
+    columns = {}
+    for name in COLUMNS:
+        difference = (found[name] - exact[name]).double().abs()
+        columns[name] = {
+            "mean": float(exact[name].double().mean()),
+            "mean_error": float(difference.mean()),
+            "largest_error": float(difference.max()),
+        }
+    return {"tokens": len(exact[COLUMNS[0]]), "columns": columns}
+
+
+def _error_in_words(error: Mapping[str, Any], top: int) -> str:
+    parts = [
+        f"{name} {each['mean_error']:.2g} (largest {each['largest_error']:.2g}, its mean {each['mean']:.2g})"
+        for name, each in error["columns"].items()
+        if not name.endswith("log_prob")
+    ]
+    return f"--top {top}: mean error in nats over {error['tokens']} tokens of the first batch: {', '.join(parts)}"
 
 
 def _tokens(
@@ -119,10 +154,10 @@ def _start_parts(parts: Path, identity: str) -> None:
         write_json(mark, identity)
 
 
-def _frame(pair: ModelPair, tokens: TokenBatch, rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> pd.DataFrame:
-    found = pair.compare(tokens)
-    flat = list(_places(tokens, rows))
-    frame = pd.DataFrame(flat, columns=["problem", "sample", "position", "token"])
+def _frame(
+    found: Mapping[str, Tensor], tokens: TokenBatch, rows: Sequence[Mapping[str, Any]], tokenizer: Any
+) -> pd.DataFrame:
+    frame = pd.DataFrame(list(_places(tokens, rows)), columns=["problem", "sample", "position", "token"])
     frame["text"] = [tokenizer.decode([token], skip_special_tokens=False) for token in frame["token"]]
     return frame.assign(**{name: found[name].numpy() for name in COLUMNS})
 

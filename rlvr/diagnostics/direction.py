@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,12 +13,16 @@ from scipy.stats import rankdata
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rlvr.engines.local.policy import TokenBatch, score
+from rlvr.engines.local.policy import TokenBatch, response_states
 
 COLUMNS = ("base_log_prob", "trained_log_prob", "base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")
 """What two models say about a token: its log-probability, and the distribution that it was drawn from; nats."""
 _CHUNK_ELEMENTS = 1 << 24
 """Logits of one model that are held at a time: 64 MiB in float32, and a few times that for what follows."""
+_RESOLUTION = 1e-7
+"""Of a sum of float32 probabilities: a smaller remainder is not known to be there."""
+_NOTHING = -1e4
+"""Log-probability of what counts for nothing, finite so that zero times it is zero."""
 
 
 def logit_gradient_norm(probability: Tensor, advantage: Tensor, ratio: Tensor) -> Tensor:
@@ -43,30 +48,77 @@ class ModelPair:
     temperature: float = 1.0
 
     @torch.no_grad()
-    def compare(self, tokens: TokenBatch) -> dict[str, Tensor]:
+    def compare(self, tokens: TokenBatch, top: int | None = None) -> dict[str, Tensor]:
         """:data:`COLUMNS`, [N] float32 each, of the response tokens.
 
-        Whole vocabularies, a chunk of tokens at a time, so that memory does not grow with N.
+        Logits are made a chunk of tokens at a time, so that of N tokens only the hidden states are held at once.
+
+        Args:
+            tokens: prompts and responses.
+            top: sum entropies and divergences over each model's so many likeliest tokens and one remainder
+                (:func:`lumped`); None for the whole vocabulary. Log-probabilities are exact either way.
         """
-        base, trained = (score(model, tokens, self.temperature) for model in (self.base, self.trained))
-        found = {
-            "base_log_prob": base.log_probs,
-            "trained_log_prob": trained.log_probs,
-            "base_entropy": base.entropies,
-            "trained_entropy": trained.entropies,
-        }
+        (base, targets), (trained, _) = (response_states(model, tokens) for model in (self.base, self.trained))
         heads = [model.get_output_embeddings() for model in (self.base, self.trained)]
-        rows = max(1, _CHUNK_ELEMENTS // heads[0].weight.shape[0])
-        forward, backward = [], []
-        for hidden in zip(base.hidden_states.split(rows), trained.hidden_states.split(rows), strict=True):
-            q, p = (
-                (head(part).float() / self.temperature).log_softmax(dim=-1)
-                for head, part in zip(heads, hidden, strict=True)
-            )
-            forward.append((p.exp() * (p - q)).sum(dim=-1).clamp(min=0))
-            backward.append((q.exp() * (q - p)).sum(dim=-1).clamp(min=0))
-        found |= {"kl_trained_base": torch.cat(forward), "kl_base_trained": torch.cat(backward)}
-        return {name: found[name].float().cpu() for name in COLUMNS}
+        vocabulary = heads[0].weight.shape[0]
+        rows = max(1, _CHUNK_ELEMENTS // vocabulary)
+        whole = top is None or top >= vocabulary
+        parts: list[dict[str, Tensor]] = []
+        for first, second, chosen in zip(base.split(rows), trained.split(rows), targets.split(rows), strict=True):
+            logits = [head(part).float() / self.temperature for head, part in zip(heads, (first, second), strict=True)]
+            parts.append(_of_everything(logits, chosen) if whole else _of_the_likeliest(logits, chosen, top or 0))
+        return {name: torch.cat([part[name] for part in parts]).float().cpu() for name in COLUMNS}
+
+
+def _of_everything(logits: Sequence[Tensor], chosen: Tensor) -> dict[str, Tensor]:
+    """:data:`COLUMNS` of tokens ``chosen`` [n] from both models' logits [n, V]."""
+    q, p = (each.log_softmax(dim=-1) for each in logits)
+    return {
+        "base_log_prob": q.gather(-1, chosen[:, None])[:, 0],
+        "trained_log_prob": p.gather(-1, chosen[:, None])[:, 0],
+        **_entropies_and_divergences(q, p),
+    }
+
+
+def _of_the_likeliest(logits: Sequence[Tensor], chosen: Tensor, top: int) -> dict[str, Tensor]:
+    """The same over :func:`lumped` distributions: one pass over the vocabulary, and no copy of it."""
+    largest = [each.max(dim=-1, keepdim=True) for each in logits]
+    totals = []
+    for each, (value, place) in zip(logits, largest, strict=True):
+        # The largest term, which is 1, is added in float64: a small remainder is a difference of nearly equal numbers.
+        others = (each - value).exp_().scatter_(-1, place, 0.0).sum(dim=-1, keepdim=True)
+        totals.append(torch.log1p(others.double()))
+    places = torch.cat([each.topk(top, dim=-1).indices for each in logits], dim=-1).sort(dim=-1).values
+    repeated = torch.zeros_like(places, dtype=torch.bool)
+    repeated[:, 1:] = places[:, 1:] == places[:, :-1]
+
+    def log_probs(model: int, tokens: Tensor) -> Tensor:
+        return (logits[model].gather(-1, tokens) - largest[model].values).double() - totals[model]
+
+    sampled = [log_probs(model, chosen[:, None])[:, 0] for model in (0, 1)]
+    known = [log_probs(model, places) for model in (0, 1)]
+    q, p = (lumped(each, repeated) for each in known)
+    return {"base_log_prob": sampled[0], "trained_log_prob": sampled[1], **_entropies_and_divergences(q, p)}
+
+
+def lumped(known: Tensor, repeated: Tensor) -> Tensor:
+    """Log-probabilities [n, K + 1]: K known ones [n, K], those ``repeated`` taken out, and all others as one event.
+
+    Lumping takes information away: entropy and divergence can only shrink by it, and grow back with K.
+    """
+    left = known.masked_fill(repeated, _NOTHING)
+    remainder = (1.0 - left.exp().sum(dim=-1, keepdim=True)).clamp(min=_RESOLUTION)
+    return torch.cat([left, remainder.log()], dim=-1)
+
+
+def _entropies_and_divergences(q: Tensor, p: Tensor) -> dict[str, Tensor]:
+    """Of log-probabilities [n, K] of the base and of the trained model."""
+    return {
+        "base_entropy": -(q.exp() * q).sum(dim=-1),
+        "trained_entropy": -(p.exp() * p).sum(dim=-1),
+        "kl_trained_base": (p.exp() * (p - q)).sum(dim=-1).clamp(min=0),
+        "kl_base_trained": (q.exp() * (q - p)).sum(dim=-1).clamp(min=0),
+    }
 
 
 def separation(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:

@@ -60,8 +60,8 @@ class Scored:
     hidden_states: Tensor
 
 
-def score(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Scored:
-    """One forward pass over ``batch``; only response positions go through the language-model head."""
+def response_states(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+    """Inputs of the language-model head [N, D] at the positions that predict response tokens, and those tokens [N]."""
     device = model.device
     sequences = [torch.tensor([*p, *r]) for p, r in zip(batch.prompts, batch.responses, strict=True)]
     tokens = pad_sequence(sequences, batch_first=True).to(device)
@@ -70,8 +70,12 @@ def score(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Scor
     columns = torch.arange(tokens.shape[1], device=device)[None]
     # Padding stands on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
     hidden = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-    predicting = hidden[(columns >= starts - 1) & (columns < ends - 1)]
-    targets = tokens[(columns >= starts) & (columns < ends)]
+    return hidden[(columns >= starts - 1) & (columns < ends - 1)], tokens[(columns >= starts) & (columns < ends)]
+
+
+def score(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Scored:
+    """One forward pass over ``batch``; only response positions go through the language-model head."""
+    predicting, targets = response_states(model, batch)
     logits = model.get_output_embeddings()(predicting).float() / temperature
     log_distribution = logits.log_softmax(dim=-1)
     with torch.no_grad():

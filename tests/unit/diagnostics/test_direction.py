@@ -9,15 +9,26 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
+import rlvr.diagnostics.compare
 import rlvr.diagnostics.direction
-from evals.artifacts import read_jsonl, write_jsonl
+from evals.artifacts import read_json, read_jsonl, write_jsonl
 from evals.errors import UserError
 from evals.generation.checkpoint import load_tokenizer
+from evals.manifest import verify_outputs
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.compare import compare_checkpoints
-from rlvr.diagnostics.direction import COLUMNS, ModelPair, logit_gradient_norm, separation
+from rlvr.diagnostics.direction import (
+    COLUMNS,
+    ModelPair,
+    _of_everything,
+    _of_the_likeliest,
+    logit_gradient_norm,
+    separation,
+)
 from rlvr.diagnostics.moment import Moment
 from rlvr.engines.local.resolved_run import ResolvedRun
 
@@ -62,6 +73,45 @@ def test_a_pair_says_what_the_whole_distributions_say(
             place += 1
 
 
+def test_two_likely_tokens_and_a_remainder_by_hand() -> None:
+    """Halves, quarters and eighths: of four tokens the likeliest of either model are kept, the other two are one."""
+    base, trained = [1 / 2, 1 / 4, 1 / 8, 1 / 8], [1 / 8, 5 / 8, 1 / 8, 1 / 8]
+    logits = [torch.tensor([row]).log() + shift for row, shift in ((base, 3.0), (trained, -1.0))]
+    found = _of_the_likeliest(logits, torch.tensor([3]), 1)
+    q, p = [1 / 2, 1 / 4, 1 / 4], [1 / 8, 5 / 8, 1 / 4]
+    expected = {
+        "base_log_prob": math.log(1 / 8),
+        "trained_log_prob": math.log(1 / 8),
+        "base_entropy": -sum(each * math.log(each) for each in q),
+        "trained_entropy": -sum(each * math.log(each) for each in p),
+        "kl_trained_base": sum(one * math.log(one / other) for one, other in zip(p, q, strict=True)),
+        "kl_base_trained": sum(other * math.log(other / one) for one, other in zip(p, q, strict=True)),
+    }
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(expected, abs=1e-6)
+
+
+@given(
+    st.lists(st.lists(st.floats(-8, 8, width=32), min_size=6, max_size=6), min_size=2, max_size=2),
+    st.integers(0, 5),
+)
+def test_the_likeliest_tokens_say_no_more_than_all_and_more_of_them_say_more(
+    rows: list[list[float]], chosen: int
+) -> None:
+    logits, token = [torch.tensor([row]).double() for row in rows], torch.tensor([chosen])
+    exact = _of_everything(logits, token)
+    before = {name: -1e-5 for name in COLUMNS}
+    for top in range(1, 7):
+        found = _of_the_likeliest(logits, token, top)
+        for name in COLUMNS:
+            value, whole = float(found[name]), float(exact[name])
+            if name.endswith("log_prob"):
+                assert math.isclose(value, whole, abs_tol=1e-5)
+            else:
+                assert before[name] - 1e-5 <= value <= whole + 1e-5
+                before[name] = value
+    assert all(math.isclose(before[name], float(exact[name]), abs_tol=1e-5) for name in COLUMNS[2:])
+
+
 def test_separation_by_hand() -> None:
     """Of the pairs (1, 2), (1, 0), (3, 2), (3, 0) three have the first larger."""
     assert separation(np.array([1.0, 3.0]), np.array([2.0, 0.0])) == 0.25
@@ -101,7 +151,7 @@ def test_checkpoints_are_compared_on_a_sample_file_and_a_killed_comparison_goes_
     calls = 0
     original = ModelPair.compare
 
-    def dying(self: ModelPair, tokens: object) -> dict[str, torch.Tensor]:
+    def dying(self: ModelPair, tokens: object, top: int | None = None) -> dict[str, torch.Tensor]:
         nonlocal calls
         calls += 1
         if calls == 3:
@@ -127,6 +177,48 @@ def test_checkpoints_are_compared_on_a_sample_file_and_a_killed_comparison_goes_
     write_jsonl(sample_file, read_jsonl(sample_file)[:5])
     assert main(arguments) == 0
     assert calls == batches + 2
+
+
+def test_the_error_of_the_likeliest_tokens_is_reported_and_outlives_a_kill(
+    trained_run: Path,
+    sample_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = ResolvedRun.read(trained_run)
+    arguments = ["compare", "--base", str(run.base / "checkpoint"), "--trained", str(trained_run.parent / "checkpoint")]
+    arguments += ["--problems", str(run.problems / "problems.jsonl"), "--samples", str(sample_file)]
+    arguments += ["--prompt", run.prompt, "--batch-size", "5"]
+    assert main([*arguments, "--top", "0", "--out", str(tmp_path / "none")]) == 2
+    assert "--top: is 0; accepted: 1 or more" in capsys.readouterr().err
+    assert main([*arguments, "--out", str(tmp_path / "all")]) == 0
+    assert main([*arguments, "--top", "999", "--out", str(tmp_path / "more")]) == 0
+    kept, original = tmp_path / "kept", rlvr.diagnostics.compare._frame
+
+    def dying(*parts: object) -> pd.DataFrame:
+        if (kept / "parts" / "00000000.parquet").is_file():
+            raise KeyboardInterrupt
+        return original(*parts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rlvr.diagnostics.compare, "_frame", dying)
+    with pytest.raises(KeyboardInterrupt):
+        main([*arguments, "--top", "2", "--out", str(kept)])
+    monkeypatch.setattr(rlvr.diagnostics.compare, "_frame", original)
+    capsys.readouterr()
+    assert main([*arguments, "--top", "2", "--out", str(kept)]) == 0
+    exact, more, few = (pd.read_parquet(tmp_path / name / "tokens.parquet") for name in ("all", "more", "kept"))
+    pd.testing.assert_frame_equal(exact, more)
+    error = read_json(kept / "top_error.json")
+    first = slice(0, error["tokens"])
+    assert 0 < error["tokens"] < len(exact)
+    for name in COLUMNS:
+        difference = np.abs(few[name][first].to_numpy(float) - exact[name][first].to_numpy(float))
+        assert error["columns"][name]["mean_error"] == pytest.approx(difference.mean())
+        assert error["columns"][name]["largest_error"] == pytest.approx(difference.max())
+    assert error["columns"]["base_entropy"]["mean_error"] > 0
+    assert f"--top 2: mean error in nats over {error['tokens']} tokens of the first batch" in capsys.readouterr().out
+    assert "top_error.json" in verify_outputs(kept / "manifest.json", "token_comparison").outputs
 
 
 def test_a_problem_that_is_not_there_is_refused(trained_run: Path, sample_file: Path, tmp_path: Path) -> None:
