@@ -5,6 +5,9 @@ A study of one method alone has nothing else to show than what it gained over it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -21,12 +24,19 @@ def draw_differences(results: Results) -> Figure:
     names = [*results.benchmarks, ALL_BENCHMARKS]
     titles = [*results.benchmarks, "mean of all benchmarks"]
     figure, panels = method_panels(titles, [condition.title for condition in conditions])
-    for name, axes in zip(names, panels, strict=True):
+    drawn = {
+        (name, row): comparison
+        for name in names
+        for row, condition in enumerate(conditions)
+        if (comparison := results.comparison(condition, reference, name)) is not None
+    }
+    limit = _limit(list(drawn.values()))
+    for axes in panels:
         axes.axvline(0, color=NEUTRAL, linewidth=0.9)
-        for row, condition in enumerate(conditions):
-            comparison = results.comparison(condition, reference, name)
-            if comparison is not None:
-                _draw_comparison(axes, row, comparison)
+    for (name, row), comparison in drawn.items():
+        _draw_comparison(panels[names.index(name)], row, comparison, limit)
+    if limit is not None:
+        panels[0].set_xlim(-limit, limit)
     level = round(100 * results.confidence)
     figure.suptitle(
         f"Paired difference in avg@{results.samples_per_problem} to {title}, {level} % intervals",
@@ -38,14 +48,26 @@ def draw_differences(results: Results) -> Figure:
         Line2D([], [], color=colour, marker="o", linewidth=1.8, markersize=5, label=verdict)
         for verdict, colour in VERDICT_COLOURS.items()
     ]
-    units = "percentage points, paired by problem; verdicts after Holm over the benchmarks"
+    units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's as it is"
+    units += "" if limit is None else "; an arrow: the interval goes on"
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), title=units, title_fontsize=8.5)
     return figure
 
 
-def _draw_comparison(axes: Axes, row: int, comparison: Comparison) -> None:
+def _limit(comparisons: Sequence[Comparison]) -> float | None:
+    """Where the axis ends, in percentage points, if a few intervals are so wide that no other could be read."""
+    reach = [100 * max(map(abs, row.confidence_interval or (row.difference,))) for row in comparisons]
+    if not reach or max(reach) <= 3 * (usual := float(np.quantile(reach, 0.75))):
+        return None
+    return max(2 * usual, 1.1 * max(100 * abs(row.difference) for row in comparisons))
+
+
+def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float | None) -> None:
     colour = VERDICT_COLOURS[comparison.verdict]
     if comparison.confidence_interval is not None:
-        low, high = comparison.confidence_interval
-        axes.hlines(row, 100 * low, 100 * high, color=colour, linewidth=1.8)
+        low, high = (100 * end for end in comparison.confidence_interval)
+        axes.hlines(row, low, high, color=colour, linewidth=1.8)
+        for beyond, edge, arrow in ((low, -1, "<"), (high, 1, ">")):
+            if limit is not None and edge * beyond > limit:
+                axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)
     axes.plot(100 * comparison.difference, row, "o", color=colour, markersize=5.5, markeredgecolor="white")

@@ -46,12 +46,11 @@ def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Ta
         costs: from :func:`read_costs`.
         notes: sentences on what the numbers are evidence of; they stand under the first table.
     """
-    return [
-        _summary(results, costs, notes),
-        _by_benchmark(results),
+    differences = [
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),
     ]
+    return [_summary(results, costs, notes), _by_benchmark(results), *(table for table in differences if table.rows)]
 
 
 def _summary(results: Results, costs: Costs, notes: Sequence[str]) -> Table:
@@ -109,11 +108,15 @@ def _by_benchmark(results: Results) -> Table:
     rows = []
     for condition in results.conditions:
         averages = [condition_average(results, condition, [benchmark]) for benchmark in results.benchmarks]
-        cells = [numbers.percent_with_error(average.value, average.standard_error) for average in averages]
+        # Without a single success the error is 0 too, which would look like certainty.
+        errors = [None if average.confidence_interval is None else average.standard_error for average in averages]
+        cells = [
+            numbers.percent_with_error(average.value, error) for average, error in zip(averages, errors, strict=True)
+        ]
         rows.append((condition.title, *cells))
     note = (
         "Mean over seeds, ± one standard error over problems and seeds (problems are the clusters of their "
-        f"{results.samples_per_problem} samples)."
+        f"{results.samples_per_problem} samples); without one: a single seed, or a handful of problems decides."
     )
     title = f"avg@{results.samples_per_problem} by benchmark (%)"
     return Table("by_benchmark", title, ("Method", *results.benchmarks), tuple(rows), (note,))

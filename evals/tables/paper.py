@@ -119,14 +119,22 @@ def _own(results: Results, frame: pd.DataFrame, title: str, notes: Sequence[str]
 
 
 def _published(results: Results, frame: pd.DataFrame, published: Sequence[Published]) -> Table:
-    """Published averages, or benchmarks where a paper gives no average, with the difference to its own reference."""
+    """Published averages, or benchmarks where a paper gives no average, with the difference to its own reference.
+
+    The base model and the reference are in every paper: they are listed where the paper trained the same model with
+    another method of the study too.
+    """
     header = ("Method", "Published (%)", "Versus their reference (pp)", "Ours, versus our reference (pp)", "Source")
     ours = {row["method"]: row for row in frame.to_dict("records")}
     averaged = {(row.arxiv, row.table, row.model) for row in published if row.is_average}
+    own = set(ours) - {BASE, results.reference_method}
+    about = {(row.arxiv, row.model) for row in published if row.method in own}
     rows = []
     for condition in results.conditions:
         for row in published:
-            if row.method != condition.method or ((row.arxiv, row.table, row.model) in averaged and not row.is_average):
+            if row.method != condition.method or (row.arxiv, row.model) not in about:
+                continue
+            if (row.arxiv, row.table, row.model) in averaged and not row.is_average:
                 continue
             reference = _reference_of(row, published, results.reference_method)
             difference = None if reference is None or reference is row else (row.value - reference.value) / 100

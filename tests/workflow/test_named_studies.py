@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 from tests.workflow.conftest import Project
 from tests.workflow.test_smoke_and_reruns import BENCHMARKS, RUNS, edited, evaluation_of
@@ -11,20 +12,36 @@ from tests.workflow.test_smoke_and_reruns import BENCHMARKS, RUNS, edited, evalu
 SCOPE = "studies/selection/"
 ARMS = ("delta_top_lambda", "delta_random_lambda_selection", "delta_bottom_lambda")
 OWN_RUNS = [f"tiny-{method}-s{seed}" for method in ARMS for seed in (1, 2)]
+STEPS = "studies/selection/steps/"
+HALFWAY = [f"tiny-{method}_step2-s{seed}" for method in ("dapo", *ARMS) for seed in (1, 2)]
 OF_SCORES = {
     f"{rule} {SCOPE}" for rule in ("compare", "table_main", "table_by_seed", "table_paper", "report_html", "track")
 }
-OF_SCORES |= {f"table_paper_vs_ours {SCOPE}"} | {
+OF_SCORES |= {f"table_paper_vs_ours {SCOPE}", f"figure_score_curves {SCOPE}"} | {
     f"figure_of_scores {SCOPE} {name}" for name in ("scores", "differences")
 }
+OF_GRADES = {f"{rule} {SCOPE} {benchmark}" for rule in ("score", "audit") for benchmark in BENCHMARKS}
+OF_GRADES |= {f"table_audit {SCOPE}"}
 OF_TRAINING = {f"figure_training_curves {SCOPE}", f"figure_reward_curves {SCOPE}"}
+OF_HALFWAY = {f"score {STEPS} {benchmark}" for benchmark in BENCHMARKS}
+
+
+def trained_and_evaluated(runs: list[str]) -> set[str]:
+    """What new runs need for themselves."""
+    return {f"train {run}" for run in runs} | evaluation_of(runs, BENCHMARKS)
 
 
 def test_a_named_study_trains_what_is_not_there_and_leaves_the_rest(smoke_study: Project) -> None:
+    study = smoke_study.root / "config/studies/selection.yaml"
+    with edited(study, "score_at: [0.25, 0.5, 0.75]", "score_at: [0.5]"):
+        check_selection(smoke_study, study)
+
+
+def check_selection(smoke_study: Project, study: Path) -> None:
     planned = smoke_study.planned(None, "selection")
-    expected = {f"train {run}" for run in OWN_RUNS} | evaluation_of(OWN_RUNS, BENCHMARKS)
-    expected |= {f"score {SCOPE} {benchmark}" for benchmark in BENCHMARKS} | OF_SCORES | OF_TRAINING
-    assert planned == expected | {f"study_file {SCOPE}", f"run_sheet {SCOPE}"}
+    of_all = OF_SCORES | OF_GRADES | OF_TRAINING | OF_HALFWAY
+    files = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}
+    assert planned == trained_and_evaluated([*OWN_RUNS, *HALFWAY]) | of_all | files
 
     shared = {run: (smoke_study.root / f"results/runs/{run}/manifest.json").stat().st_mtime_ns for run in RUNS[1:]}
     answer = smoke_study.snakemake("selection")
@@ -33,14 +50,14 @@ def test_a_named_study_trains_what_is_not_there_and_leaves_the_rest(smoke_study:
     with open(results / "tables/paper.csv", newline="") as file:
         assert [row["method"] for row in csv.DictReader(file)] == ["base", "dapo", *ARMS]
     assert "Training on part of the tokens" in (results / "report.html").read_text()
-    assert (results / "figures/reward_curves.png").read_bytes().startswith(b"\x89PNG")
+    for figure in ("reward_curves", "score_curves"):
+        assert (results / f"figures/{figure}.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((results / "runs.json").read_text())[1]["run"] == "tiny-dapo-s1"
     after = {run: (smoke_study.root / f"results/runs/{run}/manifest.json").stat().st_mtime_ns for run in RUNS[1:]}
     assert after == shared
 
     assert smoke_study.planned(None, "selection") == set()
     assert smoke_study.planned() == set()
-    study = smoke_study.root / "config/studies/selection.yaml"
     with edited(study, "title: Training on part", "title: Trained on part"):
         assert smoke_study.planned(None, "selection") == {
             f"table_paper {SCOPE}",
@@ -49,7 +66,5 @@ def test_a_named_study_trains_what_is_not_there_and_leaves_the_rest(smoke_study:
         }
         assert smoke_study.planned() == set()
     with edited(study, "delta_bottom_lambda: {}", "delta_bottom_lambda: {token_weights: {ratio: 0.25}}"):
-        bottom = OWN_RUNS[4:]
-        expected = {f"train {run}" for run in bottom} | evaluation_of(bottom, BENCHMARKS)
-        expected |= {f"score {SCOPE} {benchmark}" for benchmark in BENCHMARKS} | OF_SCORES | OF_TRAINING
-        assert smoke_study.planned(None, "selection") == expected | {f"study_file {SCOPE}"}
+        bottom = trained_and_evaluated([*OWN_RUNS[4:], *HALFWAY[6:]])
+        assert smoke_study.planned(None, "selection") == bottom | of_all | {f"study_file {SCOPE}"}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from evals.figures.scores import draw_scores
 from evals.figures.style import VERDICT_COLOURS, house_style, method_styles, save
 from evals.manifest import verify_outputs
 from evals.tables.averages import condition_average
-from evals.tables.records import Results, Run, read_results
+from evals.tables.records import Comparison, Results, Run, read_results
 from tests.unit.synthetic_results import METHODS, Study
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -81,6 +81,21 @@ def test_differences_are_coloured_by_verdict(results: Results) -> None:
     compared = [row for row in results.conditions if row.method in ("grpo", "delta")]
     verdicts = [results.comparison(row, "dapo", "all") for row in compared]
     assert colours == {row: VERDICT_COLOURS[verdict.verdict] for row, verdict in enumerate(verdicts) if verdict}
+
+
+def test_one_very_wide_interval_does_not_hide_the_others(results: Results) -> None:
+    def end(comparisons: Mapping[tuple[str, str, str, str], Comparison]) -> tuple[float, int]:
+        with house_style():
+            figure = draw_differences(dataclasses.replace(results, comparisons=comparisons))
+        arrows = [line for axes in figure.axes for line in axes.lines if line.get_marker() in ("<", ">")]
+        return figure.axes[0].get_xlim()[1], len(arrows)
+
+    before, none = end(results.comparisons)
+    key = next(key for key in results.comparisons if key[1:3] == ("grpo", "dapo"))
+    wide = dataclasses.replace(results.comparisons[key], confidence_interval=(-0.9, 0.9))
+    after, arrows = end({**results.comparisons, key: wide})
+    assert none == 0 and arrows == 2
+    assert after < 90 and after < 4 * before
 
 
 def test_a_method_alone_is_drawn_against_its_base_model(results: Results) -> None:

@@ -152,6 +152,9 @@ def test_the_paper_table_corrects_over_methods_and_shows_published_rows(results:
         published(40.0, method=results.reference_method, benchmark="Avg"),
         published(43.5, method=method, benchmark="Avg", row="M"),
         published(10.0, method=method, benchmark="aime_2024", row="M"),
+        published(
+            41.0, method=results.reference_method, benchmark="Avg", arxiv="2600.00002"
+        ),  # no method of ours in it
     ]
     own, reported = paper_tables(results, rows, "Title", ["Asks."])
     assert own.title == "Title" and own.notes[0] == "Asks."

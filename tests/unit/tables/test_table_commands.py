@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -8,6 +9,8 @@ import pytest
 
 from evals.manifest import verify_outputs
 from evals.tables.__main__ import main
+from evals.tables.main import main_tables, read_costs
+from evals.tables.records import BASE, read_results
 from tests.unit.synthetic_results import Study
 
 _NOTE = "Generated problems, a tiny model."
@@ -54,6 +57,23 @@ def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
 def test_the_scale_stands_under_the_table_in_every_format(written: Path) -> None:
     assert _NOTE in (written / "main.md").read_text()
     assert _NOTE in (written / "main.tex").read_text()
+
+
+def test_what_says_nothing_is_left_out(synthetic_study: Study) -> None:
+    results = read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
+    costs = read_costs(results, synthetic_study.results / "costs", synthetic_study.results / "runs")
+    tables = {table.name: table for table in main_tables(results, costs, [])}
+    assert list(tables) == ["main", "by_benchmark", "differences_to_dapo", "differences_to_base"]
+    assert all("±" in cell for row in tables["by_benchmark"].rows for cell in row[1:])
+
+    base = replace(results, runs=tuple(run for run in results.runs if run.method == BASE))
+    assert [table.name for table in main_tables(base, costs, [])] == ["main", "by_benchmark"]
+    nothing = {
+        key: replace(score, average_at_k=0.0, correct_counts=(0,) * len(score.correct_counts), confidence_interval=None)
+        for key, score in base.scores.items()
+    }
+    (row,) = main_tables(replace(base, scores=nothing), costs, [])[1].rows
+    assert not any("±" in cell for cell in row[1:])
 
 
 def test_csv_holds_full_precision_and_the_comparisons(written: Path, synthetic_study: Study) -> None:
