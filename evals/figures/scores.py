@@ -10,6 +10,8 @@ from evals.figures.style import NEUTRAL, MethodStyle, method_styles
 from evals.tables.averages import Average, condition_average
 from evals.tables.records import BASE, Condition, Results
 
+_NARROWEST = 5.0  # per cent
+
 
 def draw_scores(results: Results) -> Figure:
     """One panel per benchmark and one for the mean: point and interval per method, a tick per seed, the base a band."""
@@ -25,17 +27,30 @@ def draw_scores(results: Results) -> Figure:
             _draw_average(axes, row, average, styles[condition.method])
     k, level = results.samples_per_problem, round(100 * results.confidence)
     problems = sum(len(results.scores[results.runs[0].run, name].correct_counts) for name in results.benchmarks)
-    counts = sorted({len(condition.seeds) for condition in conditions if condition.method != BASE}) or [0]
-    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    _widen(panels[0])
     figure.suptitle(
         f"avg@{k} of every method: {level} % intervals over problems and seeds", x=0.01, ha="left", weight="bold"
     )
     figure.supxlabel(
-        f"avg@{k} (%)    n = {problems} problems in all, {k} samples each, {seeds} seeds a method (small ticks); "
-        "grey band: base model",
+        f"avg@{k} (%)    n = {problems} problems in all, {k} samples each{_seeds(conditions)}; grey band: base model",
         fontsize=8.5,
     )
     return figure
+
+
+def _widen(axes: Axes) -> None:
+    """Differences of less than a problem shall not fill the panels."""
+    low, high = axes.get_xlim()
+    if high - low < _NARROWEST:
+        middle = min(max((low + high) / 2, _NARROWEST / 2 - 1), 101 - _NARROWEST / 2)
+        axes.set_xlim(middle - _NARROWEST / 2, middle + _NARROWEST / 2)
+
+
+def _seeds(conditions: tuple[Condition, ...]) -> str:
+    counts = sorted({len(condition.seeds) for condition in conditions if condition.method != BASE})
+    if not counts:
+        return ""
+    return f", {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds a method (small ticks)"
 
 
 def _draw_average(axes: Axes, row: int, average: Average, style: MethodStyle) -> None:

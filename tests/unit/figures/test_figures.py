@@ -73,6 +73,18 @@ def test_scores_draw_every_methods_average_in_its_colour(results: Results) -> No
         assert drawn == expected
 
 
+def test_a_model_that_solves_nothing_is_drawn_at_zero_on_an_axis_of_per_cents(results: Results) -> None:
+    base = tuple(run for run in results.runs if run.method == "base")
+    nothing = {
+        key: dataclasses.replace(score, average_at_k=0.0, correct_counts=(0,) * len(score.correct_counts))
+        for key, score in results.scores.items()
+    }
+    with house_style():
+        figure = draw_scores(dataclasses.replace(results, runs=base, scores=nothing))
+    assert figure.axes[0].get_xlim() == pytest.approx((-1.0, 4.0))
+    assert "seeds" not in figure.get_supxlabel()
+
+
 def test_differences_are_coloured_by_verdict(results: Results) -> None:
     with house_style():
         figure = draw_differences(results)
