@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from rlvr.methods.recomputed_rows import RecomputedRows
+
 
 @dataclass(frozen=True)
 class RowShare:
@@ -56,7 +58,8 @@ class RolloutBatch:
         first_metrics: the metrics that the weighting gave on the run's first rollout batch; empty on that batch.
         head_weight: [V, D], weight of the language-model head. None unless the method asks for hidden states.
         hidden_states: [N, D], inputs of the language-model head; row n belongs to the n-th true entry of
-            ``response_mask`` in row-major order. None unless the method asks for them.
+            ``response_mask`` in row-major order. Rows that are computed anew at every reading where the engine has no
+            room for them. None unless the method asks for them.
         share: the tokens whose rows ``hidden_states`` has; None for all of them.
     """
 
@@ -71,7 +74,7 @@ class RolloutBatch:
     generator: torch.Generator
     first_metrics: Mapping[str, float] = field(default_factory=dict)
     head_weight: Tensor | None = None
-    hidden_states: Tensor | None = None
+    hidden_states: Tensor | RecomputedRows | None = None
     share: RowShare | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +100,7 @@ class RolloutBatch:
                 raise ValueError(f"{name} has shape {found}; response_mask asks for {shape}")
         if self.hidden_states is not None:
             tokens = int(self.response_mask.sum()) if self.share is None else self.share.stop - self.share.start
-            if self.hidden_states.dim() != 2 or self.hidden_states.shape[0] != tokens:
+            if len(self.hidden_states.shape) != 2 or self.hidden_states.shape[0] != tokens:
                 raise ValueError(f"hidden_states has shape {tuple(self.hidden_states.shape)}; expected [{tokens}, D]")
 
     @property

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from rlvr.methods.precision import computation_type
+from rlvr.methods.recomputed_rows import RecomputedRows
 from rlvr.methods.rollout_batch import RowShare
 
 VARIANCE_FLOOR = 1e-8
@@ -21,14 +21,15 @@ class TokenVectors:
     """N vectors v_n = coefficients_n rows_n, of tokens on one of two sides or on neither.
 
     Attributes:
-        rows: [N, D] in any floating type, or the rows of the tokens that ``share`` says.
+        rows: [N, D] in any floating type, or the rows of the tokens that ``share`` says; held, or computed at each
+            reading.
         coefficients: [N] in float64.
         sides: [2, N] bool, tokens of positive and of negative advantage.
         mass: [N] in float64, the weight of each token in its side's centroid.
         share: the tokens whose rows this process holds; None for all of them.
     """
 
-    rows: Tensor
+    rows: Tensor | RecomputedRows
     coefficients: Tensor
     sides: Tensor
     mass: Tensor
@@ -44,9 +45,9 @@ class TokenVectors:
         if bool(tokens.all()):
             return self
         share = None if self.share is None else self.share.select(tokens)
-        return TokenVectors(
-            self.rows[tokens[self._own]], self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens], share
-        )
+        own = tokens[self._own]
+        rows = self.rows.select(own) if isinstance(self.rows, RecomputedRows) else self.rows[own]
+        return TokenVectors(rows, self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens], share)
 
     def per_token(self, of_side: Tensor) -> Tensor:
         """A value [2] of each side at its tokens [N]; off both sides, the negative side's."""
@@ -64,10 +65,9 @@ class TokenVectors:
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """sum_n weights_n v_n, [D] in float64, for ``weights`` [N]."""
-        narrow = (weights * self.coefficients).to(computation_type(self.rows))[self._own]
+        narrow = (weights * self.coefficients).to(self._wide)[self._own]
         total = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
-        for chosen, chunk in _chunks(self.rows):
-            total += narrow[chosen] @ chunk
+        self._read(lambda chosen, chunk: total.add_(narrow[chosen] @ chunk))
         return total if self.share is None else self.share.total(total)
 
     def centroids(self, soft: Tensor | None = None) -> Tensor:
@@ -76,13 +76,12 @@ class TokenVectors:
 
     def projections(self, direction: Tensor) -> Tensor:
         """Inner products of v and direction [N] in float64, for ``direction`` [D]."""
-        narrow = direction.to(computation_type(self.rows))
-        return self.coefficients * self._of_all_tokens([chunk @ narrow for _, chunk in _chunks(self.rows)])
+        narrow = direction.to(self._wide)
+        return self.coefficients * self._of_all_tokens(lambda chunk: chunk @ narrow)
 
     def squared_lengths(self) -> Tensor:
         """|v|^2 [N] in float64."""
-        parts = [chunk.square().sum(dim=1) for _, chunk in _chunks(self.rows)]
-        return self.coefficients.square() * self._of_all_tokens(parts)
+        return self.coefficients.square() * self._of_all_tokens(lambda chunk: chunk.square().sum(dim=1))
 
     def margins(self, shares: Tensor) -> Tensor:
         """How much nearer, in squared distance, v is to its own side's centroid: [N] in float64, 0 off both sides.
@@ -113,17 +112,29 @@ class TokenVectors:
         """The tokens whose rows are here."""
         return slice(None) if self.share is None else self.share.own
 
-    def _of_all_tokens(self, parts: list[Tensor]) -> Tensor:
-        """[N] of values of the rows that are here, in parts."""
-        values = torch.cat(parts) if parts else self.rows.new_zeros(0, dtype=computation_type(self.rows))
+    @property
+    def _wide(self) -> torch.dtype:
+        """float32, or the type of the rows if that has more bits."""
+        return torch.promote_types(self.rows.dtype, torch.float32)
+
+    def _of_all_tokens(self, value: Callable[[Tensor], Tensor]) -> Tensor:
+        """[N] of a function of rows, chunk [n, D] -> [n]; each process computes it of the rows that it has."""
+        values = torch.zeros(self.rows.shape[0], dtype=self._wide, device=self.rows.device)
+
+        def put(chosen: slice | Tensor, chunk: Tensor) -> None:
+            values[chosen] = value(chunk)
+
+        self._read(put)
         return values if self.share is None else self.share.gather(values)
 
-
-def _chunks(rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Row ranges that cover [N, D], each with its rows in float32 or more; they hold until the next is asked for."""
-    size = max(1, _CHUNK_ELEMENTS // rows.shape[1])
-    wide = computation_type(rows)
-    buffer = None if rows.dtype == wide else torch.empty(size, rows.shape[1], dtype=wide, device=rows.device)
-    for start in range(0, rows.shape[0], size):
-        chosen = slice(start, min(start + size, rows.shape[0]))
-        yield chosen, rows[chosen] if buffer is None else buffer[: chosen.stop - start].copy_(rows[chosen])
+    def _read(self, visit: Callable[[slice | Tensor, Tensor], object]) -> None:
+        """Give ``visit`` places that cover the rows, with their rows in the wide type, which hold until it returns."""
+        rows, wide = self.rows, self._wide
+        if isinstance(rows, RecomputedRows):
+            rows.read(lambda chosen, chunk: visit(chosen.to(rows.device), chunk.to(wide)))
+            return
+        size = max(1, _CHUNK_ELEMENTS // rows.shape[1])
+        buffer = None if rows.dtype == wide else torch.empty(size, rows.shape[1], dtype=wide, device=rows.device)
+        for start in range(0, rows.shape[0], size):
+            chosen = slice(start, min(start + size, rows.shape[0]))
+            visit(chosen, rows[chosen] if buffer is None else buffer[: chosen.stop - start].copy_(rows[chosen]))

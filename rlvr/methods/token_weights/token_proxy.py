@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.precision import at_least_float32
+from rlvr.methods.recomputed_rows import RecomputedRows
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.discriminant import TokenVectors
 
@@ -38,7 +39,7 @@ def token_vectors(batch: RolloutBatch, proxy: Proxy, top_k: int) -> TokenVectors
     return TokenVectors(rows, coefficients, sides, advantages.abs(), batch.share)
 
 
-def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor:
+def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows:
     """(W[y] - sum_j p_j W[j]) / temperature over the ``top_k`` most likely tokens j, p renormalised among them: [N, D].
 
     W[y] stays the first term where the sampled token y is not among them. Computed and kept in the type of the hidden
@@ -53,11 +54,15 @@ def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor:
     tokens = batch.token_ids[batch.response_mask]
     if batch.share is not None:
         tokens = tokens[batch.share.own]
-    parts = []
-    for start in range(0, tokens.numel(), _CHUNK_ROWS):
-        hidden = batch.hidden_states[start : start + _CHUNK_ROWS].to(head.dtype)
-        top = (hidden @ head.T / batch.temperature).topk(min(top_k, head.shape[0]), dim=1)
+
+    def gradients(sampled: Tensor, hidden: Tensor) -> Tensor:
+        top = (hidden.to(head.dtype) @ head.T / batch.temperature).topk(min(top_k, head.shape[0]), dim=1)
         expected = (top.values.softmax(dim=1)[:, :, None] * head[top.indices]).sum(dim=1)
-        gradient = (head[tokens[start : start + _CHUNK_ROWS]] - expected) / batch.temperature
-        parts.append(gradient.to(batch.hidden_states.dtype))
-    return torch.cat(parts) if parts else batch.hidden_states
+        return ((head[sampled] - expected) / batch.temperature).to(hidden.dtype)
+
+    hidden_states = batch.hidden_states
+    if isinstance(hidden_states, RecomputedRows):
+        return hidden_states.changed(lambda at, hidden: gradients(tokens[at.to(tokens.device)], hidden))
+    pairs = zip(tokens.split(_CHUNK_ROWS), hidden_states.split(_CHUNK_ROWS), strict=True)
+    parts = [gradients(sampled, hidden) for sampled, hidden in pairs]
+    return torch.cat(parts) if parts else hidden_states
