@@ -20,10 +20,14 @@ _PARTS = {
     "seconds_step": "Whole step",
 }
 _COLUMNS = [*_PARTS, "tokens_generated"]
+_OF_EVERY_ENGINE = ("seconds_rollout", "seconds_step", "tokens_generated")
+"""The engine verl, for one, grades while it samples: it has no seconds of the reward."""
 
 
 def timing_table(results: Results, training: Path) -> Table:
     """Mean seconds a step and generated tokens a second, over the steps and seeds of every trained method.
+
+    A part that the engine does not measure is a dash.
 
     Raises:
         UserError: a metrics file is missing or lacks a column.
@@ -43,8 +47,12 @@ def timing_table(results: Results, training: Path) -> Table:
 
 def _read(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path, columns=_COLUMNS)
+        steps = pd.read_parquet(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file or a missing column
-        raise UserError(f"{path}: must be parquet with columns {', '.join(_COLUMNS)} ({error})") from None
+    except ValueError as error:  # pyarrow's error for a foreign file
+        raise UserError(f"{path}: is not parquet ({error})") from None
+    lacking = [column for column in _OF_EVERY_ENGINE if column not in steps]
+    if lacking:
+        raise UserError(f"{path}: lacks the columns {', '.join(lacking)}")
+    return steps.reindex(columns=_COLUMNS)

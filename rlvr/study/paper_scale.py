@@ -17,6 +17,7 @@ _CLUSTER_DEFAULTS: Mapping[str, Any] = {
     "gpu_memory_utilization": 0.6,
     "offload": False,
     "checkpoints_kept": 2,
+    "hidden_state_host_budget": 262144,  # 256 GiB
 }
 _OF_EXECUTION = ("checkpoint_interval", "grading_workers", "hidden_state_budget")
 

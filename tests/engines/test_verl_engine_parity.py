@@ -23,6 +23,7 @@ from rlvr.engines.local.update import Updater
 from rlvr.engines.verl.layout import mini_batch_ids
 from rlvr.methods.method import Method, compose
 from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml
 
@@ -137,10 +138,12 @@ def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> 
     }
 
 
-def by_verl(directory: Path, name: str, method: dict[str, Any], batch: dict[str, Any], ranks: int) -> dict[str, Any]:
-    """The same from processes that stand for verl's ranks."""
+def by_verl(
+    directory: Path, name: str, method: dict[str, Any], batch: dict[str, Any], ranks: int, **of_cluster: int
+) -> dict[str, Any]:
+    """The same from processes that stand for verl's ranks; ``of_cluster`` changes cluster.json."""
     study = Study.resolve(read_yaml(ROOT / "config" / "verl_smoke.yaml"), "verl_smoke.yaml")
-    place = directory / f"{name}-{ranks}"
+    place = directory / "-".join([name, str(ranks), *of_cluster])
     place.mkdir()
     content = study.resolved_run("tiny-dapo-s1")
     training = {
@@ -152,7 +155,7 @@ def by_verl(directory: Path, name: str, method: dict[str, Any], batch: dict[str,
     }
     run = {**content, "method": method, "method_name": name, "training": training}
     # Few tokens in a forward pass, so that a mini-batch is several micro-batches.
-    cluster = {**study.cluster("tiny-dapo-s1"), "gpus_per_node": ranks, "tokens_per_device": 100}
+    cluster = {**study.cluster("tiny-dapo-s1"), "gpus_per_node": ranks, "tokens_per_device": 100, **of_cluster}
     (place / "run.json").write_text(json.dumps(run), encoding="utf-8")
     (place / "cluster.json").write_text(json.dumps(cluster), encoding="utf-8")
     given = {**batch, "run": str(place / "run.json"), "study": str(directory)}
@@ -177,6 +180,39 @@ def by_verl(directory: Path, name: str, method: dict[str, Any], batch: dict[str,
     return found
 
 
+def resolved_method(name: str) -> dict[str, Any]:
+    """The method's pieces as run.json has them."""
+    entry = resolve_method(name, {}, load_catalogue(), "test")
+    pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
+    return {piece: entry.get(piece) for piece in pieces}
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "readings"),
+    [
+        ("delta", 2, 4),
+        pytest.param("delta", 1, 4, marks=pytest.mark.long),
+        pytest.param("delta_top_k_hidden_gradient", 2, 4, marks=pytest.mark.long),
+        pytest.param("delta_sketched", 2, 4, marks=pytest.mark.long),
+        pytest.param("delta_within_side_only", 2, 4, marks=pytest.mark.long),
+    ],
+)
+def test_hidden_states_that_fit_nowhere_are_computed_anew_and_weigh_the_same(
+    name: str, ranks: int, readings: int, study_directory: Path
+) -> None:
+    method = resolved_method(name)
+    batch = recorded(compose(method))
+    kept = by_verl(study_directory, name, method, batch, ranks, hidden_state_budget=1)
+    anew = by_verl(study_directory, name, method, batch, ranks, hidden_state_budget=0, hidden_state_host_budget=0)
+    assert kept["weight_metrics"]["hidden_state_recomputations"] == 0
+    assert anew["weight_metrics"]["hidden_state_recomputations"] == readings
+    for expected, found in zip(kept["weights"], anew["weights"], strict=True):
+        assert found == pytest.approx(expected, abs=1e-6)
+    assert any(abs(weight - 1) > 0.01 for row in anew["weights"] for weight in row)
+    assert anew["log_probs"] == kept["log_probs"]
+    assert anew["grad_norms"] == pytest.approx(kept["grad_norms"], rel=1e-5)
+
+
 @pytest.mark.parametrize(("name", "ranks"), CASES)
 def test_both_engines_do_the_same(
     name: str,
@@ -184,11 +220,7 @@ def test_both_engines_do_the_same(
     study_directory: Path,
     report_measured: Callable[[str, str], None],
 ) -> None:
-    from rlvr.study.catalogue import load_catalogue, resolve_method
-
-    entry = resolve_method(name, {}, load_catalogue(), "test")
-    pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
-    resolved = {piece: entry.get(piece) for piece in pieces}
+    resolved = resolved_method(name)
     method = compose(resolved)
     batch = recorded(method)
     checkpoint = study_directory / "results" / "base" / "tiny" / "checkpoint"

@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import os
 import random
+import resource
 import sys
 from contextlib import contextmanager
 from types import ModuleType
@@ -101,8 +102,10 @@ def _device_module() -> ModuleType:
         "manual_seed_all",
     ):
         setattr(module, name, nothing)
-    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
+    for name in ("memory_allocated", "memory_reserved"):
         setattr(module, name, zero)
+    for name in ("max_memory_allocated", "max_memory_reserved"):
+        setattr(module, name, _peak_memory)
     values = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -116,6 +119,11 @@ def _device_module() -> ModuleType:
     for name, value in values.items():
         setattr(module, name, value)
     return module
+
+
+def _peak_memory(*_arguments: Any, **_named: Any) -> int:
+    """Largest resident memory of this process so far, in bytes; it cannot be reset."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _platform_class() -> Any:

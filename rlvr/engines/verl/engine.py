@@ -2,7 +2,8 @@
 
 Token weights are computed at the end of the pass that computes the old log-probs, from the inputs of the language-model
 head that this pass saw: no forward pass is added. Each rank keeps its own tokens' vectors, and the few sums over tokens
-are reduced over all ranks, so that every rank finds the weights of the whole batch.
+are reduced over all ranks, so that every rank finds the weights of the whole batch. Vectors that fit neither the
+device's nor the host's budget are not kept: each reading of them is one more forward pass.
 
 A loss that couples the rollouts of a mini-batch is computed once on the whole mini-batch, all ranks' log-probs
 together; its gradient with respect to them then goes through the ordinary micro-batches. That costs one more forward
@@ -11,7 +12,10 @@ pass, and is exact however the mini-batch is cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ import torch.distributed as distributed
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from verl.utils import tensordict_utils
+from verl.utils.device import get_torch_device
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -27,12 +32,14 @@ from verl.workers.utils.padding import response_from_nested
 
 from evals.artifacts import write_json
 from rlvr.engines.local.rollout import generator_for
-from rlvr.engines.verl.head_inputs import HeadInputs, response_rows
+from rlvr.engines.verl.head_inputs import HeadInputs, KeptRows, response_rows, spans_of
+from rlvr.engines.verl.hidden_state_place import HiddenStateSize, numbers_of_a_token
 from rlvr.engines.verl.launch import ENGINE_VENDOR
 from rlvr.engines.verl.merge import PROBE
 from rlvr.engines.verl.this_run import this_run
 from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
 from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.recomputed_rows import RecomputedRows, Visit
 from rlvr.methods.rollout_batch import RolloutBatch, RowShare
 
 _GRADIENT = "rlvr_log_prob_gradient"
@@ -46,6 +53,7 @@ class MethodEngine(FSDPEngineWithLMHead):
     _head_inputs: HeadInputs | None = None
     _step = 0
     _update = 0
+    _readings = 0
 
     def infer_batch(self, data: Any, loss_function: Callable[..., Any] | None = None) -> Any:
         """verl's, and token weights with it if the batch brings advantages and the method needs hidden states."""
@@ -54,14 +62,24 @@ class MethodEngine(FSDPEngineWithLMHead):
             return super().infer_batch(data, loss_function)
         lengths = data["response_mask"].offsets().diff().tolist()
         rows = data[ROW].tolist()
-        self._head_inputs = HeadInputs(rows, lengths, ours)
-        hook = self.module.get_output_embeddings().register_forward_pre_hook(self._head_inputs.see)
-        try:
+        size = self._hidden_state_size(sum(lengths))
+        self._readings = 0
+        hidden: Tensor | RecomputedRows
+        if size.place(ours.cluster) == "recomputed":
+            if distributed.get_rank() == 0:
+                print(size.told(ours.cluster), flush=True)
             outputs = super().infer_batch(data, loss_function)
-            weights, metrics = self._weigh(data, outputs["model_output"], lengths)
-        finally:
-            hook.remove()
-            self._head_inputs = None
+            dtype, device = getattr(torch, ours.run.dtype), self._communication_device
+            hidden = RecomputedRows((sum(lengths), size.width), dtype, device, partial(self._read_head_inputs, data))
+        else:
+            kept = KeptRows(sum(lengths), size.place(ours.cluster) == "host")
+            with self._watching(data, kept.put):
+                outputs = super().infer_batch(data, loss_function)
+            hidden = kept.rows
+        started = self._now()
+        weights, metrics = self._weigh(data, outputs["model_output"], lengths, hidden)
+        metrics["seconds_token_weights"] = self._now() - started
+        metrics["hidden_state_recomputations"] = float(self._readings)
         outputs["model_output"]["token_weights"] = torch.nested.as_nested_tensor(weights, layout=torch.jagged)
         row = [metrics.get(name, float("nan")) for name in WEIGHT_METRICS]
         outputs["model_output"]["token_weight_metrics"] = torch.tensor([row] * len(rows), dtype=torch.float64)
@@ -72,7 +90,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         found = super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         if self._head_inputs is not None:
             packed = self._head_inputs.packed(micro_batch, output_args, self._gather_and_unpad_packed)
-            self._head_inputs.keep(micro_batch[ROW].tolist(), response_rows(packed, micro_batch))
+            self._head_inputs.give(micro_batch[ROW].tolist(), response_rows(packed, micro_batch))
         return found
 
     def forward_step(self, micro_batch: Any, loss_function: Callable[..., Any] | None, forward_only: bool) -> Any:
@@ -114,10 +132,39 @@ class MethodEngine(FSDPEngineWithLMHead):
         if distributed.get_rank() == 0:
             write_json(Path(local_path) / PROBE, {"tokens": tokens.tolist(), "log_probs": log_probs.tolist()})
 
-    def _weigh(self, data: Any, found: Any, lengths: list[int]) -> tuple[list[Tensor], dict[str, float]]:
+    @contextmanager
+    def _watching(self, data: Any, visit: Visit) -> Iterator[None]:
+        """Give ``visit`` the head's inputs at the response tokens of ``data`` in the passes of the block."""
+        spans = spans_of(data[ROW].tolist(), data["response_mask"].offsets().diff().tolist())
+        self._head_inputs = HeadInputs(spans, this_run(), visit)
+        hook = self.module.get_output_embeddings().register_forward_pre_hook(self._head_inputs.see)
+        try:
+            yield
+        finally:
+            hook.remove()
+            self._head_inputs = None
+
+    def _read_head_inputs(self, data: Any, visit: Visit) -> None:
+        """One more pass over ``data`` for the head's inputs alone, in the same micro-batches; all ranks together."""
+        self._readings += 1
+        wanted = tensordict_utils.get(data, "calculate_entropy")
+        tensordict_utils.assign_non_tensor(data, calculate_entropy=False)
+        with self._watching(data, visit), torch.no_grad():
+            super().forward_backward_batch(data, None, forward_only=True)
+        tensordict_utils.assign_non_tensor(data, calculate_entropy=wanted)
+
+    def _hidden_state_size(self, tokens: int) -> HiddenStateSize:
+        """What the hidden states of the rank with most response tokens take; ``tokens`` are this rank's."""
+        ours, most = this_run(), torch.tensor(tokens, device=self._communication_device)
+        distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
+        width = int(self.module.get_output_embeddings().weight.shape[1])
+        return HiddenStateSize(int(most), *numbers_of_a_token(ours.method, width, ours.run.dtype))
+
+    def _weigh(
+        self, data: Any, found: Any, lengths: list[int], hidden: Tensor | RecomputedRows
+    ) -> tuple[list[Tensor], dict[str, float]]:
         """The weights of this rank's responses, each [its tokens], and the whole batch's metrics."""
-        ours, store = this_run(), self._head_inputs
-        assert store is not None
+        ours = this_run()
         mask = data["response_mask"]
         local = {
             "lengths": lengths,
@@ -131,7 +178,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         parts = self._gathered(local)
         share = self._share([sum(part["lengths"]) for part in parts])
         all_lengths = torch.tensor([length for part in parts for length in part["lengths"]])
-        device = store.rows.device
+        device = hidden.device
 
         def joined(name: str) -> Tensor:
             return torch.cat([part[name] for part in parts])
@@ -152,7 +199,7 @@ class MethodEngine(FSDPEngineWithLMHead):
             generator=generator_for("token_weights", ours.run.seed, tensordict_utils.get(data, STEP) - 1),
             first_metrics=tensordict_utils.get(data, FIRST_METRICS) or {},
             head_weight=self._head_weight().to(device),
-            hidden_states=store.rows,
+            hidden_states=hidden,
             share=share,
         )
         assert ours.method.token_weights is not None
@@ -194,13 +241,20 @@ class MethodEngine(FSDPEngineWithLMHead):
             generator_for("loss", ours.run.seed, updates),
         )
         normaliser = Normaliser.of(whole_mask, loss.aggregation_constant)
-        (gradient,) = torch.autograd.grad(aggregate(token_loss, whole_mask, loss.aggregation, normaliser), log_probs)
+        value = aggregate(token_loss, whole_mask, loss.aggregation, normaliser)
+        (gradient,) = torch.autograd.grad(value, log_probs)
         rank = distributed.get_rank(group) if group is not None else 0
         before = sum(len(part["lengths"]) for part in parts[:rank])
         own = [row[:length] for row, length in zip(gradient[before : before + len(lengths)], lengths, strict=True)]
         data[_GRADIENT] = torch.nested.as_nested_tensor(own, layout=torch.jagged)
         tokens = max(1, normaliser.tokens)
-        return {name: float(values.detach()[whole_mask].sum()) / tokens for name, values in metrics.items()}
+        means = {name: float(values.detach()[whole_mask].sum()) / tokens for name, values in metrics.items()}
+        return {"coupled_loss": float(value.detach()), **means}
+
+    def _now(self) -> float:
+        """Seconds, once the device has done what it was told."""
+        get_torch_device().synchronize()
+        return time.monotonic()
 
     def _gathered(self, local: dict[str, Any]) -> list[dict[str, Any]]:
         """``local`` of every data-parallel rank, in their order."""

@@ -1,8 +1,8 @@
-"""The inputs of the language-model head at this rank's response tokens, kept while the old log-probs are computed."""
+"""The inputs of the language-model head at this rank's response tokens, seen while the model scores them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -12,34 +12,21 @@ from torch import Tensor
 from rlvr.engines.local.hidden_states import projection
 from rlvr.engines.local.rollout import generator_for
 from rlvr.engines.verl.this_run import ThisRun
+from rlvr.methods.recomputed_rows import Visit
 
 
 class HeadInputs:
-    """[n, D] of this rank's n response tokens, in the order of its rollouts, whatever order they are computed in.
+    """Gives the vectors of this rank's n response tokens to ``visit``, by their places in the order of its rollouts.
 
-    They stay in the model's precision and on its device up to the cluster's budget, beyond it in host memory.
+    A method's sketch is taken of them on the way.
     """
 
-    def __init__(self, rows: Sequence[int], lengths: Sequence[int], ours: ThisRun) -> None:
-        """Expect the rollouts at places ``rows`` of the batch, with responses of ``lengths`` tokens."""
-        starts = list(accumulate(lengths, initial=0))
-        self._span = {row: (start, stop) for row, start, stop in zip(rows, starts, starts[1:], strict=False)}
-        self._tokens = starts[-1]
+    def __init__(self, spans: Mapping[int, tuple[int, int]], ours: ThisRun, visit: Visit) -> None:
+        """Expect the rollouts whose places in the batch are the keys of ``spans``."""
+        self._spans = spans
         self._ours = ours
+        self._visit = visit
         self._seen: Tensor | None = None
-        self._kept: Tensor | None = None
-        self._filled = 0
-
-    @property
-    def rows(self) -> Tensor:
-        """All of them.
-
-        Raises:
-            RuntimeError: some rollouts were never computed.
-        """
-        if self._kept is None or self._filled != self._tokens:
-            raise RuntimeError(f"{self._filled} of {self._tokens} hidden states were kept")
-        return self._kept
 
     def see(self, _head: Any, inputs: tuple[Tensor, ...]) -> None:
         """The hook before the language-model head."""
@@ -55,23 +42,10 @@ class HeadInputs:
         lengths = micro_batch["input_ids"].offsets().diff().tolist()
         return torch.cat([sequence[:length] for sequence, length in zip(seen, lengths, strict=True)])
 
-    def keep(self, rows: Sequence[int], responses: Sequence[Tensor]) -> None:
-        """Keep the vectors [length, D] of the rollouts at ``rows``."""
+    def give(self, rows: Sequence[int], responses: Sequence[Tensor]) -> None:
+        """Hand on the vectors [length, D] of the rollouts at ``rows``."""
         for row, vectors in zip(rows, responses, strict=True):
-            vectors = self._sketched(vectors)
-            if self._kept is None:
-                self._kept = self._room(vectors)
-            start, stop = self._span[row]
-            self._kept[start:stop] = vectors
-            self._filled += stop - start
-
-    def _room(self, like: Tensor) -> Tensor:
-        """An empty [n, D] on the device or, if that is over the budget, in host memory."""
-        size = self._tokens * like.shape[1] * like.element_size()
-        spilled = size > self._ours.cluster.hidden_state_budget << 20
-        if spilled and like.device.type != "cpu":
-            print(f"hidden states of {self._tokens} tokens, {size >> 20} MiB, are kept in host memory", flush=True)
-        return like.new_empty(self._tokens, like.shape[1], device="cpu" if spilled else like.device)
+            self._visit(torch.arange(*self._spans[row]), self._sketched(vectors))
 
     def _sketched(self, vectors: Tensor) -> Tensor:
         """The vectors, or their random projection, the same one throughout the run."""
@@ -80,6 +54,42 @@ class HeadInputs:
             return vectors
         matrix = projection(vectors.shape[1], dimensions, generator_for("sketch", self._ours.run.seed))
         return vectors.float() @ matrix.to(vectors.device)
+
+
+class KeptRows:
+    """[n, D] in the model's precision, on its device or in host memory."""
+
+    def __init__(self, tokens: int, in_host_memory: bool) -> None:
+        """Make room for ``tokens`` rows once the first of them is there."""
+        self._tokens = tokens
+        self._in_host_memory = in_host_memory
+        self._kept: Tensor | None = None
+        self._filled = 0
+
+    @property
+    def rows(self) -> Tensor:
+        """All of them.
+
+        Raises:
+            RuntimeError: some were never given.
+        """
+        if self._kept is None or self._filled != self._tokens:
+            raise RuntimeError(f"{self._filled} of {self._tokens} hidden states were kept")
+        return self._kept
+
+    def put(self, at: Tensor, rows: Tensor) -> None:
+        """Keep rows [k, D] at consecutive places [k]."""
+        if self._kept is None:
+            device = torch.device("cpu") if self._in_host_memory else rows.device
+            self._kept = rows.new_empty(self._tokens, rows.shape[1], device=device)
+        self._kept[int(at[0]) : int(at[-1]) + 1] = rows
+        self._filled += len(rows)
+
+
+def spans_of(rows: Sequence[int], lengths: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Where the tokens of the rollouts at places ``rows`` of the batch begin and end among this rank's tokens."""
+    starts = list(accumulate(lengths, initial=0))
+    return {row: (start, stop) for row, start, stop in zip(rows, starts, starts[1:], strict=False)}
 
 
 def response_rows(packed: Tensor, micro_batch: Any) -> list[Tensor]:

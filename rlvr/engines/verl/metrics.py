@@ -9,34 +9,26 @@ from pathlib import Path
 
 import pandas as pd
 
+OURS = "rlvr/"
+"""Before the names of metrics that our pieces hand to verl; what follows is the local engine's name."""
+
 NAMES: Mapping[str, str] = {
-    "batch/reward_mean": "reward_mean",
-    "batch/response_length_mean": "response_length_mean",
-    "batch/longest_fraction": "truncation_rate",
-    "batch/groups_mixed_fraction": "groups_mixed_fraction",
-    "batch/groups_whole_fraction": "groups_whole_fraction",
-    "batch/tokens": "tokens_generated",
-    "batch/prompts_sampled": "prompts_sampled",
-    "batch/rollouts_discarded_fraction": "rollouts_discarded_fraction",
-    "actor/entropy": "entropy",
     "actor/clip_fraction": "clip_fraction",
     "actor/clip_fraction_lower": "clip_fraction_lower",
     "actor/clip_fraction_upper": "clip_fraction_upper",
     "actor/approximate_kl": "approximate_kl",
     "actor/grad_norm": "grad_norm",
     "actor/loss": "loss",
+    "actor/coupled_loss": "loss",  # verl's own, of a loss that goes through its gradient, means nothing
     "actor/lr": "learning_rate",
-    "training/rollout_probs_diff_mean": "rollout_probability_difference_mean",
-    "rollout_corr/log_ppl_abs_diff": "rollout_log_perplexity_difference",
     "timing_s/gen": "seconds_rollout",
-    "timing_s/old_log_prob": "seconds_log_probs",
-    "timing_s/adv": "seconds_advantages",
     "timing_s/update_actor": "seconds_update",
     "timing_s/update_weights": "seconds_weight_sync",
     "timing_s/save_checkpoint": "seconds_save",
     "timing_s/step": "seconds_step",
 }
-_PREFIXES = ("batch/token_weight", "batch/margin_scale", "batch/positive_", "batch/negative_", "batch/selected_")
+"""verl's own metrics."""
+
 _GIGABYTE = 1024**3
 
 
@@ -56,7 +48,9 @@ def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
 def _row(step: int, data: Mapping[str, float], updates_per_step: int) -> dict[str, float]:
     row: dict[str, float] = {"step": step}
     for name, value in data.items():
-        ours = NAMES.get(name) or (name.removeprefix("batch/") if name.startswith(_PREFIXES) else None)
+        if name == "actor/loss" and "actor/coupled_loss" in data:
+            continue
+        ours = NAMES.get(name) or (name.removeprefix(OURS) if name.startswith(OURS) else None)
         if ours is not None and isinstance(value, int | float) and math.isfinite(value):
             row[ours] = value
     row["optimizer_steps"] = updates_per_step

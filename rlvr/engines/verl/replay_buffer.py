@@ -12,7 +12,8 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from rlvr.engines.local.rollout import generator_for
-from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics
+from rlvr.engines.verl.metrics import OURS
+from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics, truncations
 from rlvr.engines.verl.registered import group_ids
 from rlvr.engines.verl.this_run import this_run
 
@@ -33,7 +34,7 @@ class SelectingReplayBuffer(ReplayBuffer):
         while True:
             self._wait(partition_id)
             keys, tags = self._complete_groups(partition_id, run.training.samples_per_prompt)
-            rewards, groups, lengths = self._outcomes(partition_id, keys, tags)
+            rewards, groups, lengths, truncated = self._outcomes(partition_id, keys, tags)
             selection = None
             if keys:
                 selection = method.selection(
@@ -60,9 +61,8 @@ class SelectingReplayBuffer(ReplayBuffer):
             keys=[keys[row] for row in kept],
             tags=[{**tags[row], "advantage": float(advantages[row])} for row in kept],
         )
-        metrics = outcome_metrics(rewards, groups, lengths, run.training.max_new_tokens)
-        metrics["batch/rollouts_discarded_fraction"] = selection.discarded_fraction
-        metrics["batch/sampling_rounds"] = float(rounds)
+        metrics = outcome_metrics(rewards, groups, lengths, truncated, selection.discarded_fraction)
+        metrics[OURS + "sampling_rounds"] = float(rounds)
         return batch, metrics
 
     def _wait(self, partition_id: str) -> None:
@@ -85,11 +85,13 @@ class SelectingReplayBuffer(ReplayBuffer):
 
     def _outcomes(
         self, partition_id: str, keys: list[str], tags: list[dict[str, Any]]
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rewards, prompts and lengths [B] of rollouts."""
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rewards, prompts, lengths and whether they were cut off, [B], of rollouts."""
         if not keys:
-            return torch.zeros(0), torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-        read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])
+            none = torch.zeros(0, dtype=torch.int64)
+            return torch.zeros(0), none, none, none.bool()
+        read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
         rewards = torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()
         groups = group_ids([key.split("_")[0] for key in keys])
-        return rewards, groups, torch.tensor([tag["response_len"] for tag in tags])
+        lengths = torch.tensor([tag["response_len"] for tag in tags])
+        return rewards, groups, lengths, truncations(read["extra_fields"])

@@ -13,6 +13,7 @@ from evals.errors import UserError
 from rlvr.engines.exact_keys import exact_keys
 
 Precision = Literal["bfloat16", "float32"]
+_COUNTS = ("steps", "prompts_per_step", "samples_per_prompt", "updates_per_step", "max_prompt_tokens", "max_new_tokens")
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class VerlRun:
         """Read ``run.json``.
 
         Raises:
-            UserError: a key is unknown or missing, or the run is another engine's.
+            UserError: a key is unknown or missing, a value is not accepted, or the run is another engine's.
         """
         return cls.of(read_json(path), str(path))
 
@@ -103,7 +104,7 @@ class VerlRun:
         """The run of ``content``; ``path`` names it in messages.
 
         Raises:
-            UserError: a key is unknown or missing, or the run is another engine's.
+            UserError: a key is unknown or missing, a value is not accepted, or the run is another engine's.
         """
         if isinstance(content, dict) and content.get("engine", "local") != "verl":
             raise UserError(f"{path}: engine: is {content.get('engine', 'local')!r}; accepted here: 'verl'")
@@ -112,6 +113,9 @@ class VerlRun:
             if values[key] not in accepted:
                 raise UserError(f"{path}: {key}: is {values[key]!r}; accepted: {', '.join(accepted)}")
         training = TrainingSettings(**exact_keys(TrainingSettings, values["training"], f"{path}: training"))
+        for key in _COUNTS:
+            if getattr(training, key) < 1:
+                raise UserError(f"{path}: training: {key}: is {getattr(training, key)}; accepted: 1 or more")
         return cls(
             **{**values, "base": Path(values["base"]), "problems": Path(values["problems"]), "training": training}
         )
@@ -140,6 +144,8 @@ class Cluster:
         checkpoints_kept: saved states that are kept.
         grading_workers: processes that grade.
         hidden_state_budget: mebibytes of hidden states that a device keeps in its memory; more lie in host memory.
+        hidden_state_host_budget: mebibytes of hidden states that a node's host memory takes; more are computed anew
+            at every reading.
     """
 
     platform: Literal["cuda", "cpu"]
@@ -154,15 +160,19 @@ class Cluster:
     checkpoints_kept: int
     grading_workers: int
     hidden_state_budget: int
+    hidden_state_host_budget: int
 
     @classmethod
     def read(cls, path: Path) -> Cluster:
         """Read ``cluster.json``.
 
         Raises:
-            UserError: a key is unknown or missing.
+            UserError: a key is unknown or missing, or a value is not accepted.
         """
-        return cls(**exact_keys(cls, read_json(path), str(path)))
+        values = exact_keys(cls, read_json(path), str(path))
+        if values["platform"] not in ("cuda", "cpu"):
+            raise UserError(f"{path}: platform: is {values['platform']!r}; accepted: cuda, cpu")
+        return cls(**values)
 
     @property
     def devices(self) -> int:

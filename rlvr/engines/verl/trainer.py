@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from evals.artifacts import write_json
 from rlvr.engines.local.rollout import generator_for
 from rlvr.engines.verl.layout import mini_batch_ids, rank_layout, whole_groups_fraction
-from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics
+from rlvr.engines.verl.metrics import OURS
+from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics, token_metrics, truncations
 from rlvr.engines.verl.registered import group_ids
 from rlvr.engines.verl.this_run import this_run
 from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
@@ -41,7 +43,8 @@ class MethodTrainer(PPOTrainerSync):
     ) -> Any:
         """Order the batch by rank and mini-batch, and give every rollout what its worker needs."""
         run, method = self._ours.run, self._ours.method
-        read = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["uid", "rm_scores"])
+        wanted = ["uid", "rm_scores", "extra_fields"]
+        read = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
         expected = run.training.rollouts_per_step
         if len(batch.keys) != expected:
             raise ValueError(
@@ -60,9 +63,9 @@ class MethodTrainer(PPOTrainerSync):
         )
         mini_batches = [order[part] for part in ours]
         ids = mini_batch_ids(mini_batches)
-        metrics["batch/groups_whole_fraction"] = whole_groups_fraction(ids, groups)
+        metrics[OURS + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
         if method.selection is None:  # otherwise the replay buffer has them, of everything that was sampled
-            metrics.update(outcome_metrics(rewards, groups, lengths, run.training.max_new_tokens))
+            metrics.update(outcome_metrics(rewards, groups, lengths, truncations(read["extra_fields"]), 0.0))
         if "advantage" in batch.tags[0]:  # a selection left rollouts of their groups out
             advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         else:
@@ -90,31 +93,42 @@ class MethodTrainer(PPOTrainerSync):
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Call our estimator as verl does, then multiply by the token weights."""
         batch = super()._compute_advantage(batch, metrics)
-        fields = ["response_mask", ADVANTAGE]
+        fields = ["response_mask", ADVANTAGE, "old_log_probs", "rollout_log_probs", "entropy"]
         by_worker = self._ours.method.needs_hidden_states
         if by_worker:
             fields += ["token_weights", "token_weight_metrics"]
         elif self._ours.method.token_weights is not None:
-            fields += ["old_log_probs", "entropy", "responses", GROUP, MINI_BATCH]
+            fields += ["responses", GROUP, MINI_BATCH]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         lengths = [row.numel() for row in data["response_mask"].unbind()]
         mask = data["response_mask"].to_padded_tensor(0).bool()
-        weights, found = mask.float(), {}
+        old, rollout, entropies = (data[name].to_padded_tensor(0.0) for name in fields[2:5])
+        metrics.update(token_metrics(old, rollout, entropies, mask))
+        weights, found, started = mask.float(), {}, time.monotonic()
         if by_worker:
             weights = data["token_weights"].to_padded_tensor(0.0)
             named = dict(zip(WEIGHT_METRICS, data["token_weight_metrics"][0].tolist(), strict=True))
             found = {name: value for name, value in named.items() if not math.isnan(value)}
         elif self._ours.method.token_weights is not None:
             weights, found = self._ours.method.token_weights(self._whole_batch(data, mask))
+        found.setdefault("seconds_token_weights", time.monotonic() - started)
         if not self._first_metrics():
             write_json(self._first_metrics_path, {"step": self.global_steps, **found})
-        metrics.update({f"batch/{name}": value for name, value in found.items()})
+        metrics.update({OURS + name: value for name, value in found.items()})
         weighted = data[ADVANTAGE][:, None] * weights * mask
         nested = torch.nested.as_nested_tensor(
             [row[:length] for row, length in zip(weighted.float(), lengths, strict=True)], layout=torch.jagged
         )
         fields_out = TensorDict({"advantages": nested}, batch_size=len(lengths))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields_out)
+
+    def _compute_metrics(
+        self, batch: Any, metrics: dict[str, Any], timing_raw: dict[str, float], *arguments: Any, **named: Any
+    ) -> None:
+        """verl's; the token weights are not counted among the log-probs that some of them are computed with."""
+        super()._compute_metrics(batch, metrics, timing_raw, *arguments, **named)
+        of_weights = metrics[OURS + "seconds_token_weights"] if self._ours.method.needs_hidden_states else 0.0
+        metrics[OURS + "seconds_log_probs"] = timing_raw["old_log_prob"] - of_weights
 
     def _whole_batch(self, data: Any, mask: Tensor) -> RolloutBatch:
         """The rollout batch for a weighting that needs no hidden states."""

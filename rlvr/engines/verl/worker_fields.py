@@ -26,5 +26,7 @@ WEIGHT_METRICS = (
     "margin_scale_positive",
     "margin_scale_negative",
     "selected_token_fraction",
+    "seconds_token_weights",
+    "hidden_state_recomputations",
 )
 """Metrics of the weightings that workers compute; they travel as a row of numbers in this order, NaN for none."""

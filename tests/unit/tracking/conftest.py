@@ -4,9 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from evals.tables.records import Run, read_runs
 from rlvr.tracking.database import writing
 from rlvr.tracking.study import Places
+from tests.unit.engine.conftest import make_run, study_files
 from tests.unit.synthetic_results import Study
+
+__all__ = ["make_run", "study_files"]  # fixtures of a run of the local engine
+
+
+def runs_named(study: Study) -> tuple[Run, ...]:
+    """All runs of the study's run sheet."""
+    return tuple(read_runs(study.runs_file))
 
 
 def places_of(study: Study) -> Places:

@@ -25,6 +25,7 @@ CLUSTER: dict[str, Any] = {
     "checkpoints_kept": 2,
     "grading_workers": 16,
     "hidden_state_budget": 8192,
+    "hidden_state_host_budget": 262144,
 }
 TRAINING: dict[str, Any] = {
     "steps": 220,

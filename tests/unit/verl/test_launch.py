@@ -12,7 +12,7 @@ import pytest
 from rlvr.engines.verl.__main__ import main
 from rlvr.engines.verl.launch import Places, hydra_value, launch
 from rlvr.study.catalogue import load_catalogue
-from tests.unit.verl.conftest import CLUSTER, make_cluster, make_run, run_content
+from tests.unit.verl.conftest import CLUSTER, TRAINING, make_cluster, make_run, run_content
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -117,6 +117,11 @@ def test_the_command_prints_a_script_for_the_shell(
         ({"engine": "local"}, "engine: is 'local'; accepted here: 'verl'"),
         ({"dtypes": 1}, "run.json: has unknown dtypes"),
         ({"training": {"steps": 1}}, "training: lacks"),
+        ({"training": {**TRAINING, "steps": "many"}}, "training: steps: is 'many'; accepted: a whole number"),
+        ({"training": {**TRAINING, "steps": True}}, "training: steps: is True; accepted: a whole number"),
+        ({"training": {**TRAINING, "temperature": None}}, "training: temperature: is None; accepted: a number"),
+        ({"training": {**TRAINING, "updates_per_step": 0}}, "training: updates_per_step: is 0; accepted: 1 or more"),
+        ({"seed": 1.5}, "run.json: seed: is 1.5; accepted: a whole number"),
         ({"method": {}}, "method delta: advantage.name is None"),
     ],
 )

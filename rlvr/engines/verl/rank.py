@@ -1,0 +1,151 @@
+"""One data-parallel rank of verl's engine with our pieces, without Ray or vLLM: for preflight and for tests.
+
+The engine is the one that verl's workers build, from the same configuration, and is called as they call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from verl.utils import tensordict_utils
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.engine import EngineRegistry
+from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import response_from_nested
+
+from rlvr.engines.verl import worker_fields as fields
+from rlvr.engines.verl.run import Cluster, VerlRun
+
+
+@dataclass(frozen=True)
+class RankBatch:
+    """Rollouts of one rank.
+
+    Attributes:
+        prompts: token ids of each.
+        responses: token ids of each.
+        advantages: [B].
+        groups: [B] int64.
+        mini_batches: [B] int64.
+        rows: [B] int64, their places in the whole batch.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    responses: Sequence[Sequence[int]]
+    advantages: Tensor
+    groups: Tensor
+    mini_batches: Tensor
+    rows: Tensor
+
+    def select(self, rows: slice) -> RankBatch:
+        """A contiguous part."""
+        return RankBatch(
+            self.prompts[rows],
+            self.responses[rows],
+            self.advantages[rows],
+            self.groups[rows],
+            self.mini_batches[rows],
+            self.rows[rows],
+        )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What comes before the updates.
+
+    Attributes:
+        log_probs: [length] of each rollout.
+        weights: [length] of each rollout; ones if workers compute none.
+        metrics: of the weights, by WEIGHT_METRICS.
+    """
+
+    log_probs: list[Tensor]
+    weights: list[Tensor]
+    metrics: dict[str, float]
+
+
+class EngineRank:
+    """The engine of this process; the process group has to be there."""
+
+    def __init__(self, run: VerlRun, cluster: Cluster, config: Any) -> None:
+        """Build it from verl's composed configuration, and load the model."""
+        self._run, self._cluster = run, cluster
+        model = omega_conf_to_dataclass(config.actor_rollout_ref.model)
+        self._actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
+        self._actor.model_config = model
+        self._remove_padding = bool(config.actor_rollout_ref.model.use_remove_padding)
+        self._actor.engine.use_remove_padding = self._remove_padding
+        self.engine = EngineRegistry.new(
+            model_type="language_model",
+            backend=self._actor.engine.strategy,
+            model_config=model,
+            engine_config=self._actor.engine,
+            optimizer_config=self._actor.optim,
+            checkpoint_config=self._actor.checkpoint,
+        )
+        self.engine.initialize()
+
+    def score(self, batch: RankBatch) -> Scores:
+        """Old log-probs, and token weights if the method takes them from hidden states."""
+        data = self._data(batch, {}, {"calculate_entropy": True})
+        with self.engine.eval_mode():
+            found = self.engine.infer_batch(data)["model_output"]
+        log_probs = list(response_from_nested(found["log_probs"], data["response_mask"]).unbind())
+        if "token_weights" not in found:
+            return Scores(log_probs, [torch.ones(len(row)) for row in log_probs], {})
+        metrics = dict(zip(fields.WEIGHT_METRICS, found["token_weight_metrics"][0].tolist(), strict=True))
+        return Scores(log_probs, [row.float() for row in found["token_weights"].unbind()], metrics)
+
+    def update(self, batch: RankBatch, old_log_probs: Sequence[Tensor], advantages: Sequence[Tensor]) -> dict[str, Any]:
+        """One optimizer step on this rank's part of a mini-batch; verl's metrics of it.
+
+        Args:
+            batch: that part.
+            old_log_probs: [length] of each rollout.
+            advantages: [length] of each rollout, token weights included.
+        """
+        more = {"old_log_probs": nested(old_log_probs), "advantages": nested(advantages)}
+        whole = len(batch.prompts) * self.engine.get_data_parallel_size()
+        data = self._data(batch, more, {"global_batch_size": whole, "calculate_entropy": False})
+        output = self.engine.train_batch(data, partial(ppo_loss, config=self._actor))
+        metrics: dict[str, Any] = output["metrics"]
+        return metrics
+
+    def _data(self, batch: RankBatch, more: dict[str, Tensor], settings: dict[str, Any]) -> Any:
+        """What verl's workers are handed."""
+        whole = [[*prompt, *response] for prompt, response in zip(batch.prompts, batch.responses, strict=True)]
+        ones = [[1] * len(response) for response in batch.responses]
+        tensors = {
+            "prompts": nested(batch.prompts),
+            "responses": nested(batch.responses),
+            "input_ids": nested(whole),
+            "position_ids": nested([range(len(tokens)) for tokens in whole]),
+            "response_mask": nested(ones),
+            "loss_mask": nested(ones),
+            fields.ADVANTAGE: batch.advantages,
+            fields.GROUP: batch.groups,
+            fields.MINI_BATCH: batch.mini_batches,
+            fields.ROW: batch.rows,
+            **more,
+        }
+        plain = {
+            "temperature": self._run.training.temperature,
+            "use_remove_padding": self._remove_padding,
+            "use_dynamic_bsz": True,
+            "max_token_len_per_gpu": self._cluster.tokens_per_device,
+            "use_fused_kernels": False,
+            fields.STEP: 1,
+            fields.FIRST_METRICS: {},
+            **settings,
+        }
+        return tensordict_utils.get_tensordict(tensors, plain)
+
+
+def nested(rows: Sequence[Any]) -> Tensor:
+    """A nested tensor of rows of unequal lengths."""
+    return torch.nested.as_nested_tensor([torch.as_tensor(row) for row in rows], layout=torch.jagged)

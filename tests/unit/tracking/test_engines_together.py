@@ -1,0 +1,63 @@
+"""Runs of both engines in one chart: the same metric under the same name, in MLflow as in the files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+from mlflow.tracking import MlflowClient
+
+from rlvr.engines.local.resolved_run import ResolvedRun
+from rlvr.engines.local.train import Execution, train
+from rlvr.engines.verl.metrics import read_metrics
+from rlvr.study.catalogue import load_catalogue, resolve_method
+from rlvr.tracking.database import database_uri
+from rlvr.tracking.study import TrackedStudy, project_study
+from tests.unit.synthetic_results import Study
+from tests.unit.tracking.conftest import places_of, runs_named
+
+RECORDED = Path(__file__).with_name("recorded_verl_metrics.jsonl")
+"""Two steps of DelTA as real verl wrote them; tests/engines holds the names to what it writes now."""
+ONLY_VERL = {
+    "groups_whole_fraction",
+    "rollout_log_prob_difference_mean",
+    "seconds_weight_sync",
+    "seconds_save",
+}
+ONLY_LOCAL = {"seconds_reward"}  # verl grades while it samples
+
+
+def test_both_engines_metrics_have_one_name_each(
+    make_run: Callable[..., ResolvedRun], tracked_study: Study, empty_database: Path, tmp_path: Path
+) -> None:
+    entry = resolve_method("delta", {}, load_catalogue(), "test")
+    pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
+    method = {piece: entry.get(piece) for piece in pieces}
+    directory = tmp_path / "local"
+    directory.mkdir()
+    local = make_run(training={"steps": 2}, method=method, method_name="delta")
+    train(local, directory, Execution("cpu", 1, 1, 1, 4096))
+    results = tracked_study.results
+    shutil.copy(directory / "metrics.parquet", results / "runs" / "tiny-delta-s1" / "metrics.parquet")
+    read_metrics([RECORDED], 2).to_parquet(results / "runs" / "tiny-delta-s2" / "metrics.parquet")
+    shutil.copy(empty_database, results / "mlflow.db")
+    project_study(
+        TrackedStudy("laptop", ("chain_3", "nested_sums"), runs_named(tracked_study)), places_of(tracked_study)
+    )
+    client = MlflowClient(tracking_uri=database_uri(results / "mlflow.db"))
+    experiment = client.get_experiment_by_name("laptop")
+    assert experiment is not None
+    shown = {
+        run.data.tags.get("rlvr.result"): run for run in client.search_runs([experiment.experiment_id], max_results=99)
+    }
+    of_local, of_verl = (shown[f"run tiny-delta-s{seed}"].data.metrics for seed in (1, 2))
+    assert set(of_local) - set(of_verl) == ONLY_LOCAL
+    assert set(of_verl) - set(of_local) == ONLY_VERL
+    # Not the same numbers, but of one kind: a fraction of one engine is no count of the other.
+    for name in set(of_local) & set(of_verl):
+        if name.endswith(("_fraction", "_rate")) and name != "learning_rate":
+            assert 0 <= of_local[name] <= 1 and 0 <= of_verl[name] <= 1, name
+    assert of_verl["tokens_generated"] > 100 and of_verl["seconds_step"] > of_verl["seconds_update"] > 0
+    assert pd.read_parquet(results / "runs" / "tiny-delta-s2" / "metrics.parquet")["step"].tolist() == [1, 2]
