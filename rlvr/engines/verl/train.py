@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,10 +23,12 @@ from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checkpoints import prepare_resume
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
+from rlvr.engines.verl.machine import require_machine
 from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
 from rlvr.engines.verl.run import Cluster, VerlRun
+from rlvr.engines.verl.worker_log import ended, last_words
 from rlvr.progress import Progress
 from rlvr.source_hash import source_hashes
 
@@ -71,7 +72,7 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
     base = verify_outputs(execution.study / run.base / "manifest.json", "base_model")
     problems = verify_outputs(execution.study / run.problems / "manifest.json", "problems")
     check(run, execution.cluster, execution.study / run.base / "checkpoint")
-    _require_gpus(execution.cluster)
+    require_machine(execution.cluster)
     inputs = {
         **{str(run.base / name): digest for name, digest in base.outputs.items() if name.startswith("checkpoint/")},
         str(run.problems / "problems.jsonl"): problems.outputs["problems.jsonl"],
@@ -87,12 +88,10 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
             if step:
                 print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
             write_prompts(execution.study / run.problems, run.prompt, places.prompts)
-            _run_verl(run, places, execution)
+            end = _run_verl(run, places, execution)
             step = prepare_resume(state)
-        if step != run.training.steps:
-            raise UserError(
-                f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {_last_words(places)}"
-            )
+            if step != run.training.steps:
+                raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
         difference = merge(state / f"global_step_{step}", directory / "checkpoint", execution.python, run.dtype)
         metrics = read_metrics(_metrics_files(places), run.training.updates_per_step)
         if len(metrics) != run.training.steps:
@@ -118,36 +117,14 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
         ).write(directory / "manifest.json")
 
 
-def _require_gpus(cluster: Cluster) -> None:
-    """See that this machine has the GPUs that it is to give; other machines are Ray's to find.
-
-    Raises:
-        UserError: it has fewer.
-    """
-    if cluster.platform == "cpu" or "RAY_ADDRESS" in os.environ:
-        return
-    if cluster.nodes > 1:
-        raise UserError(
-            f"cluster: nodes: is {cluster.nodes}, and RAY_ADDRESS is not set; accepted: 1, or the address of a Ray "
-            "cluster of that many machines (docs/paper_scale.md)"
-        )
-    program = shutil.which("nvidia-smi")
-    listed = subprocess.run([program, "-L"], capture_output=True, text=True, check=False).stdout if program else ""
-    found = sum(line.startswith("GPU ") for line in listed.splitlines())
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        found = min(found, len([part for part in visible.split(",") if part]))
-    if found < cluster.gpus_per_node:
-        raise UserError(f"cluster: gpus_per_node: is {cluster.gpus_per_node}; accepted here: {found} at most")
-
-
-def _run_verl(run: VerlRun, places: Places, execution: Execution) -> None:
-    """Start verl and wait for it; its output goes to a log that is kept over attempts."""
+def _run_verl(run: VerlRun, places: Places, execution: Execution) -> str:
+    """Start verl and wait for it; how it ended, in one line. Its output goes to a log that is kept over attempts."""
     started = launch(run, execution.cluster, places)
     _keep_metrics(places)
     progress, shown = Progress(places.run, run.run, run.training.steps, 0), 0
     log = places.run / "verl" / "verl.log"
     words = [execution.python, *started.words[1:]]
+    written = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output, _termination() as asked_to_stop:
         process = subprocess.Popen(
             words,
@@ -166,6 +143,10 @@ def _run_verl(run: VerlRun, places: Places, execution: Execution) -> None:
         finally:
             _end(process)
     _show(progress, places, run, shown)
+    with log.open("rb") as output:
+        output.seek(written)
+        said = last_words(output.read().decode(errors="replace"))
+    return f"{said or ended(process.returncode)} ({log})"
 
 
 def _show(progress: Progress, places: Places, run: VerlRun, shown: int) -> int:
@@ -187,14 +168,6 @@ def _keep_metrics(places: Places) -> None:
     if places.metrics.exists():
         number = len(list(places.metrics.parent.glob("metrics.*.jsonl")))
         places.metrics.rename(places.metrics.with_name(f"metrics.{number:04d}.jsonl"))
-
-
-def _last_words(places: Places) -> str:
-    """The line of verl's log that says most of what went wrong, and where the log is."""
-    log = places.run / "verl" / "verl.log"
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line and "Warning" not in line]
-    return f"{(errors or lines or ['no output'])[-1][:300]} ({log})"
 
 
 def _path_of(python: str) -> str:

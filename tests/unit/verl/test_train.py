@@ -1,4 +1,4 @@
-"""What surrounds verl: states that are checked before they count, metrics of several attempts, too few GPUs."""
+"""What surrounds verl: states that are checked before they count, metrics of several attempts, the merger."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from rlvr.engines.verl.checkpoints import MANIFEST, TRACKER, is_intact, prepare_
 from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
-from rlvr.engines.verl.train import _require_gpus
-from tests.unit.verl.conftest import make_cluster
 
 
 def save_state(directory: Path, step: int) -> Path:
@@ -74,7 +72,7 @@ def test_the_manifest_names_every_file(tmp_path: Path) -> None:
 
 def test_metrics_of_several_attempts_make_one_row_a_step(tmp_path: Path) -> None:
     def line(step: int, reward: float) -> str:
-        data = {"batch/reward_mean": reward, "batch/token_weight_mean": 1.0, "actor/perf/max_memory_allocated_gb": 2.0}
+        data = {"rlvr/reward_mean": reward, "rlvr/token_weight_mean": 1.0, "actor/perf/max_memory_allocated_gb": 2.0}
         return json.dumps({"step": step, "data": {**data, "actor/clip_fraction": 0.1, "unknown/metric": 3.0}}) + "\n"
 
     (tmp_path / "a").write_text(line(1, 0.1) + line(2, 0.2) + line(3, 0.3)[:20])
@@ -85,25 +83,6 @@ def test_metrics_of_several_attempts_make_one_row_a_step(tmp_path: Path) -> None
     assert table["optimizer_steps"].tolist() == [4] * 3 and table["peak_memory_bytes"].tolist() == [2 << 30] * 3
     assert not any("/" in name or "unknown" in name for name in table.columns)
     assert read_metrics([], 4).empty
-
-
-def test_too_few_gpus_are_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\nprintf 'GPU 0: A\\nGPU 1: B\\n'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    _require_gpus(make_cluster(nodes=1, gpus_per_node=2))
-    with pytest.raises(UserError, match="gpus_per_node: is 8; accepted here: 2 at most"):
-        _require_gpus(make_cluster(nodes=1))
-    with pytest.raises(UserError, match="RAY_ADDRESS is not set"):
-        _require_gpus(make_cluster(nodes=2))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    with pytest.raises(UserError, match="accepted here: 1 at most"):
-        _require_gpus(make_cluster(nodes=1, gpus_per_node=2))
-    monkeypatch.setenv("RAY_ADDRESS", "auto")
-    _require_gpus(make_cluster(nodes=2))
 
 
 def test_a_merger_that_fails_is_quoted(tmp_path: Path) -> None:

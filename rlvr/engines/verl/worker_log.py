@@ -1,0 +1,75 @@
+"""What a log of verl says went wrong: a worker's own last words, among those of everything that died after it."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+_LONGEST = 300
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PROCESS = re.compile(r"^\([\w.:<>-]+ pid=\d+(?:, ip=[\w.:]+)?\)\s?")
+"""What Ray and vLLM put before a line of another process: ``(TaskRunnerV1 pid=123, ip=10.0.0.1) ``."""
+_LEVEL = re.compile(r"^(?:ERROR|CRITICAL) [\d-]+ [\d:.,]+ (?:\[[^\]]*\] )?")
+_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
+_CONSEQUENCES = (
+    "ActorDiedError",
+    "ActorUnavailableError",
+    "RayActorError",
+    "RayTaskError",
+    "WorkerCrashedError",
+    "SystemExit",
+    "KeyboardInterrupt",
+    "CancelledError",
+    "ChildFailedError",
+    "EngineDeadError",
+)
+"""Exceptions of processes that found another one dead."""
+_ADVICE = (
+    (("EADDRINUSE", "ddress already in use"), "a port was taken by another process; start it again"),
+    (
+        ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks"),
+        "try `preflight`, then less in cluster: tokens_per_device, gpu_memory_utilization, hidden_state_budget",
+    ),
+    (("Total available GPUs", "available GPUs"), "Ray sees fewer GPUs than cluster asks for"),
+    (("No space left on device", "Errno 28"), "a disk is full: the study's, or that of Ray's directory /tmp/ray"),
+)
+
+
+def last_words(text: str) -> str | None:
+    """One line: the last exception that is not another one's consequence, and advice if the cause is known.
+
+    With the place where it was raised if it says nothing itself; None if there is no exception.
+    """
+    lines = [_plain(line) for line in text.splitlines()]
+    lines = [line for line in lines if line.strip()]
+    causes: list[str] = []
+    consequences: list[str] = []
+    for number, line in enumerate(lines):
+        found = _EXCEPTION.match(line)
+        if found is None:
+            continue
+        name = found[1].rsplit(".", 1)[-1]
+        said = line if found[2] else f"{line.rstrip(':')} at: {lines[number - 1].strip()}" if number else line
+        (consequences if name in _CONSEQUENCES else causes).append(said)
+    if not causes and not consequences:
+        return None
+    chosen = (causes or consequences)[-1].strip()[:_LONGEST]
+    advice = [advice for signs, advice in _ADVICE if any(sign in chosen for sign in signs)]
+    return f"{chosen} ({advice[0]})" if advice else chosen
+
+
+def ended(status: int) -> str:
+    """An exit status in words."""
+    return (
+        f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}, and no error in the log"
+    )
+
+
+def _plain(line: str) -> str:
+    """A line without colour, the process's name and the logger's, however often they are repeated."""
+    line = _COLOUR.sub("", line)
+    before = None
+    while before != line:
+        before = line
+        line = _LEVEL.sub("", _PROCESS.sub("", line))
+    return line.rstrip()
