@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from evals.artifacts import read_json
 from evals.command_line import run_command
 from evals.errors import UserError
 from rlvr.engines.verl.launch import Launch, Places, launch
@@ -42,29 +43,47 @@ def _render(arguments: argparse.Namespace) -> None:
 def _validate(arguments: argparse.Namespace) -> None:
     from rlvr.engines.verl.checks import check
     from rlvr.engines.verl.compose import compose
+    from rlvr.engines.verl.hidden_state_place import longest
 
     for path in arguments.run_files:
         run, cluster, places = _read(path, arguments.cluster)
         checkpoint = places.study / run.base / "checkpoint"
-        check(run, cluster, checkpoint if checkpoint.exists() else None)
+        there = checkpoint.exists()
+        method = check(run, cluster, checkpoint if there else None)
         compose(_launch(run, cluster, places))
-        unread = "" if checkpoint.exists() else f" ({checkpoint} is not there yet: the model itself was not looked at)"
+        unread = "" if there else f" ({checkpoint} is not there yet: the model itself was not looked at)"
         print(f"{run.run}: verl accepts the launch{unread}")
+        size = longest(run, cluster, method, read_json(checkpoint / "config.json")) if there else None
+        if size is not None:
+            print(f"{run.run}: at the longest, {size.told(cluster)}")
 
 
 def _train(arguments: argparse.Namespace) -> None:
     from rlvr.engines.verl.train import Execution, Interrupted, train
 
     run, cluster, places = _read(arguments.run_file, arguments.cluster)
-    relative = "/" in arguments.python and not Path(arguments.python).is_absolute()
-    python = shutil.which(_REPOSITORY / arguments.python if relative else arguments.python)
-    if python is None:
-        raise UserError(f"--python: {arguments.python}: no such program; accepted: Python with verl installed")
+    python = _python(arguments.python)
     try:
         train(run, places.run, Execution(cluster, python, places.study, _REPOSITORY, arguments.lock_wait_seconds))
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         sys.exit(_STOPPED)
+
+
+def _preflight(arguments: argparse.Namespace) -> None:
+    from rlvr.engines.verl.preflight import preflight
+
+    _, cluster, places = _read(arguments.run_file, arguments.cluster)
+    print(preflight(arguments.run_file, cluster, _python(arguments.python), places.study, _REPOSITORY))
+
+
+def _python(program: str) -> str:
+    """The Python of verl's environment; a path is relative to the repository."""
+    relative = "/" in program and not Path(program).is_absolute()
+    found = shutil.which(_REPOSITORY / program if relative else program)
+    if found is None:
+        raise UserError(f"--python: {program}: no such program; accepted: Python with verl installed")
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,11 +104,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("render", _render, "print the complete launch: environment, command and overrides")
     add("validate", _validate, "hold the launch against verl's own configuration and checks, and ours; needs no GPU")
     train = add("train", _train, "train, or continue, one run, and merge it into a Hugging Face checkpoint")
-    train.add_argument(
-        "--python",
-        default="python",
-        help="Python of the environment that verl is in; a path is relative to the repository",
-    )
+    flight = add("preflight", _preflight, "one training step at the longest length on this node: its memory and time")
+    for command in (train, flight):
+        command.add_argument(
+            "--python",
+            default="python",
+            help="Python of the environment that verl is in; a path is relative to the repository",
+        )
     train.add_argument(
         "--lock-wait-seconds", type=float, default=600.0, help="patience with another writer of this run"
     )
