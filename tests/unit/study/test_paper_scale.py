@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from evals.artifacts import canonical_json
 from evals.errors import UserError
 from evals.grading import VERSION as GRADER_VERSION
 from evals.manifest import Manifest
+from rlvr.__main__ import main
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.run import Cluster, VerlRun
@@ -161,3 +163,20 @@ def test_a_finished_run_is_current_until_something_of_it_changes(
     assert "versions" not in reasons() and "training." not in reasons()
     Manifest("run", {}, {}, {**parameters, "versions": {**versions, "verl": "0.9.0"}}, "0" * 64).write(path)
     assert f"versions.verl: 0.9.0 -> {PINNED}" in reasons()
+
+
+def test_the_files_of_runs_are_those_that_training_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = next(path for path in PAPERS if path.stem == "delta")
+    arguments = ["runs", "--config", str(path), "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    study = Study.resolve(read_yaml(path), path.name)
+    files = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [file.parent.name for file in files] == [run.run for run in study.trained_runs]
+    for file in files:
+        run, cluster = VerlRun.read(file), Cluster.read(file.with_name("cluster.json"))
+        check(run, cluster, None)
+        # The workflow writes the same bytes, so that they are no change to it.
+        assert file.read_text(encoding="utf-8") == canonical_json(study.resolved_run(run.run))
+    before = [file.stat().st_mtime_ns for file in files]
+    assert main(arguments) == 0
+    assert [file.stat().st_mtime_ns for file in files] == before

@@ -38,6 +38,11 @@ def test_without_a_cause_the_consequence_is_said() -> None:
     assert last_words(log(line)) == line
 
 
+@pytest.mark.parametrize("line", ["Exception: The current node timed out during startup.", "a.b.Error: x", "Exit: 3"])
+def test_an_exception_without_a_name_of_its_own_is_one(line: str) -> None:
+    assert last_words(log(line)) == line
+
+
 def test_a_log_without_an_error_has_nothing_to_say() -> None:
     assert last_words(log("UserWarning: x is not available: ModuleNotFoundError(\"No module named 'x'\")")) is None
     assert last_words("") is None
