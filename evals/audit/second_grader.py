@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from evals.grading.extraction import gold_letter
+from evals.grading.letters import gold_letter
 from evals.grading.verdict import Reason
 from evals.grading.worker import limited
 from evals.problems.choices import LETTERS

@@ -13,5 +13,5 @@ from evals.grading.verdict import Case, Kind, Reason, Verdict
 
 __all__ = ["Case", "GradingPool", "Kind", "Reason", "Verdict"]
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the same text and reference could get another verdict."""

@@ -23,7 +23,8 @@ _RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
 _MEMBER = re.compile(r"^\s*\\?[A-Za-z](?:_\{?\w+\}?)?\s*\\in(?![a-zA-Z])\s*")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|sim|doteq)(?![a-zA-Z])")
 _REMARK = re.compile(
-    r"(?<=[\w})])\s*,?\s*(?:\(?\\pmod\s*\{?\w+\}?\)?|\(\s*\\?mod\s+\w+\s*\)"
+    r"^\(\s*[A-J]\s*\)\s+(?=[\d\\])|(?<=\d)\s+[ap]m$|(?<=[\w})])\s*,?\s*(?:\(?\\pmod\s*\{?\w+\}?\)?|\(\s*\\?mod\s+\w+\s*\)"
+    r"|\(?[a-z]\s*\\in\s*\\math\w+\s*\{?\s*[ZNQ]\s*\}?\s*(?:[_^]\s*(?:\{\s*)?[+*0>]\s*\}?)?\)?"
     r"|(?<=\s)(?:for|where|when|if|with)\s(?!.*\b(?:otherwise|else)\b)[^,;]+)$",
     re.DOTALL,
 )
@@ -52,6 +53,9 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     ):  # a condition or modulus that the other side leaves to the question
         return compare(_REMARK.sub("", answer).strip(), _REMARK.sub("", gold).strip(), leaf)
     groups = split_group(answer), split_group(gold)
+    proportions = split_top_level(answer, (":",)), split_top_level(gold, (":",))
+    if max(map(len, proportions)) > 2 and "=" not in answer + gold:
+        return _compare_proportions(*proportions, leaf)
     if (equation := _compare_equation(answer, gold, groups, leaf)) is not None:
         return equation.verdict
     matrices = matrix_entries(answer), matrix_entries(gold)
@@ -148,14 +152,20 @@ def _compare_equation(
     if len(ours) == len(theirs) == 1 or not all(ours) or not all(theirs):
         return None
     if len(theirs) == 1:
-        return None if _RELATION.search(answer) else _EquationVerdict(compare(ours[-1], gold, leaf))
+        return None if _RELATION.search(answer) else _EquationVerdict(compare(_stands_for(ours), gold, leaf))
     if len(ours) == 1:
         if is_label(theirs[0]) or not _has_letters(gold):
             return _EquationVerdict(compare(answer, theirs[-1], leaf))
         return _EquationVerdict(leaf(answer, gold))
+    ours = list(_renamed(ours, theirs))
     if is_label(theirs[0]) and _same_label(ours, theirs):
         return _EquationVerdict(compare(ours[-1], theirs[-1], leaf))
     return _EquationVerdict(leaf(answer, gold))
+
+
+def _stands_for(sides: Sequence[str]) -> str:
+    """The last side of an equation; the first one of ``7 = n``."""
+    return sides[0] if is_label(sides[-1]) and not is_label(sides[0]) else sides[-1]
 
 
 def _same_label(ours: Sequence[str], theirs: Sequence[str]) -> bool:
@@ -168,9 +178,22 @@ def _same_label(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     return functions[0][2] not in ours[-1] and functions[1][2] not in theirs[-1]
 
 
+def _renamed(ours: Sequence[str], theirs: Sequence[str]) -> Sequence[str]:
+    """``f(n) = n + 1`` with the variable of the other side's ``f(x) = x + 1``; as it is where that is no renaming."""
+    functions = _FUNCTION.fullmatch(compact(ours[0])), _FUNCTION.fullmatch(compact(theirs[0]))
+    if functions[0] is None or functions[1] is None or functions[0][1] != functions[1][1]:
+        return ours
+    variable, wanted = (re.compile(rf"(?<![A-Za-z\\]){function[2]}(?![A-Za-z])") for function in functions if function)
+    if wanted.search(ours[-1]):
+        return ours
+    return [variable.sub(functions[1][2], side) for side in ours]
+
+
 def is_label(text: str) -> bool:
     r"""Whether the left side of an equation only names the right one: ``x``, ``f(x)``, ``|AB|``, ``V_1:V_2``."""
     bare = _SUBSCRIPT.sub("", text)
+    if re.search(r"\bnot\b", bare, re.IGNORECASE):
+        return False
     return not re.search(r"[\d+\-^]|\\(?:pi|sqrt|sum|int|prod|lim)(?![a-zA-Z])", bare) and _has_letters(bare)
 
 
@@ -212,6 +235,12 @@ def _without_approximation(text: str) -> str:
     if before and "=" not in before and is_label(before):
         return f"{before} = {after}"
     return before or after
+
+
+def _compare_proportions(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | None:
+    """Compare ``2:3:4`` with ``4:6:8``, by the ratio of each part to the first."""
+    ratios = [[rf"\frac{{{part}}}{{{parts[0]}}}" for part in parts[1:]] for parts in (ours, theirs)]
+    return _ordered(ratios[0], ratios[1], leaf)
 
 
 def _compare_matrices(

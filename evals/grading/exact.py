@@ -13,6 +13,8 @@ MAX_DIGITS = 1_000  # of a number that is turned into a Fraction; longer ones ar
 MAX_EXPONENT = 400
 ROUNDED_DECIMALS = 6
 ROUNDED_DIGITS = 6
+_SHORTEST_WORD = 3
+_LARGEST_BASE = 36
 
 _INTEGER = re.compile(r"([-+]?)\s*(\d+|\d{1,3}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+)")
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)?\.(\d+)|(\d{1,3}(?:,\d{3})+|\d+)\.?")
@@ -21,6 +23,7 @@ _SLASH = re.compile(r"(-?\d[\d.]*)\s*/\s*(-?\d[\d.]*)")
 _MIXED = re.compile(r"(\d+)\s+(\d+)\s*/\s*(\d+)")
 _FRACTION = re.compile(r"(\d+)?\s*\\frac\s*\{\s*(-?[\d.]+)\s*\}\s*\{\s*(-?[\d.]+)\s*\}")
 _SCIENTIFIC = re.compile(r"(?:([\d.]+)\s*(?:\\times|\\cdot)\s*)?10\s*\^\s*(?:\{\s*([-+]?\d+)\s*\}|(\d))")
+_PRIMED = re.compile(r"([A-Za-z\d)}\]!])\s*(?:\^\s*\{?\s*)?('+|(?:\\prime(?![a-zA-Z])\s*)+)")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]*")
 _OPTION = re.compile(r"\(?\s*([A-Z])\s*\)?[.:]?")
 _OPTION_WITH_TEXT = re.compile(r"\(\s*([A-J])\s*\)\s*[^\s,;+*/^=-](?!.*\([A-J]\)).*", re.DOTALL)
@@ -52,6 +55,8 @@ def decide(answer: str, gold: str) -> bool | None:
     answer_integer, gold_integer = canonical_integer(answer), canonical_integer(gold)
     if answer_integer is not None and gold_integer is not None:
         return answer_integer == gold_integer
+    if set(_PRIMED.findall(answer)) != set(_PRIMED.findall(gold)) and ("=" in answer) == ("=" in gold):
+        return False  # the grammar drops primes
     for decision in (_decide_proportions(answer, gold), _decide_in_base(answer, gold)):
         if decision is not None:
             return decision
@@ -191,10 +196,21 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
         (match.group(1), match.group(2) or match.group(3)) if match else (text, None)
         for match, text in ((ours, answer), (theirs, gold))
     ]
+    if not all(base is None or _is_numeral(digits, base) for digits, base in numerals):
+        return False
     (digits, base), (expected_digits, expected_base) = numerals
     if digits != expected_digits:
         return False if ours and theirs else None
     return base is None or expected_base is None or base == expected_base
+
+
+def _is_numeral(digits: str, base: str) -> bool:
+    """Whether the digits are those of a base; one that is a variable (``12_b``) may have any."""
+    if not base.isdecimal():
+        return True
+    return len(base) < 3 and all(
+        int(digit, 36) < min(int(base), _LARGEST_BASE + 1) <= _LARGEST_BASE for digit in digits
+    )
 
 
 def _decide_proportions(answer: str, gold: str) -> bool | None:
@@ -213,6 +229,12 @@ def _decide_proportions(answer: str, gold: str) -> bool | None:
     return values[0] == values[1]
 
 
+def _words(text: str) -> list[str]:
+    """The words of an answer, without case and a first article."""
+    words = text.casefold().split()
+    return words[1:] if len(words) > 1 and words[0] in ("a", "an", "the") else words
+
+
 def _decide_words(answer: str, gold: str) -> bool | None:
     """Compare two answers in words; option letters are compared with their case, longer words without."""
     option, reference = _OPTION.fullmatch(answer), _OPTION.fullmatch(gold)
@@ -222,8 +244,9 @@ def _decide_words(answer: str, gold: str) -> bool | None:
         return option.group(1) == reference.group(1)
     if not (_WORDS.fullmatch(answer) and _WORDS.fullmatch(gold)):
         return None
-    if len(answer) > 1 and len(gold) > 1 and answer.casefold().split() == gold.casefold().split():
+    if len(answer) > 1 and len(gold) > 1 and _words(answer) == _words(gold):
         return True
-    if " " in answer.strip() and " " in gold.strip():
-        return False
+    spaces = " " in answer.strip(), " " in gold.strip()
+    if all(spaces) or (not any(spaces) and len(answer) >= _SHORTEST_WORD and len(gold) >= _SHORTEST_WORD):
+        return False  # not products of their letters
     return None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from evals.grading.comparison import compare
 from evals.grading.exact import canonical_integer, decide
-from evals.grading.extraction import extract_answer, extract_gold, gold_letter
+from evals.grading.extraction import extract_answer, extract_gold
+from evals.grading.letters import gold_letter
 from evals.grading.normalisation import is_readable, normalise
 from evals.grading.verdict import Case, Kind, Reason, Verdict
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
+from evals.grading.boxes import matching_brace
 from evals.grading.exact import ascii_digit
-from evals.grading.extraction import matching_brace
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 60
@@ -21,7 +21,8 @@ _UNICODE = str.maketrans(
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
         "°": r"^\circ ", "~": " ",
         "\u00a0": " ", "\u202f": " ", "\u2009": " ", "，": ",", "；": ";", "：": ":", "（": "(",
-        "）": ")", "％": "%", "′": "'", "’": "'", "．": ".", "＋": "+", "－": "-", "＝": "=", "／": "/",
+        "）": ")", "％": "%", "′": "'", "’": "'", "．": ".", "。": ".", "、": ",",
+        "＋": "+", "－": "-", "＝": "=", "／": "/",
         "＜": "<", "＞": ">", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}", "√": r"\sqrt ",
         "\u3000": " ", "\u200b": None, "\u200c": None,
         "\u200d": None, "\u2060": None, "\ufeff": None,
@@ -53,13 +54,24 @@ _UNIT_WORDS = (
     "cm|mm|km|dm|nm|kg|mg|ml|mL|ft|mi|mph|km/h|kmh|m/s|hr|hrs|min|mins|sec|secs|deg|rad|sq|cu|lb|lbs|oz|"
     "Hz|kHz|MHz|GHz|Pa|kPa|eV|keV|MeV|GeV|mol|dollars?|cents?|euros?|yuan|units?"
 )
+_WORD = (  # shorter ones are products of variables, unless they are known
+    rf"(?:[A-Za-z]{{4,}}|{_UNIT_WORDS}|yds?|gal|kW|kJ|cal|rpm|psi|bps|fps|pts|pct|USD|EUR|GBP|yr|yrs|day|"
+    r"ways?|cup|m[ae]n|boy|car|cat|dog|cow|pig|hen|egg|box|bag|jar|ton|row|hat|bus|odd|pen|pie|bit|set|lap|win|key|toy|bee)"
+    r"(?![A-Za-z])"
+)
 _TEXT_UNIT = re.compile(
     r"(?<=[\d\w}\])])\s*(?:\\[,;: ]|~)*\s*\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|mathbf|rm)\s*"
-    r"\{\s*(?P<word>[^{}\d]*)\}\s*(?:\^\s*\{?\s*-?\s*\d\s*\}?)?\s*\.?$"
+    r"\{\s*(?P<word>(?:[^{}\d]|\^\s*\{?-?\d\}?)*)\}\s*(?:\^\s*\{?\s*-?\s*\d\s*\}?)?\s*\.?$"
 )
 _PLAIN_UNIT = re.compile(
-    rf"^(?P<value>[^=]*?(?:\d|\}}|\\pi|\)))\s*(?:(?<=\s)(?:[A-Za-z]{{2,}}\.?(?:[\s/-]+[A-Za-z]+\.?)*)|(?:{_UNIT_WORDS})|m(?=\^))"
+    rf"^(?P<value>[^=]*?(?:\d|\}}|\\pi|\)))\s*(?:(?<=\s){_WORD}\.?(?:[\s/-]+[A-Za-z]+\.?)*|(?:{_UNIT_WORDS})|m(?=\^))"
     r"\s*(?:\^\s*\{?\s*\d\s*\}?)?$"
+)
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_DENIAL = re.compile(
+    r"\b(?:not|isn|aren|wrong|incorrect|false|never|nor|neither|except|unless|but|maybe|perhaps|possibly|probably|either|"
+    r"versus|vs|to|through)\b",
+    re.IGNORECASE,
 )
 _WORD_OPERATORS = re.compile(
     r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo|is|are|not|wrong)\b"
@@ -67,6 +79,7 @@ _WORD_OPERATORS = re.compile(
 _CONSTANT_IN_TEXT = re.compile(r"\s*(?:[eiπ]|th|st|nd|rd|T|and|or|if|mod.*|)\s*")
 _DEGREES = re.compile(r"\^\s*\{?\s*\\(?:circ|degree)(?![a-zA-Z])\s*\}?|\\degrees?(?![a-zA-Z])|(?<=\d)\s*degrees?\b")
 _PERCENT = re.compile(r"\\%|(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?")
+_HALF_DAY = re.compile(r"(?<=\d)\s*(?:\\text\w{0,6}|\\mathrm)?\s*\{?\s*\b([AaPp])\.?\s*[mM]\b\.?\s*\}?\s*\.?$")
 _CURRENCY = re.compile(r"\\?\$|[€£¥₹₽₩₪](?=\s*[\d.])|(?<=\d)\s*[€£¥₹₽₩₪]")
 _INFINITY = re.compile(r"\+\s*\\infty|(?<![\\A-Za-z])(?:infinity|infty|inf|oo)(?![A-Za-z])")
 _NOT_EQUAL = re.compile(r"(?<![\d)}])!=|\\ne(?![a-zA-Z])|\\not\s*=")
@@ -86,8 +99,13 @@ _ASCII_FUNCTION = re.compile(
 )
 _NUMPY = re.compile(r"\b(?:np|numpy|math)\.(?=[a-z])")
 _EXPONENT_NOTATION = re.compile(r"(?<![\w.])([-+]?(?:\d+\.?\d*|\.\d+))[eE]([-+]?\d+)(?![\w.])")
+_TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*10\s*\^")
 _BARE_POINT = re.compile(r"(?<=\d)\.(?=\s*[/*\\^)+-])")
 _REPEATING = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar|dot|overbar)\s*\{\s*(\d{1,30})\s*\}")
+_PERIOD = re.compile(r"(?<![\d.])(\d{0,30})\.(\d{0,30})\((\d{1,30})\)$")
+_DOTTED_PERIOD = re.compile(  # 0.1666..., 0.1212...
+    r"(?<![\d.])(\d{0,30})\.(\d{0,30}?)(?:(\d)\3\3+|(\d{2,15})\4+)\s*(?:\.\.\.|\\[lc]?dots|\u2026)$"
+)
 _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\(?:R|Reals?)(?![a-zA-Z])|\ball real numbers\b")
 _EMPTY_SET = re.compile(r"\\varnothing(?![a-zA-Z])|^\\\{\s*\\\}$")
 _SEGMENT = re.compile(r"\\(?:overline|overleftrightarrow)\s*\{\s*([A-Z]{2,})\s*\}")
@@ -128,11 +146,13 @@ def normalise(text: str) -> str:
     text = _BRACED_COMMA.sub("", text)
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE_ARGUMENT.sub(r"(\\frac{\1\\pi}{180})", text)
-    text = _REPEATING.sub(_repeating_decimal, _DEGREES.sub("", text))
+    text = _DEGREES.sub("", text)
+    for repeating in (_REPEATING, _PERIOD, _DOTTED_PERIOD):
+        text = repeating.sub(_repeating_decimal, text)
     text = _SEGMENT.sub(r"\1", _EMPTY_SET.sub(r"\\emptyset ", _REALS.sub(r"(-\\infty,\\infty)", text)))
     text = _PERCENT.sub("%", text)
-    text = text.rstrip(_TRAILING)
-    text = _strip_unit(text)
+    text = _HALF_DAY.sub(lambda match: f" {match[1].lower()}m", text.rstrip(_TRAILING))
+    text = _TIMES_TEN.sub(r"\\times 10^", _strip_unit(text))
     text = _unwrap_fonts(text)
     text = _THIN_SPACE.sub("", text)
     text = _SPACE.sub(" ", text).strip()
@@ -170,7 +190,7 @@ def strip_delimiters(text: str) -> str:
 def _strip_unit(text: str) -> str:
     r"""Remove a trailing ``\text{ cm}^2``: words after a value are its unit, or a remark."""
     match = _TEXT_UNIT.search(text)
-    if match is None or _CONSTANT_IN_TEXT.fullmatch(match["word"]):
+    if match is None or _CONSTANT_IN_TEXT.fullmatch(match["word"]) or _DENIAL.search(match["word"]):
         return text
     value = text[: match.start()].strip()
     if not any(character.isdigit() for character in value) and r"\pi" not in value:
@@ -183,7 +203,10 @@ def _strip_unit(text: str) -> str:
 def _strip_plain_unit(text: str) -> str:
     """Remove trailing words after a value: ``125 miles``; one-letter words may be variables and stay."""
     match = _PLAIN_UNIT.match(text)
-    if match is None or _WORD_OPERATORS.search(text[match.end("value") :]):
+    if match is None:
+        return text
+    words = text[match.end("value") :].strip()
+    if _WORD_OPERATORS.search(words) or _DENIAL.search(words) or words in _ALPHABET:  # "3 abcd" is a product
         return text
     value = match["value"]
     if re.search(r"[A-Za-z]{2,}(?![A-Za-z])(?<!\\)", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", value)):
@@ -193,7 +216,7 @@ def _strip_plain_unit(text: str) -> str:
 
 def _join_parts(text: str) -> str:
     r"""Write "and" and "or" as commas; between inequalities, where they mean two things, as ``\land`` and ``\lor``."""
-    if text.startswith(r"\begin") or "matrix" in text:
+    if r"\begin" in text or "matrix" in text:
         return text
     related = _RELATION.search(text) is not None
     text = _AND.sub(r" \\land " if related else ", ", text)
@@ -264,7 +287,7 @@ def _brace_fraction(match: re.Match[str]) -> str:
 
 def _repeating_decimal(match: re.Match[str]) -> str:
     r"""``0.1\overline{6}`` as a fraction."""
-    whole, fixed, period = match.groups()
+    whole, fixed, period = [group for group in match.groups() if group is not None]
     top = int(whole + fixed + period or "0") - int(whole + fixed or "0")
     return rf"\frac{{{top}}}{{{'9' * len(period)}{'0' * len(fixed)}}}"
 

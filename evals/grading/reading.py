@@ -11,6 +11,7 @@ from latex2sympy2_extended import NormalizationConfig, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 
 from evals.grading.exact import MAX_DIGITS
+from evals.grading.magnitude import is_workable
 
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
@@ -19,7 +20,7 @@ _BARE_LOG = re.compile(r"\\log(?![a-zA-Z])(?!\s*_)")
 _DECADIC_LOG = re.compile(r"\\lg(?![a-zA-Z])")
 _MIXED = re.compile(r"(?<![\w.^_})\]])(\d+)\s*(\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\})(?!\s*\^)")
 _GROUPED = re.compile(r"\s*-?\d{1,3}(,\d{3})+(\.\d+)?\s*")
-_NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|(?<![_^\d])\d+\s+\d|\d\.\d*\.")
+_NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|(?<![_^\d])\d+\s+\d|\d\.\d*\.|(?<=\d)\s*_")
 
 
 class Unreadable(Exception):
@@ -88,7 +89,37 @@ def parse(text: str) -> sympy.Basic:
         raise Unreadable from error
     if not isinstance(expression, sympy.Basic | sympy.MatrixBase):
         raise Unreadable
-    return _with_imaginary_unit(expression)
+    expression = _with_named_derivatives(expression)
+    return _with_imaginary_unit(_with_real_roots(expression) if r"\sqrt[" in latex else expression)
+
+
+def _with_named_derivatives(expression: sympy.Basic) -> sympy.Basic:
+    """``dx/dt`` of a plain variable is a quantity of its own; worked out it would be zero."""
+    named = {
+        derivative: sympy.Symbol(f"derivative of {derivative.expr} by {derivative.variables}")
+        for derivative in expression.atoms(sympy.Derivative)
+        if not derivative.expr.has(*derivative.variables)
+    }
+    return expression.xreplace(named) if named else expression
+
+
+def _with_real_roots(expression: sympy.Basic) -> sympy.Basic:
+    """An odd root of a negative number is the real one, as the sign for it says."""
+    if not is_workable(expression):
+        return expression
+    roots = {
+        power: -sympy.Pow(-power.base, power.exp)
+        for power in expression.atoms(sympy.Pow)
+        if power.exp.is_Rational
+        and power.exp.q % 2 == 1
+        and power.exp.p == 1 < power.exp.q
+        and _is_negative(power.base)
+    }
+    return expression.xreplace(roots) if roots else expression
+
+
+def _is_negative(number: sympy.Expr) -> bool:
+    return number.is_number and number.evalf(30).is_negative is True
 
 
 def _with_imaginary_unit(expression: sympy.Basic) -> sympy.Basic:

@@ -8,6 +8,7 @@ rest on signals: the pool's limits replace them.
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import sympy
@@ -25,14 +26,15 @@ PRECISION = 120
 """Digits to which numbers are compared where they cannot be compared exactly."""
 
 _AGREEMENT = sympy.Float(10) ** (-(PRECISION - 30))
-_POINT_PRECISION = 50
-_POINT_AGREEMENT = sympy.Float(10) ** -35
+_LEAST_PRECISION = 60  # bits; SymPy's result of a cancellation that may be zero has fewer
 _POSITIVE_POINTS = (sympy.Rational(7, 5), sympy.Rational(23, 11), sympy.Rational(5, 13))
 _NEGATIVE_POINTS = (sympy.Rational(-9, 7), sympy.Rational(-17, 6))
+_INEQUALITIES = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
 _INFINITE = (sympy.oo, -sympy.oo)
 _STEP = sympy.Rational(3, 17)  # keeps the values of several variables apart
 _INTEGER_POINTS = tuple(map(sympy.Integer, range(1, 21)))
 _INTEGER_STEP = sympy.Integer(2)
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 Point = dict[sympy.Symbol, sympy.Rational]
 _STEPS = (sympy.floor, sympy.ceiling, sympy.Mod)
 _NAMES_OF_REALS = frozenset("xyztuvw")
@@ -55,9 +57,13 @@ def judge(answer: str, gold: str) -> Reason:
 def leaf(answer: str, gold: str) -> bool:
     """Compare two answers without parts.
 
+    Words beside a number are no product of their letters: ``not 0`` is not 0.
+
     Raises:
         Unreadable: the answer, or the gold answer, cannot be read or is too large.
     """
+    if _PROSE.search(answer) and plain_number(gold) is not None:
+        return False
     for decimal, value in ((answer, gold), (gold, answer)):
         number = plain_number(decimal)
         if number is not None and number.decimals is not None and (exact := _real_value(parse(value))) is not None:
@@ -129,8 +135,10 @@ def _verify(answer: sympy.Basic, gold: sympy.Basic) -> bool:
 
 
 def _region(expression: sympy.Basic) -> sympy.Set | None:
-    """The reals between two bounds, from a chain such as ``1 < x < 2``; None for anything else."""
-    if not isinstance(expression, sympy.And) or len(expression.free_symbols) != 1:
+    """The reals of ``1 < x < 2`` or ``|x| < 2``; None for anything else."""
+    if len(expression.free_symbols) != 1 or not (
+        isinstance(expression, sympy.And) or (isinstance(expression, _INEQUALITIES) and expression.has(sympy.Abs))
+    ):
         return None
     return expression.as_set()
 
@@ -146,7 +154,7 @@ def _same_equation(answer: sympy.Eq, gold: sympy.Eq) -> bool:
             ratios.append(values[0] / values[1])
     if len(ratios) < 2 or ratios[0] == 0:
         return False
-    return all(abs(ratio / ratios[0] - 1) < _POINT_AGREEMENT for ratio in ratios[1:])
+    return all(_agree(ratio, ratios[0]) for ratio in ratios[1:])
 
 
 def _same_value(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
@@ -163,7 +171,7 @@ def _same_value(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
             continue
         if min(values.values()) < 0 and (_leaves_reals(answer, values) or _leaves_reals(gold, values)):
             continue  # a root or a logarithm of something negative: outside what the formula is meant for
-        if abs(ours - theirs) > _POINT_AGREEMENT * max(abs(ours), abs(theirs), sympy.Float(10) ** -10):
+        if not _agree(ours, theirs):
             return False
         agreed += 1
         agreed_not_zero += ours != 0
@@ -197,7 +205,7 @@ def _points(answer: sympy.Expr, gold: sympy.Expr, symbols: list[sympy.Symbol]) -
 
 def _at(expression: sympy.Expr, values: Point) -> sympy.Expr | None:
     """The value at a point; None if it has no finite value there."""
-    value = expression.subs(values).doit().evalf(_POINT_PRECISION)
+    value = _value(expression.subs(values).doit())
     return value if value.is_number and value.is_finite and not value.has(sympy.nan, sympy.zoo) else None
 
 
@@ -216,10 +224,23 @@ def _same_constant(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
         return bool(ours == theirs) if ours in _INFINITE or theirs in _INFINITE else None
     if isinstance(ours, sympy.Rational) and isinstance(theirs, sympy.Rational):
         return bool(ours == theirs)
-    values = ours.evalf(PRECISION), theirs.evalf(PRECISION)
+    values = _value(ours), _value(theirs)
     if not all(value.is_number and value.is_finite and not value.atoms(sympy.Function) for value in values):
         return None
-    return bool(abs(values[0] - values[1]) <= _AGREEMENT * max(abs(values[0]), abs(values[1]), 1))
+    return _agree(*values)
+
+
+def _value(expression: sympy.Expr) -> sympy.Expr:
+    """The value to :data:`PRECISION` digits; what cancels to less precision than any real value has is zero."""
+    value = expression.evalf(PRECISION)
+    return value.xreplace(
+        {part: sympy.Integer(0) for part in value.atoms(sympy.Float) if part._prec < _LEAST_PRECISION}
+    )
+
+
+def _agree(ours: sympy.Expr, theirs: sympy.Expr) -> bool:
+    """Whether two values are one, relative to their size: ``e^{-1000}`` is neither 0 nor ``e^{-1001}``."""
+    return bool(abs(ours - theirs) <= _AGREEMENT * max(abs(ours), abs(theirs)))
 
 
 def _exactly(expression: sympy.Expr) -> sympy.Expr:

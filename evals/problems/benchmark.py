@@ -8,8 +8,8 @@ from typing import Any
 
 from evals.artifacts import sha256_bytes
 from evals.errors import UserError
+from evals.grading.boxes import last_boxes
 from evals.grading.code.tests import tests_hash
-from evals.grading.extraction import last_boxes
 from evals.problems.choices import LETTERS, permutation, with_options
 from evals.problems.golds import repair
 from evals.problems.programs import program_problem

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.grading.extraction import choice_letter, extract_answer, extract_gold
+from evals.grading.extraction import extract_answer, extract_gold
+from evals.grading.letters import choice_letter
 from evals.grading.verdict import Kind, Reason
 
 MARKED = [

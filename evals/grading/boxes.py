@@ -1,0 +1,104 @@
+r"""Boxes: the contents of the last ``\boxed{...}`` (or ``\fbox``) of a text, and of those that go with it."""
+
+from __future__ import annotations
+
+import re
+
+_BOX = re.compile(r"\\(?:[a-zA-Z]*boxed|fbox|framebox)(?![a-zA-Z])")
+_BRACELESS = re.compile(r"((?:\\(?![a-zA-Z]*box)[a-zA-Z]+(?:\{[^{}]{0,99}\}){0,2}|[^\s$\\{},;]){1,60})")
+_MAX_GAP = 70  # characters between two boxes that can still be parts of one answer
+_CONNECTOR = re.compile(r",|;|&|\b(?:and|or)\b")
+_BARE_GAP = re.compile(r"(?:\\q?quad|[^A-Za-z0-9=])*")
+_MAX_BARE_GAP = 24  # the same, where there are no words between them
+_TEXT_COMMAND = re.compile(r"\\(?:text|mbox|textrm|mathrm)(?![a-zA-Z])|\\q?quad")
+_REVISION = re.compile(
+    r"[.!?]\s|\n\s*\n|\b(?:but|wait|actually|instead|rather|correct\w*|wrong|no|not|then|so|thus|hence|therefore|"
+    r"final|finally|answer|check\w*|recheck\w*|recall|gives?|because|since|however|hmm+|oops|sorry|mistake)\b",
+    re.IGNORECASE,
+)
+
+
+def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
+    r"""Contents of the last box, and of the boxes before it that are parts of the same answer.
+
+    ``\boxed{-2} \text{ and } \boxed{1}`` is one answer of two parts; ``\boxed{180}. Checking again gives \boxed{204}``
+    is a revision, of which the last counts.
+
+    Args:
+        text: the text to look through.
+        lenient: an unclosed last box reaches to the end of the text (for golds, which people cut short).
+
+    Returns:
+        None if there is no box at all; an empty list if the last one is empty or was never closed.
+    """
+    if "box" not in text:
+        return None
+    starts = [match.span() for match in _BOX.finditer(text)]
+    if not starts:
+        return None
+    parts: list[str] = []
+    following = len(text)
+    for begin, end in reversed(starts):
+        if begin >= following:
+            continue
+        content, stop = _box_content(text, end)
+        if content is None:
+            if parts:
+                break
+            return [text[end:].strip().removeprefix("{").strip()] if lenient else []
+        if stop > following:  # a box around boxes: what it holds has been read already
+            inner = _BOX.sub("", content).strip()
+            parts = [inner[1:-1] if inner.startswith("{") and inner.endswith("}") and len(parts) == 1 else inner]
+            following = begin
+            continue
+        if parts and not _same_answer(text[stop:following]):
+            break
+        if not content and not parts:
+            return []
+        if not parts or parts[0] != content:
+            parts.insert(0, content)
+        following = begin
+    return parts
+
+
+def _box_content(text: str, position: int) -> tuple[str | None, int]:
+    """Content of the box whose command ends at ``position``, and where it stops; None if it is never closed."""
+    while position < len(text) and text[position].isspace():
+        position += 1
+    if position >= len(text):
+        return None, position
+    if text[position] != "{":
+        match = _BRACELESS.match(text, position)
+        if match is None:
+            return None, position
+        return match.group(1).rstrip("."), match.end()
+    closing = matching_brace(text, position)
+    return (None, position) if closing is None else (text[position + 1 : closing].strip(), closing + 1)
+
+
+def ends_in_bare_box(text: str) -> bool:
+    r"""Whether the text stops within ``\boxed 4``, which may have been about to become 42."""
+    *_, command = _BOX.finditer(text)
+    return _box_content(text, command.end())[1] == len(text) and not text.endswith("}")
+
+
+def matching_brace(text: str, opening: int) -> int | None:
+    r"""Index of the brace that closes the one at ``opening``; ``\{`` and ``\}`` are characters, not braces."""
+    depth = 0
+    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, opening):
+        token = match.group()
+        if token == "{":
+            depth += 1
+        elif token == "}":
+            depth -= 1
+            if depth == 0:
+                return match.start()
+    return None
+
+
+def _same_answer(gap: str) -> bool:
+    """Whether the text between two boxes joins them into one answer."""
+    if len(gap) <= _MAX_BARE_GAP and _BARE_GAP.fullmatch(gap) and "\n\n" not in gap:
+        return True
+    words = _TEXT_COMMAND.sub(" ", gap)
+    return len(gap) <= _MAX_GAP and _CONNECTOR.search(words) is not None and _REVISION.search(words) is None
