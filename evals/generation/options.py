@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from evals.errors import UserError
 
 if TYPE_CHECKING:
     from evals.generation.plan import EvaluationSettings
@@ -32,12 +35,17 @@ def add_sampling_options(parser: argparse.ArgumentParser, backends: Sequence[str
 
 
 def evaluation_settings(arguments: argparse.Namespace) -> EvaluationSettings:
-    """The settings that these options mean; torch keeps to the threads that they allow."""
+    """The settings that these options mean; torch keeps to the threads that they allow.
+
+    Raises:
+        UserError: a number is out of range.
+    """
     import torch
 
     from evals.generation.plan import EvaluationSettings
     from evals.generation.sampler import SamplingParameters
 
+    _check(arguments)
     torch.set_num_threads(arguments.threads)
     return EvaluationSettings(
         arguments.samples_per_problem,
@@ -55,3 +63,16 @@ def evaluation_settings(arguments: argparse.Namespace) -> EvaluationSettings:
         device=arguments.device,
         max_model_len=arguments.max_model_len,
     )
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    for option in ("samples_per_problem", "max_new_tokens", "batch_size", "threads", "max_model_len"):
+        value = getattr(arguments, option)
+        if value is not None and value < 1:
+            raise UserError(f"--{option.replace('_', '-')}: is {value}; accepted: 1 or more")
+    if not (math.isfinite(arguments.temperature) and arguments.temperature >= 0):
+        raise UserError(f"--temperature: is {arguments.temperature}; accepted: 0 or more")
+    if not 0 < arguments.top_p <= 1:
+        raise UserError(f"--top-p: is {arguments.top_p}; accepted: more than 0, at most 1")
+    if "{problem}" not in arguments.prompt:
+        raise UserError(f"--prompt: is {arguments.prompt!r}; accepted: a template with {{problem}} in it")

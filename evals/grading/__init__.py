@@ -2,8 +2,9 @@
 
     from evals.grading import Case, GradingPool
 
-    with GradingPool(workers=2) as pool:
-        verdicts = pool.grade([Case(prediction=text, gold="\\frac{1}{2}")])
+    if __name__ == "__main__":  # a script needs this: each worker process imports it
+        with GradingPool(workers=2) as pool:
+            verdicts = pool.grade([Case(prediction=text, gold="\\frac{1}{2}")])
 
 The same pool scores evaluations and rewards training. What counts as an answer, and as equal, is in docs/grading.md.
 """

@@ -10,6 +10,7 @@ from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
+from evals.errors import UserError
 from evals.grading.verdict import Reason
 from evals.grading.worker import initialise, judge
 
@@ -20,6 +21,11 @@ Judge = Callable[[str, str, float], Outcome]
 STARTUP_ALLOWANCE = 60.0
 """Seconds that a worker may take to come up before the pool counts as lost."""
 
+_EQUAL = ("1", "1")
+_NO_WORKERS = (
+    "grading: no worker process comes up (its own message stands above); needed: memory for it, and, in a script, the "
+    'calls below `if __name__ == "__main__":`, for each worker imports the script'
+)
 _WINDOW = 32  # comparisons handed to the pool at a time, per worker
 _PRELOADED = ["math_verify", "latex2sympy2_extended", "sympy", "pebble.pool.process"]
 
@@ -54,6 +60,9 @@ class WorkerProcesses:
         A process that dies in mid-comparison costs that comparison. Where the pool as a whole breaks (a process died
         and nobody can say on what), a new one is asked for what is missing; if it breaks without having answered
         anything, one comparison at a time, so that the one at fault is the one to pay.
+
+        Raises:
+            UserError: not even two equal numbers can be compared: no process comes up here.
         """
         outcomes: dict[Pair, Outcome] = {}
         window = _WINDOW * self._workers
@@ -64,6 +73,9 @@ class WorkerProcesses:
             self.close()
             if len(outcomes) == answered:
                 if window == 1:
+                    if not (outcomes or self._ask([_EQUAL], {}, 1)):
+                        self.close()
+                        raise UserError(_NO_WORKERS)
                     outcomes[missing[0]] = (Reason.WORKER_DIED, 0.0)
                 window = 1
         return outcomes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,17 @@ def test_choices_and_their_alias() -> None:
 def test_limits_out_of_range_are_refused(limits: dict[str, float]) -> None:
     with pytest.raises(UserError, match="accepted"):
         GradingPool(**limits)  # type: ignore[arg-type]
+
+
+def test_workers_that_cannot_come_up_are_an_error_and_no_verdict(tmp_path: Path) -> None:
+    """A script without a guard starts itself again in each worker, which Python refuses."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from evals.grading import Case, GradingPool\n"
+        'cases = [Case("\\\\boxed{\\\\sqrt{%d}+x}" % (n * n), f"{n}+x") for n in range(1, 4)]\n'
+        "with GradingPool(workers=1) as pool:\n"
+        "    print(pool.grade(cases))\n"
+    )
+    answer = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300)
+    assert answer.returncode != 0 and not answer.stdout
+    assert answer.stderr.splitlines()[-1].startswith("evals.errors.UserError: grading: no worker process comes up")

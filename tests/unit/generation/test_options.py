@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evals.generation.__main__ import main
+
+OPTIONS = {
+    "--source": "model",
+    "--problems": "problems",
+    "--prompt": "{problem}\n",
+    "--samples-per-problem": "4",
+    "--max-new-tokens": "8",
+    "--temperature": "1.0",
+    "--top-p": "1.0",
+    "--batch-size": "4",
+    "--seed": "1",
+    "--threads": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "accepted"),
+    [
+        ("--temperature", "-1", "0 or more"),
+        ("--temperature", "nan", "0 or more"),
+        ("--top-p", "0", "more than 0, at most 1"),
+        ("--top-p", "1.5", "more than 0, at most 1"),
+        ("--samples-per-problem", "0", "1 or more"),
+        ("--max-new-tokens", "0", "1 or more"),
+        ("--batch-size", "-3", "1 or more"),
+        ("--max-model-len", "0", "1 or more"),
+        ("--prompt", "Solve it.", "{problem}"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, accepted: str
+) -> None:
+    options = {**OPTIONS, "--out": str(tmp_path / "out"), option: value}
+    assert main(["sample", *(f"{name}={given}" for name, given in options.items())]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"error: {option}: is ") and accepted in message and message.count("\n") == 1
+    assert not (tmp_path / "out").exists()
