@@ -1,7 +1,7 @@
-"""One data-parallel rank of verl's engine with our pieces, without Ray or vLLM, on a recorded rollout batch.
+"""One data-parallel rank of verl's engine with our pieces, without Ray or vLLM, on recorded rollout batches.
 
-``python verl_rank.py INPUT OUTPUT`` with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment. Rank 0
-writes what all ranks found, in the order of the recorded batch.
+``python verl_rank.py BATCH...`` with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment. Rank 0 writes
+``found.pt`` beside each batch: what all ranks found, in the order of the recorded batch.
 """
 
 from __future__ import annotations
@@ -21,21 +21,27 @@ warnings.filterwarnings("ignore")
 
 
 def main() -> None:
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=300))
+    for path in sys.argv[1:]:
+        compute(Path(path))
+    distributed.destroy_process_group()
+
+
+def compute(path: Path) -> None:
+    """Old log-probs, token weights and all updates of one recorded batch."""
     from rlvr.engines.verl.compose import compose
     from rlvr.engines.verl.launch import Places, launch
     from rlvr.engines.verl.layout import mini_batch_ids, rank_layout
     from rlvr.engines.verl.run import Cluster, VerlRun
 
-    given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    directory = Path(given["run"]).parent
-    run, cluster = VerlRun.read(Path(given["run"])), Cluster.read(directory / "cluster.json")
+    given, directory = json.loads(path.read_text(encoding="utf-8")), path.parent
+    run, cluster = VerlRun.read(directory / "run.json"), Cluster.read(directory / "cluster.json")
     repository = Path(__file__).parents[2]
     places = Places(run=directory, study=Path(given["study"]), repository=repository, state=directory / "state")
     config = compose(launch(run, cluster, places))
     from rlvr.engines.verl.rank import EngineRank, RankBatch
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    distributed.init_process_group("gloo", timeout=timedelta(seconds=300))
     one = EngineRank(run, cluster, config)
 
     mini_batches = [torch.tensor(part) for part in given["mini_batches"]]
@@ -52,12 +58,13 @@ def main() -> None:
     scores = one.score(batch)
     weighted = [advantage * weights for advantage, weights in zip(batch.advantages, scores.weights, strict=True)]
     share = len(own) // len(mini_batches)
-    grad_norms = []
+    grad_norms, sliced = [], []
     with one.engine.train_mode():
         for start in range(0, len(own), share):
             part = slice(start, start + share)
             metrics = one.update(batch.select(part), scores.log_probs[part], weighted[part])
             grad_norms.append(float(metrics["grad_norm"]))
+            sliced.append(own[part].tolist())
     state = {
         name: value.full_tensor() if hasattr(value, "full_tensor") else value
         for name, value in one.engine.module.state_dict().items()
@@ -68,20 +75,23 @@ def main() -> None:
         row: [log_probs.tolist(), weights.tolist()]
         for row, (log_probs, weights) in zip(own.tolist(), pairs, strict=True)
     }
-    distributed.all_gather_object(gathered, mine)
+    distributed.all_gather_object(gathered, (mine, sliced))
     if rank == 0:
-        whole = {row: values for part in gathered for row, values in part.items()}
+        whole = {row: values for part, _ in gathered for row, values in part.items()}
         torch.save(
             {
                 "log_probs": [whole[row][0] for row in sorted(whole)],
                 "weights": [whole[row][1] for row in sorted(whole)],
                 "weight_metrics": scores.metrics,
                 "grad_norms": grad_norms,
+                "mini_batches": [
+                    sorted(row for of_rank in parts for row in of_rank)
+                    for parts in zip(*(rows for _, rows in gathered), strict=True)
+                ],
                 "state": {name: value.float() for name, value in state.items()},
             },
-            sys.argv[2],
+            directory / "found.pt",
         )
-    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
