@@ -19,7 +19,7 @@ from evals.artifacts import sha256_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = ("tiny-dapo-s1", "tiny-dapo_query_preserved_reward_balanced-s1")
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 900
 _TIME_TO_TAKE_NOTE = 3_000_000_000  # nanoseconds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ SETTINGS: dict[str, Any] = {
 SAMPLES = "results/samples/taken-base/chain_3/samples.jsonl"
 
 
+@pytest.fixture(scope="module")
+def with_checkpoint(smoke_study: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of the finished smoke study: another study in the same directory makes its results others' that follow."""
+    root = tmp_path_factory.mktemp("taken_in") / "project"
+    shutil.copytree(smoke_study.root, root)
+    return Project(root)
+
+
 def write_study(project: Project, name: str, **changes: Any) -> Path:
     """The settings above with some sections changed, as a file of the project."""
     study = {key: {**value, **changes.get(key, {})} if key in changes else value for key, value in SETTINGS.items()}
@@ -55,38 +64,38 @@ def run(project: Project, study: Path, *targets: str) -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_models_alone_are_sampled_scored_and_extended(smoke_study: Project) -> None:
-    run(smoke_study, write_study(smoke_study, "taken"))
-    first = read_samples(smoke_study)
-    table = (smoke_study.root / "results/tables/main.md").read_text()
+def test_models_alone_are_sampled_scored_and_extended(with_checkpoint: Project) -> None:
+    run(with_checkpoint, write_study(with_checkpoint, "taken"))
+    first = read_samples(with_checkpoint)
+    table = (with_checkpoint.root / "results/tables/main.md").read_text()
     assert "Base model" in table
     assert "DAPO" not in table
 
-    more = write_study(smoke_study, "more", evaluation={"samples_per_problem": 4})
-    planned = smoke_study.planned(more)
+    more = write_study(with_checkpoint, "more", evaluation={"samples_per_problem": 4})
+    planned = with_checkpoint.planned(more)
     assert {job for job in planned if job.startswith(("sample", "train", "base", "import"))} == {
         "sample taken-base chain_3"
     }
-    run(smoke_study, more, SAMPLES)
-    rows = read_samples(smoke_study)
-    manifest = json.loads((smoke_study.root / SAMPLES).with_name("manifest.json").read_text())
+    run(with_checkpoint, more, SAMPLES)
+    rows = read_samples(with_checkpoint)
+    manifest = json.loads((with_checkpoint.root / SAMPLES).with_name("manifest.json").read_text())
     assert [row for row in rows if row["sample"] < 2] == first
     assert manifest["details"]["rows_kept_from_earlier"] == len(first) == len(rows) // 2
 
 
-def test_splits_make_the_file_of_one_job(smoke_study: Project) -> None:
+def test_splits_make_the_file_of_one_job(with_checkpoint: Project) -> None:
     """Another seed, so that nothing is there to be kept."""
-    run(smoke_study, write_study(smoke_study, "one", evaluation={"seed": 2}), SAMPLES)
-    expected = (smoke_study.root / SAMPLES).read_bytes()
-    path = smoke_study.root / SAMPLES
+    run(with_checkpoint, write_study(with_checkpoint, "one", evaluation={"seed": 2}), SAMPLES)
+    expected = (with_checkpoint.root / SAMPLES).read_bytes()
+    path = with_checkpoint.root / SAMPLES
     for state in (path.parent / "state").iterdir():
         for file in state.glob("*.jsonl"):
             file.unlink()
     path.unlink()
-    split = write_study(smoke_study, "split", evaluation={"seed": 2}, execution={"sampling_splits": 3})
+    split = write_study(with_checkpoint, "split", evaluation={"seed": 2}, execution={"sampling_splits": 3})
     parts = {f"sample_split taken-base chain_3 {part} 3" for part in (1, 2, 3)}
-    assert parts | {"sample taken-base chain_3"} <= smoke_study.planned(split)
-    run(smoke_study, split, SAMPLES)
+    assert parts | {"sample taken-base chain_3"} <= with_checkpoint.planned(split)
+    run(with_checkpoint, split, SAMPLES)
     assert path.read_bytes() == expected
 
 
@@ -104,8 +113,8 @@ def test_splits_make_the_file_of_one_job(smoke_study: Project) -> None:
     ],
 )
 def test_what_is_not_there_is_named_before_any_work(
-    smoke_study: Project, changes: dict[str, Any], message: str
+    with_checkpoint: Project, changes: dict[str, Any], message: str
 ) -> None:
-    answer = smoke_study.snakemake("--dry-run", config=write_study(smoke_study, "wrong", **changes))
+    answer = with_checkpoint.snakemake("--dry-run", config=write_study(with_checkpoint, "wrong", **changes))
     assert answer.returncode == 1
     assert message in answer.stdout + answer.stderr
