@@ -68,9 +68,10 @@ def check_ray(
                 "Ray cluster of that many machines (docs/paper_scale.md)"
             )
         if registered is not None:
+            use = "" if cluster.platform == "cpu" else f", or RAY_ADDRESS={registered} to use it"
             raise UserError(
                 f"Ray: a session that was started before is registered on this machine ({registered}), and verl would "
-                f"join it; accepted: none (`ray stop` ends it), or RAY_ADDRESS={registered} to use it"
+                f"join it; accepted: none (`ray stop` ends it){use}"
             )
         return
     if cluster.platform == "cpu":

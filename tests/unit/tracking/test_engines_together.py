@@ -23,6 +23,7 @@ RECORDED = Path(__file__).with_name("recorded_verl_metrics.jsonl")
 ONLY_VERL = {
     "groups_whole_fraction",
     "rollout_log_prob_difference_mean",
+    "hidden_state_recomputations",
     "seconds_weight_sync",
     "seconds_save",
 }

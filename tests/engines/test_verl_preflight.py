@@ -1,0 +1,95 @@
+"""preflight by real verl: a step of DelTA on two processes that stand for devices, and a model that does not load."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from evals.artifacts import canonical_json, read_json
+from evals.manifest import Manifest, hash_files
+from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
+
+ROOT = Path(__file__).parents[2]
+RUN = "tiny-delta-s1"
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """The smoke study's DelTA run on two devices, with an untrained model."""
+    checkpoint = tmp_path / "results" / "base" / "tiny" / "checkpoint"
+    study = Study.resolve(read_yaml(ROOT / "config" / "verl_smoke.yaml"), "verl_smoke.yaml")
+    tokenizer = build_tokenizer()
+    torch.manual_seed(3)
+    config = Qwen3Config(
+        **study.config["models"]["tiny"]["architecture"],
+        vocab_size=len(tokenizer),
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(checkpoint)
+    tokenizer.save_pretrained(checkpoint)
+    write_manifest(checkpoint)
+    place = tmp_path / "results" / "runs" / RUN
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(canonical_json(study.resolved_run(RUN)), encoding="utf-8")
+    (place / "cluster.json").write_text(canonical_json({**study.cluster(RUN), "gpus_per_node": 2}), encoding="utf-8")
+    return place / "run.json"
+
+
+def write_manifest(checkpoint: Path) -> None:
+    outputs = hash_files(checkpoint.parent, *sorted(checkpoint.iterdir()))
+    Manifest(kind="base_model", inputs={}, outputs=outputs, parameters={}, fingerprint="f").write(
+        checkpoint.parent / "manifest.json"
+    )
+
+
+def preflight(run_file: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rlvr.engines.verl", "preflight", str(run_file), "--python", sys.executable],
+        cwd=run_file.parents[3],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_step_at_its_longest_is_timed_and_measured(run_file: Path) -> None:
+    answer = preflight(run_file)
+    assert answer.returncode == 0, answer.stderr
+    assert "one step of 32 rollouts of 40 + 24 tokens on each data-parallel rank" in answer.stdout
+    measured = read_json(run_file.parent / "verl" / "preflight" / "measured.json")
+    assert len(measured) == 2
+    for device in measured:
+        assert list(device["seconds"]) == [
+            "model and optimizer",
+            "old log-probs",
+            "token weights",
+            "update 1",
+            "update 2",
+        ]
+        assert all(seconds > 0 for seconds in device["seconds"].values())
+        assert all(size > 100 << 20 for size in device["device_bytes"].values())
+
+
+def test_a_model_that_verl_cannot_load_ends_in_one_line(run_file: Path) -> None:
+    checkpoint = run_file.parents[2] / "base" / "tiny" / "checkpoint"
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    (checkpoint / "config.json").write_text(json.dumps({**config, "model_type": "nonsense"}), encoding="utf-8")
+    write_manifest(checkpoint)
+    answer = preflight(run_file)
+    assert answer.returncode == 2 and answer.stderr.count("\n") == 1, answer.stderr
+    assert "preflight: device " in answer.stderr and "nonsense" in answer.stderr
+    assert "Traceback" in (run_file.parent / "verl" / "preflight" / "rank0.log").read_text(encoding="utf-8")
