@@ -9,6 +9,8 @@ _LONGEST = 300
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PROCESS = re.compile(r"^\([\w.:<>-]+ pid=\d+(?:, ip=[\w.:]+)?\)\s?")
 """What Ray and vLLM put before a line of another process: ``(TaskRunnerV1 pid=123, ip=10.0.0.1) ``."""
+_RANK = re.compile(r"^\[rank\d+\]: ?")
+"""What torch puts before a line of a traceback."""
 _LEVEL = re.compile(r"^(?:ERROR|CRITICAL) [\d-]+ [\d:.,]+ (?:\[[^\]]*\] )?")
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
 _CONSEQUENCES = (
@@ -22,8 +24,9 @@ _CONSEQUENCES = (
     "CancelledError",
     "ChildFailedError",
     "EngineDeadError",
+    "InstantiationException",
 )
-"""Exceptions of processes that found another one dead."""
+"""Exceptions of processes that found another one dead, and what Hydra wraps others in."""
 _ADVICE = (
     (("EADDRINUSE", "ddress already in use"), "a port was taken by another process; start it again"),
     (
@@ -66,10 +69,10 @@ def ended(status: int) -> str:
 
 
 def _plain(line: str) -> str:
-    """A line without colour, the process's name and the logger's, however often they are repeated."""
+    """A line without colour, and without the names of process, rank and logger, however often they are repeated."""
     line = _COLOUR.sub("", line)
     before = None
     while before != line:
         before = line
-        line = _LEVEL.sub("", _PROCESS.sub("", line))
+        line = _LEVEL.sub("", _RANK.sub("", _PROCESS.sub("", line)))
     return line.rstrip()

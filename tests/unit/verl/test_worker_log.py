@@ -33,6 +33,17 @@ def test_an_error_behind_vllm_s_prefix_is_found() -> None:
     assert last_words(text) == "RuntimeError: bad kernel"
 
 
+def test_an_error_behind_torch_s_prefix_and_hydra_s_wrapping_is_found() -> None:
+    text = log(
+        "[rank0]: ValueError: The checkpoint has model type `nonsense`.",
+        "[rank0]: The above exception was the direct cause of the following exception:",
+        "[rank0]:     raise InstantiationException(message) from e",
+        "[rank0]: hydra.errors.InstantiationException: Error in call to target 'HFModelConfig':",
+        "[rank0]: ValueError('The checkpoint has model type `nonsense`.')",
+    )
+    assert last_words(text) == "ValueError: The checkpoint has model type `nonsense`."
+
+
 def test_without_a_cause_the_consequence_is_said() -> None:
     line = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
     assert last_words(log(line)) == line
