@@ -131,6 +131,9 @@ _COMMAND_ARGUMENT = re.compile(r"\\(?:text\w*|math\w*|mbox|operatorname|begin|en
 _NOT_PROSE = re.compile(
     r"and|or|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|sqrt|pi|inf|infinity|percent|pct|[ap]m", re.IGNORECASE
 )
+_DENIAL = re.compile(  # what is denied is the last value
+    r"\b(?:not|cannot|can't|isn't|never|nor|neither|unsure|doubt)\b\D{0,60}[\d.,/]{0,60}\D{0,12}$", re.IGNORECASE
+)
 _MAX_SENTENCE = 4_000  # an answer or one sentence; longer text is searched for nothing but boxes
 _LEADING_NUMBER = re.compile(r"[\s(*$€£¥₹]*(?P<value>[-+\u2212]?\d*(?:[.,/ ]?\d+)*\s*(?:\\?%)?)(?P<rest>[^\d+*/^=\\]*)")
 
@@ -139,7 +142,8 @@ def sentence_answer(text: str) -> str:
     r"""The answer in an answer, or in one sentence that ends in it.
 
     Formulas between ``$`` (inline ones do not span lines) are taken as they are; several of them joined by "and" are
-    parts of one answer. A sentence without formulas must lead up to its value: "is 4", "= 4", ": 4".
+    parts of one answer. A sentence without formulas must lead up to its value: "is 4", "= 4", ": 4". One that denies
+    its last value has none: it is taken as it stands.
     """
     text = text.strip()
     if len(text) > _MAX_SENTENCE:
@@ -149,6 +153,8 @@ def sentence_answer(text: str) -> str:
         return sentence_answer(line)
     formulas = list(_MATH.finditer(text))
     outside = _MATH.sub(" ", text)
+    if _DENIAL.search(_MATH.sub(" 0 ", text)):
+        return text
     if formulas and not _is_prose(outside):
         return text
     if formulas:

@@ -77,7 +77,8 @@ _WORD_OPERATORS = re.compile(
     r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo|is|are|not|wrong)\b"
 )
 _CONSTANT_IN_TEXT = re.compile(r"\s*(?:[eiπ]|th|st|nd|rd|T|and|or|if|mod.*|)\s*")
-_DEGREES = re.compile(r"\^\s*\{?\s*\\(?:circ|degree)(?![a-zA-Z])\s*\}?|\\degrees?(?![a-zA-Z])|(?<=\d)\s*degrees?\b")
+_CIRCLE = r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z]))"
+_DEGREES = re.compile(rf"{_CIRCLE}|\\degrees?(?![a-zA-Z])|(?<=\d)\s*degrees?\b")
 _PERCENT = re.compile(r"\\%|(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?")
 _HALF_DAY = re.compile(r"(?<=\d)\s*(?:\\text\w{0,6}|\\mathrm)?\s*\{?\s*\b([AaPp])\.?\s*[mM]\b\.?\s*\}?\s*\.?$")
 _CURRENCY = re.compile(r"\\?\$|[€£¥₹₽₩₪](?=\s*[\d.])|(?<=\d)\s*[€£¥₹₽₩₪]")
@@ -110,7 +111,7 @@ _REALS = re.compile(r"\\mathbb\s*\{?\s*R\s*\}?|\\(?:R|Reals?)(?![a-zA-Z])|\ball 
 _EMPTY_SET = re.compile(r"\\varnothing(?![a-zA-Z])|^\\\{\s*\\\}$")
 _SEGMENT = re.compile(r"\\(?:overline|overleftrightarrow)\s*\{\s*([A-Z]{2,})\s*\}")
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-_DEGREE_ARGUMENT = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\(?:circ|degree)(?![a-zA-Z])\s*\}?")
+_DEGREE_ARGUMENT = re.compile(rf"(\d+(?:\.\d+)?)\s*{_CIRCLE}")
 _LEADING_PROSE = re.compile(r"^\\(?:text|mbox|textrm)\s*\{[^{}\d]*(?:\b(?:is|are|equals)|[:=])\s*\}")
 _SET_BUILDER = re.compile(
     r"^\\\{\s*([A-Za-z])\s*(?:\\in\s*\(-\\infty,\\infty\)\s*)?(?:\\mid|:|\|)(.*\b\1\b.*)\\\}$", re.DOTALL

@@ -83,6 +83,10 @@ f(n)=2n+1 | f(x)=2x+1
 \text{an ellipse} | ellipse
 y'=2x | y'=x+x
 42。 | 42
+\mathbf{74^\circ} | 74^\circ
+\frac{60^\circ}{2} | 30
+\sin{30^\circ} | \frac{1}{2}
+\sin(30^{\circ}) | 0.5
 204_5 | 204
 """
 
@@ -146,6 +150,10 @@ def test_letters_in_sentences(text: str, letter: str | None) -> None:
         (r"<thought>\boxed{4}", False, Reason.NO_ANSWER),
         ("Answer:\n4", False, Reason.MATCH),
         ("### Answer:\n\n$$\n4\n$$", False, Reason.MATCH),
+        ("Answer: it is not 5, it is 4", False, Reason.MATCH),
+        ("Answer: it is not 4", False, Reason.MISMATCH),
+        ("Answer: I cannot say that it is 4", False, Reason.MISMATCH),
+        ("The final answer is not $4$", False, Reason.MISMATCH),
         ("Answer:\n4", True, Reason.TRUNCATED),
         ("Answer:\n", False, Reason.NO_ANSWER),
         ('Put it on its own line after "Answer:".\nHmm, 4', False, Reason.UNPARSABLE),
