@@ -38,6 +38,7 @@ def _runs(arguments: argparse.Namespace) -> None:
             # As the workflow writes them: a file that says the same is left as it is.
             if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(content):
                 write_text(path, canonical_json(content))
+    for run in study.trained_runs:
         print(arguments.out / run.run / "run.json")
 
 

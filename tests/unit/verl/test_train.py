@@ -85,6 +85,14 @@ def test_metrics_of_several_attempts_make_one_row_a_step(tmp_path: Path) -> None
     assert read_metrics([], 4).empty
 
 
+def test_the_loss_of_coupled_rollouts_is_that_of_the_whole_mini_batch(tmp_path: Path) -> None:
+    # verl's own is the inner product of a gradient with log-probabilities there.
+    data = {"actor/coupled_loss": 0.25, "actor/loss": 7.0}
+    for number, pairs in enumerate((data.items(), reversed(data.items()))):
+        (tmp_path / str(number)).write_text(json.dumps({"step": 1, "data": dict(pairs)}) + "\n")
+        assert read_metrics([tmp_path / str(number)], 2)["loss"].tolist() == [0.25]
+
+
 def test_a_merger_that_fails_is_quoted(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho reading >&2\necho 'ValueError: no shards' >&2\nexit 1\n")
