@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from evals.artifacts import read_jsonl
 from evals.errors import UserError
 from evals.manifest import verify_outputs
-from rlvr.diagnostics.token_table import read_token_table
+from rlvr.diagnostics.token_columns import read_token_table
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.engines.local.resolved_run import ResolvedRun
 

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from evals.artifacts import read_jsonl, write_text
 from evals.errors import UserError
-from rlvr.diagnostics.token_table import read_token_table
+from rlvr.diagnostics.token_columns import read_token_table
 
 Row = Mapping[Hashable, Any]
 

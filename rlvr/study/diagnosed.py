@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from evals.errors import UserError
 from rlvr.study.study import Study
@@ -16,6 +17,7 @@ class Diagnosed:
     Attributes:
         runs: of the method that is looked into, one a seed.
         weighting_runs: of the method that weighs tokens; none if the study names none.
+        selected: of the two methods that train on the tokens of highest and of lowest weight; none if not named.
         compared: of the methods whose training and checkpoints are compared.
         steps: rollout steps, from 1.
         benchmark: on which base and trained model are compared.
@@ -23,6 +25,7 @@ class Diagnosed:
 
     runs: Sequence[str]
     weighting_runs: Sequence[str]
+    selected: Sequence[str]
     compared: Sequence[str]
     steps: Sequence[int]
     benchmark: str
@@ -48,15 +51,21 @@ class Diagnosed:
             raise UserError(f"diagnostics.benchmark: is {settings['benchmark']!r}; accepted: {accepted}")
         weighting = settings.get("weighting_method")
         return cls(
-            _runs(study, settings["method"], known_runs),
-            _runs(study, weighting, known_runs) if weighting else [],
-            [run for method in settings.get("compared", []) for run in _runs(study, method, known_runs)],
+            _runs(study, settings["method"], known_runs, "method"),
+            _runs(study, weighting, known_runs, "weighting_method") if weighting else [],
+            _runs_of(study, settings, "selected", known_runs),
+            _runs_of(study, settings, "compared", known_runs),
             settings["steps"],
             settings["benchmark"],
         )
 
 
-def _runs(study: Study, method: str, known_runs: Collection[str]) -> list[str]:
+def _runs_of(study: Study, settings: Mapping[str, Any], key: str, known_runs: Collection[str]) -> list[str]:
+    """Ids of the first model's runs of the methods under ``key``, method by method."""
+    return [run for method in settings.get(key, []) for run in _runs(study, method, known_runs, key)]
+
+
+def _runs(study: Study, method: str, known_runs: Collection[str], key: str) -> list[str]:
     """Ids of the first model's runs of a method.
 
     Raises:
@@ -65,5 +74,5 @@ def _runs(study: Study, method: str, known_runs: Collection[str]) -> list[str]:
     model = next(iter(study.config["models"]))
     wanted = [f"{model}-{method}-s{seed}" for seed in study.config["seeds"]]
     if missing := [run for run in wanted if run not in known_runs]:
-        raise UserError(f"diagnostics.compared: no study has the run {missing[0]}; accepted: methods of some study")
+        raise UserError(f"diagnostics.{key}: no study has the run {missing[0]}; accepted: methods of some study")
     return wanted

@@ -18,7 +18,8 @@ def measured_claims():
 
 def compared_runs(wildcards):
     """Ids of the runs whose training, and checkpoints, a claim compares."""
-    return diagnosed().compared if wildcards.claim in ("delta_coefficients", "learning_tax") else []
+    found = diagnosed()
+    return {"delta_coefficients": found.selected, "learning_tax": found.compared}.get(wildcards.claim, [])
 
 
 def compared_manifests(wildcards):
@@ -51,3 +52,18 @@ def probed_tables(wildcards):
 def directories(manifests):
     """Where artifacts lie, from their manifests."""
     return [str(Path(manifest).parent) for manifest in manifests]
+
+
+def rollouts_pages(wildcards):
+    """Pages of the first seed's rollouts, of the method that is looked into and of the one that weighs tokens."""
+    found = diagnosed()
+    runs = [*found.runs[:1], *found.weighting_runs[:1]]
+    return expand("results/diagnostics/{run}/step-{step}.html", run=runs, step=found.steps)
+
+
+# What pages beside the report are laid out by.
+PAGE_TEMPLATES = [
+    f"{REPOSITORY}/rlvr/result_pages/templates/result_page.html.jinja",
+    f"{REPOSITORY}/rlvr/report/templates/macros.html.jinja",
+    f"{REPOSITORY}/rlvr/report/templates/report.css",
+]

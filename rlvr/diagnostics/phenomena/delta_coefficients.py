@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from evals.errors import UserError
 from evals.figures.style import new_figure
+from evals.grading import GradingPool
 from rlvr.diagnostics.coefficients import class_enrichment, rank_correlation
 from rlvr.diagnostics.interval import Measurement, measure
 from rlvr.diagnostics.moment import Moment
@@ -18,13 +19,15 @@ from rlvr.diagnostics.phenomena.drawing import NEGATIVE, POSITIVE, SERIES, finis
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.run_ends import read_run
 from rlvr.diagnostics.phenomena.sources import Sources
+from rlvr.diagnostics.phenomena.valued_tokens import PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
 from rlvr.diagnostics.token_classes import CLASSES
+from rlvr.diagnostics.token_value import MAX_PROBABILITY
 
 ENDS = 0.1
 _UNIT = "updates (run, step)"
 _BINS, _CLOUD_TOKENS = 40, 8
 _SMALLEST_SHARE = 0.005  # of a token in the cloud
-_TOP, _BOTTOM = "delta_top_lambda", "delta_bottom_lambda"
+_THIRDS = 3
 
 
 def find(sources: Sources) -> Findings:
@@ -36,24 +39,30 @@ def find(sources: Sources) -> Findings:
     if not sources.contrast_moments:
         raise UserError("delta_coefficients: no token table of a run with token weights; name DelTA in diagnostics")
     rows = [row for moment in sources.contrast_moments for row in _rows(moment)]
+    with GradingPool(workers=1) as pool:
+        for moment in sources.contrast_moments:
+            rows += _value_rows(moment, pool)
+            print(f"{moment.unit}: valued", flush=True)
     series = pd.DataFrame(rows)
     measurements = [*_measurements(series), *_selection(sources)]
     return Findings("DelTA's coefficients", _METHOD, measurements, series)
 
 
 def _selection(sources: Sources) -> list[Measurement]:
-    """Reward of training on the tokens of highest coefficient alone less that of the lowest, paired by seed."""
-    ends: dict[str, dict[int, float]] = {name: {} for name in (_TOP, _BOTTOM)}
+    """Reward of training on the tokens of highest coefficient alone less that of the lowest, paired by seed.
+
+    The first run's method is the one that trains on the highest.
+    """
+    ends: dict[str, dict[int, float]] = {}
     for name in sources.runs:
         found = read_run(sources.results / "runs" / name)
-        if found.run.method_name in ends:
-            ends[found.run.method_name][found.run.seed] = found.end("reward_mean")
-    seeds = sorted(ends[_TOP].keys() & ends[_BOTTOM].keys())
-    if not seeds:
+        ends.setdefault(found.run.method_name, {})[found.run.seed] = found.end("reward_mean")
+    if len(ends) != 2:
         return []
+    top, bottom = ends
+    differences = [ends[top][seed] - ends[bottom][seed] for seed in sorted(ends[top].keys() & ends[bottom].keys())]
     statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
-    differences = [ends[_TOP][seed] - ends[_BOTTOM][seed] for seed in seeds]
-    return [measure(statement, f"reward at the end, {_TOP} less {_BOTTOM}", differences, "seeds")]
+    return [measure(statement, f"reward at the end, {top} less {bottom}", differences, "seeds")]
 
 
 def _rows(moment: Moment) -> list[dict[str, Any]]:
@@ -95,6 +104,28 @@ def _rows(moment: Moment) -> list[dict[str, Any]]:
     return rows
 
 
+def _value_rows(moment: Moment, pool: GradingPool) -> list[dict[str, Any]]:
+    """Correlation of weight and counterfactual value on either side, and mean values by thirds of the weight."""
+    valued = value_tokens(moment, pool)
+    chosen = [each.row for each in valued]
+    weights = moment.column("weight").numpy()[chosen]
+    sides = moment.column("side").numpy()[chosen]
+    values = np.array([each.value.value for each in valued])
+    rows: list[dict[str, Any]] = []
+    for side, name in SIDES.items():
+        own = sides == side
+        found = {f"correlation with value {name}": (0.0, rank_correlation(weights[own], values[own]))}
+        if own.sum() >= _THIRDS:
+            order = np.argsort(weights[own], kind="stable")
+            for third, part in enumerate(np.array_split(values[own][order], _THIRDS)):
+                found[f"value {name} {third}"] = (float(third), float(part.mean()))
+        rows += [
+            {"unit": moment.unit, "step": moment.step, "quantity": quantity, "place": place, "value": value}
+            for quantity, (place, value) in found.items()
+        ]
+    return rows
+
+
 def _measurements(series: pd.DataFrame) -> list[Measurement]:
     def values(quantity: str) -> list[float]:
         found: list[float] = series[series["quantity"] == quantity]["value"].tolist()
@@ -114,6 +145,16 @@ def _measurements(series: pd.DataFrame) -> list[Measurement]:
             "Coefficients go with uncertainty", "rank correlation of weight and entropy",
             values("correlation with entropy"), _UNIT,
         ),
+        measure(
+            "High coefficients stand on tokens that are worth more, in rewarded rollouts",
+            "rank correlation of weight and counterfactual value, rewarded rollouts",
+            values("correlation with value rewarded"), _UNIT,
+        ),
+        measure(
+            "High coefficients stand on tokens that are worth less, in punished rollouts",
+            "rank correlation of weight and counterfactual value, punished rollouts",
+            values("correlation with value punished"), _UNIT, direction="below",
+        ),
         measure("", "rank correlation of weight and 1 - p", values("correlation with 1 - p"), _UNIT, direction=None),
         measure(
             "", "mean weight of rewarded less that of punished rollouts", values("mean positive less negative"), _UNIT,
@@ -125,8 +166,8 @@ def _measurements(series: pd.DataFrame) -> list[Measurement]:
 
 def draw(findings: Findings) -> Figure:
     """Distributions by side, and which tokens stand at either end."""
-    figure = new_figure(10.5, 3.2)
-    histogram, classes, cloud = figure.subplots(1, 3)
+    figure = new_figure(10.0, 6.4)
+    (histogram, classes), (cloud, worth) = figure.subplots(2, 2)
     for side, colour in (("positive", POSITIVE), ("negative", NEGATIVE)):
         rows = findings.series[findings.series["quantity"] == f"histogram {side}"]
         mean = rows.groupby("place")["value"].mean()
@@ -144,6 +185,17 @@ def draw(findings: Findings) -> Figure:
     classes.set_yticks(range(len(CLASSES)), CLASSES)
     classes.set(title="Classes at the two ends", xlabel=f"share in top {ENDS:.0%} less share in bottom {ENDS:.0%}")
     _draw_cloud(cloud, findings.series)
+    for shift, colour, marker, name in ((-0.06, POSITIVE, "o", "rewarded"), (0.06, NEGATIVE, "s", "punished")):
+        for third in range(_THIRDS):
+            values = findings.series[findings.series["quantity"] == f"value {name} {third}"]["value"].tolist()
+            each = measure("", "", values, _UNIT)
+            worth.vlines(third + shift, each.low, each.high, color=colour, linewidth=1.8)
+            label = name if third == 0 else None
+            worth.plot(third + shift, each.estimate, marker, color=colour, markersize=5, label=label)
+    worth.axhline(0, color="#9a9a9a", linewidth=0.8)
+    worth.set_xticks(range(_THIRDS), ["lowest", "middle", "highest"])
+    worth.set(title="Value of tokens by weight", xlabel="third of the side's tokens", ylabel="accuracy against others")
+    worth.legend(fontsize=7)
     result, form = findings.measurements[:2]
     finding = (
         f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest, results "
@@ -179,5 +231,8 @@ def _draw_cloud(axes: Axes, series: pd.DataFrame) -> None:
 _METHOD = (
     "The weights that DelTA gave each token (normalised to mean 1) at the kept steps of its runs, tokens of advantage "
     "0 aside. Tokens are classed by their place in a worked line: operands, operators, the result after `=`, the "
-    "answer in the box, and format. The rewards are means over the last ten rollout steps."
+    f"answer in the box, and format. Counterfactual values are as in the claim about them, of up to {PLACES_PER_SIDE} "
+    f"tokens of either side with probability below {MAX_PROBABILITY:g} and {SAMPLES} continuations with and without "
+    "each; their sampling error makes these correlations smaller than those of exact values would be. The rewards are "
+    "means over the last ten rollout steps."
 )

@@ -10,15 +10,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evals.figures.style import NEUTRAL
-from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED, Measurement, t_interval
+from evals.figures.style import COLOURS
+from rlvr.diagnostics.interval import Measurement, t_interval
 
 POSITIVE, NEGATIVE = "#0072b2", "#d55e00"
 """Okabe and Ito's blue and vermilion: tokens of rewarded and of punished rollouts, in every figure."""
-SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#000000")
-"""Okabe and Ito (2008), for series that are no sides; told apart by marker too."""
-MARKERS = ("o", "s", "^", "D", "v", "P")
-VERDICT_COLOURS = {SUPPORTED: "#0072b2", CONTRADICTED: "#d55e00", UNDECIDED: NEUTRAL, "": "#000000"}
+SERIES = COLOURS
+"""Of every figure of the project, for series that are no sides; told apart by marker too."""
 _TITLE_CHARACTERS_PER_INCH = 13
 
 
@@ -62,16 +60,3 @@ def draw_means(
     axes.plot(places, means, line, color=colour, marker=marker, markersize=4, linewidth=1.3, label=label)
     if band:
         axes.fill_between(places, bounds[:, 0], bounds[:, 1], color=colour, alpha=0.15, linewidth=0)
-
-
-def draw_measurements(axes: Axes, measurements: Sequence[Measurement], labels: Sequence[str]) -> None:
-    """A forest plot: estimate and interval of each measurement, coloured by verdict, its null value as a tick."""
-    for row, each in enumerate(measurements):
-        colour = VERDICT_COLOURS[each.verdict]
-        axes.hlines(row, each.low, each.high, color=colour, linewidth=1.8)
-        axes.plot(each.estimate, row, "o", color=colour, markersize=5.5, markeredgecolor="white")
-        if each.direction is not None:
-            axes.plot(each.null, row, "|", color="black", markersize=11)
-    axes.set_yticks(range(len(labels)), [textwrap.fill(label, 34) for label in labels])
-    axes.set_ylim(len(labels) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")

@@ -1,49 +1,86 @@
-"""Claim 9: methods that break the group's cancellation drift more, and training at a high rate makes it worse."""
+"""Claim 9: some objectives move what they have no reason to move, and a high learning rate makes it worse."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from evals.errors import UserError
-from evals.figures.style import new_figure
+from evals.figures.style import MARKERS, new_figure
 from rlvr.diagnostics.drift import mean_drift
 from rlvr.diagnostics.interval import Direction, Measurement, measure
-from rlvr.diagnostics.phenomena.drawing import MARKERS, SERIES, draw_means, finish
+from rlvr.diagnostics.phenomena.drawing import SERIES, draw_means, finish
 from rlvr.diagnostics.phenomena.findings import Findings
-from rlvr.diagnostics.phenomena.run_ends import read_run
+from rlvr.diagnostics.phenomena.run_ends import RunMetrics, read_run
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.probes import log_probs_of
 
+RANDOM, PRESERVED = "random mini-batches", "query-preserved"
+STABLE, UNSTABLE = "stable rate", "unstable rate"
 _SMALLEST_DRIFT = 1e-9  # nats; a run that moved nothing
-_UNIT = "seeds"
-_PAIRS: tuple[tuple[str, str, str, str, Direction], ...] = (
-    ("dfpo_min_replace", "grpo", "drift", "DFPO drifts less than GRPO", "below"),
-    ("dfpo_min_replace", "gspo", "drift", "DFPO drifts less than GSPO", "below"),
-    ("dapo_query_preserved", "dapo", "drift", "Query-preserved batches drift less", "below"),
-    (
-        "dfpo_min_replace_query_preserved", "dfpo_min_replace", "drift",
-        "Query-preserved batches make DFPO drift less", "below",
-    ),
-    ("dapo_unstable", "dapo", "drift", "A higher learning rate drifts more", "above"),
-    ("dapo_unstable", "dapo", "entropy", "A higher learning rate leaves less entropy", "below"),
-    ("dapo_unstable", "dapo", "reward", "A higher learning rate ends with less reward", "below"),
-    (
-        "dapo_query_preserved_unstable", "dapo_unstable", "reward",
-        "Query-preserved batches help at the unstable learning rate", "above",
-    ),
-    (
-        "dapo_query_preserved_unstable", "dapo_unstable", "drift",
-        "Query-preserved batches drift less at the unstable learning rate", "below",
-    ),
-    ("dfpo_min_replace", "grpo", "reward", "DFPO ends with more reward than GRPO", "above"),
-)  # fmt: skip
+_UNITS = {
+    "drift": "log2 of the mean |change of log-odds| of format tokens",
+    "reward": "reward at the end",
+    "entropy": "entropy at the end, nats",
+}
+_COLUMNS = ["run", "objective", "batching", "rate", "seed", "step", "quantity", "value"]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A claim about runs that differ in one thing.
+
+    Attributes:
+        statement: of the claim.
+        quantity: that is compared, a key of the units above.
+        column: what the runs differ in.
+        treated: its value on one side.
+        control: and on the other.
+        direction: the side of 0 that treated less control is claimed to be on.
+        where: other columns' values that both sides have.
+    """
+
+    statement: str
+    quantity: str
+    column: str
+    treated: str
+    control: str
+    direction: Direction
+    where: Mapping[str, str]
+
+
+def contrasts(objectives: Sequence[str]) -> Iterator[Contrast]:
+    """What is claimed of runs of these objectives, known by the first words of their names."""
+    named = {objective.split("_")[0]: objective for objective in objectives}
+    dfpo = named.get("dfpo")
+    for rate in (STABLE, UNSTABLE):
+        at = {"rate": rate}
+        for other in ("grpo", "gspo"):
+            if dfpo and other in named:
+                sentence = f"DFPO drifts less than {other.upper()} ({rate})"
+                yield Contrast(sentence, "drift", "objective", dfpo, named[other], "below", at)
+        if dfpo and "grpo" in named:
+            sentence = f"DFPO ends with more reward than GRPO ({rate})"
+            yield Contrast(sentence, "reward", "objective", dfpo, named["grpo"], "above", at)
+        yield Contrast(
+            f"Query-preserved batches drift less ({rate})", "drift", "batching", PRESERVED, RANDOM, "below", at
+        )
+        sentence = f"Query-preserved batches end with more reward ({rate})"
+        yield Contrast(sentence, "reward", "batching", PRESERVED, RANDOM, "above", at)
+    yield Contrast("A higher learning rate drifts more", "drift", "rate", UNSTABLE, STABLE, "above", {})
+    yield Contrast("A higher learning rate leaves less entropy", "entropy", "rate", UNSTABLE, STABLE, "below", {})
+    yield Contrast("A higher learning rate ends with less reward", "reward", "rate", UNSTABLE, STABLE, "below", {})
 
 
 def find(sources: Sources) -> Findings:
@@ -52,32 +89,64 @@ def find(sources: Sources) -> Findings:
     Raises:
         UserError: a run's files are missing.
     """
-    rows: list[dict[str, Any]] = []
+    if not sources.runs:
+        raise UserError("learning_tax: no runs to compare; name methods in diagnostics.compared")
+    found = {name: read_run(sources.results / "runs" / name) for name in sources.runs}
+    conditions = conditions_of(found)
     reference = sources.moments[0]
     chosen = torch.from_numpy((reference.rows["token_class"] == "format").to_numpy())
-    base = _model(reference.run.base / "checkpoint")
     temperature = reference.run.training.temperature
-    before = log_probs_of(base, reference.tokens, temperature)
-    for name in sources.runs:
-        directory = sources.results / "runs" / name
-        found = read_run(directory)
-        run, metrics = found.run, found.metrics
-        after = log_probs_of(_model(directory / "checkpoint"), reference.tokens, temperature)
-        identity = {"run": name, "method": run.method_name, "seed": run.seed}
+    before = log_probs_of(_model(reference.run.base / "checkpoint"), reference.tokens, temperature)
+    rows: list[dict[str, Any]] = []
+    for name, run in found.items():
+        after = log_probs_of(_model(sources.results / "runs" / name / "checkpoint"), reference.tokens, temperature)
         ends = {
             "drift": math.log2(max(mean_drift(before, after, chosen), _SMALLEST_DRIFT)),
-            "reward": found.end("reward_mean"),
-            "entropy": found.end("entropy"),
-            "entropy at the start": float(metrics["entropy"].iloc[0]),
+            "reward": run.end("reward_mean"),
+            "entropy": run.end("entropy"),
+            "entropy at the start": float(run.metrics["entropy"].iloc[0]),
         }
-        rows += [{**identity, "step": len(metrics), "quantity": key, "value": value} for key, value in ends.items()]
+        identity = {"run": name, **conditions[name], "seed": run.run.seed}
+        last = len(run.metrics)
+        rows += [{**identity, "step": last, "quantity": key, "value": value} for key, value in ends.items()]
         for quantity, column in (("reward curve", "reward_mean"), ("entropy curve", "entropy")):
-            pairs = zip(metrics["step"], metrics[column], strict=True)
+            pairs = zip(run.metrics["step"], run.metrics[column], strict=True)
             rows += [{**identity, "step": int(s), "quantity": quantity, "value": float(v)} for s, v in pairs]
-    if not rows:
-        raise UserError("learning_tax: no runs to compare; name methods in diagnostics.compared")
-    series = pd.DataFrame(rows)
-    return Findings("Learning tax, drift, entropy collapse", _METHOD, _measurements(series), series)
+    series = pd.DataFrame(rows, columns=_COLUMNS)
+    return Findings("Learning tax, drift, entropy collapse", _METHOD, measurements(series), series)
+
+
+def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
+    """Run -> its objective, batching and rate, read off its settings.
+
+    Runs whose methods differ in the assignment to mini-batches alone are of one objective, named by what their methods'
+    names begin with; the lowest learning rate is the stable one.
+    """
+    lowest = min(each.run.training.learning_rate for each in runs.values())
+    keys = {name: _without_assignment(each.run.method) for name, each in runs.items()}
+    members: dict[str, set[str]] = {}
+    for name, key in keys.items():
+        members.setdefault(key, set()).add(runs[name].run.method_name)
+    found = {}
+    for name, each in runs.items():
+        preserved = each.run.method["batching"]["assignment"]["name"] == "query_preserved"
+        found[name] = {
+            "objective": _common_words(sorted(members[keys[name]])),
+            "batching": PRESERVED if preserved else RANDOM,
+            "rate": UNSTABLE if each.run.training.learning_rate > lowest else STABLE,
+        }
+    return found
+
+
+def _without_assignment(method: Mapping[str, Any]) -> str:
+    kept = {key: value for key, value in method.items() if key != "version"}
+    return json.dumps({**kept, "batching": kept["batching"]["selection"]}, sort_keys=True)
+
+
+def _common_words(names: Sequence[str]) -> str:
+    """The words that names begin with alike, or the first name if there are none."""
+    columns = zip(*(name.split("_") for name in names), strict=False)
+    return "_".join(words[0] for words in takewhile(lambda words: len(set(words)) == 1, columns)) or names[0]
 
 
 def _model(checkpoint: Path) -> PreTrainedModel:
@@ -85,82 +154,94 @@ def _model(checkpoint: Path) -> PreTrainedModel:
     return model
 
 
-def _measurements(series: pd.DataFrame) -> list[Measurement]:
-    ends = series.set_index(["quantity", "method", "seed"])["value"].sort_index()
-    methods = list(dict.fromkeys(series["method"]))
-
-    def of(quantity: str, method: str) -> pd.Series:
-        found: pd.Series = ends.loc[quantity, method]
-        return found
-
+def measurements(series: pd.DataFrame) -> list[Measurement]:
+    """Of every condition how far entropy fell, then the contrasts that there are runs for."""
+    ends = series[~series["quantity"].str.endswith("curve")]
     found = []
-    for method in methods:
-        fallen = of("entropy", method) - of("entropy at the start", method)
+    for (objective, batching, rate), rows in ends.groupby(["objective", "batching", "rate"], sort=False):
+        values = rows.pivot(index="seed", columns="quantity", values="value")
         found.append(
             measure(
-                f"Entropy falls ({method})",
+                f"Entropy falls ({objective}, {batching}, {rate})",
                 "entropy at the end less at the start, nats",
-                fallen.tolist(),
-                _UNIT,
+                (values["entropy"] - values["entropy at the start"]).tolist(),
+                "seeds",
                 direction="below",
             )
         )
-    units = {
-        "drift": "log2 of the mean |change of log-odds| of format tokens",
-        "reward": "reward",
-        "entropy": "entropy, nats",
-    }
-    for treated, control, quantity, statement, direction in _PAIRS:
-        if treated in methods and control in methods:
-            difference = (of(quantity, treated) - of(quantity, control)).dropna()
-            found.append(
-                measure(
-                    statement,
-                    f"{units[quantity]}: {treated} less {control}",
-                    difference.tolist(),
-                    _UNIT,
-                    direction=direction,
-                )
-            )
-    return found
+    objectives = list(dict.fromkeys(series["objective"]))
+    return found + [each for contrast in contrasts(objectives) for each in _contrasted(ends, contrast)]
+
+
+def _contrasted(ends: pd.DataFrame, contrast: Contrast) -> list[Measurement]:
+    """The mean difference over pairs of runs that share everything else; nothing where there are no such pairs."""
+    rows = ends[ends["quantity"] == contrast.quantity]
+    for column, value in contrast.where.items():
+        rows = rows[rows[column] == value]
+    shared = [name for name in ("objective", "batching", "rate", "seed") if name != contrast.column]
+    table = rows.pivot(index=shared, columns=contrast.column, values="value")
+    if contrast.treated not in table or contrast.control not in table:
+        return []
+    differences = (table[contrast.treated] - table[contrast.control]).dropna().tolist()
+    quantity = f"{_UNITS[contrast.quantity]}: {contrast.treated} less {contrast.control}"
+    return [measure(contrast.statement, quantity, differences, "pairs of runs", direction=contrast.direction)]
 
 
 def draw(findings: Findings) -> Figure:
-    """Reward and entropy over training, and where format tokens ended."""
+    """Reward and entropy over training at each learning rate, and where format tokens ended."""
     series = findings.series
-    figure = new_figure(11.0, 3.8)
-    reward, entropy, drift = figure.subplots(1, 3)
-    methods = list(dict.fromkeys(series["method"]))
-    for place, method in enumerate(methods):
+    figure = new_figure(11.0, 6.4)
+    rates = [rate for rate in (STABLE, UNSTABLE) if rate in set(series["rate"])]
+    panels = [[f"reward {rate}", f"entropy {rate}", "drift"] for rate in rates]
+    axes = figure.subplot_mosaic(panels, width_ratios=[1, 1, 1.1])  # type: ignore[arg-type]
+    objectives = list(dict.fromkeys(series["objective"]))
+    labels: list[str] = []
+    for (objective, batching, rate), own in series.groupby(["objective", "batching", "rate"], sort=False):
+        place = objectives.index(objective)
         colour, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
-        line = "-" if place < len(SERIES) else "--"
-        own = series[series["method"] == method]
-        for axes, quantity in ((reward, "reward curve"), (entropy, "entropy curve")):
-            rows = own[own["quantity"] == quantity]
+        line = "--" if batching == PRESERVED else "-"
+        label = f"{objective}, {batching}"
+        for quantity in ("reward", "entropy"):
+            rows = own[own["quantity"] == f"{quantity} curve"]
             # A point for every fifth step, so that the lines can be told apart.
-            draw_means(axes, rows[rows["step"] % 5 == 0], "step", "value", colour, method, marker, line, band=False)
-        values = own[own["quantity"] == "drift"]["value"].tolist()
-        each = measure("", "", values, _UNIT)
-        drift.hlines(place, each.low, each.high, color=colour, linewidth=1.8)
-        drift.plot(each.estimate, place, marker, color=colour, markersize=5)
-    reward.set(title="Reward", xlabel="rollout step", ylabel="mean reward")
-    entropy.set(title="Entropy", xlabel="rollout step", ylabel="nats")
-    drift.set_yticks(range(len(methods)), methods, fontsize=7)
-    drift.set_ylim(len(methods) - 0.5, -0.5)
+            rows = rows[rows["step"] % 5 == 0]
+            draw_means(axes[f"{quantity} {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
+        _draw_drift(axes["drift"], own, len(labels), colour, marker)
+        labels.append(f"{label},\n{rate}")
+    for rate in rates:
+        axes[f"reward {rate}"].set(title=f"Reward, {rate}", xlabel="rollout step", ylabel="mean reward")
+        axes[f"entropy {rate}"].set(title=f"Entropy, {rate}", xlabel="rollout step", ylabel="nats", ylim=(0, None))
+    axes[f"reward {rates[0]}"].legend(fontsize=6.5)
+    drift = axes["drift"]
+    drift.set_yticks(range(len(labels)), labels, fontsize=6.5)
+    drift.set_ylim(len(labels) - 0.5, -0.5)
     drift.xaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
-    drift.set(title="Drift of format tokens", xlabel="mean |log-odds change| (nats)")
-    ends = series[series["quantity"] == "drift"].groupby("method")["value"].mean()
-    finding = (
-        f"Format tokens drift least under {ends.idxmin()} ({2 ** ends.min():.2f} nats of log-odds) and most under "
-        f"{ends.idxmax()} ({2 ** ends.max():.2f}); lines are means over seeds, without intervals"
+    drift.set(title="Drift of format tokens at the end", xlabel="mean |log-odds change| (nats, log scale)")
+    ends = series[series["quantity"] == "drift"].groupby(["objective", "batching", "rate"])["value"].mean()
+    ordered = ends.reset_index().sort_values("value").to_dict("records")
+    least, most = (
+        f"{row['objective']}, {row['batching']}, {row['rate']} ({2 ** row['value']:.2f} nats)"
+        for row in (ordered[0], ordered[-1])
     )
+    finding = f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
     return finish(figure, finding, findings.measurements)
+
+
+def _draw_drift(axes: Axes, own: pd.DataFrame, place: int, colour: str, marker: str) -> None:
+    """Mean over seeds with its interval, and the seeds: the interval of three is wide."""
+    values = own[own["quantity"] == "drift"]["value"].tolist()
+    each = measure("", "", values, "seeds")
+    axes.hlines(place, each.low, each.high, color=colour, linewidth=1.2, alpha=0.6)
+    axes.plot(values, [place] * len(values), "|", color=colour, markersize=9)
+    axes.plot(each.estimate, place, marker, color=colour, markersize=5)
 
 
 _METHOD = (
     "Of every compared run: mean reward and entropy over the last ten rollout steps (half of a shorter run), and how "
     "far the log-odds of format tokens (`=`, line ends, the box and its end) moved between base model and final "
-    "checkpoint, on the rollouts of the first step looked into. Differences are paired by seed, which two methods "
-    "share in the order of problems and in nothing else; drifts are compared by their logarithm. With three seeds only "
-    "large differences can be told apart."
+    "checkpoint, on the rollouts of the first step looked into. A contrast is the mean over all pairs of runs that "
+    "differ in one thing and share objective, batching, learning rate and seed otherwise: a seed gives both runs of a "
+    "pair the same order of problems and nothing else. Its interval is over pairs, so it holds the spread between "
+    "objectives too; drifts are compared by their logarithm. With three seeds a condition only large differences can "
+    "be told apart."
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,32 +11,25 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from evals.artifacts import read_jsonl
 from evals.figures.style import new_figure
-from evals.generation.checkpoint import load_tokenizer
-from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
-from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.diagnostics.interval import Measurement, measure
 from rlvr.diagnostics.moment import Moment
 from rlvr.diagnostics.phenomena.drawing import NEGATIVE, POSITIVE, SERIES, finish
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.sources import Sources
+from rlvr.diagnostics.phenomena.valued_tokens import PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
 from rlvr.diagnostics.probes import log_probs_of, score_gradient, stepped
 from rlvr.diagnostics.token_table import numbers_within_groups
-from rlvr.diagnostics.token_value import MAX_PROBABILITY, Place, token_values
-from rlvr.engines.local.rollout import generator_for
+from rlvr.diagnostics.token_value import MAX_PROBABILITY
 from rlvr.methods.method import compose
 
-SAMPLES = 32
-_PLACES_PER_SIDE = 40
 THRESHOLD = 1e-5
 TOP_ENTROPY = 0.4
 GROUP_SIZES = (2, 4)
-REPEATS = 4
-_BATCH = 1024
+REPEATS = (2, 4, 8)
+COMPARED_AFTER = 4
 _UNIT = "updates (run, step)"
-_SIDES = {1: "rewarded", -1: "punished"}
 
 
 def find(sources: Sources) -> Findings:
@@ -53,65 +45,28 @@ def find(sources: Sources) -> Findings:
 
 
 def _updates() -> list[str]:
-    return ["as_trained", "joint", *[f"group_of_{size}" for size in GROUP_SIZES], f"repeated_{REPEATS}"]
+    groups = [f"group_of_{size}" for size in GROUP_SIZES]
+    return ["as_trained", "joint", *groups, *[f"repeated_{steps}" for steps in REPEATS]]
 
 
 def _rows(moment: Moment, sources: Sources, pool: GradingPool) -> list[dict[str, Any]]:
-    chosen = _chosen(moment)
-    if not len(chosen):
+    valued = value_tokens(moment, pool)
+    if not valued:
         return []
-    checkpoint = moment.run.base / "checkpoint"
-    golds = {row["id"]: row["answer"] for row in read_jsonl(moment.run.problems / "problems.jsonl")}
-    weights = {name: value.detach() for name, value in moment.model.named_parameters()}
-    config = Qwen3Config.from_json(moment.model.config.to_dict(), str(checkpoint))
-    training = moment.run.training
-    values = token_values(
-        Qwen3Decoder(config, weights),
-        load_tokenizer(checkpoint),
-        [_place(moment, token, golds) for token in chosen.tolist()],
-        SamplingParameters(training.max_new_tokens, training.temperature, batch_size=_BATCH),
-        int(moment.model.config.eos_token_id),
-        SAMPLES,
-        pool,
-    )
     moved = _moved(moment, sources)
     return [
         {
             "unit": moment.unit,
             "step": moment.step,
-            "side": int(moment.rows["side"].iloc[token]),
-            "value": value.value,
-            "standard_error": value.standard_error,
-            "entropy": float(moment.rows["entropy"].iloc[token]),
-            "class": moment.rows["token_class"].iloc[token],
+            "side": int(moment.rows["side"].iloc[each.row]),
+            "value": each.value.value,
+            "standard_error": each.value.standard_error,
+            "entropy": float(moment.rows["entropy"].iloc[each.row]),
+            "class": moment.rows["token_class"].iloc[each.row],
         }
-        | {name: float(displacement[token]) for name, displacement in moved.items()}
-        for token, value in zip(chosen.tolist(), values, strict=True)
+        | {name: float(displacement[each.row]) for name, displacement in moved.items()}
+        for each in valued
     ]
-
-
-def _chosen(moment: Moment) -> Tensor:
-    """Tokens of either side that had alternatives: as many of each as there are, or as are wanted."""
-    generator = generator_for("token_value", moment.unit)
-    sides, probability = moment.column("side"), moment.column("old_log_prob").exp()
-    parts = []
-    for side in _SIDES:
-        members = ((sides == side) & (probability < MAX_PROBABILITY)).nonzero()[:, 0]
-        parts.append(members[torch.randperm(len(members), generator=generator)[:_PLACES_PER_SIDE]])
-    return torch.cat(parts)
-
-
-def _place(moment: Moment, token: int, golds: Mapping[str, str]) -> Place:
-    row, rollout = moment.rows.iloc[token], int(moment.rollout_of[token])
-    response = moment.tokens.responses[rollout]
-    return Place(
-        prompt=moment.tokens.prompts[rollout],
-        before=response[: row["position"]],
-        token=int(row["token"]),
-        probability=math.exp(row["old_log_prob"]),
-        gold=golds[row["problem"]],
-        name=f"{moment.unit}/{row['group']}/{row['sample']}/{row['position']}",
-    )
 
 
 def _moved(moment: Moment, sources: Sources) -> dict[str, Tensor]:
@@ -127,12 +82,13 @@ def _moved(moment: Moment, sources: Sources) -> dict[str, Tensor]:
     signal = moment.signal / len(moment.signal)
     nothing = {name: torch.zeros_like(value) for name, value in moment.model.named_parameters()}
     with stepped(moment.model, nothing, 0.0) as after:
-        for _ in range(REPEATS):
+        for steps in range(1, max(REPEATS) + 1):
             gradient = score_gradient(after, moment.tokens, temperature, signal)
             with torch.no_grad():
                 for name, value in after.named_parameters():
                     value.add_(gradient[name], alpha=probed.step_size)
-        found[f"repeated_{REPEATS}"] = log_probs_of(after, moment.tokens, temperature) - before
+            if steps in REPEATS:
+                found[f"repeated_{steps}"] = log_probs_of(after, moment.tokens, temperature) - before
     return found
 
 
@@ -155,6 +111,15 @@ def gap(rows: pd.DataFrame, update: str) -> float:
     return float(boosted.mean() - suppressed.mean()) if len(boosted) and len(suppressed) else math.nan
 
 
+def sampling_error(rows: pd.DataFrame, update: str) -> float:
+    """Standard error of :func:`gap` that sampled continuations alone make, the tokens held fixed; NaN without one."""
+    variances = rows["standard_error"] ** 2
+    boosted, suppressed = variances[rows[update] > THRESHOLD], variances[rows[update] < -THRESHOLD]
+    if not len(boosted) or not len(suppressed):
+        return math.nan
+    return math.sqrt(boosted.sum() / len(boosted) ** 2 + suppressed.sum() / len(suppressed) ** 2)
+
+
 def _gaps(series: pd.DataFrame, update: str, side: int | None = None) -> np.ndarray:
     """The gap of each unit [U]."""
     chosen = series if side is None else series[series["side"] == side]
@@ -172,7 +137,7 @@ def _measurements(series: pd.DataFrame) -> list[Measurement]:
             _gaps(series, "as_trained", side).tolist(),
             _UNIT,
         )
-        for side, name in _SIDES.items()
+        for side, name in SIDES.items()
     ] + [
         measure(
             "The gap is larger among the uncertain",
@@ -190,8 +155,8 @@ def _measurements(series: pd.DataFrame) -> list[Measurement]:
         ),
         measure(
             "The gap grows over repeated updates on one batch",
-            f"{difference}, {REPEATS} SGD steps less one",
-            (_gaps(series, f"repeated_{REPEATS}") - _gaps(series, "joint")).tolist(),
+            f"{difference}, {COMPARED_AFTER} SGD steps less one",
+            (_gaps(series, f"repeated_{COMPARED_AFTER}") - _gaps(series, "joint")).tolist(),
             _UNIT,
         ),
         measure(
@@ -201,15 +166,25 @@ def _measurements(series: pd.DataFrame) -> list[Measurement]:
             _UNIT,
             direction=None,
         ),
+        measure(
+            "",
+            "standard error of one update's gap, as trained, from sampled continuations alone",
+            [sampling_error(rows, "as_trained") for _, rows in series.groupby("unit")],
+            _UNIT,
+            direction=None,
+        ),
+        measure(
+            "", f"{difference}, as trained, all tokens", _gaps(series, "as_trained").tolist(), _UNIT, direction=None
+        ),
     ]
 
 
 def draw(findings: Findings) -> Figure:
     """Mean values of boosted and suppressed tokens, by side and by entropy, and the gap by update."""
     series = findings.series
-    figure = new_figure(10.5, 3.2)
-    by_side, by_entropy, by_update = figure.subplots(1, 3)
-    for place, side in enumerate(_SIDES):
+    figure = new_figure(10.5, 6.0)
+    (by_side, by_entropy), (by_group, by_repeats) = figure.subplots(2, 2)
+    for place, side in enumerate(SIDES):
         rows = series[series["side"] == side]
         for moved, colour, marker, sign in (("boosted", POSITIVE, "o", 1), ("suppressed", NEGATIVE, "s", -1)):
             chosen = rows[sign * rows["as_trained"] > THRESHOLD]
@@ -217,7 +192,7 @@ def draw(findings: Findings) -> Figure:
             label = moved if place == 0 else None
             by_side.vlines(place + 0.08 * sign, each.low, each.high, color=colour, linewidth=1.8)
             by_side.plot(place + 0.08 * sign, each.estimate, marker, color=colour, markersize=5, label=label)
-    by_side.set_xticks(range(2), [f"{name}\nrollouts" for name in _SIDES.values()])
+    by_side.set_xticks(range(2), [f"{name}\nrollouts" for name in SIDES.values()])
     by_side.set(title="Value of moved tokens, as trained", ylabel="accuracy with the token\nless with another")
     by_side.axhline(0, color="#9a9a9a", linewidth=0.8)
     by_side.legend(fontsize=7)
@@ -226,10 +201,12 @@ def draw(findings: Findings) -> Figure:
     by_entropy.set(
         title="Gap by entropy of the token", xlabel="from the most uncertain fifth on", ylabel="gap in value"
     )
-    names = [(update.replace("_", "\n"), series, update) for update in _updates()]
-    _draw_gaps(by_update, names)
-    by_update.set(title="Gap by update", ylabel="gap in value")
-    by_update.tick_params(axis="x", labelsize=7)
+    groups = [(f"{number}", series, f"group_of_{number}") for number in GROUP_SIZES]
+    _draw_gaps(by_group, [*groups, ("all", series, "joint")])
+    by_group.set(title="Gap by group size, one SGD step", xlabel="rollouts of a group", ylabel="gap in value")
+    repeats = [(f"{number}", series, f"repeated_{number}") for number in REPEATS]
+    _draw_gaps(by_repeats, [("1", series, "joint"), *repeats])
+    by_repeats.set(title="Gap over repeated updates", xlabel="SGD steps on one batch", ylabel="gap in value")
     rewarded, punished = findings.measurements[:2]
     finding = (
         f"Boosted tokens are worth {rewarded.estimate:+.2f} more accuracy than suppressed ones in rewarded rollouts, "
@@ -248,12 +225,13 @@ def _draw_gaps(axes: Any, rows: list[tuple[str, pd.DataFrame, str]]) -> None:
 
 
 _METHOD = (
-    f"Of each kept step up to {_PLACES_PER_SIDE} tokens of either side with probability below {MAX_PROBABILITY:g} "
+    f"Of each kept step up to {PLACES_PER_SIDE} tokens of either side with probability below {MAX_PROBABILITY:g} "
     f"were drawn. From each, {SAMPLES} continuations were sampled after the token and {SAMPLES} before it, graded by "
     "the training's grader; the token's value is the difference of the two accuracies over one minus its "
     "probability, hence against its alternatives. Tokens count as boosted or suppressed beyond "
     f"{THRESHOLD:g} nats under the run's own update. The gap's interval is over updates and so holds the sampling "
-    "error of the values; single values are as uncertain as the last row says. For smaller groups the advantages "
-    "were computed anew from the first rollouts of each group, and one SGD step was made of the size of the joint "
-    f"probe; for repeated updates {REPEATS} such steps were made on one batch."
+    "error of the values. The budget: the standard error of a value is at most sqrt(1 / 2N) / (1 - p) with N "
+    "continuations on either side; the last rows say what it was, what of it is left in the gap of one update, and the "
+    "gap itself. For smaller groups the advantages were computed anew from the first rollouts of each group, and one "
+    "SGD step was made of the size of the joint probe; for repeated updates such steps were made on one batch."
 )

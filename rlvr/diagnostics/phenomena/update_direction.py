@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM
 
@@ -17,7 +18,7 @@ from evals.decoding.criteria import Criterion
 from evals.decoding.local_pair import LocalPair
 from evals.decoding.settings import Decoding, Driver, Mode
 from evals.errors import UserError
-from evals.figures.style import new_figure
+from evals.figures.style import MARKERS, new_figure
 from evals.generation.backend import BackendSettings, Request
 from evals.generation.checkpoint import context_length, end_token_ids, load_tokenizer
 from evals.generation.sampler import Response, SamplingParameters
@@ -26,7 +27,7 @@ from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics.coefficients import rank_correlation
 from rlvr.diagnostics.direction import ModelPair, separation
 from rlvr.diagnostics.interval import Measurement, measure
-from rlvr.diagnostics.phenomena.drawing import MARKERS, NEGATIVE, POSITIVE, SERIES, draw_means, finish
+from rlvr.diagnostics.phenomena.drawing import NEGATIVE, POSITIVE, SERIES, draw_means, finish
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.engines.local.policy import TokenBatch
@@ -38,6 +39,14 @@ COMPARED_AT = 0.03
 """The fraction of tokens replaced at which criteria are compared: small enough that what is chosen matters."""
 CRITERIA = (Criterion.LOG_PROB_DIFFERENCE, Criterion.KL_TRAINED_BASE, Criterion.ENTROPY, Criterion.RANDOM)
 MOVED = 0.1  # nats
+PROBABILITY_BINS = 10
+_OVER_LINES: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
+HISTOGRAMS = {
+    "difference": np.linspace(-3, 3, 61),
+    "kl_trained_base": np.geomspace(1e-6, 10, 43),
+    "base_entropy": np.geomspace(1e-6, 10, 43),
+}
+"""Column -> edges of its bins, in nats; what lies beyond is counted in the last bins."""
 _UNIT = "problems"
 
 
@@ -154,11 +163,18 @@ class _Comparison:
             rows.append(self._row("moved fraction", "", str(problem), float((moved > MOVED).mean())))
             correlation = rank_correlation(moved, np.exp(frame["base_log_prob"].to_numpy(float)))
             rows.append(self._row("correlation with probability", "", str(problem), correlation))
-        edges = np.linspace(-3, 3, 61)
+            probability = np.exp(frame["base_log_prob"].to_numpy(float))
+            bins = np.minimum((probability * PROBABILITY_BINS).astype(int), PROBABILITY_BINS - 1)
+            for place in np.unique(bins):
+                row = self._row("moved by probability", "", str(problem), float(moved[bins == place].mean()))
+                rows.append(row | {"fraction": (place + 0.5) / PROBABILITY_BINS})
         for name, frame in tokens.items():
-            counts = np.histogram(frame["difference"].clip(-2.99, 2.99), bins=edges)[0] / len(frame)
-            for place, share in zip((edges[:-1] + edges[1:]) / 2, counts, strict=True):
-                rows.append(self._row(f"histogram {name}", "", "", float(share)) | {"fraction": float(place)})
+            for column, edges in HISTOGRAMS.items():
+                values = frame[column].clip(edges[0], np.nextafter(edges[-1], 0))
+                counts = np.histogram(values, bins=edges)[0] / len(frame)
+                for place, share in zip(edges[:-1], counts, strict=True):
+                    row = self._row(f"histogram {column} {name}", "", "", float(share))
+                    rows.append(row | {"fraction": float(place)})
         return rows
 
     def _row(self, quantity: str, criterion: str, problem: str, value: float) -> dict[str, Any]:
@@ -231,20 +247,31 @@ def _measurements(series: pd.DataFrame) -> list[Measurement]:
 
 
 def draw(findings: Findings) -> Figure:
-    """The log-prob difference in both models' responses, and accuracy against the fraction replaced."""
+    """Log-prob difference, KL and entropy of both models' tokens, the probability beside them, and replacement."""
     series = findings.series
-    figure = new_figure(9.0, 3.4)
-    histogram, curves = figure.subplots(1, 2)
+    figure = new_figure(10.0, 6.6)
+    (histogram, spread), (relation, curves) = figure.subplots(2, 2)
     for name, colour in (("trained", POSITIVE), ("base", NEGATIVE)):
-        rows = series[series["quantity"] == f"histogram {name}"]
-        mean = rows.groupby("fraction")["value"].mean()
-        label = f"{name} model's responses"
-        histogram.step(mean.index.to_numpy(), mean.to_numpy(), where="mid", color=colour, label=label)
-    histogram.set_yscale("log")
+        _draw_histogram(histogram, series, "difference", name, colour, "-", f"{name} model's responses")
+        _draw_histogram(spread, series, "kl_trained_base", name, colour, "-", f"KL, {name} model's responses")
+        _draw_histogram(spread, series, "base_entropy", name, colour, ":", f"entropy, {name} model's responses")
     histogram.set(
         title="What training did to tokens", xlabel="log-prob difference (nats, cut at 3)", ylabel="fraction of tokens"
     )
-    histogram.legend(fontsize=7)
+    spread.set(
+        title="KL(trained, base) and the base's entropy", xlabel="nats (cut at 1e-6 and 10)",
+        ylabel="fraction of tokens", xscale="log",
+    )  # fmt: skip
+    for axes in (histogram, spread):
+        axes.set_yscale("log")
+        axes.legend(fontsize=7, **_OVER_LINES)
+    moved = series[series["quantity"] == "moved by probability"]
+    means = moved.groupby(["fraction", "problem"])["value"].mean().reset_index()
+    draw_means(relation, means, "fraction", "value", SERIES[0], "both models' responses")
+    relation.set(
+        title="Unlikely tokens move most", xlabel="probability under the base model",
+        ylabel="mean |log-prob difference| (nats)", ylim=(0, None),
+    )  # fmt: skip
     replaced = series[series["quantity"] == "accuracy replaced"]
     means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
     for place, criterion in enumerate(CRITERIA):
@@ -255,7 +282,7 @@ def draw(findings: Findings) -> Figure:
         level = series[series["quantity"] == f"accuracy {name}"]["value"].mean()
         curves.axhline(level, color="#4d4d4d", linestyle=line, linewidth=0.9, label=f"{name} model alone")
     curves.set(title="Base model with tokens replaced", xlabel="fraction replaced", ylabel="accuracy", xscale="log")
-    curves.legend(fontsize=7)
+    curves.legend(fontsize=7, **_OVER_LINES)
     rows_by = {each.quantity: each for each in findings.measurements}
     base, trained = (rows_by[f"accuracy of the {name} model alone"].estimate for name in ("base", "trained"))
     own = findings.measurements[-1].estimate
@@ -264,6 +291,14 @@ def draw(findings: Findings) -> Figure:
         f"between {base:.2f} (base) and {trained:.2f} (trained)"
     )
     return finish(figure, finding, findings.measurements)
+
+
+def _draw_histogram(
+    axes: Axes, series: pd.DataFrame, column: str, name: str, colour: str, line: str, label: str
+) -> None:
+    rows = series[series["quantity"] == f"histogram {column} {name}"]
+    mean = rows.groupby("fraction")["value"].mean()
+    axes.step(mean.index.to_numpy(), mean.to_numpy(), line, where="post", color=colour, label=label)
 
 
 _METHOD = (

@@ -151,6 +151,54 @@ def test_one_token_follows_the_mixture(criterion: Criterion, driver: Driver) -> 
     assert int(draw.replaced.sum()) == pytest.approx(count * (first * fires).sum(), rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("criterion", "tau"),
+    [
+        (Criterion.LOG_PROB_DIFFERENCE, -0.2),
+        (Criterion.KL_TRAINED_BASE, 0.1),
+        (Criterion.ENTROPY, 0.9),
+        (Criterion.RANDOM, 0.4),
+    ],
+)
+def test_the_accuracy_of_a_chain_of_two_tokens_is_that_of_enumeration(criterion: Criterion, tau: float) -> None:
+    """Three tokens, then three that depend on the first; a sample counts if the last is 2: nine chains in all."""
+    first = ([[1.0, 0.3, -0.6]], [[0.1, 0.9, 0.0]])
+    second = (
+        [[0.5, 0.4, 0.0], [1.5, -1.0, -0.5], [0.2, 0.1, 0.3]],
+        [[0.4, 0.4, 0.2], [-0.5, 0.0, 1.5], [0.2, 0.2, 0.3]],
+    )
+    count = 20_000
+    names = [f"chain/{number}" for number in range(count)]
+    decoding = Decoding(Mode.REPLACEMENT, Driver.BASE, criterion, tau)
+    draw = PairDraw(decoding, SamplingParameters(2), names, 2, "cpu")
+    everything = torch.arange(count)
+    start = draw([torch.tensor(each) for each in first], torch.zeros_like(everything), everything, 0).clone()
+    end = draw([torch.tensor(each) for each in second], start, everything, 1)
+
+    def one_token(base: list[float], trained: list[float]) -> np.ndarray:
+        p, q = (np.exp(logits) / np.sum(np.exp(logits)) for logits in (base, trained))
+        fires = {
+            Criterion.LOG_PROB_DIFFERENCE: np.log(q / p) <= tau,
+            Criterion.KL_TRAINED_BASE: np.full(3, np.sum(q * np.log(q / p)) >= tau),
+            Criterion.ENTROPY: np.full(3, -np.sum(p * np.log(p)) >= tau),
+            Criterion.RANDOM: np.full(3, tau),
+        }[criterion].astype(float)
+        mixed: np.ndarray = p * (1 - fires) + (p * fires).sum() * q
+        return mixed
+
+    starts = one_token(first[0][0], first[1][0])
+    expected = np.stack([starts[token] * one_token(second[0][token], second[1][token]) for token in range(3)])
+    counts = np.bincount(3 * start + end, minlength=9)
+    assert stats.chisquare(counts, expected.ravel() * count).pvalue > 0.001
+    accuracy = expected[:, 2].sum()
+    assert abs(float((end == 2).double().mean()) - accuracy) < 4 * math.sqrt(accuracy * (1 - accuracy) / count)
+    # The case tells replacing from not replacing, and from replacing everything.
+    for model in (0, 1):
+        alone = [np.exp(each) / np.sum(np.exp(each)) for each in (*first[model], *second[model])]
+        plain = np.stack([alone[0][token] * alone[1 + token] for token in range(3)])
+        assert stats.chisquare(counts, plain.ravel() * count).pvalue < 1e-6
+
+
 def test_settings_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match=r"--tau: is 1\.5 with criterion random; accepted: a probability"):
         Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.RANDOM, 1.5)

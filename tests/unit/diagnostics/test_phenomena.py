@@ -32,6 +32,8 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
     assert main(["table", "--findings", *findings, "--figures", "../figures", "--note", "N.", "--out", str(out)]) == 0
     table = pd.read_csv(f"{out}.csv", keep_default_na=False)
     text = Path(f"{out}.md").read_text()
+    counts = [int((table["verdict"] == verdict).sum()) for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)]
+    assert re.search(rf"^\| All +\| +{counts[0]} \| +{counts[1]} \| +{counts[2]} \|$", text, re.MULTILINE)
     for claim in CLAIMS:
         title, method, measurements = read_findings(tmp_path / f"{claim}.json")
         assert title in text and method in text and f"../figures/{claim}.png" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.diagnostics.drift import log_odds, mean_drift
 from rlvr.diagnostics.moment import Moment
-from rlvr.diagnostics.phenomena.token_value import _signal_of_groups_of, gap
+from rlvr.diagnostics.phenomena import delta_coefficients
+from rlvr.diagnostics.phenomena.token_value import _signal_of_groups_of, gap, sampling_error
+from rlvr.diagnostics.phenomena.valued_tokens import ValuedToken
 from rlvr.diagnostics.token_value import Place, TokenValue, token_values
 
 
@@ -79,6 +82,35 @@ def test_the_gap_by_hand() -> None:
     rows = pd.DataFrame({"value": [1.0, 0.5, -0.5, 9.0], "u": [0.1, 0.2, -0.3, 0.0]})
     assert gap(rows, "u") == 1.25
     assert math.isnan(gap(rows[:2], "u"))
+
+
+def test_the_sampling_error_of_a_gap_by_hand() -> None:
+    """Means of two boosted tokens and of one suppressed: variances 0.09 + 0.16 over 4, and 0.25."""
+    rows = pd.DataFrame({"standard_error": [0.3, 0.4, 0.5, 9.0], "u": [0.1, 0.2, -0.3, 0.0]})
+    assert sampling_error(rows, "u") == pytest.approx(math.sqrt(0.25 / 4 + 0.25))
+    assert math.isnan(sampling_error(rows[:2], "u"))
+
+
+def test_a_weight_that_goes_with_the_value_has_a_correlation_of_one_on_either_side(
+    moments: list[Moment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values made from the weights: the same order in rewarded rollouts, the opposite one in punished ones."""
+    moment = moments[0]
+    weight = 1.0 + torch.arange(len(moment.rows)) / len(moment.rows)
+    weighted = dataclasses.replace(moment, rows=moment.rows.assign(weight=weight.numpy()))
+    sides = weighted.column("side")
+
+    def made(each: Moment, pool: GradingPool) -> list[ValuedToken]:
+        rows = (sides != 0).nonzero()[:, 0].tolist()
+        return [ValuedToken(row, TokenValue(float(sides[row] * weight[row] ** 3), 0.0, 0.0, 1)) for row in rows]
+
+    monkeypatch.setattr(delta_coefficients, "value_tokens", made)
+    with GradingPool(workers=1) as pool:
+        found = {row["quantity"]: row["value"] for row in delta_coefficients._value_rows(weighted, pool)}
+    assert found["correlation with value rewarded"] == pytest.approx(1.0)
+    assert found["correlation with value punished"] == pytest.approx(-1.0)
+    assert found["value rewarded 0"] < found["value rewarded 1"] < found["value rewarded 2"]
+    assert found["value punished 0"] > found["value punished 1"] > found["value punished 2"]
 
 
 def test_groups_of_all_rollouts_have_the_runs_own_signal_and_smaller_ones_sum_to_zero(moments: list[Moment]) -> None:

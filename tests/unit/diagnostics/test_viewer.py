@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from evals.artifacts import write_jsonl
 from rlvr.diagnostics.__main__ import main
-from rlvr.diagnostics.token_table import read_token_table
+from rlvr.diagnostics.token_columns import read_token_table
 from rlvr.diagnostics.viewer import LEVELS, QUANTITIES, class_of, level, quantity_values, scale_of
 
 

@@ -20,7 +20,7 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 def test_shipped_studies_name_runs_that_there_are(name: str) -> None:
     studies = resolve_studies(read_yaml(CONFIG / name), name)
     found = Diagnosed.of(studies.by_scope[""], studies.runs)
-    assert {*found.runs, *found.weighting_runs, *found.compared} <= set(studies.runs)
+    assert {*found.runs, *found.weighting_runs, *found.selected, *found.compared} <= set(studies.runs)
     assert all("diagnostics" not in study.config for scope, study in studies.by_scope.items() if scope)
 
 
@@ -40,6 +40,7 @@ def test_a_run_does_not_know_that_it_is_looked_into() -> None:
         ({"steps": [1, 41]}, "diagnostics.steps: are [1, 41]; accepted: 1 to 40"),
         ({"benchmark": "aime_2024"}, "diagnostics.benchmark: is 'aime_2024'; accepted: chain_3"),
         ({"compared": ["ppo"]}, "diagnostics.compared: no study has the run tiny-ppo-s1"),
+        ({"selected": ["delta", "ppo"]}, "diagnostics.selected: no study has the run tiny-ppo-s1"),
     ],
 )
 def test_what_is_not_there_is_refused_in_one_line(change: dict[str, Any] | None, message: str) -> None:
