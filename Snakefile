@@ -65,6 +65,8 @@ rule phenomena:
     input:
         "results/tables/phenomena.md",
         expand("results/figures/phenomena/{claim}.png", claim=measured_claims()),
+        "results/phenomena.html",
+        "results/phenomena.tracking.json",
 
 
 # The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...

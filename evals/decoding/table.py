@@ -55,6 +55,21 @@ def write_table(
     Raises:
         UserError: an input is missing or malformed.
     """
+    tables, frame, files = decoding_tables(runs, scores, comparisons, chosen, samples, notes)
+    write_text(out.with_name(out.name + ".csv"), frame.to_csv(index=False, lineterminator="\n"))
+    write_text(out.with_name(out.name + ".md"), markdown(tables))
+    inputs = [runs, *scores, comparisons, chosen, *files]
+    write_output_manifest("table", out, (".md", ".csv"), inputs, {"notes": list(notes)})
+
+
+def decoding_tables(
+    runs: Path, scores: Sequence[Path], comparisons: Path, chosen: Path, samples: Path, notes: Sequence[str]
+) -> tuple[list[Table], pd.DataFrame, list[Path]]:
+    """The tables as shown, the first one's numbers in full precision, and the sample files that were read.
+
+    Raises:
+        UserError: an input is missing or malformed.
+    """
     results = read_results(runs, scores, comparisons)
     choice = read_json(chosen)["chosen"]
     used, files = {}, []
@@ -66,11 +81,7 @@ def write_table(
         used[condition.method] = _used(scheme, choice[scheme], paths)
         files += paths
     frame = _frame(results, used)
-    write_text(out.with_name(out.name + ".csv"), frame.to_csv(index=False, lineterminator="\n"))
-    tables = [_summary(results, frame, used, notes), _by_benchmark(results)]
-    write_text(out.with_name(out.name + ".md"), markdown(tables))
-    inputs = [runs, *scores, comparisons, chosen, *files]
-    write_output_manifest("table", out, (".md", ".csv"), inputs, {"notes": list(notes)})
+    return [_summary(results, frame, used, notes), _by_benchmark(results)], frame, files
 
 
 def scheme_in(method: str) -> str | None:

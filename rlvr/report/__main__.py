@@ -1,4 +1,4 @@
-"""``python -m rlvr.report curves|rewards|score-curves|html``: the figures of the training curves, and the report."""
+"""``python -m rlvr.report COMMAND``: the figures of the training curves, the report."""
 
 from __future__ import annotations
 

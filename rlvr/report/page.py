@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from evals.errors import UserError
 from evals.tables.audit import Audits, audit_tables
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
@@ -22,20 +20,11 @@ from evals.tables.main import main_tables, read_costs
 from evals.tables.paper import paper_tables
 from evals.tables.published import Published
 from evals.tables.records import Results
+from rlvr.report.embedded_figure import EmbeddedFigure
 from rlvr.report.examples import example_files, read_examples
 from rlvr.report.provenance import Currency, read_problem_sets, read_runs_provenance, run_manifest_path
 from rlvr.report.summary import findings
 from rlvr.report.timing import timing_table
-
-
-@dataclass(frozen=True)
-class EmbeddedFigure:
-    """A figure inside the page."""
-
-    name: str
-    data_uri: str
-    alternative: str
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -152,12 +141,6 @@ def page_files(results: Results, directory: Path, figures: Path, named: NamedStu
 
 
 def _figure(results: Results, name: str, directory: Path, texts: tuple[str, str]) -> EmbeddedFigure:
-    path = directory / f"{name}.svg"
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
     alternative, caption = texts
     filled = caption.format(level=round(100 * results.confidence), reference=results.drawn_against[1])
-    uri = "data:image/svg+xml;base64," + base64.b64encode(content).decode("ascii")
-    return EmbeddedFigure(name, uri, alternative, filled)
+    return EmbeddedFigure.read(directory / f"{name}.svg", alternative, filled)

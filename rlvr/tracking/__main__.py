@@ -1,4 +1,4 @@
-"""``python -m rlvr.tracking project|ui``: show a study in MLflow."""
+"""``python -m rlvr.tracking project|part|ui``: show a study in MLflow, and what was made beside it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from evals.errors import UserError
 from evals.tables.records import read_runs
 from rlvr.tracking.interface import check_port, serve
+from rlvr.tracking.part import Part, project_part, replay_part
 from rlvr.tracking.study import Places, TrackedStudy, project_study, replay
 
 
@@ -24,6 +25,15 @@ def _parser() -> argparse.ArgumentParser:
     project.add_argument("--database", type=Path, required=True, help="results/mlflow.db")
     project.add_argument("--artifacts", type=Path, required=True, help="results/mlflow-artifacts")
     project.add_argument("--out", type=Path, required=True, help="results/tracking.json: what was projected")
+    part = commands.add_parser("part", help="show what was made beside a study as one run of its experiment")
+    part.add_argument("--study", required=True, help="name of the study and of the experiment")
+    part.add_argument("--name", required=True, help="of the part, such as phenomena; other parts are left alone")
+    part.add_argument("--title", required=True, help="name of its run")
+    part.add_argument("--note", type=Path, required=True, help="Markdown file whose beginning describes the run")
+    part.add_argument("--files", type=Path, nargs="+", required=True, help="pages, tables and figures to show")
+    part.add_argument("--database", type=Path, required=True, help="results/mlflow.db")
+    part.add_argument("--artifacts", type=Path, required=True, help="results/mlflow-artifacts")
+    part.add_argument("--out", type=Path, required=True, help="results/NAME.tracking.json: what was projected")
     ui = commands.add_parser("ui", help="MLflow's web interface on loopback, projecting first where files are newer")
     ui.add_argument("--results", type=Path, required=True, help="results/")
     ui.add_argument("--port", type=int, default=5000)
@@ -36,6 +46,11 @@ def _project(arguments: argparse.Namespace) -> None:
     print(_words(project_study(tracked, places)))
 
 
+def _part(arguments: argparse.Namespace) -> None:
+    part = Part(arguments.study, arguments.name, arguments.title, arguments.note, tuple(arguments.files))
+    print(_words(project_part(part, arguments.database, arguments.artifacts, arguments.out)))
+
+
 def _serve(arguments: argparse.Namespace) -> None:
     results: Path = arguments.results
     database, artifacts = results / "mlflow.db", results / "mlflow-artifacts"
@@ -44,6 +59,10 @@ def _serve(arguments: argparse.Namespace) -> None:
     try:
         for record in [results / "tracking.json", *named]:
             counts = replay(Places(results, database, artifacts, record))
+            if counts is not None:
+                print(f"{record}: {_words(counts)}")
+        for record in sorted(results.glob("*.tracking.json")):
+            counts = replay_part(record, database, artifacts)
             if counts is not None:
                 print(f"{record}: {_words(counts)}")
     except UserError as error:
@@ -62,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 0, or 2 after a one-line error."""
     arguments = _parser().parse_args(argv)
     try:
-        {"project": _project, "ui": _serve}[arguments.command](arguments)
+        {"project": _project, "part": _part, "ui": _serve}[arguments.command](arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

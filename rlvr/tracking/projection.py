@@ -26,24 +26,30 @@ from rlvr.tracking.entry import Entry, ProblemSet
 from rlvr.tracking.history import write_history
 
 RESULT_TAG, CONTENT_TAG, FINGERPRINT_TAG = "rlvr.result", "rlvr.content", "fingerprint"
+PART_TAG = "rlvr.part"
 _PARAMS_A_CALL, _PAGE = 100, 1000  # MLflow's limits
 _DIGEST_LENGTH = 16  # MLflow takes up to 36 characters: the whole SHA-256 stands in a tag
 
 
-def project(database: Database, experiment: str, artifacts: Path, entries: Iterable[Entry]) -> dict[str, int]:
-    """Bring an experiment (by id) into line with the entries, parents before children.
+def project(
+    database: Database, experiment: str, artifacts: Path, entries: Iterable[Entry], part: str = ""
+) -> dict[str, int]:
+    """Bring a part of an experiment (by id) into line with the entries, parents before children.
 
     Args:
         database: locked by this process.
         experiment: its id.
         artifacts: the only directory under which files of replaced runs are removed.
         entries: what shall be there.
+        part: the runs that are looked at: those of this part alone, which were projected under the same name.
 
     Returns:
         How many runs were ``created``, ``kept``, ``replaced`` and ``removed``.
     """
     client, engine = database.client, database.engine
-    existing = _existing(client, experiment)
+    existing = {
+        result: run for result, run in _existing(client, experiment).items() if run.data.tags.get(PART_TAG, "") == part
+    }
     run_ids: dict[str, str] = {}
     counts = Counter(created=0, kept=0, replaced=0, removed=0)
     for entry in entries:
@@ -57,7 +63,7 @@ def project(database: Database, experiment: str, artifacts: Path, entries: Itera
             continue
         if old is not None:
             _remove(client, old, artifacts)
-        run_ids[entry.result] = _create(client, engine, experiment, entry, parent)
+        run_ids[entry.result] = _create(client, engine, experiment, entry, parent, part)
         counts["created" if old is None else "replaced"] += 1
     for old in existing.values():
         _remove(client, old, artifacts)
@@ -88,7 +94,9 @@ def _remove(client: MlflowClient, run: Run, artifacts: Path) -> None:
         shutil.rmtree(folder.parent, ignore_errors=True)
 
 
-def _create(client: MlflowClient, engine: sqlalchemy.Engine, experiment: str, entry: Entry, parent: str | None) -> str:
+def _create(
+    client: MlflowClient, engine: sqlalchemy.Engine, experiment: str, entry: Entry, parent: str | None, part: str
+) -> str:
     tags = {
         **entry.tags,
         RESULT_TAG: entry.result,
@@ -96,6 +104,8 @@ def _create(client: MlflowClient, engine: sqlalchemy.Engine, experiment: str, en
         FINGERPRINT_TAG: entry.fingerprint,
         MLFLOW_RUN_NAME: entry.name,
     }
+    if part:
+        tags[PART_TAG] = part
     if parent is not None:
         tags[MLFLOW_PARENT_RUN_ID] = parent
     run_id: str = client.create_run(experiment, start_time=entry.started, tags=tags).info.run_id

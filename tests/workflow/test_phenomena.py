@@ -25,6 +25,8 @@ def test_looking_inside_trains_nothing_and_a_finished_study_stays_finished(smoke
     assert {job for job in jobs if job.startswith("token_table")} == tables
     assert {job for job in jobs if job.startswith("probes")} == {f"probes run=tiny-dapo-s{seed}" for seed in (1, 2)}
     assert "phenomenon claim=token_flipping" in jobs
+    pages = {f"rollouts_page run=tiny-{method}-s1, step={step}" for method in ("dapo", "delta") for step in (1, 3)}
+    assert {job for job in jobs if job.startswith("rollouts_page")} == pages
     # Other steps to look into change nothing that is there but the report, which shows the configuration.
     assert smoke_study.planned(smoke_study.changed_config({"diagnostics.steps": [2]})) == SHOWS_THE_CONFIGURATION
 

@@ -202,3 +202,57 @@ rule figure_decoding:
     shell:
         "python -m evals.decoding figure --sweeps {input.sweeps:q} --out results/decoding/figures/replaced_tokens"
         " > {log:q} 2>&1"
+
+
+rule page_decoding:
+    input:
+        scores=DECODING_SCORES,
+        comparisons="results/decoding/comparisons.json",
+        runs="results/decoding/runs.json",
+        chosen="results/decoding/chosen.json",
+        figure="results/decoding/figures/replaced_tokens.svg",
+        code=modules(
+            "rlvr.result_pages.decoding",
+            "rlvr.result_pages.page",
+            "rlvr.report.embedded_figure",
+            "evals.decoding",
+            "evals.tables",
+            "evals.statistics",
+        ),
+        template=PAGE_TEMPLATES,
+    output:
+        page=report("results/decoding.html", caption="../report/decoding_table.rst", category="Study"),
+        manifest="results/decoding.manifest.json",
+    log:
+        "results/logs/decoding/page.log",
+    params:
+        notes=[DECODING_NOTE, NOTE],
+    shell:
+        "python -m rlvr.result_pages decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        " --runs {input.runs:q} --chosen {input.chosen:q} --samples results/decoding/samples --figure {input.figure:q}"
+        " --note {params.notes:q} --out {output.page:q} > {log:q} 2>&1"
+
+
+rule track_decoding:
+    input:
+        page="results/decoding.html",
+        note="results/decoding/tables/decoding.md",
+        table="results/decoding/tables/decoding.csv",
+        figure="results/decoding/figures/replaced_tokens.png",
+        code=modules(
+            "rlvr.tracking.part",
+            "rlvr.tracking.database",
+            "rlvr.tracking.entry",
+            "rlvr.tracking.history",
+            "rlvr.tracking.projection",
+        ),
+    output:
+        "results/decoding.tracking.json",
+    log:
+        "results/logs/decoding/track.log",
+    params:
+        study=STUDY.config["study"],
+    shell:
+        "python -m rlvr.tracking part --study {params.study} --name decoding --title 'decoding with two models'"
+        " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figure:q}"
+        " --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q} > {log:q} 2>&1"

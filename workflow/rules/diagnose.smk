@@ -73,6 +73,7 @@ rule table_phenomena:
             "rlvr.diagnostics.interval",
             "rlvr.diagnostics.phenomena.findings",
             "rlvr.diagnostics.phenomena.table",
+            "evals.tables.layout",
             "evals.tables.manifests",
         ),
     output:
@@ -85,3 +86,76 @@ rule table_phenomena:
     shell:
         "python -m rlvr.diagnostics table --findings {input.findings:q} --figures ../figures/phenomena"
         " --note {params.note:q} --out results/tables/phenomena > {log:q} 2>&1"
+
+
+# To read: the first seed's rollouts at every kept step, token by token.
+rule rollouts_page:
+    input:
+        table="results/diagnostics/{run}/manifest.json",
+        problems="results/problems/train/problems.jsonl",
+        code=modules("rlvr.diagnostics.viewer", "rlvr.diagnostics.token_columns"),
+        template=f"{REPOSITORY}/rlvr/diagnostics/templates/rollouts.html.jinja",
+    output:
+        report("results/diagnostics/{run}/step-{step}.html", category="Rollouts, token by token"),
+    log:
+        "results/logs/diagnostics/{run}.step-{step}.log",
+    wildcard_constraints:
+        step="[0-9]+",
+    shell:
+        "python -m rlvr.diagnostics show results/diagnostics/{wildcards.run} --step {wildcards.step}"
+        " --problem-texts {input.problems:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule page_phenomena:
+    input:
+        findings=expand("results/phenomena/{claim}.json", claim=measured_claims()),
+        figures=expand("results/figures/phenomena/{claim}.svg", claim=measured_claims()),
+        rollouts=rollouts_pages,
+        code=modules(
+            "rlvr.result_pages.phenomena",
+            "rlvr.result_pages.page",
+            "rlvr.report.embedded_figure",
+            "rlvr.diagnostics.interval",
+            "rlvr.diagnostics.phenomena.findings",
+            "rlvr.diagnostics.phenomena.table",
+            "evals.tables.layout",
+            "evals.tables.manifests",
+        ),
+        template=PAGE_TEMPLATES,
+    output:
+        page=report("results/phenomena.html", caption="../report/phenomena.rst", category="Study"),
+        manifest="results/phenomena.manifest.json",
+    log:
+        "results/logs/phenomena.log",
+    params:
+        note=NOTE,
+    shell:
+        "python -m rlvr.result_pages phenomena --findings {input.findings:q} --figures results/figures/phenomena"
+        " --rollouts {input.rollouts:q} --note {params.note:q} --out {output.page:q} > {log:q} 2>&1"
+
+
+rule track_phenomena:
+    input:
+        page="results/phenomena.html",
+        note="results/tables/phenomena.md",
+        table="results/tables/phenomena.csv",
+        figures=expand("results/figures/phenomena/{claim}.png", claim=measured_claims()),
+        rollouts=rollouts_pages,
+        code=modules(
+            "rlvr.tracking.part",
+            "rlvr.tracking.database",
+            "rlvr.tracking.entry",
+            "rlvr.tracking.history",
+            "rlvr.tracking.projection",
+        ),
+    output:
+        "results/phenomena.tracking.json",
+    log:
+        "results/logs/track_phenomena.log",
+    params:
+        study=STUDY.config["study"],
+    shell:
+        "python -m rlvr.tracking part --study {params.study} --name phenomena --title 'claims of the papers'"
+        " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figures:q}"
+        " {input.rollouts:q} --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q}"
+        " > {log:q} 2>&1"

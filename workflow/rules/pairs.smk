@@ -27,7 +27,8 @@ def decoding_results(wildcards):
         DECODED.require()
     except UserError as error:
         sys.exit(f"error: {error}")
-    return ["results/decoding/tables/decoding.md", "results/decoding/figures/replaced_tokens.png"]
+    shown = ["tables/decoding.md", "figures/replaced_tokens.png"]
+    return [*(f"results/decoding/{path}" for path in shown), "results/decoding.html", "results/decoding.tracking.json"]
 
 
 def decoding_kinds(wildcards):

@@ -178,7 +178,10 @@ rule report_html:
         manifests=run_manifests,
         code=modules("rlvr.report", "evals.figures", "evals.tables", "evals.statistics"),
         published=f"{REPOSITORY}/config/reference/published.csv",
-        template=expand(f"{REPOSITORY}/rlvr/report/templates/{{file}}", file=["report.html.jinja", "report.css"]),
+        template=expand(
+            f"{REPOSITORY}/rlvr/report/templates/{{file}}",
+            file=["report.html.jinja", "macros.html.jinja", "report.css"],
+        ),
     output:
         report=report("results/{scope}report.html", category="Study", caption="../report/report.rst"),
         manifest="results/{scope}report.manifest.json",

@@ -1,0 +1,68 @@
+"""Pages beside the report: what stands in them, and that they need nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.manifest import verify_outputs
+from rlvr.diagnostics.interval import measure
+from rlvr.diagnostics.phenomena.findings import Findings
+from rlvr.diagnostics.phenomena.table import summary_table
+from rlvr.result_pages.__main__ import main
+
+SVG = "<svg xmlns='http://www.w3.org/2000/svg'></svg>"
+MEASURED = [
+    measure("Up & up", "change", [1.0, 1.1, 0.9], "runs"),
+    measure("It <falls>", "change", [1.0, 1.1, 0.9], "runs", direction="below"),
+    measure("Perhaps", "change", [1.0, -1.0], "runs"),
+    measure("", "beside", [1.0, 2.0], "runs", direction=None),
+]
+
+
+@pytest.fixture
+def findings(tmp_path: Path) -> list[str]:
+    """Two claims with their figures."""
+    for name, title in (("one", "First claim"), ("two", "Second claim")):
+        Findings(title, f"What was done for `{name}`.", MEASURED, pd.DataFrame({"x": [1]})).write(tmp_path / name)
+        (tmp_path / f"{name}.svg").write_text(SVG)
+    return [str(tmp_path / "one.json"), str(tmp_path / "two.json")]
+
+
+def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings: list[str], tmp_path: Path) -> None:
+    rollouts = tmp_path / "diagnostics" / "tiny-dapo-s1" / "step-10.html"
+    rollouts.parent.mkdir(parents=True)
+    rollouts.write_text("<html></html>")
+    out = tmp_path / "phenomena.html"
+    arguments = ["--findings", *findings, "--figures", str(tmp_path), "--rollouts", str(rollouts)]
+    assert main(["phenomena", *arguments, "--note", "N & M.", "--out", str(out)]) == 0
+    page = out.read_text()
+    for words in ("1. First claim", "2. Second claim", "Up &amp; up", "It &lt;falls&gt;", "N &amp; M."):
+        assert words in page
+    assert "What was done for one." in page
+    assert page.count("data:image/svg+xml;base64,") == 2
+    # Both claims have one statement of each verdict; what has no statement has no verdict.
+    assert re.search(r">All</th><td>2</td><td>2</td><td>2</td>", page)
+    assert 'href="diagnostics/tiny-dapo-s1/step-10.html"' in page
+    assert not re.search(r"<script|(?:src|href)=\"(?:https?:)?//", page)
+    assert set(verify_outputs(out.with_name("phenomena.manifest.json"), "report").inputs) == {
+        *findings, *(str(tmp_path / f"{name}.svg") for name in ("one", "two")), str(rollouts),
+    }  # fmt: skip
+
+
+def test_verdicts_are_counted_by_claim_and_contradictions_named() -> None:
+    table = summary_table({"A": MEASURED, "B": MEASURED[2:]})
+    assert [row[1:] for row in table.rows] == [("1", "1", "1"), ("0", "0", "1"), ("1", "1", "2")]
+    assert table.notes == ("Contradicted here: It <falls>.",)
+
+
+def test_a_figure_that_is_not_there_is_one_line(
+    findings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "two.svg").unlink()
+    arguments = ["--findings", *findings, "--figures", str(tmp_path), "--note", "N.", "--out", str(tmp_path / "p.html")]
+    assert main(["phenomena", *arguments]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'two.svg'}: no such file\n"
