@@ -27,6 +27,8 @@ _CONSEQUENCES = (
     "InstantiationException",
 )
 """Exceptions of processes that found another one dead, and what Hydra wraps others in."""
+_POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace) ?\(?above")
+"""How vLLM's own exceptions say that the cause is another one."""
 _ADVICE = (
     (("EADDRINUSE", "ddress already in use"), "a port was taken by another process; start it again"),
     (
@@ -53,7 +55,8 @@ def last_words(text: str) -> str | None:
             continue
         name = found[1].rsplit(".", 1)[-1]
         said = line if found[2] else f"{line.rstrip(':')} at: {lines[number - 1].strip()}" if number else line
-        (consequences if name in _CONSEQUENCES else causes).append(said)
+        follows = name in _CONSEQUENCES or _POINTS_ELSEWHERE.search(line)
+        (consequences if follows else causes).append(said)
     if not causes and not consequences:
         return None
     chosen = (causes or consequences)[-1].strip()[:_LONGEST]
