@@ -29,6 +29,7 @@ _REMARK = re.compile(
     re.DOTALL,
 )
 _FUNCTION = re.compile(r"(\\?[A-Za-z]+)\(([a-z])\)")
+_NOT = re.compile(r"\bnot\b", re.IGNORECASE)
 _SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
 
 
@@ -151,6 +152,8 @@ def _compare_equation(
     )
     if len(ours) == len(theirs) == 1 or not all(ours) or not all(theirs):
         return None
+    if any(map(_NOT.search, ours[:-1])):
+        return _EquationVerdict(False)
     if len(theirs) == 1:
         return None if _RELATION.search(answer) else _EquationVerdict(compare(_stands_for(ours), gold, leaf))
     if len(ours) == 1:
@@ -192,7 +195,7 @@ def _renamed(ours: Sequence[str], theirs: Sequence[str]) -> Sequence[str]:
 def is_label(text: str) -> bool:
     r"""Whether the left side of an equation only names the right one: ``x``, ``f(x)``, ``|AB|``, ``V_1:V_2``."""
     bare = _SUBSCRIPT.sub("", text)
-    if re.search(r"\bnot\b", bare, re.IGNORECASE):
+    if _NOT.search(bare):
         return False
     return not re.search(r"[\d+\-^]|\\(?:pi|sqrt|sum|int|prod|lim)(?![a-zA-Z])", bare) and _has_letters(bare)
 

@@ -22,6 +22,8 @@ DIFFERENT = r"""
 \text{not }42 | 42
 \text{not }0 | 0
 \text{not }x=3 | x=3
+\text{not }x=3 | 3
+\text{not }x=3, 4 | x=3, 4
 0 \text{ to } 100 | 100
 42_{43} | 42
 9.6_7 | 9.6
