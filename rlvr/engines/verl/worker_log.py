@@ -27,7 +27,7 @@ _CONSEQUENCES = (
     "InstantiationException",
 )
 """Exceptions of processes that found another one dead, and what Hydra wraps others in."""
-_POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace) ?\(?above")
+_POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace)")
 """How vLLM's own exceptions say that the cause is another one."""
 _ADVICE = (
     (("EADDRINUSE", "ddress already in use"), "a port was taken by another process; start it again"),

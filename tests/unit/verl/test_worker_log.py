@@ -47,6 +47,7 @@ def test_an_error_behind_torch_s_prefix_and_hydra_s_wrapping_is_found() -> None:
 def test_an_error_that_points_to_another_one_is_not_it() -> None:
     text = log(
         "(vLLMHttpServer pid=1) (Worker pid=2) ERROR 11-21 12:09:56 [multiproc_executor.py:941] ValueError: VLLM_PORT",
+        "Exception: WorkerProc initialization failed due to an exception. See stack trace for root cause.",
         "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
     )
     assert last_words(text) == "ValueError: VLLM_PORT"
