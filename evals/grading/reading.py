@@ -16,9 +16,12 @@ from evals.grading.magnitude import is_workable
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
 )
-_BARE_LOG = re.compile(r"\\log(?![a-zA-Z])(?!\s*_)")
-_DECADIC_LOG = re.compile(r"\\lg(?![a-zA-Z])")
-_MIXED = re.compile(r"(?<![\w.^_})\]])(\d+)\s*(\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\})(?!\s*\^)")
+_SPELLINGS = (
+    (re.compile(r"(?<![A-Za-z\\])E(?=\s*_)"), r"\\Xi "),  # to the grammar E is part of a number
+    (re.compile(r"\\lg(?![a-zA-Z])"), r"\\log_{10}"),
+    (re.compile(r"\\log(?![a-zA-Z])(?!\s*_)"), r"\\ln"),
+    (re.compile(r"(?<![\w.^_})\]])(\d+)\s*(\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\})(?!\s*\^)"), r"(\1+\2)"),  # 2 1/2
+)
 _GROUPED = re.compile(r"\s*-?\d{1,3}(,\d{3})+(\.\d+)?\s*")
 _NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|(?<![_^\d])\d+\s+\d|\d\.\d*\.|(?<=\d)\s*_")
 
@@ -75,9 +78,9 @@ def parse(text: str) -> sympy.Basic:
     Raises:
         Unreadable: the grammar does not know it.
     """
-    latex = normalize_latex(
-        _MIXED.sub(r"(\1+\2)", _BARE_LOG.sub(r"\\ln", _DECADIC_LOG.sub(r"\\log_{10}", text))), _NORMALIZATION
-    )
+    for pattern, replacement in _SPELLINGS:
+        text = pattern.sub(replacement, text)
+    latex = normalize_latex(text, _NORMALIZATION)
     if _NOT_ONE_NUMBER.search(latex):  # "2 3" would be read as a product
         raise Unreadable
     try:

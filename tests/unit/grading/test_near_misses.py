@@ -52,6 +52,7 @@ f(y)=x^2+1 | f(x)=x^2+1
 (C) 42 | 43
 0.1212... | \frac{1}{8}
 -3 | -3,0
+\frac{1}{3}E_{1}+\frac{2}{3}E_{2} | \frac{1}{3}E_{2}+\frac{2}{3}E_{1}
 """
 
 EQUAL = r"""
@@ -85,6 +86,7 @@ f(n)=2n+1 | f(x)=2x+1
 \text{an ellipse} | ellipse
 y'=2x | y'=x+x
 42。 | 42
+\frac{E_{1}+2E_{2}}{3} | \frac{1}{3} E_{1}+\frac{2}{3} E_{2}
 \mathbf{74^\circ} | 74^\circ
 \frac{60^\circ}{2} | 30
 \sin{30^\circ} | \frac{1}{2}
