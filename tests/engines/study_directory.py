@@ -1,0 +1,121 @@
+"""A study in a directory of its own: run by Snakemake, or one run of it trained by real verl on the CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evals.artifacts import canonical_json
+from rlvr.study.study import Study
+from rlvr.study.validation import read_yaml
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment() -> dict[str, str]:
+    """Variables for our commands: this repository's packages, and this environment's programs first."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "workflow" / "progress")])
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, "PYTHONPATH": paths, "PATH": programs}
+
+
+def smoke_study(**changes: Mapping[str, Any]) -> dict[str, Any]:
+    """config/verl_smoke.yaml for this environment; ``changes`` are merged into its sections."""
+    config = read_yaml(ROOT / "config" / "verl_smoke.yaml")
+    python = {"training_python": sys.executable, "sampling_python": sys.executable}
+    config["execution"] = {**config["execution"], **python}
+    for section, change in changes.items():
+        config[section] = {**config[section], **change}
+    return config
+
+
+@dataclass(frozen=True)
+class StudyDirectory:
+    """Where a study works.
+
+    Attributes:
+        path: the directory, with ``results``.
+        config: the study.
+    """
+
+    path: Path
+    config: dict[str, Any]
+
+    def snakemake(self, *arguments: str) -> str:
+        """What snakemake said of ``arguments``; it has to succeed."""
+        file = self.path / f"{self.config['study']}.yaml"
+        file.write_text(yaml.safe_dump(self.config), encoding="utf-8")
+        words = ["--directory", str(self.path), "--configfile", str(file), "--cores", "1", *arguments]
+        answer = subprocess.run(
+            [sys.executable, "-m", "snakemake", *words],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        logs = [path.read_text(errors="replace")[-3000:] for path in self.path.glob("results/logs/**/*.log")]
+        assert answer.returncode == 0, "\n".join([answer.stdout, answer.stderr, *logs])
+        return answer.stdout + answer.stderr
+
+    def write_run(self, run: str, **cluster: Any) -> Path:
+        """run.json and cluster.json as the workflow writes them, but for ``cluster``; the run's directory."""
+        study = Study.resolve(self.config, self.config["study"])
+        place = self.path / "results" / "runs" / run
+        place.mkdir(parents=True)
+        (place / "run.json").write_text(canonical_json(study.resolved_run(run)), encoding="utf-8")
+        (place / "cluster.json").write_text(canonical_json({**study.cluster(run), **cluster}), encoding="utf-8")
+        return place
+
+    @contextmanager
+    def training(self, place: Path) -> Iterator[subprocess.Popen[str]]:
+        """The command that trains the run of ``place``, started; it is ended with the block."""
+        words = ["-m", "rlvr.engines.verl", "train", str(place / "run.json"), "--python", sys.executable]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([sys.executable, *words], cwd=self.path, env=environment(), **pipes)
+        try:
+            yield process
+        finally:
+            process.terminate()  # a failed test must not leave Ray and vLLM to the next one
+            process.wait()
+
+    def train(self, place: Path) -> subprocess.CompletedProcess[str]:
+        """The same, to its own end."""
+        with self.training(place) as process:
+            output, error = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, output, error)
+
+
+def last_words(place: Path) -> str:
+    """The end of verl's own log of a run."""
+    log = place / "verl" / "verl.log"
+    return log.read_text(encoding="utf-8", errors="replace")[-3000:] if log.exists() else "verl was not started"
+
+
+def wait_for_end_of_processes(place: Path) -> None:
+    """Until nothing works for the run of ``place`` any more: Ray and vLLM must leave nothing behind."""
+    deadline = time.monotonic() + 60
+    while left := processes_of(place):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.5)
+
+
+def processes_of(place: Path) -> list[str]:
+    """Command lines of the processes, on this machine, that work for the run of ``place``."""
+    wanted, found = f"RLVR_RUN={place / 'run.json'}".encode(), []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (directory / "environ").read_bytes().split(b"\0"):
+                found.append((directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:  # it has ended, or is not ours
+            continue
+    return found
