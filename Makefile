@@ -15,10 +15,10 @@ NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke test test-engines lint ui status clean-state lock lock-engines
+.PHONY: help environment reproduce smoke test test-engines test-engines-short lint ui status clean-state lock lock-engines
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  CORES=4 takes 4 cores instead of all; ARGS=\"-n\" is passed on to snakemake (or to pytest by make test)."
 
 environment: ## make .venv from requirements.lock, if it is missing or outdated
@@ -38,6 +38,9 @@ test-engines: ## run the tests against real verl and vLLM, in an environment of 
 	@$(NEEDS_PYTHON)
 	@"$(PYTHON)" workflow/envs/install.py engines
 	@PATH="$(CURDIR)/.venv-engines/bin:$$PATH" .venv-engines/bin/python -m pytest tests/engines $(ARGS)
+
+test-engines-short: ## the same without the long runs: parity, one run by verl, killed and continued
+	@$(MAKE) --no-print-directory test-engines ARGS="-m 'not long' $(ARGS)"
 
 lint: environment ## check style, types and the workflow
 	@$(BIN)/ruff check

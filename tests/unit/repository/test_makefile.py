@@ -32,6 +32,7 @@ def test_help_is_the_default_and_lists_every_target() -> None:
         "smoke",
         "test",
         "test-engines",
+        "test-engines-short",
         "lint",
         "ui",
         "status",
@@ -47,6 +48,12 @@ def test_the_tests_of_the_engines_run_in_an_environment_of_their_own() -> None:
     planned = make("--dry-run", "test-engines", "ARGS=-m 'not long'").stdout.splitlines()
     assert planned[-2].endswith("workflow/envs/install.py engines")
     assert planned[-1].endswith(".venv-engines/bin/python -m pytest tests/engines -m 'not long'")
+
+
+def test_the_short_form_leaves_the_long_runs_out() -> None:
+    planned = make("--dry-run", "test-engines-short", "ARGS=-x").stdout.splitlines()
+    assert planned[-2].endswith("workflow/envs/install.py engines")
+    assert planned[-1].split("-m pytest ")[1].split() == ["tests/engines", "-m", "'not", "long'", "-x"]
 
 
 @pytest.mark.parametrize(
@@ -90,4 +97,5 @@ def test_ci_runs_what_a_person_types() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     commands = [line for line in script.read_text().splitlines() if line.startswith("make")]
-    assert commands == ["make lint", "make test"]
+    assert commands[:2] == ["make lint", "make test"]
+    assert commands[2:] in ([], ["make test-engines-short"])  # after the fast layers
