@@ -23,6 +23,7 @@ from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checkpoints import prepare_resume
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
+from rlvr.engines.verl.leftovers import end_leftovers
 from rlvr.engines.verl.machine import require_machine
 from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
@@ -83,6 +84,8 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
     places = Places(run=directory, study=execution.study, repository=execution.repository, state=state)
     started = time.monotonic()
     with single_writer(directory / "state", "trains this run", execution.lock_wait_seconds):
+        if left := end_leftovers(directory / "run.json"):
+            print(f"{run.run}: ended {left} processes that an earlier attempt had left", flush=True)
         step = prepare_resume(state)
         if step < run.training.steps:
             if step:
@@ -142,6 +145,7 @@ def _run_verl(run: VerlRun, places: Places, execution: Execution) -> str:
                 time.sleep(_LOOK_SECONDS)
         finally:
             _end(process)
+            end_leftovers(places.run / "run.json")
     _show(progress, places, run, shown)
     with log.open("rb") as output:
         output.seek(written)
