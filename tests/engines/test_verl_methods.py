@@ -1,0 +1,181 @@
+"""Real verl trains the laptop study's base model on CPUs: each method for three steps, one until its reward rises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.torch import load_file
+
+from evals.manifest import verify_outputs
+from rlvr.study.validation import read_yaml
+from tests.engines.study_directory import ROOT, StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
+
+pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
+pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
+pytestmark = pytest.mark.long
+
+STEPS, UPDATES, PROMPTS, SAMPLES = 3, 2, 16, 8
+TWO_RANKS = "delta_query_preserved_on_two_ranks"
+RISING, RISING_STEPS = "query_preserved_for_long", 30
+BENCHMARK = "chain_3"
+EVERY_RUN_HAS = {
+    "reward_mean",
+    "response_length_mean",
+    "groups_whole_fraction",
+    "tokens_generated",
+    "entropy",
+    "grad_norm",
+    "loss",
+    "approximate_kl",
+    "rollout_log_prob_difference_mean",
+    "seconds_rollout",
+    "seconds_step",
+}
+Metrics = pd.DataFrame
+
+
+def groups_are_torn(metrics: Metrics, _of_verl: Metrics) -> None:
+    assert (metrics["groups_whole_fraction"] < 1).all()
+
+
+def groups_are_whole(metrics: Metrics, _of_verl: Metrics) -> None:
+    assert (metrics["groups_whole_fraction"] == 1).all()
+
+
+def nothing_is_clipped(metrics: Metrics, _of_verl: Metrics) -> None:
+    assert "clip_fraction" not in metrics, "SAPO's gate has no edge"
+
+
+def weights_have_mean_one(metrics: Metrics, _of_verl: Metrics) -> None:
+    assert metrics["token_weight_mean"].to_numpy() == pytest.approx(1.0, abs=1e-5)
+    assert (metrics["token_weight_p05"] < metrics["token_weight_p95"]).all()
+
+
+def a_fifth_is_selected(metrics: Metrics, _of_verl: Metrics) -> None:
+    assert metrics["selected_token_fraction"].to_numpy() == pytest.approx(0.2, abs=0.01)
+    assert (metrics["token_weight_p05"] == 0).all()
+
+
+def the_future_weighs(_metrics: Metrics, of_verl: Metrics) -> None:
+    weights = of_verl["actor/future_weight"]
+    assert weights.between(1.0, 1.2).all() and (weights > 1.0).all()
+    assert (of_verl["actor/dropped_fraction"] == 0).all()
+
+
+def right_and_wrong_are_balanced(metrics: Metrics, of_verl: Metrics) -> None:
+    """The trained batch, not all that was sampled, has three tenths of either, unless four rounds were not enough."""
+    rounds = metrics["sampling_rounds"]
+    assert rounds.isin([1, 2, 3, 4]).all() and (metrics["prompts_sampled"] == PROMPTS * rounds).all()
+    assert metrics["rollouts_discarded_fraction"].to_numpy() == pytest.approx(1 - 1 / rounds.to_numpy())
+    rarer = of_verl["critic/rewards/mean"].map(lambda mean: min(mean, 1 - mean))
+    assert ((rarer >= 0.3) | (rounds == 4)).all()
+
+
+Check = Callable[[Metrics, Metrics], None]
+METHODS: Mapping[str, tuple[Mapping[str, Any], list[Check]]] = {
+    "dapo": ({}, [groups_are_torn]),
+    "sapo": ({}, [groups_are_torn, nothing_is_clipped]),
+    "delta": ({}, [groups_are_torn, weights_have_mean_one]),
+    TWO_RANKS: (
+        {"extends": "delta", "batching": {"assignment": {"name": "query_preserved"}}},
+        [groups_are_whole, weights_have_mean_one],
+    ),
+    "fipo": ({}, [groups_are_torn, the_future_weighs]),
+    "dapo_forking_tokens": ({}, [groups_are_torn, weights_have_mean_one, a_fifth_is_selected]),
+    "dapo_query_preserved": ({}, [groups_are_whole]),
+    "dapo_query_preserved_reward_balanced": ({}, [groups_are_whole, right_and_wrong_are_balanced]),
+}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
+    """The laptop study's base model and problems, in a directory that verl's runs share."""
+    laptop = read_yaml(ROOT / "config" / "config.yaml")
+    config = smoke_study(
+        models=laptop["models"],
+        problems=laptop["problems"],
+        training={"steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "max_new_tokens": 64},
+        execution={"base_threads": 1, "checkpoint_interval": STEPS},
+    )
+    config |= {"methods": {name: dict(changes) for name, (changes, _) in METHODS.items()}}
+    directory = StudyDirectory(tmp_path_factory.mktemp("study"), config)
+    directory.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
+    return directory
+
+
+def what_verl_logged(place: Path) -> Metrics:
+    """verl's own metrics, a row a step."""
+    lines = (place / "verl" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return pd.DataFrame([json.loads(line)["data"] for line in lines])
+
+
+def finished_metrics(study: StudyDirectory, place: Path, steps: int) -> Metrics:
+    """Metrics of a run that did all of its steps and left a model that is the trainer's and not the base model."""
+    manifest = verify_outputs(place / "manifest.json", "run")
+    assert manifest.details["steps"] == steps and manifest.details["optimizer_steps"] == steps * UPDATES
+    assert manifest.details["merged_log_prob_difference"] < 0.05
+    before, after = (
+        load_file(path / "checkpoint" / "model.safetensors") for path in (study.path / "results/base/tiny", place)
+    )
+    common = before.keys() & after.keys()
+    assert len(common) > 20 and all((before[name].to(after[name].dtype) != after[name]).any() for name in common)
+    metrics = pd.read_parquet(place / "metrics.parquet")
+    assert metrics["step"].tolist() == list(range(1, steps + 1))
+    assert metrics.columns.isin(EVERY_RUN_HAS).sum() == len(EVERY_RUN_HAS), EVERY_RUN_HAS - set(metrics)
+    in_every_step = metrics.drop(columns="seconds_save")
+    assert np.isfinite(in_every_step.to_numpy(dtype=float)).all(), in_every_step
+    assert metrics["reward_mean"].between(0, 1).all() and (metrics["grad_norm"] > 0).all()
+    # vLLM samples from the policy that is trained: the same log-probs, but for rounding.
+    assert (metrics["rollout_log_prob_difference_mean"] < 1e-4).all()
+    return metrics
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_trains(name: str, study: StudyDirectory, report_measured: Callable[[str, str], None]) -> None:
+    place = study.write_run(f"tiny-{name}-s1", gpus_per_node=2 if name == TWO_RANKS else 1)
+    answer = study.train(place)
+    assert answer.returncode == 0, answer.stderr[-2000:] + last_words(place)
+    metrics = finished_metrics(study, place, STEPS)
+    for check in METHODS[name][1]:
+        check(metrics, what_verl_logged(place))
+    wait_for_end_of_processes(place)
+    rewards = " ".join(f"{reward:.2f}" for reward in metrics["reward_mean"])
+    seconds = metrics["seconds_step"].iloc[1:].mean()
+    report_measured(f"verl, {name}", f"{STEPS} steps, reward {rewards}, {seconds:.1f} s a step after the first")
+
+
+def test_the_reward_rises_and_the_merged_checkpoint_is_better_by_vllm(
+    study: StudyDirectory, report_measured: Callable[[str, str], None]
+) -> None:
+    """The whole way by Snakemake: verl trains, its shards are merged, vLLM samples both models, and they are graded."""
+    config = study.config | {
+        "study": "rising",
+        "methods": {RISING: {"extends": "dapo_query_preserved", "training": {"steps": RISING_STEPS}}},
+        "reference_method": RISING,
+        "benchmarks": [BENCHMARK],
+        "evaluation": study.config["evaluation"] | {"backend": "vllm", "samples_per_problem": 8, "max_new_tokens": 96},
+        "execution": study.config["execution"] | {"checkpoint_interval": 10},
+    }
+    StudyDirectory(study.path, config).snakemake(f"results/scores/{BENCHMARK}.json")
+    place = study.path / "results" / "runs" / f"tiny-{RISING}-s1"
+    metrics = finished_metrics(study, place, RISING_STEPS)
+    groups_are_whole(metrics, metrics)
+    first, last = metrics["reward_mean"].iloc[:5].mean(), metrics["reward_mean"].iloc[-10:].mean()
+    report_measured("verl, 30 steps", f"reward {first:.2f} in the first five steps, {last:.2f} in the last ten")
+    assert last > first + 0.1
+    rows = json.loads((study.path / f"results/scores/{BENCHMARK}.json").read_text(encoding="utf-8"))["scores"]
+    scores = {row["run"]: row["average_at_k"] for row in rows}
+    assert scores.keys() == {"tiny-base", place.name}
+    report_measured(
+        f"vLLM, avg@8 on {BENCHMARK}", f"base model {scores['tiny-base']:.2f}, after 30 steps {scores[place.name]:.2f}"
+    )
+    for run in scores:
+        samples = json.loads((study.path / f"results/samples/{run}/{BENCHMARK}/manifest.json").read_text())
+        assert samples["parameters"]["engine"] == "vllm"
+    assert scores[place.name] > scores["tiny-base"] + 0.1
