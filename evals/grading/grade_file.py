@@ -44,9 +44,6 @@ def grade_file(
     problems_hash = sha256_file(problems)
     samples_hash = check_origin(samples, problems, problems_hash)
     rows, verdicts = grade_samples(samples, problems, pool, kind)
-    grades = out / "grades.jsonl"
-    write_jsonl(grades, rows)
-    reasons = Counter(verdict.reason for verdict in verdicts)
     inputs = {str(samples): samples_hash, str(problems): problems_hash}
     parameters = {
         "grader_version": VERSION,
@@ -54,6 +51,31 @@ def grade_file(
         "time_limit": pool.time_limit,
         "memory_limit": pool.memory_limit,
     }
+    return write_grades(out, rows, verdicts, inputs, parameters)
+
+
+def write_grades(
+    out: Path,
+    rows: Sequence[Mapping[str, Any]],
+    verdicts: Sequence[Verdict],
+    inputs: Mapping[str, str],
+    parameters: Mapping[str, Any],
+) -> Counter[Reason]:
+    """Write ``grades.jsonl`` and its manifest; how often each reason was given.
+
+    Args:
+        out: the directory to write to.
+        rows: of the file, from :func:`grade_row`.
+        verdicts: behind them, in the same order.
+        inputs: path -> hash of every file that they were made from.
+        parameters: all else that decides a verdict.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    grades = out / "grades.jsonl"
+    write_jsonl(grades, rows)
+    reasons = Counter(verdict.reason for verdict in verdicts)
     Manifest(
         kind="grades",
         inputs=inputs,

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, sha256_file, write_jsonl
+from evals.artifacts import sha256_file
 from evals.errors import UserError
 from evals.grading.code import VERSION
 from evals.grading.code.extraction import extract_program
@@ -21,9 +21,9 @@ from evals.grading.code.run import ALL_CASES_SECONDS, CANDIDATE, CASE, EXAMINER,
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.tests import TESTS_FILE, read_tests
 from evals.grading.examine import MAX_ANSWER_KEPT
-from evals.grading.grade_file import check_origin, grade_row, read_samples
+from evals.grading.grade_file import check_origin, grade_row, read_samples, write_grades
 from evals.grading.verdict import Reason, Verdict
-from evals.manifest import Manifest, hash_files, verify_outputs
+from evals.manifest import verify_outputs
 
 KIND = "code"
 
@@ -56,26 +56,11 @@ def grade_programs(samples: Path, problems: Path, out: Path, workers: int) -> Co
     if missing is not None:
         raise UserError(f"{tests_file}: has no tests of problem {missing!r}")
     judged = [verdict for verdict in verdicts if verdict is not None]
-    grades = out / "grades.jsonl"
-    write_jsonl(grades, [grade_row(row, verdict) for row, verdict in zip(rows, judged, strict=True)])
-    reasons = Counter(verdict.reason for verdict in judged)
     inputs = {str(samples): samples_hash, str(problems): problems_hash, str(tests_file): known[TESTS_FILE]}
     limits = {"candidate": asdict(CANDIDATE), "examiner": asdict(EXAMINER), "case": asdict(CASE)}
     parameters = {"grader_version": VERSION, "kind": KIND, "limits": limits, "all_cases_seconds": ALL_CASES_SECONDS}
-    Manifest(
-        kind="grades",
-        inputs=inputs,
-        outputs=hash_files(out, grades),
-        parameters=parameters,
-        fingerprint=fingerprint({"inputs": sorted(inputs.values()), "parameters": parameters}),
-        details={
-            "rows": len(rows),
-            "correct": reasons[Reason.MATCH],
-            "reasons": {reason.value: reasons[reason] for reason in Reason},
-            "seconds": round(sum(verdict.seconds for verdict in judged), 3),
-        },
-    ).write(out / "manifest.json")
-    return reasons
+    graded = [grade_row(row, verdict) for row, verdict in zip(rows, judged, strict=True)]
+    return write_grades(out, graded, judged, inputs, parameters)
 
 
 def _verdicts(rows: Sequence[Mapping[str, Any]], tests_file: Path, workers: int) -> list[Verdict | None]:
