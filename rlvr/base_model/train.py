@@ -73,7 +73,7 @@ def train_base_model(
     with store.single_writer(wait_seconds):
         tokenizer = build_tokenizer()
         sequences = _encode(tokenizer, corpus_path)
-        model = _initial_model(settings, tokenizer)
+        model = initial_model(settings.architecture, tokenizer, settings.seed)
         metrics = _run_steps(model, settings, sequences, store, directory, checkpoint_interval)
         files = save_checkpoint(model, tokenizer, directory / "checkpoint")
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
@@ -103,14 +103,15 @@ def _encode(tokenizer: PreTrainedTokenizerFast, corpus_path: Path) -> list[_Sequ
     return [_Sequence([*prompt, *rest, end], len(prompt)) for prompt, rest in zip(prompts, solutions, strict=True)]
 
 
-def _initial_model(settings: BaseModelSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    torch.manual_seed(settings.seed)
+def initial_model(architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """An untrained model; ``architecture`` is as in :class:`BaseModelSettings`, and ``seed`` draws the weights."""
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
-        **settings.architecture,
+        **architecture,
     )
     return Qwen3ForCausalLM(config)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM
 
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.resolved_run import TrainingSettings
@@ -59,12 +59,11 @@ CASES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {
 def study_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model with its tokenizer, where a study keeps its base model."""
     from rlvr.base_model.tokenizer import build_tokenizer
+    from rlvr.base_model.train import initial_model
 
     directory = tmp_path_factory.mktemp("study")
     checkpoint = directory / "results" / "base" / "tiny" / "checkpoint"
-    torch.manual_seed(3)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
+    architecture = dict(
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=2,
@@ -73,12 +72,10 @@ def study_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         head_dim=16,
         max_position_embeddings=128,
         tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=1,
     )
-    Qwen3ForCausalLM(config).save_pretrained(checkpoint)
-    build_tokenizer().save_pretrained(checkpoint)
+    tokenizer = build_tokenizer()
+    initial_model(architecture, tokenizer, seed=3).save_pretrained(checkpoint)
+    tokenizer.save_pretrained(checkpoint)
     return directory
 
 

@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from evals.artifacts import canonical_json, read_json
 from evals.manifest import Manifest, hash_files
 from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import initial_model
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml
 
@@ -30,15 +29,8 @@ def run_file(tmp_path: Path) -> Path:
     checkpoint = tmp_path / "results" / "base" / "tiny" / "checkpoint"
     study = Study.resolve(read_yaml(ROOT / "config" / "verl_smoke.yaml"), "verl_smoke.yaml")
     tokenizer = build_tokenizer()
-    torch.manual_seed(3)
-    config = Qwen3Config(
-        **study.config["models"]["tiny"]["architecture"],
-        vocab_size=len(tokenizer),
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=1,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(checkpoint)
+    architecture = study.config["models"]["tiny"]["architecture"]
+    initial_model(architecture, tokenizer, seed=3).save_pretrained(checkpoint)
     tokenizer.save_pretrained(checkpoint)
     write_manifest(checkpoint)
     place = tmp_path / "results" / "runs" / RUN

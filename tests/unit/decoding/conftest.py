@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import initial_model
 from rlvr.checkpoint import save_checkpoint
 
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     tokenizer = build_tokenizer()
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
+    architecture = dict(
         hidden_size=64,
         intermediate_size=96,
         num_hidden_layers=2,
@@ -26,12 +24,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         head_dim=16,
         max_position_embeddings=128,
         tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
         initializer_range=0.2,
     )
-    model = Qwen3ForCausalLM(config)
+    model = initial_model(architecture, tokenizer, seed=0)
     base, trained = (tmp_path_factory.mktemp(name) for name in ("base", "trained"))
     save_checkpoint(model, tokenizer, base)
     with torch.no_grad():

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import initial_model
 from rlvr.checkpoint import save_checkpoint
 
 
@@ -16,9 +15,7 @@ from rlvr.checkpoint import save_checkpoint
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("checkpoint")
     tokenizer = build_tokenizer()
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
+    architecture = dict(
         hidden_size=64,
         intermediate_size=96,
         num_hidden_layers=2,
@@ -27,10 +24,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         head_dim=16,
         max_position_embeddings=128,
         tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
         initializer_range=0.3,  # far from uniform, so that a wrong detail changes the most likely token
     )
-    save_checkpoint(Qwen3ForCausalLM(config), tokenizer, directory)
+    save_checkpoint(initial_model(architecture, tokenizer, seed=0), tokenizer, directory)
     return directory
