@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import fingerprint, write_json
+from evals.artifacts import fingerprint, sha256_file, write_json
 from evals.audit import second_grader
-from evals.audit.run import SecondGrader, audit_run, read_golds, read_graded_samples
+from evals.audit.run import SecondGrader, audit_run, read_graded_samples
 from evals.command_line import run_command
 from evals.errors import UserError
+from evals.grading.grade_file import read_golds
 from evals.manifest import Manifest, hash_files
 
 
@@ -40,8 +41,8 @@ def run(arguments: argparse.Namespace) -> None:
         )
     if arguments.workers < 1:
         raise UserError(f"--workers: is {arguments.workers}; accepted: 1 or more")
-    golds, digest = read_golds(arguments.problems)
-    inputs = {arguments.problems.as_posix(): digest}
+    golds = read_golds(arguments.problems)
+    inputs = {arguments.problems.as_posix(): sha256_file(arguments.problems)}
     audits = []
     second = SecondGrader(arguments.workers)
     try:

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_jsonl, sha256_bytes, sha256_file
+from evals.artifacts import read_jsonl, sha256_bytes
 from evals.audit.second_grader import judge_choice, judge_text
 from evals.errors import UserError
+from evals.generation.withheld import TEXT_HASH
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT
 from evals.grading.processes import Judge, WorkerProcesses
-from evals.grading.verdict import Kind, Reason
+from evals.grading.verdict import CODE, Kind, Reason
 from evals.manifest import verify_outputs
 
-TEXT_HASH = "text_sha256"
-"""Key of a sample whose text was withheld (evals.generation.withheld)."""
-CODE = "code"
-"""Kind of grades that were made by running programs."""
 DISAGREEMENTS_LISTED = 20
 
 _GRADE_KEYS = ("problem_id", "sample", "correct", "answer", "reason", "finish_reason")
@@ -69,15 +66,6 @@ def read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     hashes = {samples_file.as_posix(): digest, grades_file.as_posix(): judged.outputs["grades.jsonl"]}
     read_as = None if kind == CODE else Kind(kind)
     return GradedSamples(where.parent.name, where.name, read_as, rows, verdicts, hashes)
-
-
-def read_golds(problems: Path) -> tuple[dict[str, str], str]:
-    """Reference answers by problem, and the file's hash.
-
-    Raises:
-        UserError: the file is missing or malformed.
-    """
-    return {row["id"]: row["answer"] for row in read_jsonl(problems, ("id", "answer"))}, sha256_file(problems)
 
 
 def _name(row: Row) -> tuple[Any, Any]:

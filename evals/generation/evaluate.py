@@ -16,10 +16,11 @@ from evals.generation.checkpoint import load_tokenizer
 from evals.generation.partial import PartialSamples, Row
 from evals.generation.plan import EvaluationSettings, Plan, make_plan
 from evals.generation.sampler import Response
+from evals.generation.withheld import TEXT_HASH
 from evals.manifest import Manifest, hash_files, read_manifest, verify_outputs
 from evals.single_writer import single_writer
 
-_KEYS = ("problem_id", "sample", "text", "text_sha256", "tokens", "finish_reason")
+_KEYS = ("problem_id", "sample", "text", TEXT_HASH, "tokens", "finish_reason")
 
 
 def sample_benchmark(

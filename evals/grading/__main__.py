@@ -18,11 +18,8 @@ from typing import Any, TextIO
 from evals.errors import UserError
 from evals.grading.grade_file import grade_file
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
-from evals.grading.verdict import Case, Kind, Reason
+from evals.grading.verdict import CODE, Case, Kind, Reason
 from evals.single_writer import single_writer
-
-CODE = "code"
-"""Samples that are programs; not a kind of the pool, which runs nothing."""
 
 _BATCH = 2_000  # cases between two writes to standard output
 _MEBIBYTE = 1024**2

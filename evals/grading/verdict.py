@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+CODE = "code"
+"""Kind of samples that are programs; not one of the pool's, which runs nothing."""
+
 
 class Kind(StrEnum):
     """How a prediction is to be read."""

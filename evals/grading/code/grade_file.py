@@ -22,10 +22,8 @@ from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.tests import TESTS_FILE, read_tests
 from evals.grading.examine import MAX_ANSWER_KEPT
 from evals.grading.grade_file import check_origin, grade_row, read_samples, write_grades
-from evals.grading.verdict import Reason, Verdict
+from evals.grading.verdict import CODE, Reason, Verdict
 from evals.manifest import verify_outputs
-
-KIND = "code"
 
 
 def grade_programs(samples: Path, problems: Path, out: Path, workers: int) -> Counter[Reason]:
@@ -58,7 +56,7 @@ def grade_programs(samples: Path, problems: Path, out: Path, workers: int) -> Co
     judged = [verdict for verdict in verdicts if verdict is not None]
     inputs = {str(samples): samples_hash, str(problems): problems_hash, str(tests_file): known[TESTS_FILE]}
     limits = {"candidate": asdict(CANDIDATE), "examiner": asdict(EXAMINER), "case": asdict(CASE)}
-    parameters = {"grader_version": VERSION, "kind": KIND, "limits": limits, "all_cases_seconds": ALL_CASES_SECONDS}
+    parameters = {"grader_version": VERSION, "kind": CODE, "limits": limits, "all_cases_seconds": ALL_CASES_SECONDS}
     graded = [grade_row(row, verdict) for row, verdict in zip(rows, judged, strict=True)]
     return write_grades(out, graded, judged, inputs, parameters)
 
