@@ -14,7 +14,7 @@ from evals.artifacts import sha256_file, write_jsonl
 from rlvr.base_model.__main__ import main
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.base_model.train import _initial_model, _loss, _Sequence, train_base_model
+from rlvr.base_model.train import _loss, _Sequence, initial_model, train_base_model
 from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
 
 STEPS = 9
@@ -51,7 +51,7 @@ def test_an_interrupted_base_model_ends_with_the_same_bytes(
 def test_only_solutions_and_their_end_carry_loss() -> None:
     """Against one sequence at a time, and a prediction at a time."""
     tokenizer = build_tokenizer()
-    model = _initial_model(BASE_SETTINGS, tokenizer)
+    model = initial_model(BASE_SETTINGS.architecture, tokenizer, BASE_SETTINGS.seed)
     batch = [_Sequence([5, 6, 7, 8, 1], 3), _Sequence([9, 10, 1], 1), _Sequence([4, 4, 4, 4, 4, 4, 12, 1], 6)]
     losses = []
     for sequence in batch:
