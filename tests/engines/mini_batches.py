@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -28,8 +29,12 @@ class MiniBatch:
 
     def without_rubbish(self) -> MiniBatch:
         """The same with zeros at padded positions, as verl needs it."""
-        cleared = (each.masked_fill(~self.response_mask, 0.0) for each in self.floats)
-        return MiniBatch(*cleared, self.response_mask, self.group_ids)
+        return self.with_floats(lambda values: values.masked_fill(~self.response_mask, 0.0))
+
+    def with_floats(self, change: Callable[[Tensor], Tensor]) -> MiniBatch:
+        """The same with its numbers changed."""
+        log_probs, old_log_probs, advantages = map(change, (self.log_probs, self.old_log_probs, self.advantages))
+        return MiniBatch(log_probs, old_log_probs, advantages, self.response_mask, self.group_ids)
 
     def within(self, limit: float) -> MiniBatch:
         """The same with log-ratios of at most ``limit`` either way."""
@@ -37,11 +42,6 @@ class MiniBatch:
         return MiniBatch(
             self.old_log_probs + ratios, self.old_log_probs, self.advantages, self.response_mask, self.group_ids
         )
-
-    @property
-    def floats(self) -> tuple[Tensor, Tensor, Tensor]:
-        """log_probs, old_log_probs, advantages."""
-        return self.log_probs, self.old_log_probs, self.advantages
 
 
 @dataclass(frozen=True)

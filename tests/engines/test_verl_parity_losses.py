@@ -174,9 +174,7 @@ def test_the_batches_reach_every_branch_of_the_losses() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_single_precision_agrees_to_single_precision(case: Case) -> None:
     for drawing in (UNIFORM, MIXED):
-        batch = drawing.mini_batch(case.weighted)
-        floats = (each.float() for each in batch.floats)
-        batch = MiniBatch(*floats, batch.response_mask, batch.group_ids)
+        batch = drawing.mini_batch(case.weighted).with_floats(Tensor.float)
         value, gradient = of_ours(case.loss, batch)
         expected, slopes = of_verl(case.verl, batch, case.loss.aggregation, actor(case.actor))
         assert value.dtype == expected.dtype == torch.float32

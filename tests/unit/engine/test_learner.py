@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 import rlvr.engines.local.rollout
 from evals.artifacts import read_jsonl
+from evals.generation.sampler import sample
 from evals.grading import GradingPool
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.policy import TokenBatch
@@ -66,7 +67,7 @@ def updates(monkeypatch: pytest.MonkeyPatch) -> list[Update]:
 def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], list[list[str]], list[list[list[int]]]]]:
     """Prompts, identities and response tokens of every call of the sampler, one call a round."""
     calls = []
-    original = rlvr.engines.local.rollout.sample
+    original = sample
 
     def recorded(decoder: Any, prompts: Any, identities: Any, *rest: Any) -> Any:
         groups = original(decoder, prompts, identities, *rest)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pickle
+import platform
 import struct
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def test_output_is_compared_by_lines_and_numbers(found: str, expected: str, same
 
 def decision(number: int, argument: int = 0, architecture: int | None = None) -> int:
     """What the filter answers to a system call: a slow reading of its instructions, one after the other."""
-    machine = system_calls.platform.machine()
+    machine = platform.machine()
     data = struct.pack("=IIQQ", number, architecture or system_calls._ARCHITECTURES[machine][1], 0, argument)
     program = list(struct.iter_unpack("=HBBI", system_calls.seccomp_filter()))
     place = accumulator = 0
@@ -139,7 +140,7 @@ def decision(number: int, argument: int = 0, architecture: int | None = None) ->
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_calls.platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     column = system_calls._ARCHITECTURES[machine][0]
     refused = {numbers[column] for numbers in system_calls._REFUSED.values()}
     clone, clone3, opened = (pair[column] for pair in (system_calls._CLONE, system_calls._CLONE3, system_calls._SOCKET))
@@ -160,7 +161,7 @@ def test_the_filter_refuses_what_it_names_and_allows_the_rest(machine: str, monk
 
 
 def test_an_unknown_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_calls.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(UserError, match="riscv64 processors; accepted: x86_64, aarch64"):
         system_calls.seccomp_filter()
 

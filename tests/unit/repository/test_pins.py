@@ -45,7 +45,7 @@ def read_lock(path: Path) -> dict[str, str]:
             requirement = Requirement(line)
             (specifier,) = requirement.specifier
             assert specifier.operator == "==" and requirement.url is None and requirement.marker is None, line
-            pins[canonicalize_name(requirement.name)] = specifier.version
+            pins[str(canonicalize_name(requirement.name))] = specifier.version
     return pins
 
 

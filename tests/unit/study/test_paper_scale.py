@@ -44,7 +44,7 @@ def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
     training = {name: Study.resolve(read_yaml(path), path.name).resolved_run(name)["training"] for name in ids(path)}
     for settings in training.values():
         assert settings["learning_rate"] == 1e-6 and settings["temperature"] == 1.0
-    published = {
+    studies: dict[str, dict[str, tuple[int | None, ...]]] = {
         "delta": {
             "qwen3_8b_base-delta-s1": (128, 16, 4, 2048, 20480, 220),
             "qwen3_14b_base-delta-s1": (128, 16, 4, 2048, 20480, 300),
@@ -60,7 +60,7 @@ def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
             "qwen3_8b_base-ppl-s1": (512, 16, 16, 2048, 20480, None),
         },
         "cancellation_conditions": {},
-    }[path.stem]
+    }
     keys = (
         "prompts_per_step",
         "samples_per_prompt",
@@ -69,7 +69,7 @@ def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
         "max_new_tokens",
         "steps",
     )
-    for name, values in published.items():
+    for name, values in studies[path.stem].items():
         found = tuple(training[name][key] for key in keys)
         assert found[:5] == values[:5] and values[5] in (None, found[5])
 

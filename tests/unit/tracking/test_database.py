@@ -123,7 +123,7 @@ def test_an_impossible_port_is_one_line(port: int) -> None:
 
 def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr(interface.os, "execv", lambda _, command: commands.append(command))
+    monkeypatch.setattr("os.execv", lambda _, command: commands.append(command))
     interface.serve(tmp_path / "mlflow.db", tmp_path / "artifacts", 0)
     (command,) = commands
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
