@@ -45,7 +45,9 @@ class HeadInputs:
     def give(self, rows: Sequence[int], responses: Sequence[Tensor]) -> None:
         """Hand on the vectors [length, D] of the rollouts at ``rows``."""
         for row, vectors in zip(rows, responses, strict=True):
-            self._visit(torch.arange(*self._spans[row]), self._sketched(vectors))
+            # verl is in the middle of its forward pass, whose autocast would round every product of theirs to bfloat16.
+            with torch.autocast(vectors.device.type, enabled=False):
+                self._visit(torch.arange(*self._spans[row]), self._sketched(vectors))
 
     def _sketched(self, vectors: Tensor) -> Tensor:
         """The vectors, or their random projection, the same one throughout the run."""
