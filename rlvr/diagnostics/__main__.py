@@ -46,6 +46,8 @@ def _compare(arguments: argparse.Namespace) -> None:
         arguments.device,
         arguments.batch_size,
         arguments.top,
+        arguments.prompt_form,
+        arguments.grades,
     )
 
 
@@ -118,7 +120,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     compare.add_argument("--trained", type=Path, required=True, help="checkpoint directory, after it")
     compare.add_argument("--problems", type=Path, required=True, help="problems.jsonl with id and problem")
     compare.add_argument("--samples", type=Path, required=True, help="samples.jsonl, as evals.generation writes it")
+    compare.add_argument(
+        "--grades", type=Path, help="grades.jsonl of these samples, as evals.grading writes it: adds rewards"
+    )
     compare.add_argument("--prompt", required=True, help="template with {problem} in it")
+    compare.add_argument("--prompt-form", choices=("base", "chat"), default="base", help="plain text, or chat template")
     compare.add_argument("--temperature", type=float, default=1.0)
     compare.add_argument("--batch-size", type=int, default=16, help="responses in one forward pass")
     compare.add_argument(

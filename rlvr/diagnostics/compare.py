@@ -14,10 +14,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from evals.artifacts import fingerprint, read_json, read_jsonl, sha256_file, write_json, write_parquet
 from evals.errors import UserError
 from evals.generation.checkpoint import end_token_ids, load_tokenizer
+from evals.generation.prompts import encode_prompts, special_token_id
 from evals.manifest import Manifest, hash_files
 from evals.problems.problem_set import render_prompt
 from evals.single_writer import single_writer
 from rlvr.diagnostics import VERSION
+from rlvr.diagnostics.comparison_table import KIND, TYPES, read_rewards, write_comparison
 from rlvr.diagnostics.direction import COLUMNS, ModelPair
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.progress import Progress
@@ -34,12 +36,14 @@ def compare_checkpoints(
     device: str,
     batch_size: int,
     top: int | None = None,
+    prompt_form: str = "base",
+    grades: Path | None = None,
 ) -> None:
     """Write ``tokens.parquet`` to ``out``: a row per response token with what both models say about it.
 
-    Columns: problem, sample, position, token, text, then :data:`rlvr.diagnostics.direction.COLUMNS`. Killed and started
-    again it goes on after the last batch of samples that was finished. With ``top`` the first batch is computed over
-    the whole vocabulary too, and ``top_error.json`` says how far the two are apart.
+    :mod:`rlvr.diagnostics.comparison_table` has its columns. Killed and started again it goes on after the last batch
+    of samples that was finished; grades may come later, they cost no forward pass. With ``top`` the first batch is
+    computed over the whole vocabulary too, and ``top_error.json`` says how far the two are apart.
 
     Args:
         base: checkpoint directory, before training.
@@ -52,17 +56,21 @@ def compare_checkpoints(
         device: "cpu" or "cuda".
         batch_size: responses in one forward pass.
         top: likeliest tokens of each model that entropies and divergences are summed over; None for all.
+        prompt_form: "base" for plain text, "chat" for the user's turn of the trained model's chat template.
+        grades: ``grades.jsonl`` of these samples; None leaves the table without a reward.
 
     Raises:
-        UserError: a file is missing, a sample's problem is not there, or the vocabularies differ.
+        UserError: a file is missing, a sample's problem or grade is not there, or the vocabularies differ.
     """
     if top is not None and top < 1:
         raise UserError(f"--top: is {top}; accepted: 1 or more")
     rows = read_jsonl(samples, required=("problem_id", "sample", "text", "finish_reason"))
-    tokens = _tokens(base, trained, problems, prompt, rows, str(samples))
+    rewards = None if grades is None else read_rewards(grades, samples, rows)
+    tokens = _tokens(base, trained, problems, prompt, prompt_form, rows, str(samples))
     inputs = {str(path): sha256_file(path) for path in (samples, problems, *_weights(base), *_weights(trained))}
     parameters: Mapping[str, Any] = {
-        "prompt": prompt, "temperature": temperature, "batch_size": batch_size, "top": top, "version": VERSION,
+        "prompt": prompt, "prompt_form": prompt_form, "temperature": temperature, "batch_size": batch_size, "top": top,
+        "version": VERSION,
     }  # fmt: skip
     identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
     parts, error = out / "parts", out / "top_error.json"
@@ -83,11 +91,13 @@ def compare_checkpoints(
                         write_json(error, _error(found, pair.compare(chosen)))
                     write_parquet(path, _frame(found, chosen, [rows[i] for i in batch.tolist()], texts))
                 progress.report(number)
-        write_parquet(out / "tokens.parquet", pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True))
+        families = {row["id"]: row.get("family") for row in read_jsonl(problems, required=("id",))}
+        write_comparison(out / "tokens.parquet", paths, rewards, families)
+        if grades is not None:
+            inputs[str(grades)] = sha256_file(grades)
+            identity = fingerprint({"comparison": identity, "grades": inputs[str(grades)]})
         outputs = [out / "tokens.parquet", *([] if top is None else [error])]
-        Manifest("token_comparison", inputs, hash_files(out, *outputs), parameters, identity).write(
-            out / "manifest.json"
-        )
+        Manifest(KIND, inputs, hash_files(out, *outputs), parameters, identity).write(out / "manifest.json")
     if top is not None:
         print(_error_in_words(read_json(error), top))
 
@@ -115,7 +125,13 @@ def _error_in_words(error: Mapping[str, Any], top: int) -> str:
 
 
 def _tokens(
-    base: Path, trained: Path, problems: Path, prompt: str, rows: Sequence[Mapping[str, Any]], source: str
+    base: Path,
+    trained: Path,
+    problems: Path,
+    prompt: str,
+    prompt_form: str,
+    rows: Sequence[Mapping[str, Any]],
+    source: str,
 ) -> TokenBatch:
     """Prompts and responses as tokens; a response that ended has the end token at its end, as when it was sampled."""
     tokenizer = load_tokenizer(trained)
@@ -125,8 +141,11 @@ def _tokens(
     unknown = [row["problem_id"] for row in rows if row["problem_id"] not in statements]
     if not rows or unknown:
         raise UserError(f"{source}: {f'problem {unknown[0]} is not in {problems}' if unknown else 'holds no samples'}")
-    end = end_token_ids(trained)[0]
-    prompts = {name: tokenizer.encode(render_prompt(prompt, text)).ids for name, text in statements.items()}
+    texts = [render_prompt(prompt, str(text)) for text in statements.values()]
+    prompts = dict(zip(statements, encode_prompts(trained, tokenizer, texts, prompt_form), strict=True))
+    # Samples do not say which of several end tokens was drawn: the one that the tokenizer names ends a turn.
+    named = special_token_id(trained, tokenizer, "eos_token")
+    end = end_token_ids(trained)[0] if named is None else named
     responses = [
         tokenizer.encode(row["text"], add_special_tokens=False).ids + ([end] if row["finish_reason"] == "stop" else [])
         for row in rows
@@ -159,7 +178,7 @@ def _frame(
 ) -> pd.DataFrame:
     frame = pd.DataFrame(list(_places(tokens, rows)), columns=["problem", "sample", "position", "token"])
     frame["text"] = [tokenizer.decode([token], skip_special_tokens=False) for token in frame["token"]]
-    return frame.assign(**{name: found[name].numpy() for name in COLUMNS})
+    return frame.assign(**{name: found[name].numpy() for name in COLUMNS}).astype(TYPES)
 
 
 def _places(tokens: TokenBatch, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, int, int]]:

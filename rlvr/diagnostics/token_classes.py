@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 CLASSES = ("operand", "operator", "result", "answer", "format")
 """Digits before "=", + - *, the digit after "=", the digit in the box, and everything else (=, line ends, the box)."""
 
@@ -18,3 +20,14 @@ def token_class(line: str, text: str) -> str:
         # The result follows an operation: "b=" alone, of a definition, starts one.
         return "result" if line.endswith("=") and any(operator in line for operator in "+-*") else "operand"
     return "operator" if text in ("+", "-", "*") else "format"
+
+
+def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
+    """The class of each token, from its text and the texts before it in its rollout."""
+    classes: list[str] = []
+    previous, line = -1, ""
+    for rollout, text in zip(rollouts.tolist(), texts, strict=True):
+        line = "" if rollout != previous else line
+        classes.append(token_class(line, text))
+        line, previous = ("" if text == "\n" else line + text), rollout
+    return classes

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rlvr.diagnostics.token_classes import token_class
+from rlvr.diagnostics.token_classes import classes_of
 from rlvr.diagnostics.token_columns import COLUMNS
 from rlvr.engines.local.learner import PreparedStep
 
@@ -87,14 +87,3 @@ def numbers_within_groups(group_ids: Tensor) -> Tensor:
     """[B] 0, 1, 2 ... within each group, in the order of the rollouts."""
     same = group_ids[:, None] == group_ids[None]
     return torch.tril(same, diagonal=-1).sum(dim=1)
-
-
-def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
-    """The class of each token, from its text and the texts before it in its rollout."""
-    classes: list[str] = []
-    previous, line = -1, ""
-    for rollout, text in zip(rollouts.tolist(), texts, strict=True):
-        line = "" if rollout != previous else line
-        classes.append(token_class(line, text))
-        line, previous = ("" if text == "\n" else line + text), rollout
-    return classes

@@ -15,9 +15,8 @@ from evals.artifacts import read_json, sha256_file, write_json, write_parquet
 from evals.errors import UserError
 from rlvr.diagnostics.moment import Moment
 from rlvr.diagnostics.replay import write_token_table
-from rlvr.diagnostics.token_classes import token_class
+from rlvr.diagnostics.token_classes import classes_of, token_class
 from rlvr.diagnostics.token_columns import COLUMNS, read_token_table
-from rlvr.diagnostics.token_table import classes_of
 from rlvr.engines.local.policy import score
 from tests.unit.diagnostics.conftest import KEPT_STEPS
 

@@ -1,0 +1,107 @@
+"""The table of two checkpoints: what grades and the kind of problem add to it, and what does not belong together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.artifacts import read_json, read_jsonl, sha256_file, write_jsonl
+from evals.generation.checkpoint import load_tokenizer
+from evals.manifest import Manifest, hash_files
+from rlvr.diagnostics.__main__ import main
+from rlvr.diagnostics.comparison_table import TYPES, read_comparison
+from rlvr.diagnostics.direction import ModelPair
+from tests.unit.diagnostics.pairs import SAMPLES, Pair, make_pair
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return make_pair(tmp_path / "pair")
+
+
+def test_grades_give_every_token_its_response_s_reward_and_cost_no_forward_pass(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = pair.compared(tmp_path / "out", graded=False)
+    plain, identity = read_comparison(out), read_json(out / "manifest.json")["fingerprint"]
+    assert set(plain) == {*TYPES, "token_class"}
+    monkeypatch.setattr(ModelPair, "compare", None)
+    graded = read_comparison(pair.compared(out))
+    pd.testing.assert_frame_equal(graded.drop(columns="reward"), plain)
+    right = {(problem, sample): correct for problem, sample, *_, correct in SAMPLES}
+    for row in graded.to_dict("records"):
+        assert row["reward"] == float(right[row["problem"], row["sample"]])
+    manifest = read_json(out / "manifest.json")
+    assert str(pair.grades) in manifest["inputs"]
+    assert manifest["fingerprint"] != identity
+    # And without them they are gone again.
+    assert "reward" not in read_comparison(pair.compared(out, graded=False))
+
+
+def test_tokens_of_generated_problems_have_their_classes(pair: Pair, tmp_path: Path) -> None:
+    frame = read_comparison(pair.compared(tmp_path / "out"))
+    first = frame[(frame["problem"] == "one") & (frame["sample"] == 0)]
+    assert first["text"].tolist() == ["3", "+", "4", "=", "7", "\n", "\\boxed{", "7", "}", "<|end|>"]
+    expected = "operand operator operand format result format format answer format format"
+    assert first["token_class"].tolist() == expected.split()
+    # A response's first line is not the rest of the one before it, which was cut off at "2*4=".
+    last = frame[(frame["problem"] == "two") & (frame["sample"] == 1)]
+    assert last["token_class"].iloc[0] == "operand"
+    rows = read_jsonl(pair.directory / "problems.jsonl")
+    write_jsonl(pair.directory / "problems.jsonl", [{**rows[0], "family": "aime_2024"}, rows[1]])
+    assert "token_class" not in read_comparison(pair.compared(tmp_path / "other"))
+
+
+def test_grades_that_are_not_of_these_samples_are_refused(
+    pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = pair.arguments(tmp_path / "out", "--grades", str(pair.grades))
+    rows = read_jsonl(pair.grades)
+
+    def refusal(changed: list[dict[str, object]]) -> str:
+        write_jsonl(pair.grades, changed)
+        assert main(arguments) == 2
+        return capsys.readouterr().err
+
+    assert "has no grade of problem one, sample 0" in refusal(rows[:-1])
+    assert "problem two, sample 1: has two grades" in refusal([*rows, rows[0]])
+    assert "correct: is 1; accepted: true, false" in refusal([{**rows[0], "correct": 1}, *rows[1:]])
+    write_jsonl(pair.grades, rows)
+    samples = pair.directory / "samples.jsonl"
+    manifest = pair.directory / "manifest.json"
+    outputs = hash_files(pair.directory, pair.grades)
+    Manifest("grades", {"elsewhere/samples.jsonl": "0" * 64}, outputs, {}, "").write(manifest)
+    assert main(arguments) == 2
+    assert f"{pair.grades}: are not the grades of {samples}" in capsys.readouterr().err
+    Manifest("grades", {"elsewhere/samples.jsonl": sha256_file(samples)}, outputs, {}, "").write(manifest)
+    assert main(arguments) == 0
+
+
+def test_a_chat_model_s_prompt_and_end_are_its_own(
+    pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The template of a chat that only says who speaks; <|unknown|> ends a turn there, and has a later id."""
+    arguments = pair.arguments(tmp_path / "out", "--prompt-form", "chat", "--batch-size", "4")
+    assert main(arguments) == 2
+    assert "has no chat template" in capsys.readouterr().err
+    (pair.directory / "trained" / "chat_template.jinja").write_text("a{{ messages[0].content }}b")
+    config = pair.directory / "trained" / "tokenizer_config.json"
+    config.write_text(config.read_text().replace('"eos_token": "<|end|>"', '"eos_token": "<|unknown|>"'))
+    seen = []
+
+    def note(self: ModelPair, tokens: object, top: int | None = None) -> None:
+        seen.append(tokens)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelPair, "compare", note)
+        with pytest.raises(KeyboardInterrupt):
+            main(arguments)
+    batch = seen[0]
+    tokenizer = load_tokenizer(pair.directory / "trained")
+    assert tokenizer.decode(batch.prompts[0], skip_special_tokens=False).startswith("aCompute 3+4")
+    assert tokenizer.decode(batch.prompts[0], skip_special_tokens=False).endswith("\nb")
+    assert tokenizer.id_to_token(batch.responses[0][-1]) == "<|unknown|>"
+    assert tokenizer.id_to_token(batch.responses[2][-1]) == "="
