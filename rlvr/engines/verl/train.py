@@ -29,7 +29,7 @@ from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
 from rlvr.engines.verl.run import Cluster, VerlRun
-from rlvr.engines.verl.worker_log import ended, last_words
+from rlvr.engines.verl.worker_log import RAY_TIMED_OUT, ended, last_words
 from rlvr.progress import Progress
 from rlvr.source_hash import source_hashes
 
@@ -121,6 +121,15 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
 
 
 def _run_verl(run: VerlRun, places: Places, execution: Execution) -> str:
+    """Start verl, a second time if Ray did not come up in its time, and wait for it; how it ended, in one line."""
+    end = _start_verl(run, places, execution)
+    if RAY_TIMED_OUT in end:
+        print(f"{run.run}: {end}; verl is started once more", flush=True)
+        end = _start_verl(run, places, execution)
+    return end
+
+
+def _start_verl(run: VerlRun, places: Places, execution: Execution) -> str:
     """Start verl and wait for it; how it ended, in one line. Its output goes to a log that is kept over attempts."""
     started = launch(run, execution.cluster, places)
     _keep_metrics(places)

@@ -29,7 +29,10 @@ _CONSEQUENCES = (
 """Exceptions of processes that found another one dead, and what Hydra wraps others in."""
 _POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace)")
 """How vLLM's own exceptions say that the cause is another one."""
+RAY_TIMED_OUT = "The current node timed out during startup"
+"""What Ray says when its helpers took longer to start than it waits, as they do on a machine that is busy."""
 _ADVICE = (
+    ((RAY_TIMED_OUT,), "the machine is busy with other work, or `ray stop` is wanted first"),
     (("EADDRINUSE", "ddress already in use"), "a port was taken by another process; start it again"),
     (
         ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks"),

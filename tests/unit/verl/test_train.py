@@ -12,9 +12,12 @@ from evals.artifacts import read_jsonl, sha256_file
 from evals.errors import UserError
 from evals.problems.__main__ import main as draw
 from rlvr.engines.verl.checkpoints import MANIFEST, TRACKER, is_intact, prepare_resume, record, steps
+from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
+from rlvr.engines.verl.train import Execution, _run_verl
+from tests.unit.verl.conftest import make_cluster, make_run
 
 
 def save_state(directory: Path, step: int) -> Path:
@@ -102,6 +105,30 @@ def test_a_merger_that_fails_is_quoted(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nexit 0\n")  # as one version of the merger did: verl #1246
     with pytest.raises(UserError, match="it saved nothing"):
         merge(tmp_path / "global_step_1", tmp_path / "checkpoint", str(program), "float32")
+
+
+TIMED_OUT = "Exception: The current node timed out during startup. This could happen because ..."
+
+
+@pytest.mark.parametrize(
+    ("first", "starts"), [(TIMED_OUT, 2), ("ValueError: of another kind", 1)], ids=["timed out", "another failure"]
+)
+def test_ray_that_did_not_come_up_in_time_is_started_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], first: str, starts: int
+) -> None:
+    monkeypatch.setattr("rlvr.engines.verl.train._LOOK_SECONDS", 0.05)
+    (tmp_path / "verl").mkdir()
+    program = tmp_path / "python"
+    # It says `first` when it is started first, and that it timed out in each start after: two starts are all it gets.
+    script = f"echo x >> starts\n[ $(wc -l < starts) = 1 ] && echo '{first}' || echo '{TIMED_OUT}'"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    places = Places(run=tmp_path, study=tmp_path, repository=tmp_path, state=tmp_path / "state")
+    execution = Execution(make_cluster(), str(program), tmp_path, tmp_path, 0.0)
+    end = _run_verl(make_run(), places, execution)
+    assert (tmp_path / "verl" / "starts").read_text().count("x") == starts
+    assert end.startswith(first.split(":")[0])
+    assert ("is started once more" in capsys.readouterr().out) is (starts == 2)
 
 
 def test_prompts_are_messages_with_their_answers(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_without_a_cause_the_consequence_is_said() -> None:
     assert last_words(log(line)) == line
 
 
-@pytest.mark.parametrize("line", ["Exception: The current node timed out during startup.", "a.b.Error: x", "Exit: 3"])
+@pytest.mark.parametrize("line", ["Exception: The node gave up.", "a.b.Error: x", "Exit: 3"])
 def test_an_exception_without_a_name_of_its_own_is_one(line: str) -> None:
     assert last_words(log(line)) == line
 
