@@ -100,13 +100,22 @@ def _check_lengths(run: VerlRun, cluster: Cluster) -> None:
         )
 
 
+def _check_code(checkpoint: Path) -> None:
+    """See that nothing in a checkpoint makes transformers run code: verl's reward workers trust their tokenizer's."""
+    for path in sorted([*checkpoint.glob("*config.json"), *checkpoint.glob("*.py")]):
+        content = {} if path.suffix == ".py" else read_json(path)
+        if not isinstance(content, dict):
+            raise UserError(f"{path}: is no JSON object; accepted: a Hugging Face checkpoint")
+        if path.suffix == ".py" or "auto_map" in content:
+            raise UserError(f"{path}: brings code of its own; accepted: a checkpoint that transformers knows")
+
+
 def _check_model(run: VerlRun, cluster: Cluster, checkpoint: Path) -> None:
     path = checkpoint / "config.json"
     if not path.is_file():
         raise UserError(f"{checkpoint}: holds no config.json; accepted: a Hugging Face checkpoint")
+    _check_code(checkpoint)
     config = read_json(path)
-    if "auto_map" in config or any(checkpoint.glob("*.py")):
-        raise UserError(f"{checkpoint}: brings code of its own; accepted: a checkpoint that transformers knows")
     if not any(checkpoint.glob("*.safetensors")):
         raise UserError(f"{checkpoint}: holds no .safetensors file; accepted: weights in safetensors")
     longest = run.training.max_prompt_tokens + run.training.max_new_tokens

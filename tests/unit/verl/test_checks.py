@@ -72,6 +72,20 @@ def test_a_model_that_is_none_or_brings_code_is_refused(checkpoint: Path, tmp_pa
     with pytest.raises(UserError, match="brings code of its own"):
         check(make_run(), make_cluster(), checkpoint)
     write_config(checkpoint)
+    # verl's reward workers load the tokenizer with code of others allowed; it may even lie in another repository.
+    tokenizer = checkpoint / "tokenizer_config.json"
+    tokenizer.write_text(json.dumps({"auto_map": {"AutoTokenizer": ["someone/else--code.Tokenizer", None]}}))
+    with pytest.raises(UserError, match=r"tokenizer_config\.json: brings code of its own"):
+        check(make_run(), make_cluster(), checkpoint)
+    tokenizer.unlink()
+    (checkpoint / "config.json").write_text("[]")
+    with pytest.raises(UserError, match=r"config\.json: is no JSON object"):
+        check(make_run(), make_cluster(), checkpoint)
+    write_config(checkpoint)
+    (checkpoint / "tokenization.py").write_text("")
+    with pytest.raises(UserError, match="brings code of its own"):
+        check(make_run(), make_cluster(), checkpoint)
+    (checkpoint / "tokenization.py").unlink()
     (checkpoint / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"holds no \.safetensors file"):
         check(make_run(), make_cluster(), checkpoint)
