@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evals.artifacts import read_json, sha256_file, write_json, write_text
@@ -16,25 +18,34 @@ from evals.errors import UserError
 MANIFEST = "shards.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 _STEP = re.compile(r"global_step_(\d+)")
+_READERS = 8
+"""Shards that are hashed at a time: a state of 8 billion parameters has 98 GB of them."""
 
 
 def record(state: Path, step: int) -> None:
     """Write the manifest of a state that verl has just saved."""
     files = sorted(path for path in state.rglob("*") if path.is_file() and path.name != MANIFEST)
-    shards = {path.relative_to(state).as_posix(): sha256_file(path) for path in files}
-    write_json(state / MANIFEST, {"step": step, "files": shards})
+    names = [path.relative_to(state).as_posix() for path in files]
+    write_json(state / MANIFEST, {"step": step, "files": dict(zip(names, _digests(files), strict=True))})
 
 
 def is_intact(state: Path) -> bool:
     """Whether every file of a state has the bytes that its manifest says."""
     try:
-        content = read_json(state / MANIFEST)
-        return bool(content["files"]) and all(
-            (state / name).is_file() and sha256_file(state / name) == digest
-            for name, digest in content["files"].items()
-        )
-    except (UserError, KeyError, TypeError):
+        files = read_json(state / MANIFEST)["files"]
+        return bool(files) and _digests(state / name for name in files) == list(files.values())
+    except (UserError, KeyError, TypeError, AttributeError):  # no such file, no manifest, or another one's content
         return False
+
+
+def _digests(files: Iterable[Path]) -> list[str]:
+    """Of each file.
+
+    Raises:
+        UserError: one is missing.
+    """
+    with ThreadPoolExecutor(_READERS) as readers:
+        return list(readers.map(sha256_file, files))
 
 
 def prepare_resume(directory: Path) -> int:

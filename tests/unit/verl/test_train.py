@@ -39,7 +39,9 @@ def test_the_newest_state_is_continued(tmp_path: Path) -> None:
     assert steps(tmp_path) == [9, 10]
 
 
-@pytest.mark.parametrize("damage", ["truncated", "missing", "changed", "no manifest", "empty manifest"])
+@pytest.mark.parametrize(
+    "damage", ["truncated", "missing", "changed", "no manifest", "empty manifest", "[]", '{"files": ["data.pt"]}', "{}"]
+)
 def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path, damage: str) -> None:
     save_state(tmp_path, 2)
     state = save_state(tmp_path, 4)
@@ -53,7 +55,7 @@ def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path, damage: st
     elif damage == "no manifest":
         (state / MANIFEST).unlink()
     else:
-        (state / MANIFEST).write_text("")
+        (state / MANIFEST).write_text("" if damage == "empty manifest" else damage)
     assert not is_intact(state)
     assert prepare_resume(tmp_path) == 2
     assert (tmp_path / TRACKER).read_text() == "2" and steps(tmp_path) == [2]
