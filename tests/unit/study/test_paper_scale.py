@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from evals.artifacts import canonical_json
 from evals.errors import UserError
@@ -16,6 +17,7 @@ from rlvr.__main__ import main
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.run import Cluster, VerlRun
+from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.cost import plan_lines, run_cost
 from rlvr.study.status import study_status
@@ -72,6 +74,29 @@ def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
     for name, values in studies[path.stem].items():
         found = tuple(training[name][key] for key in keys)
         assert found[:5] == values[:5] and values[5] in (None, found[5])
+
+
+@pytest.mark.parametrize("name", ["dapo", "fipo", "directions"])
+def test_rewards_of_0_and_1_have_the_advantages_of_the_papers(name: str) -> None:
+    """These papers reward by -1 and 1, and take at most 1 from the longest response."""
+    path = next(path for path in PAPERS if path.stem == name)
+    right = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    found = 0
+    for run in ids(path):
+        resolved = Study.resolve(read_yaml(path), path.name).resolved_run(run)
+        method, longest = compose(resolved["method"]), resolved["training"]["max_new_tokens"]
+        if method.reward_shaping is None:
+            continue
+        found += 1
+        lengths = torch.tensor([longest, longest // 2, longest, longest - 100])
+        buffer = {20480: 4096, 10240: 2048, 8192: 4096}[longest]
+        theirs = 2 * right - 1 - ((lengths - (longest - buffer)).clamp(min=0) / buffer)
+        groups = torch.zeros(4, dtype=torch.int64)
+        ours = method.reward_shaping(right, lengths, longest)
+        torch.testing.assert_close(
+            method.advantage(ours, groups, lengths), method.advantage(theirs, groups, lengths), atol=1e-5, rtol=0.0
+        )
+    assert found >= 2
 
 
 def ids(path: Path) -> list[str]:
