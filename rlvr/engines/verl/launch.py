@@ -58,11 +58,11 @@ class Launch:
         return [*self.command, *(f"{key}={hydra_value(value)}" for key, value in self.overrides.items())]
 
     def as_shell(self) -> str:
-        """A script that can be pasted into a shell."""
+        """A command that can be pasted into a shell, and leaves nothing in its environment."""
         words = [shlex.quote(word) for word in self.words]
         head = " ".join(words[: len(self.command)])
-        lines = [f"export {name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        return "\n".join([*lines, " \\\n    ".join([head, *words[len(self.command) :]])]) + "\n"
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " \\\n    ".join([*variables, head, *words[len(self.command) :]]) + "\n"
 
 
 @dataclass(frozen=True)

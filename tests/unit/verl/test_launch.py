@@ -109,6 +109,21 @@ def test_the_command_prints_a_script_for_the_shell(
     words = shlex.split(script)
     assert words[words.index("python") : words.index("python") + 3] == ["python", "-m", "verl.trainer.main_ppo"]
     assert "data.shuffle=true" in words
+    # The variables are the command's alone: a shell that kept RLVR_RUN would pass it to all that it starts later,
+    # which `train` would take for what an earlier attempt left behind, and end.
+    fake = tmp_path / "python"
+    fake.write_text('#!/bin/sh\necho "$RLVR_RUN"\n')
+    fake.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    shell = subprocess.run(
+        ["bash"],
+        input=f'{script}echo "later:$RLVR_RUN"\n',
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shell.stdout.splitlines() == [str(tmp_path / "run.json"), "later:"]
 
 
 @pytest.mark.parametrize(
