@@ -25,7 +25,11 @@ class SelectingReplayBuffer(ReplayBuffer):
     """
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
-        """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that was sampled."""
+        """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that was sampled.
+
+        Raises:
+            RuntimeError: no prompt has all of its rollouts, so that there is nothing to sample on for.
+        """
         method, run = this_run().method, this_run().run
         if partition_id == "val" or method.selection is None:
             found: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
@@ -35,16 +39,14 @@ class SelectingReplayBuffer(ReplayBuffer):
             self._wait(partition_id)
             keys, tags = self._complete_groups(partition_id, run.training.samples_per_prompt)
             rewards, groups, lengths, truncated = self._outcomes(partition_id, keys, tags)
-            selection = None
-            if keys:
-                selection = method.selection(
-                    rewards,
-                    groups,
-                    batch_size * run.training.samples_per_prompt,
-                    method.assignment.keeps_groups,
-                    rounds,
-                    generator_for("selection", run.seed, global_steps - 1, rounds),
-                )
+            selection = method.selection(
+                rewards,
+                groups,
+                batch_size * run.training.samples_per_prompt,
+                method.assignment.keeps_groups,
+                rounds,
+                generator_for("selection", run.seed, global_steps - 1, rounds),
+            )
             if selection is not None:
                 break
             assert self.refill_fn is not None
@@ -79,7 +81,10 @@ class SelectingReplayBuffer(ReplayBuffer):
         counts = Counter(key.split("_")[0] for key in items)
         keys = [key for key in items if counts[key.split("_")[0]] == size]
         if not keys:
-            return [], []
+            prompts = len(self.finished_keys[partition_id] | self.failure_keys[partition_id])
+            raise RuntimeError(
+                f"no prompt of {prompts} has all of its {size} rollouts; their workers' errors are above"
+            )
         order = canonical_order(keys, group_ids([key.split("_")[0] for key in keys])).tolist()
         return [keys[row] for row in order], [items[keys[row]] for row in order]
 
@@ -87,9 +92,6 @@ class SelectingReplayBuffer(ReplayBuffer):
         self, partition_id: str, keys: list[str], tags: list[dict[str, Any]]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Rewards, prompts, lengths and whether they were cut off, [B], of rollouts."""
-        if not keys:
-            none = torch.zeros(0, dtype=torch.int64)
-            return torch.zeros(0), none, none, none.bool()
         read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
         rewards = torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()
         groups = group_ids([key.split("_")[0] for key in keys])

@@ -1,0 +1,128 @@
+"""Rollouts are held back until the selection is content; verl's buffer and queue are stood for by plain objects."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss
+from rlvr.engines.verl.this_run import ThisRun
+from rlvr.methods.method import compose
+from tests.unit.verl.conftest import make_cluster, make_run
+
+PROMPTS, SAMPLES = 2, 4
+
+
+@dataclass
+class Queue:
+    """Rounds of sampling: of each its prompts and the rewards of their rollouts, fewer of those if some failed."""
+
+    rounds: list[dict[str, list[float]]]
+    sampled: int = 1
+    cleared: list[str] = field(default_factory=list)
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """Of every rollout that is there, by its name."""
+        there = [prompt for found in self.rounds[: self.sampled] for prompt in found.items()]
+        return {f"{uid}_{n}_0": reward for uid, rewards in there for n, reward in enumerate(rewards)}
+
+    def refill(self, prompts: int) -> None:
+        """Another batch of prompts."""
+        assert prompts == PROMPTS
+        self.sampled += 1
+        assert self.sampled <= len(self.rounds), "more rounds were asked for than there are"
+
+    def get(self, keys: list[str], **_named: Any) -> dict[str, Any]:
+        """What the buffer reads of rollouts."""
+        rows = [torch.tensor([0.0, self.rewards[key]]) for key in keys]
+        scores = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+        return {"rm_scores": scores, "extra_fields": [{"reward_extra_info": {"truncated": 0.0}} for _ in keys]}
+
+
+def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dynamic_sampling") -> Any:
+    """The batch that the buffer makes of the queue, and its metrics."""
+
+    class Base:
+        """verl's ReplayBuffer, as far as ours leans on it."""
+
+        def __init__(self) -> None:
+            self.refill_fn, self.poll_interval = queue.refill, 0.0
+            self.partitions: dict[str, dict[str, Any]] = defaultdict(dict)
+            self.pending_keys, self.running_keys, self.failure_keys, self.finished_keys = (
+                defaultdict(set) for _ in range(4)
+            )
+
+        def _sync_metadata_from_transfer_queue(self) -> None:
+            self.partitions["train"] = {key: {"response_len": 2} for key in queue.rewards}
+            self.finished_keys["train"] = {uid for found in queue.rounds[: queue.sampled] for uid in found}
+
+    def module(name: str, **content: Any) -> None:
+        made = ModuleType(name)
+        made.__dict__.update(content)
+        monkeypatch.setitem(sys.modules, name, made)
+
+    def clear(keys: list[str], partition_id: str) -> None:
+        queue.cleared += keys
+
+    module("transfer_queue", KVBatchMeta=SimpleNamespace, kv_batch_get=queue.get, kv_clear=clear)
+    for name in ("verl", "verl.trainer", "verl.trainer.ppo", "verl.trainer.ppo.v1"):
+        module(name)
+    module("verl.trainer.ppo.v1.replay_buffer", ReplayBuffer=Base)
+    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.replay_buffer", raising=False)
+    buffer = importlib.import_module("rlvr.engines.verl.replay_buffer")
+    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.replay_buffer")  # it has seen what verl is not
+    run = make_run(method, prompts_per_step=PROMPTS, samples_per_prompt=SAMPLES, updates_per_step=1)
+    pieces = compose(run.method)
+    ours = ThisRun(run, make_cluster(), pieces, RegisteredLoss(pieces.loss), RegisteredAdvantage(pieces, 8))
+    monkeypatch.setattr(buffer, "this_run", lambda: ours)
+    return buffer.SelectingReplayBuffer().sample(1, "train", PROMPTS)
+
+
+RIGHT, WRONG, MIXED = [1.0] * SAMPLES, [0.0] * SAMPLES, [1.0, 0.0, 0.0, 0.0]
+
+
+def test_sampling_goes_on_until_enough_prompts_are_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue([{"a": RIGHT, "b": MIXED}, {"c": MIXED, "d": MIXED}])
+    batch, metrics = sample(queue, monkeypatch)
+    assert [key.split("_")[0] for key in batch.keys] == ["b"] * SAMPLES + ["c"] * SAMPLES
+    assert {key.split("_")[0] for key in queue.cleared} >= {"a", "d"} and not set(batch.keys) & set(queue.cleared)
+    group = torch.tensor(MIXED)
+    expected = ((group - group.mean()) / (group.std() + 1e-6)).tolist()
+    assert [tag["advantage"] for tag in batch.tags] == pytest.approx(expected * 2, abs=1e-6)
+    # Metrics are of everything that was sampled.
+    assert metrics["rlvr/reward_mean"] == pytest.approx(7 / 16) and metrics["rlvr/prompts_sampled"] == 4
+    assert metrics["rlvr/groups_mixed_fraction"] == 0.75 and metrics["rlvr/sampling_rounds"] == 2
+    assert metrics["rlvr/rollouts_discarded_fraction"] == 0.5
+
+
+def test_a_prompt_without_all_of_its_rollouts_is_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue([{"a": MIXED[:3], "b": MIXED}, {"c": MIXED, "d": RIGHT}])
+    batch, _ = sample(queue, monkeypatch)
+    assert {key.split("_")[0] for key in batch.keys} == {"b", "c"}
+    assert {"a_0_0", "a_1_0", "a_2_0"} <= set(queue.cleared)
+
+
+def test_dropped_rollouts_had_their_part_in_their_group_s_advantages(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue([{"a": MIXED, "b": MIXED}, {"c": RIGHT, "d": MIXED}])
+    batch, metrics = sample(queue, monkeypatch, "dapo_reward_balanced")
+    assert len(batch.keys) == PROMPTS * SAMPLES and metrics["rlvr/sampling_rounds"] == 2
+    group = torch.tensor(MIXED)
+    of_reward = {reward: float((reward - group.mean()) / (group.std() + 1e-6)) for reward in (0.0, 1.0)}
+    for key, tag in zip(batch.keys, batch.tags, strict=True):
+        expected = 0.0 if key.startswith("c") else of_reward[queue.rewards[key]]
+        assert tag["advantage"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_rollouts_that_all_fail_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue([{"a": [], "b": MIXED[:2]}, *({"c": [], "d": []} for _ in range(3))])
+    with pytest.raises(RuntimeError, match="no prompt of 2 has all of its 4 rollouts"):
+        sample(queue, monkeypatch)
+    assert queue.sampled == 1
