@@ -55,7 +55,9 @@ def _show(arguments: argparse.Namespace) -> None:
     from rlvr.diagnostics.viewer import read_texts, write_page
 
     texts = read_texts(arguments.problem_texts) if arguments.problem_texts else {}
-    write_page(arguments.table, arguments.step, arguments.problem, arguments.groups, texts, arguments.out)
+    write_page(
+        arguments.table, arguments.step, arguments.problem, arguments.groups, arguments.responses, texts, arguments.out
+    )
 
 
 def _phenomenon(arguments: argparse.Namespace) -> None:
@@ -138,13 +140,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     compare.add_argument("--threads", type=int, default=1)
     compare.add_argument("--out", type=Path, required=True, help="directory for tokens.parquet; resumable")
     compare.set_defaults(run=_compare)
-    show = commands.add_parser("show", help="a token table as text: a page with problems' rollouts in colour")
-    show.add_argument("table", type=Path, help="directory made by `tokens`")
-    show.add_argument("--step", type=int, required=True, help="one of the steps kept")
+    show = commands.add_parser("show", help="a token table as text: a page with problems' responses in colour")
+    show.add_argument("table", type=Path, help="directory made by `tokens` or `compare`")
+    show.add_argument("--step", type=int, help="one of the steps kept; a comparison has none")
     show.add_argument(
-        "--problem", nargs="+", default=[], help="ids; default: the first ones with both signs of advantage"
+        "--problem", nargs="+", default=[], help="ids; default: the first ones with right and wrong responses"
     )
     show.add_argument("--groups", type=int, default=3, help="how many problems, where none is named")
+    show.add_argument("--responses", type=int, help="of a comparison: the first so many of each problem; default: all")
     show.add_argument("--problem-texts", type=Path, help="problems.jsonl, to show what was asked")
     show.add_argument("--out", type=Path, required=True, help="the HTML file")
     show.set_defaults(run=_show)

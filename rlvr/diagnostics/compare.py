@@ -19,8 +19,9 @@ from evals.manifest import Manifest, hash_files
 from evals.problems.problem_set import render_prompt
 from evals.single_writer import single_writer
 from rlvr.diagnostics import VERSION
-from rlvr.diagnostics.comparison_table import KIND, TYPES, read_rewards, write_comparison
-from rlvr.diagnostics.direction import COLUMNS, ModelPair
+from rlvr.diagnostics.comparison_parts import read_rewards, write_comparison
+from rlvr.diagnostics.comparison_table import COLUMNS, KIND, TYPES
+from rlvr.diagnostics.direction import ModelPair
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.progress import Progress
 

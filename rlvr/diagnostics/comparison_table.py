@@ -1,24 +1,18 @@
-"""The token table of two checkpoints: its columns, how rewards get into it, writing and reading it."""
+"""The token table of two checkpoints: its columns, and reading it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
-import pyarrow
 import pyarrow.parquet as parquet
 
-from evals.artifacts import read_jsonl, replacing, sha256_file
 from evals.errors import UserError
-from evals.manifest import verify_outputs
-from evals.problems.arithmetic import FAMILIES
-from rlvr.diagnostics.direction import COLUMNS
-from rlvr.diagnostics.token_classes import classes_of
 
 KIND = "token_comparison"
+COLUMNS = ("base_log_prob", "trained_log_prob", "base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")
+"""What two models say about a token: its log-probability, and the distribution that it was drawn from; nats."""
 TYPES = {
     "problem": "string",
     "sample": "int32",
@@ -27,73 +21,9 @@ TYPES = {
     "text": "string",
     **dict.fromkeys(COLUMNS, "float32"),
 }
-"""Column -> type. ``reward`` follows where samples are graded, ``token_class`` where all problems are generated."""
-Sample = tuple[str, int]
-
-
-def read_rewards(grades: Path, samples: Path, rows: Sequence[Mapping[str, Any]]) -> dict[Sample, float]:
-    """Problem and number of each of the samples ``rows`` -> 1 for a right response, 0 for a wrong one.
-
-    Raises:
-        UserError: the file is missing or damaged, is of other samples, or a sample has no grade or two.
-    """
-    beside = grades.parent / "manifest.json"
-    if beside.is_file():
-        origin = verify_outputs(beside, "grades").inputs
-        recorded = {digest for name, digest in origin.items() if Path(name).name == samples.name}
-        if recorded and sha256_file(samples) not in recorded:
-            raise UserError(f"{grades}: are not the grades of {samples}; grade these samples, or name their grades")
-    found: dict[Sample, float] = {}
-    for row in read_jsonl(grades, required=("problem_id", "sample", "correct")):
-        sample = (row["problem_id"], row["sample"])
-        where = f"{grades}: problem {sample[0]}, sample {sample[1]}"
-        if not isinstance(row["correct"], bool):
-            raise UserError(f"{where}: correct: is {row['correct']!r}; accepted: true, false")
-        if sample in found:
-            raise UserError(f"{where}: has two grades")
-        found[sample] = float(row["correct"])
-    wanted = [(row["problem_id"], row["sample"]) for row in rows]
-    if missing := [sample for sample in wanted if sample not in found]:
-        raise UserError(f"{grades}: has no grade of problem {missing[0][0]}, sample {missing[0][1]}, of {samples}")
-    return {sample: found[sample] for sample in wanted}
-
-
-def write_comparison(
-    path: Path,
-    parts: Sequence[Path],
-    rewards: Mapping[Sample, float] | None,
-    families: Mapping[str, str | None],
-) -> None:
-    """Put the parts of a comparison together, one in memory at a time.
-
-    Args:
-        path: of the table.
-        parts: tables of :data:`TYPES`, of whole samples each.
-        rewards: of every sample; None for a table without.
-        families: problem -> its kind, as far as known; classes of tokens are known of generated kinds.
-    """
-    with replacing(path) as temporary:
-        writer: parquet.ParquetWriter | None = None
-        try:
-            classified = all(families.get(problem) in FAMILIES for problem in _problems(parts))
-            for part in parts:
-                frame = pd.read_parquet(part)
-                samples = list(zip(frame["problem"], frame["sample"], strict=True))
-                if rewards is not None:
-                    frame["reward"] = np.array([rewards[sample] for sample in samples], dtype=np.float32)
-                if classified:
-                    starts = (frame["position"].to_numpy() == 0).cumsum()
-                    frame["token_class"] = pd.array(classes_of(starts, list(frame["text"])), dtype="string")
-                table = pyarrow.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-                writer = writer or parquet.ParquetWriter(temporary, table.schema)
-                writer.write_table(table)
-        finally:
-            if writer is not None:
-                writer.close()
-
-
-def _problems(parts: Sequence[Path]) -> set[str]:
-    return {name for part in parts for name in pd.read_parquet(part, columns=["problem"])["problem"]}
+"""Column -> type."""
+OPTIONAL = ("reward", "token_class")
+"""Columns that follow: where samples are graded, and where all problems are of generated kinds."""
 
 
 def is_comparison(directory: Path) -> bool:
@@ -128,13 +58,24 @@ def read_comparison(directory: Path, problems: Collection[str] | None = None, te
     Raises:
         UserError: the directory holds no such table.
     """
+    left_out = () if text else ("text", "token_class")
+    return _read(directory, [name for name in (*TYPES, *OPTIONAL) if name not in left_out], problems)
+
+
+def _read(directory: Path, columns: Sequence[str], problems: Collection[str] | None = None) -> pd.DataFrame:
     path = directory / "tokens.parquet"
     if not is_comparison(directory):
         raise UserError(f"{path}: is of a replayed run; accepted: a directory made by `compare`")
-    known = parquet.read_schema(path).names
-    left_out = () if text else ("text", "token_class")
+    there = [name for name in parquet.read_schema(path).names if name in columns]
     filters = None if problems is None else [("problem", "in", list(problems))]
-    frame: pd.DataFrame = parquet.read_table(
-        path, columns=[name for name in known if name not in left_out], filters=filters
-    ).to_pandas()
+    frame: pd.DataFrame = parquet.read_table(path, columns=there, filters=filters).to_pandas()
     return frame
+
+
+def problems_and_rewards(directory: Path) -> pd.DataFrame:
+    """``problem``, and ``reward`` where there is one, of every token, without all else.
+
+    Raises:
+        UserError: the directory holds no such table.
+    """
+    return _read(directory, ("problem", "reward"))

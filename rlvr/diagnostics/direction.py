@@ -13,10 +13,9 @@ from scipy.stats import rankdata
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rlvr.diagnostics.comparison_table import COLUMNS
 from rlvr.engines.local.policy import TokenBatch, response_states
 
-COLUMNS = ("base_log_prob", "trained_log_prob", "base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")
-"""What two models say about a token: its log-probability, and the distribution that it was drawn from; nats."""
 _CHUNK_ELEMENTS = 1 << 24
 """Logits of one model that are held at a time: 64 MiB in float32, and a few times that for what follows."""
 _RESOLUTION = 1e-7
@@ -49,7 +48,7 @@ class ModelPair:
 
     @torch.no_grad()
     def compare(self, tokens: TokenBatch, top: int | None = None) -> dict[str, Tensor]:
-        """:data:`COLUMNS`, [N] float32 each, of the response tokens.
+        """:data:`~rlvr.diagnostics.comparison_table.COLUMNS`, [N] float32 each, of the response tokens.
 
         Logits are made a chunk of tokens at a time, so that of N tokens only the hidden states are held at once.
 

@@ -93,8 +93,15 @@ rule rollouts_page:
     input:
         table="results/diagnostics/{run}/manifest.json",
         problems="results/problems/train/problems.jsonl",
-        code=modules("rlvr.diagnostics.viewer", "rlvr.diagnostics.token_columns"),
-        template=f"{REPOSITORY}/rlvr/diagnostics/templates/rollouts.html.jinja",
+        code=modules(
+            "rlvr.diagnostics.viewer",
+            "rlvr.diagnostics.step_view",
+            "rlvr.diagnostics.comparison_view",
+            "rlvr.diagnostics.comparison_table",
+            "rlvr.diagnostics.coloured_text",
+            "rlvr.diagnostics.token_columns",
+        ),
+        template=f"{REPOSITORY}/rlvr/diagnostics/templates/coloured_text.html.jinja",
     output:
         report("results/diagnostics/{run}/step-{step}.html", category="Rollouts, token by token"),
     log:

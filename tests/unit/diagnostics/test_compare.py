@@ -13,6 +13,7 @@ from evals.manifest import Manifest, hash_files
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.comparison_table import TYPES, read_comparison
 from rlvr.diagnostics.direction import ModelPair
+from rlvr.engines.local.policy import TokenBatch
 from tests.unit.diagnostics.pairs import SAMPLES, Pair, make_pair
 
 
@@ -89,9 +90,9 @@ def test_a_chat_model_s_prompt_and_end_are_its_own(
     (pair.directory / "trained" / "chat_template.jinja").write_text("a{{ messages[0].content }}b")
     config = pair.directory / "trained" / "tokenizer_config.json"
     config.write_text(config.read_text().replace('"eos_token": "<|end|>"', '"eos_token": "<|unknown|>"'))
-    seen = []
+    seen: list[TokenBatch] = []
 
-    def note(self: ModelPair, tokens: object, top: int | None = None) -> None:
+    def note(self: ModelPair, tokens: TokenBatch, top: int | None = None) -> None:
         seen.append(tokens)
         raise KeyboardInterrupt
 

@@ -21,8 +21,8 @@ from evals.generation.checkpoint import load_tokenizer
 from evals.manifest import verify_outputs
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.compare import compare_checkpoints
+from rlvr.diagnostics.comparison_table import COLUMNS
 from rlvr.diagnostics.direction import (
-    COLUMNS,
     ModelPair,
     _of_everything,
     _of_the_likeliest,

@@ -13,10 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.artifacts import write_jsonl
+from evals.artifacts import read_jsonl, write_jsonl, write_parquet, write_text
+from rlvr.diagnostics import comparison_view
 from rlvr.diagnostics.__main__ import main
+from rlvr.diagnostics.coloured_text import LEVELS, class_of, level, scale_of
+from rlvr.diagnostics.comparison_table import read_comparison
+from rlvr.diagnostics.step_view import QUANTITIES
 from rlvr.diagnostics.token_columns import read_token_table
-from rlvr.diagnostics.viewer import LEVELS, QUANTITIES, class_of, level, quantity_values, scale_of
+from tests.unit.diagnostics.pairs import make_pair
 
 
 class Page(HTMLParser):
@@ -56,13 +60,12 @@ def test_every_token_of_a_problem_is_there_with_its_numbers_and_colours(token_ta
     page = show(token_table, tmp_path / "page.html", *options)
     assert "What is &lt;b&gt;this" in (tmp_path / "page.html").read_text()
     assert [text for text, _, _ in page.spans] == [text.replace("\n", "↵") for text in rows["text"]]
-    values = quantity_values(rows)
     for index, (_, classes, words) in enumerate(page.spans):
         row = rows.iloc[index]
         assert f"weight {row['weight']:.3f}" in words
         assert f"({row['new_log_prob'] - row['old_log_prob']:+.4f})" in words
         for quantity in QUANTITIES:
-            column = values[quantity.key]
+            column = quantity.values(rows)
             strength = level(column[index], quantity.middle, scale_of(column, quantity.middle))
             assert class_of(quantity.key, strength) in classes.split()
         assert ("stopped" in classes.split()) == (row["gate"] == 0)
@@ -107,6 +110,86 @@ def test_a_step_or_problem_that_is_not_there_is_refused(
     assert "--step: is 2; accepted: 1, 3" in capsys.readouterr().err
     assert main([*arguments, "--step", "1", "--problem", "none"]) == 2
     assert "--problem: is 'none', which is not in that step; accepted:" in capsys.readouterr().err
+    assert main(arguments) == 2
+    assert "--step: is missing; accepted: 1, 3" in capsys.readouterr().err
+    assert main([*arguments, "--step", "1", "--responses", "2"]) == 2
+    assert "--responses: is 2; accepted: with a comparison" in capsys.readouterr().err
+    assert main([*arguments, "--step", "1", "--groups", "0"]) == 2
+    assert "--groups: is 0; accepted: 1 or more" in capsys.readouterr().err
+
+
+def test_two_checkpoints_are_shown_with_their_numbers_and_colours(tmp_path: Path) -> None:
+    out = make_pair(tmp_path / "pair").compared(tmp_path / "compared")
+    arguments = ["show", str(out), "--problem", "two", "--out", str(tmp_path / "page.html")]
+    assert main([*arguments, "--problem-texts", str(tmp_path / "pair" / "problems.jsonl")]) == 0
+    page, content = Page(tmp_path / "page.html"), (tmp_path / "page.html").read_text()
+    rows = read_comparison(out, ["two"])
+    assert [text for text, _, _ in page.spans] == [text.replace("\n", "↵") for text in rows["text"]]
+    difference = rows["trained_log_prob"].to_numpy(float) - rows["base_log_prob"].to_numpy(float)
+    expected = {
+        "difference": difference,
+        "before": rows["base_entropy"],
+        "after": rows["trained_entropy"],
+        "forward": rows["kl_trained_base"],
+        "backward": rows["kl_base_trained"],
+        "unlikely": -rows["base_log_prob"],
+        "surprise": -rows["trained_log_prob"],
+    }
+    for quantity in comparison_view.QUANTITIES:
+        np.testing.assert_array_equal(quantity.values(rows), np.asarray(expected[quantity.key], dtype=np.float64))
+    for index, (_, classes, words) in enumerate(page.spans):
+        row = rows.iloc[index]
+        assert f"{row['token_class']}, log-prob {row['base_log_prob']:.4f} → {row['trained_log_prob']:.4f}" in words
+        assert f"({difference[index]:+.4f})" in words
+        wanted = set()
+        for key, column in expected.items():
+            values = np.asarray(column, dtype=np.float64)
+            wanted.add(class_of(key, level(values[index], 0.0, scale_of(values, 0.0))))
+        assert set(classes.split()) == wanted
+    assert "script" not in page.tags
+    assert re.findall(r"<b>(Response \d)</b>, (.*)", content) == [
+        ("Response 0", "reward 0"),
+        ("Response 1", "reward 1"),
+    ]
+    assert "Compute 2*4 from left" in content
+    assert main([*arguments, "--responses", "1"]) == 0
+    assert re.findall(r"<b>(Response \d)</b>", (tmp_path / "page.html").read_text()) == ["Response 0"]
+
+
+def test_problems_with_right_and_wrong_responses_come_first_of_a_comparison(tmp_path: Path) -> None:
+    """All of problem one's responses are wrong now; without grades the first problems are shown."""
+    pair = make_pair(tmp_path / "pair")
+    rows = [{**row, "correct": row["correct"] and row["problem_id"] == "two"} for row in read_jsonl(pair.grades)]
+    write_jsonl(pair.grades, rows)
+
+    def headings(graded: bool) -> list[str]:
+        table = pair.compared(tmp_path / "compared", graded)
+        assert main(["show", str(table), "--groups", "1", "--out", str(tmp_path / "page.html")]) == 0
+        content = (tmp_path / "page.html").read_text()
+        assert ("not graded" in content) != graded
+        return re.findall(r"<h2>(.*)</h2>", content)
+
+    assert headings(True) == ["two"]
+    assert headings(False) == ["one"]
+
+
+def test_what_cannot_be_shown_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = make_pair(tmp_path / "pair").compared(tmp_path / "compared")
+    page = ["--out", str(tmp_path / "page.html")]
+    capsys.readouterr()
+    for directory, options, words in (
+        (out, ["--step", "1"], f"--step: is 1; accepted: none, for {out} compares two checkpoints"),
+        (out, ["--problem", "three"], "--problem: is 'three', which is not compared; accepted: one, two"),
+        (tmp_path, [], f"{tmp_path}/tokens.parquet: no such file; accepted: a directory made by `tokens` or `compare`"),
+        (tmp_path / "other", [], "is no token table; accepted: a directory made by `tokens` or `compare`"),
+        (tmp_path / "damaged", [], "is not a parquet file"),
+    ):
+        if directory.name == "other":
+            write_parquet(directory / "tokens.parquet", pd.DataFrame({"token": [1]}))
+        if directory.name == "damaged":
+            write_text(directory / "tokens.parquet", "no table")
+        assert main(["show", str(directory), *options, *page]) == 2
+        assert words in capsys.readouterr().err
 
 
 @given(st.floats(-10, 10), st.floats(-1, 1), st.floats(1e-3, 10))
