@@ -14,6 +14,10 @@ from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.methods.batching.sign_separated import SignSeparated
 from rlvr.methods.method import Method, compose
 
+_POSITIVE = ("temperature", "learning_rate", "gradient_clip")
+_NOT_NEGATIVE = ("warmup_updates", "weight_decay")
+_BUDGETS = ("hidden_state_budget", "hidden_state_host_budget")
+
 
 def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
     """Check a run before it is launched; its method.
@@ -31,7 +35,7 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
     except ValueError as error:
         raise UserError(f"method {run.method_name}: {error}") from error
     _check_devices(cluster)
-    _check_batches(run, cluster)
+    _check_training(run, cluster)
     _check_method(run, cluster, method)
     _check_lengths(run, cluster)
     if checkpoint is not None:
@@ -40,9 +44,16 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
 
 
 def _check_devices(cluster: Cluster) -> None:
-    for key, value in (("nodes", cluster.nodes), ("gpus_per_node", cluster.gpus_per_node)):
-        if value < 1:
-            raise UserError(f"cluster: {key}: is {value}; accepted: 1 or more")
+    for key in ("nodes", "gpus_per_node", "grading_workers"):
+        if getattr(cluster, key) < 1:
+            raise UserError(f"cluster: {key}: is {getattr(cluster, key)}; accepted: 1 or more")
+    for key in _BUDGETS:
+        if getattr(cluster, key) < 0:
+            raise UserError(f"cluster: {key}: is {getattr(cluster, key)}; accepted: 0 or more")
+    if not 0 < cluster.gpu_memory_utilization <= 1:
+        raise UserError(
+            f"cluster: gpu_memory_utilization: is {cluster.gpu_memory_utilization}; accepted: above 0, at most 1"
+        )
     for key, parts in (
         ("sequence_parallel", cluster.sequence_parallel),
         ("rollout_tensor_parallel", cluster.rollout_tensor_parallel),
@@ -63,8 +74,14 @@ def _check_devices(cluster: Cluster) -> None:
         )
 
 
-def _check_batches(run: VerlRun, cluster: Cluster) -> None:
+def _check_training(run: VerlRun, cluster: Cluster) -> None:
     training = run.training
+    for key in _POSITIVE:
+        if not getattr(training, key) > 0:
+            raise UserError(f"training: {key}: is {getattr(training, key)}; accepted: above 0")
+    for key in _NOT_NEGATIVE:
+        if not getattr(training, key) >= 0:
+            raise UserError(f"training: {key}: is {getattr(training, key)}; accepted: 0 or more")
     if training.prompts_per_step % training.updates_per_step:
         raise UserError(
             f"training: updates_per_step: is {training.updates_per_step}; accepted by verl: a divisor of "

@@ -47,6 +47,13 @@ def test_every_method_passes(name: str, checkpoint: Path) -> None:
         ({}, {"tokens_per_device": 8192}, "tokens_per_device: is 8192; accepted: at least 11264"),
         ({"max_new_tokens": 30721}, {"tokens_per_device": 20000}, "is 32769; accepted: at most 32768, the context of"),
         ({}, {"platform": "cpu"}, "sequence_parallel: is more than 1 with platform cpu"),
+        ({}, {"gpu_memory_utilization": 7.0}, "cluster: gpu_memory_utilization: is 7.0; accepted: above 0, at most 1"),
+        ({}, {"gpu_memory_utilization": 0.0}, "cluster: gpu_memory_utilization: is 0.0"),
+        ({}, {"grading_workers": 0}, "cluster: grading_workers: is 0; accepted: 1 or more"),
+        ({}, {"hidden_state_budget": -1}, "cluster: hidden_state_budget: is -1; accepted: 0 or more"),
+        ({"temperature": 0.0}, {}, "training: temperature: is 0.0; accepted: above 0"),
+        ({"learning_rate": float("nan")}, {}, "training: learning_rate: is nan; accepted: above 0"),
+        ({"warmup_updates": -4}, {}, "training: warmup_updates: is -4; accepted: 0 or more"),
     ],
 )
 def test_a_misfit_ends_in_one_line(
