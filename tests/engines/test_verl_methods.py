@@ -112,7 +112,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
 
 def what_verl_logged(place: Path) -> Metrics:
     """verl's own metrics, a row a step."""
-    lines = (place / "verl" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    (file,) = place.glob("state/*/metrics.jsonl")
+    lines = file.read_text(encoding="utf-8").splitlines()
     return pd.DataFrame([json.loads(line)["data"] for line in lines])
 
 

@@ -73,7 +73,7 @@ def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirecto
 
     finished = study.train(place)
     assert finished.returncode == 0, finished.stderr
-    assert len(list((place / "verl").glob("metrics*.jsonl"))) == 2  # it was not started a third time
+    assert len(list(place.glob("state/*/metrics*.jsonl"))) == 2  # it was not started a third time
     wait_for_end_of_processes(place)
 
 

@@ -45,7 +45,7 @@ class Launch:
     Attributes:
         command: words of the command.
         overrides: Hydra key -> value, over verl's ppo_trainer configuration; ``+`` before a key adds it.
-        environment: variables of the driver; those of the workers are among the overrides.
+        environment: variables of the driver, and by the overrides of the workers too.
     """
 
     command: Sequence[str]
@@ -88,8 +88,11 @@ class Places:
 
     @property
     def metrics(self) -> Path:
-        """Metrics that verl writes, a row a step; it starts the file anew whenever it is started."""
-        return self.run / "verl" / "metrics.jsonl"
+        """Metrics that verl writes, a row a step; it starts the file anew whenever it is started.
+
+        Beside the states that they are of: another learning rate has other metrics.
+        """
+        return self.state / "metrics.jsonl"
 
 
 def launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
@@ -99,7 +102,7 @@ def launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
         ValueError: the method's entry is not accepted; one line.
     """
     method = compose(run.method)
-    worker_environment = _worker_environment(cluster, places)
+    environment = _environment(cluster, places)
     overrides: dict[str, Value] = {
         **_data(run, places),
         **_algorithm(run, method),
@@ -108,9 +111,8 @@ def launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
         **_rollout(run, cluster),
         **_trainer(run, cluster, places),
         **(_cpu(cluster) if cluster.platform == "cpu" else {}),
-        **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in worker_environment.items()},
+        **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in environment.items()},
     }
-    environment = {**worker_environment, "VERL_FILE_LOGGER_PATH": str(places.metrics)}
     return Launch(COMMAND, overrides, environment)
 
 
@@ -130,13 +132,14 @@ def hydra_value(value: Value) -> str:
     return "[" + ",".join(hydra_value(entry) for entry in value) + "]"
 
 
-def _worker_environment(cluster: Cluster, places: Places) -> dict[str, str]:
+def _environment(cluster: Cluster, places: Places) -> dict[str, str]:
     """Variables that every process of verl needs, on every node."""
     environment = {
         "PYTHONPATH": str(places.repository),
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "VERL_ENGINE_VENDOR": ENGINE_VENDOR,
         "HYDRA_FULL_ERROR": "1",
+        "VERL_FILE_LOGGER_PATH": str(places.metrics),
         RUN_VARIABLE: str(places.run / "run.json"),
         CLUSTER_VARIABLE: str(places.run / "cluster.json"),
     }

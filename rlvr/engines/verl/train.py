@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pandas as pd
+
 from evals.artifacts import fingerprint, write_parquet
 from evals.errors import UserError
 from evals.grading import VERSION as GRADER_VERSION
@@ -73,7 +75,6 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
     base = verify_outputs(execution.study / run.base / "manifest.json", "base_model")
     problems = verify_outputs(execution.study / run.problems / "manifest.json", "problems")
     check(run, execution.cluster, execution.study / run.base / "checkpoint")
-    require_machine(execution.cluster)
     inputs = {
         **{str(run.base / name): digest for name, digest in base.outputs.items() if name.startswith("checkpoint/")},
         str(run.problems / "problems.jsonl"): problems.outputs["problems.jsonl"],
@@ -88,6 +89,7 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
             print(f"{run.run}: ended {left} processes that an earlier attempt had left", flush=True)
         step = prepare_resume(state)
         if step < run.training.steps:
+            require_machine(execution.cluster)
             if step:
                 print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
             write_prompts(execution.study / run.problems, run.prompt, places.prompts)
@@ -96,9 +98,7 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
             if step != run.training.steps:
                 raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
         difference = merge(state / f"global_step_{step}", directory / "checkpoint", execution.python, run.dtype)
-        metrics = read_metrics(_metrics_files(places), run.training.updates_per_step)
-        if len(metrics) != run.training.steps:
-            raise UserError(f"{places.metrics.parent}: metrics of {len(metrics)} steps of {run.training.steps}")
+        metrics = _whole_metrics(run, places)
         write_parquet(directory / "metrics.parquet", metrics)
         files = sorted(path for path in (directory / "checkpoint").iterdir() if path.is_file())
         Manifest(
@@ -132,6 +132,7 @@ def _run_verl(run: VerlRun, places: Places, execution: Execution) -> str:
 def _start_verl(run: VerlRun, places: Places, execution: Execution) -> str:
     """Start verl and wait for it; how it ended, in one line. Its output goes to a log that is kept over attempts."""
     started = launch(run, execution.cluster, places)
+    places.state.mkdir(parents=True, exist_ok=True)
     _keep_metrics(places)
     progress, shown = Progress(places.run, run.run, run.training.steps, 0), 0
     log = places.run / "verl" / "verl.log"
@@ -160,6 +161,25 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution) -> str:
         output.seek(written)
         said = last_words(output.read().decode(errors="replace"))
     return f"{said or ended(process.returncode)} ({log})"
+
+
+def _whole_metrics(run: VerlRun, places: Places) -> pd.DataFrame:
+    """The metrics of all attempts.
+
+    verl saves a state before it logs the step: an attempt that is killed in between leaves that step's out.
+
+    Raises:
+        UserError: more are missing than that explains.
+    """
+    files = _metrics_files(places)
+    metrics = read_metrics(files, run.training.updates_per_step)
+    there = set() if metrics.empty else set(metrics["step"])
+    missing = [step for step in range(1, run.training.steps + 1) if step not in there]
+    if metrics.empty or len(missing) > len(files):
+        raise UserError(f"{places.metrics.parent}: metrics of {len(metrics)} steps of {run.training.steps}")
+    for step in missing:
+        print(f"{run.run}: no metrics of step {step}: verl was killed after it had saved that step", flush=True)
+    return metrics
 
 
 def _show(progress: Progress, places: Places, run: VerlRun, shown: int) -> int:

@@ -1,0 +1,164 @@
+"""Attempts at one run: which state each goes on from, and whose metrics count. verl and its merger are stood for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from evals.artifacts import read_json
+from evals.errors import UserError
+from evals.manifest import Manifest, hash_files
+from rlvr.engines.verl import train as module
+from rlvr.engines.verl.checkpoints import prepare_resume, record
+from rlvr.engines.verl.launch import Places
+from rlvr.engines.verl.run import VerlRun
+from rlvr.engines.verl.train import Execution, train
+from tests.unit.verl.conftest import make_cluster, make_run
+
+STEPS = 4
+
+
+@dataclass
+class Verl:
+    """Trains by writing a state and a row of metrics a step; the reward is the learning rate.
+
+    Attributes:
+        killed_before_metrics_of: the step whose state is saved when the next attempt is killed; None to finish.
+        attempts: steps that each attempt went on from.
+    """
+
+    killed_before_metrics_of: int | None = None
+    attempts: list[int] = field(default_factory=list)
+
+    def __call__(self, run: VerlRun, places: Places, _execution: Execution) -> str:
+        module._keep_metrics(places)
+        places.metrics.parent.mkdir(parents=True, exist_ok=True)
+        start = prepare_resume(places.state)
+        self.attempts.append(start)
+        lines = []
+        for step in range(start + 1, run.training.steps + 1):
+            state = places.state / f"global_step_{step}"
+            (state / "actor").mkdir(parents=True)
+            (state / "actor" / "shard.pt").write_bytes(bytes([step]))
+            record(state, step)
+            if step == self.killed_before_metrics_of:
+                self.killed_before_metrics_of = None
+                break
+            data = {"rlvr/reward_mean": run.training.learning_rate, "rlvr/tokens_generated": 10, "timing_s/step": 1.0}
+            lines.append(json.dumps({"step": step, "data": data}) + "\n")
+        places.metrics.write_text("".join(lines), encoding="utf-8")
+        return "killed by SIGKILL"
+
+
+@dataclass
+class Machine:
+    """A study's directory with a base model and problems, and verl.
+
+    Attributes:
+        path: the directory.
+        verl: what stands for it.
+        asked: how often it was looked whether this machine can train.
+    """
+
+    path: Path
+    verl: Verl
+    asked: int = 0
+
+    def train(self, **training: Any) -> pd.DataFrame:
+        """Train a run with these settings; its metrics."""
+        directory = self.path / "results" / "runs" / "r"
+        directory.mkdir(parents=True, exist_ok=True)
+        run = make_run("dapo", **{"steps": STEPS, **training})
+        train(run, directory, Execution(make_cluster(), "python", self.path, self.path, 0.0))
+        manifest = read_json(directory / "manifest.json")
+        metrics = pd.read_parquet(directory / "metrics.parquet")
+        assert (
+            manifest["details"]["tokens_generated"] == 10 * len(metrics)
+            and manifest["details"]["steps"] == run.training.steps
+        )
+        return metrics
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(tmp_path, Verl())
+    base, problems = tmp_path / "results" / "base" / "qwen3_8b", tmp_path / "results" / "problems" / "train"
+    checkpoint = base / "checkpoint"
+    for directory in (checkpoint, problems):
+        directory.mkdir(parents=True)
+    (checkpoint / "config.json").write_text(json.dumps({"max_position_embeddings": 32768}))
+    (checkpoint / "model.safetensors").write_bytes(b"")
+    row = {"id": "a", "problem": "1 + 1", "answer": "2", "family": "chain"}
+    (problems / "problems.jsonl").write_text(json.dumps(row) + "\n")
+    for kind, directory in (("base_model", base), ("problems", problems)):
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        Manifest(kind, {}, hash_files(directory, *files), {}, "f").write(directory / "manifest.json")
+
+    def merge(_state: Path, checkpoint: Path, *_unused: str) -> float:
+        checkpoint.mkdir(exist_ok=True)
+        (checkpoint / "model.safetensors").write_bytes(b"merged")
+        return 0.0
+
+    def require_machine(_cluster: object) -> None:
+        found.asked += 1
+
+    replaced: dict[str, Callable[..., Any]] = {
+        "_run_verl": found.verl,
+        "merge": merge,
+        "require_machine": require_machine,
+        "write_prompts": lambda *_: 1,
+    }
+    for name, function in replaced.items():
+        monkeypatch.setattr(module, name, function)
+    return found
+
+
+def test_a_run_that_is_complete_asks_for_no_gpu_and_is_not_started_again(machine: Machine) -> None:
+    first = machine.train()
+    assert first["step"].tolist() == [1, 2, 3, 4] and machine.asked == 1
+    pd.testing.assert_frame_equal(machine.train(), first)
+    assert machine.verl.attempts == [0] and machine.asked == 1
+
+
+def test_metrics_are_those_of_the_settings_and_not_of_others_that_were_tried(machine: Machine) -> None:
+    assert set(machine.train(learning_rate=1e-6)["reward_mean"]) == {1e-6}
+    assert set(machine.train(learning_rate=2e-6)["reward_mean"]) == {2e-6}
+    # Going back costs nothing: the state is still there, and so are its metrics.
+    assert set(machine.train(learning_rate=1e-6)["reward_mean"]) == {1e-6}
+    assert machine.verl.attempts == [0, 0]
+
+
+@pytest.mark.parametrize("step", [2, STEPS])
+def test_a_kill_between_a_state_and_its_metrics_costs_that_row_alone(
+    machine: Machine, step: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.verl.killed_before_metrics_of = step
+    if step < STEPS:
+        with pytest.raises(UserError, match=f"verl ended with step {step} saved, of {STEPS}: killed by SIGKILL"):
+            machine.train()
+    found = machine.train()
+    assert found["step"].tolist() == [other for other in range(1, STEPS + 1) if other != step]
+    assert machine.verl.attempts == ([0, step] if step < STEPS else [0])
+    assert f"no metrics of step {step}" in capsys.readouterr().out
+
+
+def test_metrics_that_are_not_there_are_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_metrics(*arguments: Any) -> str:
+        end = machine.verl(*arguments)
+        arguments[1].metrics.write_text("")
+        return end
+
+    monkeypatch.setattr(module, "_run_verl", without_metrics)
+    with pytest.raises(UserError, match=f"metrics of 0 steps of {STEPS}"):
+        machine.train()
+
+
+def test_a_run_of_fewer_steps_has_their_metrics_alone(machine: Machine) -> None:
+    machine.train()
+    assert machine.train(steps=2)["step"].tolist() == [1, 2]
