@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.command_line import run_command
-from rlvr.diagnostics.phenomena.catalogue import CLAIMS
+from evals.errors import UserError
+from rlvr.diagnostics.phenomena.catalogue import CLAIMS, OF_CHECKPOINTS
 
 
 def _tokens(arguments: argparse.Namespace) -> None:
@@ -65,7 +66,7 @@ def _phenomenon(arguments: argparse.Namespace) -> None:
 
     from evals.figures.style import ENDINGS, house_style, save
     from evals.tables.manifests import write_output_manifest
-    from rlvr.diagnostics.phenomena.catalogue import phenomenon
+    from rlvr.diagnostics.phenomena.catalogue import phenomenon, phenomenon_of_checkpoints
     from rlvr.diagnostics.phenomena.sources import Sources
 
     torch.set_num_threads(arguments.threads)
@@ -76,8 +77,11 @@ def _phenomenon(arguments: argparse.Namespace) -> None:
         results=arguments.results,
         runs=arguments.runs,
         benchmarks=arguments.benchmarks,
+        comparison=arguments.comparison,
+        base_comparison=arguments.base_comparison,
     )
-    claim = phenomenon(arguments.claim)
+    _check_comparison(arguments)
+    claim = (phenomenon_of_checkpoints if arguments.comparison else phenomenon)(arguments.claim)
     findings = claim.find(sources)
     findings.write(arguments.out)
     with house_style():
@@ -85,6 +89,16 @@ def _phenomenon(arguments: argparse.Namespace) -> None:
     write_output_manifest("findings", arguments.out, (".json", ".parquet"), sources.files(), {"claim": arguments.claim})
     written = arguments.out.with_name(f"{arguments.out.name}.parquet")
     write_output_manifest("figure", arguments.figure, ENDINGS, [written], {"figure": arguments.claim})
+
+
+def _check_comparison(arguments: argparse.Namespace) -> None:
+    """Options of replayed runs say nothing about two checkpoints, and the other way round."""
+    of_runs = ("contrast_tables", "steps", "runs", "benchmarks")
+    for name in of_runs if arguments.comparison else ():
+        if getattr(arguments, name):
+            raise UserError(f"--{name.replace('_', '-')}: is of replayed runs; accepted: with --tables")
+    if arguments.base_comparison and not (arguments.comparison and arguments.claim == "update_direction"):
+        raise UserError("--base-comparison: accepted: with update_direction and --comparison")
 
 
 def _table(arguments: argparse.Namespace) -> None:
@@ -153,7 +167,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     show.set_defaults(run=_show)
     claim = commands.add_parser("phenomenon", help="measure one of the papers' claims, and draw it")
     claim.add_argument("claim", choices=CLAIMS)
-    claim.add_argument("--tables", type=Path, nargs="+", required=True, help="directories made by `tokens`")
+    looked_at = claim.add_mutually_exclusive_group(required=True)
+    looked_at.add_argument("--tables", type=Path, nargs="+", default=[], help="directories made by `tokens`")
+    looked_at.add_argument(
+        "--comparison",
+        type=Path,
+        metavar="DIR",
+        help=f"directory made by `compare`, of any two checkpoints: for {' and '.join(OF_CHECKPOINTS)}",
+    )
+    claim.add_argument(
+        "--base-comparison",
+        type=Path,
+        metavar="DIR",
+        help="the same checkpoints compared on the base model's samples, --comparison on the trained one's: adds what "
+        "tells the two apart (update_direction)",
+    )
     claim.add_argument("--contrast-tables", type=Path, nargs="*", default=[], help="the same, of runs of DelTA")
     claim.add_argument("--steps", type=int, nargs="+", help="of the steps kept; default: all")
     claim.add_argument("--results", type=Path, default=Path("results"), help="where runs, samples and grades lie")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -52,3 +54,18 @@ def flip_rate(displacements: Tensor, sides: Tensor, threshold: float, side: int)
     flipped, followed = (found.suppressed, found.boosted) if side > 0 else (found.boosted, found.suppressed)
     moved = flipped + followed
     return flipped / moved if moved > 0 else math.nan
+
+
+def sweep(displacements: Tensor, sides: Tensor, thresholds: Sequence[float]) -> Iterator[dict[str, Any]]:
+    """Fractions and flip rate of each side at each threshold, as rows of a series.
+
+    Args:
+        displacements: [N].
+        sides: [N], 1 for tokens of right responses and -1 for those of wrong ones, or the sign of the advantage.
+        thresholds: in nats.
+    """
+    for side in (1, -1):
+        for threshold in thresholds:
+            found = flips(displacements, sides == side, threshold)
+            rate = flip_rate(displacements, sides, threshold, side)
+            yield {"side": side, "threshold": threshold, **vars(found), "flip_rate": rate}

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import pandas as pd
 from matplotlib.figure import Figure
 
+from evals.errors import UserError
+from evals.manifest import verify_outputs
+from rlvr.diagnostics.comparison_table import KIND, read_comparison
 from rlvr.diagnostics.displacements import Probed, read_displacements
 from rlvr.diagnostics.moment import Moment, read_moments
 from rlvr.diagnostics.phenomena.findings import Findings
@@ -26,22 +30,45 @@ class Sources:
         results: results/, for runs, samples and grades.
         runs: ids of further runs whose metrics are read.
         benchmarks: names of benchmarks, for claims about evaluation.
+        comparison: directory of two checkpoints compared, for claims that are measured on nothing else.
+        base_comparison: the same checkpoints compared on the base model's own responses.
     """
 
-    tables: Sequence[Path]
+    tables: Sequence[Path] = ()
     contrast_tables: Sequence[Path] = ()
     steps: Sequence[int] | None = None
     results: Path = Path("results")
     runs: Sequence[str] = ()
     benchmarks: Sequence[str] = ()
+    comparison: Path | None = None
+    base_comparison: Path | None = None
 
     def files(self) -> list[Path]:
         """Files that stand for everything above: token tables and probes, runs, benchmarks."""
+        compared = [directory for directory in (self.comparison, self.base_comparison) if directory is not None]
         tables = [*self.tables, *self.contrast_tables]
         probed = [directory / "probes.parquet" for directory in tables if (directory / "probes.parquet").is_file()]
         runs = [self.results / "runs" / run / "manifest.json" for run in self.runs]
         problems = [self.results / "problems" / benchmark / "problems.jsonl" for benchmark in self.benchmarks]
-        return [*(directory / "tokens.parquet" for directory in tables), *probed, *runs, *problems]
+        return [*(directory / "tokens.parquet" for directory in [*tables, *compared]), *probed, *runs, *problems]
+
+    def compared_tokens(self) -> dict[str, pd.DataFrame]:
+        """Tokens of the comparison, "given", or of two comparisons of one pair, of "trained" and of "base" responses.
+
+        Raises:
+            UserError: a table is missing or changed, or the two are of other checkpoints.
+        """
+        if self.comparison is None:
+            raise ValueError("no comparison was given")
+        if self.base_comparison is None:
+            return {"given": _verified_tokens(self.comparison)[0]}
+        (trained, pair), (base, other) = map(_verified_tokens, (self.comparison, self.base_comparison))
+        if pair != other:
+            raise UserError(
+                f"--base-comparison: {self.base_comparison} is of other checkpoints, or at another temperature, than "
+                f"{self.comparison}; accepted: the same pair on the base model's own samples"
+            )
+        return {"trained": trained, "base": base}
 
     @cached_property
     def moments(self) -> list[Moment]:
@@ -70,6 +97,13 @@ class Sources:
         place = list(self.tables).index(directory)
         run = list(dict.fromkeys(moment.run.run for moment in self.moments))[place]
         return [moment for moment in self.moments if moment.run.run == run]
+
+
+def _verified_tokens(directory: Path) -> tuple[pd.DataFrame, list[Any]]:
+    """The numbers of a comparison, and what tells one pair of models from another."""
+    manifest = verify_outputs(directory / "manifest.json", KIND)
+    weights = [digest for name, digest in manifest.inputs.items() if name.endswith(".safetensors")]
+    return read_comparison(directory, text=False), [weights, manifest.parameters["temperature"]]
 
 
 class Phenomenon(Protocol):

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from evals.figures.style import new_figure
-from rlvr.diagnostics.flipping import flip_rate, flips
+from rlvr.diagnostics.flipping import sweep
 from rlvr.diagnostics.interval import Measurement, measure
 from rlvr.diagnostics.moment import Moment
 from rlvr.diagnostics.phenomena.drawing import NEGATIVE, POSITIVE, draw_means, finish
@@ -29,26 +29,12 @@ def find(sources: Sources) -> Findings:
 
 def _rows(moment: Moment, sources: Sources) -> list[dict[str, Any]]:
     sides = moment.column("side")
-    rows = []
-    for update in UPDATES:
-        displacement = sources.displacements[moment.unit].by[update]
-        for side in (1, -1):
-            for threshold in THRESHOLDS:
-                found = flips(displacement, sides == side, threshold)
-                rows.append(
-                    {
-                        "unit": moment.unit,
-                        "step": moment.step,
-                        "update": update,
-                        "side": side,
-                        "threshold": threshold,
-                        "boosted": found.boosted,
-                        "suppressed": found.suppressed,
-                        "stable": found.stable,
-                        "flip_rate": flip_rate(displacement, sides, threshold, side),
-                    }
-                )
-    return rows
+    identity = {"unit": moment.unit, "step": moment.step}
+    return [
+        {**identity, "update": update, **row}
+        for update in UPDATES
+        for row in sweep(sources.displacements[moment.unit].by[update], sides, THRESHOLDS)
+    ]
 
 
 def _measurements(series: pd.DataFrame) -> list[Measurement]:
@@ -104,7 +90,7 @@ def draw(findings: Findings) -> Figure:
     """Fractions over training, flip rates by update, and the sweep of the threshold."""
     series = findings.series
     figure = new_figure(10.5, 3.4)
-    over_training, by_update, sweep = figure.subplots(1, 3)
+    over_training, by_update, swept = figure.subplots(1, 3)
     at = series[series["threshold"] == THRESHOLD]
     trained = at[at["update"] == "as_trained"]
     for side, colour, name in ((1, POSITIVE, "rewarded"), (-1, NEGATIVE, "punished")):
@@ -112,7 +98,7 @@ def draw(findings: Findings) -> Figure:
         draw_means(over_training, own, "step", "boosted", colour, f"{name}: boosted")
         draw_means(over_training, own, "step", "suppressed", colour, f"{name}: suppressed", "s", "--")
         draw_means(
-            sweep,
+            swept,
             series[(series["update"] == "as_trained") & (series["side"] == side)].assign(
                 threshold=lambda frame: frame["threshold"].clip(lower=1e-7)
             ),
@@ -128,10 +114,10 @@ def draw(findings: Findings) -> Figure:
         moved=lambda frame: frame["boosted"] + frame["suppressed"],
         threshold=lambda frame: frame["threshold"].clip(lower=1e-7),
     )
-    draw_means(sweep, null, "threshold", "moved", "black", "moved by a null update", "^", ":")
-    sweep.set(title="Threshold swept", xlabel="threshold (nats; 0 drawn at 1e-7)", ylabel="fraction", xscale="log")
-    sweep.axvline(THRESHOLD, color="#9a9a9a", linewidth=0.8)
-    sweep.legend(fontsize=7)
+    draw_means(swept, null, "threshold", "moved", "black", "moved by a null update", "^", ":")
+    swept.set(title="Threshold swept", xlabel="threshold (nats; 0 drawn at 1e-7)", ylabel="fraction", xscale="log")
+    swept.axvline(THRESHOLD, color="#9a9a9a", linewidth=0.8)
+    swept.legend(fontsize=7)
     updates = ["as_trained", "joint", "positive_only", "negative_only"]
     for side, colour, marker in ((1, POSITIVE, "o"), (-1, NEGATIVE, "s")):
         for place, update in enumerate(updates):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM
 
@@ -24,12 +23,21 @@ from evals.generation.checkpoint import context_length, end_token_ids, load_toke
 from evals.generation.sampler import Response, SamplingParameters
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
-from rlvr.diagnostics.coefficients import rank_correlation
-from rlvr.diagnostics.direction import ModelPair, separation
+from rlvr.diagnostics.direction import ModelPair
 from rlvr.diagnostics.interval import Measurement, measure
-from rlvr.diagnostics.phenomena.drawing import NEGATIVE, POSITIVE, SERIES, draw_means, finish
+from rlvr.diagnostics.phenomena.drawing import SERIES, draw_means, finish
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.sources import Sources
+from rlvr.diagnostics.phenomena.token_directions import (
+    OVER_LINES,
+    UNIT,
+    by_problem,
+    direction_measurements,
+    direction_rows,
+    draw_directions,
+    log_prob_difference,
+    series_row,
+)
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.engines.local.resolved_run import ResolvedRun
 
@@ -38,16 +46,6 @@ FRACTIONS = (0.01, 0.03, 0.1, 0.3)
 COMPARED_AT = 0.03
 """The fraction of tokens replaced at which criteria are compared: small enough that what is chosen matters."""
 CRITERIA = (Criterion.LOG_PROB_DIFFERENCE, Criterion.KL_TRAINED_BASE, Criterion.ENTROPY, Criterion.RANDOM)
-MOVED = 0.1  # nats
-PROBABILITY_BINS = 10
-_OVER_LINES: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
-HISTOGRAMS = {
-    "difference": np.linspace(-3, 3, 61),
-    "kl_trained_base": np.geomspace(1e-6, 10, 43),
-    "base_entropy": np.geomspace(1e-6, 10, 43),
-}
-"""Column -> edges of its bins, in nats; what lies beyond is counted in the last bins."""
-_UNIT = "problems"
 
 
 def find(sources: Sources) -> Findings:
@@ -65,7 +63,8 @@ def find(sources: Sources) -> Findings:
     rows: list[dict[str, Any]] = []
     with GradingPool(workers=1) as pool:
         for run in runs:
-            rows += _Comparison(run, sources.results / "runs" / run.run, problems, pool).rows()
+            found = _Comparison(run, sources.results / "runs" / run.run, problems, pool).rows()
+            rows += [{"run": run.run, **row} for row in found]
             print(f"{run.run}: compared with its base model", flush=True)
     series = pd.DataFrame(rows)
     return Findings("Direction of the update", _METHOD, _measurements(series), series)
@@ -100,8 +99,12 @@ class _Comparison:
             "trained": self._sample(Decoding(Mode.REPLACEMENT, Driver.TRAINED, Criterion.RANDOM, 0.0)),
         }
         tokens = {name: self._tokens(responses) for name, responses in alone.items()}
-        rows = [self._row(f"accuracy {name}", "", *each) for name, made in alone.items() for each in self._graded(made)]
-        rows += self._token_rows(tokens)
+        rows = [
+            series_row(f"accuracy {name}", value, problem)
+            for name, made in alone.items()
+            for problem, value in self._graded(made)
+        ]
+        rows += direction_rows(tokens)
         for criterion in CRITERIA:
             for fraction in FRACTIONS:
                 decoding = Decoding(
@@ -110,9 +113,8 @@ class _Comparison:
                 made = self._sample(decoding)
                 replaced = sum(each.replaced for each in made) / sum(len(each.tokens) for each in made)
                 rows += [
-                    self._row("accuracy replaced", criterion.value, *each)
-                    | {"fraction": fraction, "replaced": replaced}
-                    for each in self._graded(made)
+                    series_row("accuracy replaced", value, problem, criterion.value, fraction, replaced)
+                    for problem, value in self._graded(made)
                 ]
         return rows
 
@@ -137,9 +139,7 @@ class _Comparison:
         frame = pd.DataFrame({name: values.numpy() for name, values in self._models.compare(batch).items()})
         lengths = [len(each.tokens) for each in responses]
         names = [self._problems[place // SAMPLES]["id"] for place in range(len(responses))]
-        frame["problem"] = np.repeat(names, lengths)
-        frame["difference"] = frame["trained_log_prob"] - frame["base_log_prob"]
-        return frame
+        return frame.assign(problem=np.repeat(names, lengths), difference=log_prob_difference(frame))
 
     def _threshold(self, criterion: Criterion, tokens: pd.DataFrame, fraction: float) -> float:
         """The threshold that would replace ``fraction`` of the tokens of the base model's own responses."""
@@ -150,99 +150,29 @@ class _Comparison:
         column = "base_entropy" if criterion is Criterion.ENTROPY else "kl_trained_base"
         return float(tokens[column].quantile(1 - fraction))
 
-    def _token_rows(self, tokens: Mapping[str, pd.DataFrame]) -> list[dict[str, Any]]:
-        rows = []
-        both = pd.concat([frame.assign(source=name) for name, frame in tokens.items()])
-        for problem, frame in both.groupby("problem"):
-            base, trained = (frame[frame["source"] == name] for name in ("base", "trained"))
-            columns = {"difference": "difference", "KL": "kl_trained_base", "entropy": "base_entropy"}
-            for name, column in columns.items():
-                value = separation(trained[column].to_numpy(float), base[column].to_numpy(float))
-                rows.append(self._row(f"separation {name}", "", str(problem), value))
-            moved = frame["difference"].abs().to_numpy(float)
-            rows.append(self._row("moved fraction", "", str(problem), float((moved > MOVED).mean())))
-            correlation = rank_correlation(moved, np.exp(frame["base_log_prob"].to_numpy(float)))
-            rows.append(self._row("correlation with probability", "", str(problem), correlation))
-            probability = np.exp(frame["base_log_prob"].to_numpy(float))
-            bins = np.minimum((probability * PROBABILITY_BINS).astype(int), PROBABILITY_BINS - 1)
-            for place in np.unique(bins):
-                row = self._row("moved by probability", "", str(problem), float(moved[bins == place].mean()))
-                rows.append(row | {"fraction": (place + 0.5) / PROBABILITY_BINS})
-        for name, frame in tokens.items():
-            for column, edges in HISTOGRAMS.items():
-                values = frame[column].clip(edges[0], np.nextafter(edges[-1], 0))
-                counts = np.histogram(values, bins=edges)[0] / len(frame)
-                for place, share in zip(edges[:-1], counts, strict=True):
-                    row = self._row(f"histogram {column} {name}", "", "", float(share))
-                    rows.append(row | {"fraction": float(place)})
-        return rows
-
-    def _row(self, quantity: str, criterion: str, problem: str, value: float) -> dict[str, Any]:
-        return {
-            "run": self._run.run,
-            "quantity": quantity,
-            "criterion": criterion,
-            "problem": problem,
-            "fraction": np.nan,
-            "replaced": np.nan,
-            "value": value,
-        }
-
 
 def _measurements(series: pd.DataFrame) -> list[Measurement]:
-    def by_problem(quantity: str, criterion: str = "") -> pd.Series:
-        rows = series[(series["quantity"] == quantity) & (series["criterion"] == criterion)]
-        if criterion:
-            rows = rows[rows["fraction"] == COMPARED_AT]
-        return rows.groupby("problem")["value"].mean()
+    def replaced_by(criterion: Criterion) -> pd.Series:
+        rows = series[(series["quantity"] == "accuracy replaced") & (series["criterion"] == criterion.value)]
+        return rows[rows["fraction"] == COMPARED_AT].groupby("problem")["value"].mean()
 
-    def differ(statement: str, quantity: str, first: pd.Series, second: pd.Series) -> Measurement:
-        return measure(statement, quantity, (first - second).tolist(), _UNIT)
-
-    difference = by_problem("separation difference")
-    replaced = {criterion: by_problem("accuracy replaced", criterion.value) for criterion in CRITERIA}
-    own = replaced[Criterion.LOG_PROB_DIFFERENCE]
-    found = [
-        measure(
-            "Training moves few tokens",
-            f"fraction of tokens moved by more than {MOVED:g} nats",
-            by_problem("moved fraction").tolist(),
-            _UNIT,
-            null=0.5,
-            direction="below",
-        ),
-        measure(
-            "Unlikely tokens move most",
-            "rank correlation of |log-prob difference| and the base model's probability",
-            by_problem("correlation with probability").tolist(),
-            _UNIT,
-            direction="below",
-        ),
-        *(
-            differ(
-                f"The direction tells the two models' responses apart better than {name}",
-                f"|AUC - 1/2| of the log-prob difference less that of {name}",
-                difference,
-                by_problem(f"separation {name}"),
-            )
-            for name in ("KL", "entropy")
-        ),
-    ]
+    found = direction_measurements(series)
+    own = replaced_by(Criterion.LOG_PROB_DIFFERENCE)
     for criterion in CRITERIA[1:]:
         name = criterion.value
         found.append(
-            differ(
+            measure(
                 f"Replacing by the log-prob difference gains more than by {name}",
                 f"accuracy at {COMPARED_AT:.0%} replaced, log_prob_difference less {name}",
-                own,
-                replaced[criterion],
+                (own - replaced_by(criterion)).tolist(),
+                UNIT,
             )
         )
     for name in ("base", "trained"):
-        accuracy = by_problem(f"accuracy {name}").tolist()
-        found.append(measure("", f"accuracy of the {name} model alone", accuracy, _UNIT, direction=None))
+        accuracy = by_problem(series, f"accuracy {name}").tolist()
+        found.append(measure("", f"accuracy of the {name} model alone", accuracy, UNIT, direction=None))
     at_compared = f"accuracy at {COMPARED_AT:.0%} replaced by the log-prob difference"
-    found.append(measure("", at_compared, own.tolist(), _UNIT, direction=None))
+    found.append(measure("", at_compared, own.tolist(), UNIT, direction=None))
     return found
 
 
@@ -251,27 +181,7 @@ def draw(findings: Findings) -> Figure:
     series = findings.series
     figure = new_figure(10.0, 6.6)
     (histogram, spread), (relation, curves) = figure.subplots(2, 2)
-    for name, colour in (("trained", POSITIVE), ("base", NEGATIVE)):
-        _draw_histogram(histogram, series, "difference", name, colour, "-", f"{name} model's responses")
-        _draw_histogram(spread, series, "kl_trained_base", name, colour, "-", f"KL, {name} model's responses")
-        _draw_histogram(spread, series, "base_entropy", name, colour, ":", f"entropy, {name} model's responses")
-    histogram.set(
-        title="What training did to tokens", xlabel="log-prob difference (nats, cut at 3)", ylabel="fraction of tokens"
-    )
-    spread.set(
-        title="KL(trained, base) and the base's entropy", xlabel="nats (cut at 1e-6 and 10)",
-        ylabel="fraction of tokens", xscale="log",
-    )  # fmt: skip
-    for axes in (histogram, spread):
-        axes.set_yscale("log")
-        axes.legend(fontsize=7, **_OVER_LINES)
-    moved = series[series["quantity"] == "moved by probability"]
-    means = moved.groupby(["fraction", "problem"])["value"].mean().reset_index()
-    draw_means(relation, means, "fraction", "value", SERIES[0], "both models' responses")
-    relation.set(
-        title="Unlikely tokens move most", xlabel="probability under the base model",
-        ylabel="mean |log-prob difference| (nats)", ylim=(0, None),
-    )  # fmt: skip
+    draw_directions(histogram, spread, relation, series)
     replaced = series[series["quantity"] == "accuracy replaced"]
     means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
     for place, criterion in enumerate(CRITERIA):
@@ -282,7 +192,7 @@ def draw(findings: Findings) -> Figure:
         level = series[series["quantity"] == f"accuracy {name}"]["value"].mean()
         curves.axhline(level, color="#4d4d4d", linestyle=line, linewidth=0.9, label=f"{name} model alone")
     curves.set(title="Base model with tokens replaced", xlabel="fraction replaced", ylabel="accuracy", xscale="log")
-    curves.legend(fontsize=7, **_OVER_LINES)
+    curves.legend(fontsize=7, **OVER_LINES)
     rows_by = {each.quantity: each for each in findings.measurements}
     base, trained = (rows_by[f"accuracy of the {name} model alone"].estimate for name in ("base", "trained"))
     own = findings.measurements[-1].estimate
@@ -291,14 +201,6 @@ def draw(findings: Findings) -> Figure:
         f"between {base:.2f} (base) and {trained:.2f} (trained)"
     )
     return finish(figure, finding, findings.measurements)
-
-
-def _draw_histogram(
-    axes: Axes, series: pd.DataFrame, column: str, name: str, colour: str, line: str, label: str
-) -> None:
-    rows = series[series["quantity"] == f"histogram {column} {name}"]
-    mean = rows.groupby("fraction")["value"].mean()
-    axes.step(mean.index.to_numpy(), mean.to_numpy(), line, where="post", color=colour, label=label)
 
 
 _METHOD = (
