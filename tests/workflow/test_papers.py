@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+RULES = ("train", "sample")
 PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
 
 
@@ -54,4 +55,16 @@ def test_a_profile_is_read(profile: str, tmp_path: Path) -> None:
         assert "invalid choice: 'slurm'" in said or "slurm" in said.splitlines()[-1]
         return
     assert answer.returncode == 0, said[-2000:]
-    assert re.search(r"rule train:(?:\n    .*)*resources: .*\bgpu=8\b", said)
+    assert re.search(r"rule train:(?:\n    .*)*resources: .*\bgpu=8, ray_cluster=0\b", said)
+
+
+def test_jobs_ask_for_the_gpus_that_they_use_themselves(tmp_path: Path) -> None:
+    """A run on several nodes has the GPUs of a Ray cluster that is there; sampling has those of one vLLM."""
+    dapo = ROOT / "config" / "papers" / "dapo.yaml"
+    said = snakemake(tmp_path, "--dry-run", "--configfile", str(dapo), "--cores", "8").stdout
+    asked = {
+        rule: re.findall(rf"^rule {rule}:(?:\n    .*)*?\n    resources: (.*)", said, re.MULTILINE) for rule in RULES
+    }
+    assert len(asked["train"]) == 5 and len(asked["sample"]) == 6
+    assert all("nodes=1, gpu=0, ray_cluster=1" in resources for resources in asked["train"])
+    assert all(resources.endswith("gpu=2") for resources in asked["sample"])

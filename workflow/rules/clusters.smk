@@ -8,15 +8,20 @@ def run_cluster(wildcards):
     return canonical_json(RUNS[wildcards.run][0].cluster(wildcards.run))
 
 
-def run_nodes(wildcards):
-    """Machines that a run by verl takes."""
+def run_machines(wildcards):
+    """Machines that a run by verl is spread over."""
     return RUNS[wildcards.run][0].cluster(wildcards.run)["nodes"]
 
 
 def run_gpus(wildcards):
-    """GPUs of each of them."""
+    """GPUs that the job itself needs: none on several machines, whose Ray cluster has them and runs already."""
     cluster = RUNS[wildcards.run][0].cluster(wildcards.run)
-    return cluster["gpus_per_node"] if cluster["platform"] == "cuda" else 0
+    return cluster["gpus_per_node"] if cluster["platform"] == "cuda" and run_machines(wildcards) == 1 else 0
+
+
+def run_ray_cluster(wildcards):
+    """1 on several machines: their Ray cluster has room for one run at a time."""
+    return int(run_machines(wildcards) > 1)
 
 
 if STUDY.engine == "verl" and planning():

@@ -1,6 +1,12 @@
 # What the jobs of sampling and of taking models in are given: models, settings, commands.
 
 
+def sampling_gpus():
+    """GPUs that a job of sampling takes."""
+    on_gpus = EXECUTION["device"] == "cuda"
+    return STUDY.config["evaluation"].get("tensor_parallel_size", 1) if on_gpus else 0
+
+
 def benchmark_prompt(wildcards):
     """A benchmark's prompt template, for the model of a run."""
     return STUDY.prompt(wildcards.benchmark, RUNS[wildcards.run][1].model)

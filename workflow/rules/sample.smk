@@ -16,6 +16,8 @@ rule sample_split:
         parts=r"\d+",
     priority: 20
     threads: EXECUTION["sampling_threads"]
+    resources:
+        gpu=sampling_gpus(),
     params:
         source=evaluated_directory,
         prompt=benchmark_prompt,
@@ -41,6 +43,8 @@ rule sample:
         "results/costs/sample/{run}/{benchmark}.tsv"
     priority: 20
     threads: EXECUTION["sampling_threads"]
+    resources:
+        gpu=sampling_gpus(),
     params:
         source=evaluated_directory,
         prompt=benchmark_prompt,

@@ -74,8 +74,9 @@ if STUDY.engine == "verl":
         priority: 50
         threads: EXECUTION.get("training_threads", 1)
         resources:
-            nodes=run_nodes,
+            nodes=1,
             gpu=run_gpus,
+            ray_cluster=run_ray_cluster,
             cluster_json=run_cluster,
         params:
             resolved=resolved_run,
