@@ -87,6 +87,11 @@ class Places:
         return self.run / "verl" / "prompts.parquet"
 
     @property
+    def log(self) -> Path:
+        """What verl and its merger say, in all attempts."""
+        return self.run / "verl" / "verl.log"
+
+    @property
     def metrics(self) -> Path:
         """Metrics that verl writes, a row a step; it starts the file anew whenever it is started.
 

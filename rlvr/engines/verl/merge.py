@@ -9,13 +9,14 @@ from pathlib import Path
 
 from evals.artifacts import read_json
 from evals.errors import UserError
+from rlvr.engines.verl.worker_log import ended, last_words
 
 PROBE = "probe.json"
 TOLERANCE = 0.05
 """Largest mean difference of log-probabilities; the merger rounds weights to bfloat16."""
 
 
-def merge(state: Path, checkpoint: Path, python: str, dtype: str) -> float:
+def merge(state: Path, checkpoint: Path, python: str, dtype: str, log: Path) -> float:
     """Merge the shards of ``state`` into ``checkpoint``; the mean difference to the trainer's own log-probs.
 
     Args:
@@ -23,6 +24,7 @@ def merge(state: Path, checkpoint: Path, python: str, dtype: str) -> float:
         checkpoint: the directory to make.
         python: of the environment that verl is installed in.
         dtype: in which the trainer computed them.
+        log: what the merger says is added to it.
 
     Raises:
         UserError: the merger fails, saves nothing, or saves another model than the trainer had.
@@ -31,15 +33,14 @@ def merge(state: Path, checkpoint: Path, python: str, dtype: str) -> float:
     temporary = checkpoint.with_name(".merging")
     shutil.rmtree(temporary, ignore_errors=True)
     command = [python, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    done = subprocess.run(
-        [*command, "--local_dir", str(actor), "--target_dir", str(temporary)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [*command, "--local_dir", str(actor), "--target_dir", str(temporary)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as kept:
+        kept.write(done.stdout)
     if done.returncode != 0 or not any(temporary.glob("*.safetensors")):
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it saved nothing"]
-        raise UserError(f"{actor}: verl's merger failed: {lines[-1]}")
+        said = last_words(done.stdout) or (ended(done.returncode) if done.returncode else "it saved nothing")
+        raise UserError(f"{actor}: verl's merger failed: {said} ({log})")
     probe = read_json(actor / PROBE)
     difference = probe_difference(temporary, probe["tokens"], probe["log_probs"], dtype)
     if not difference <= TOLERANCE:

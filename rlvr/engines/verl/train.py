@@ -97,10 +97,11 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
             step = prepare_resume(state)
             if step != run.training.steps:
                 raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
-        difference = merge(state / f"global_step_{step}", directory / "checkpoint", execution.python, run.dtype)
+        saved, checkpoint = state / f"global_step_{step}", directory / "checkpoint"
+        difference = merge(saved, checkpoint, execution.python, run.dtype, places.log)
         metrics = _whole_metrics(run, places)
         write_parquet(directory / "metrics.parquet", metrics)
-        files = sorted(path for path in (directory / "checkpoint").iterdir() if path.is_file())
+        files = sorted(path for path in checkpoint.iterdir() if path.is_file())
         Manifest(
             kind="run",
             inputs=inputs,
@@ -135,7 +136,7 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution) -> str:
     places.state.mkdir(parents=True, exist_ok=True)
     _keep_metrics(places)
     progress, shown = Progress(places.run, run.run, run.training.steps, 0), 0
-    log = places.run / "verl" / "verl.log"
+    log = places.log
     words = [execution.python, *started.words[1:]]
     written = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output, _termination() as asked_to_stop:

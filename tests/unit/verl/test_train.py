@@ -98,15 +98,23 @@ def test_the_loss_of_coupled_rollouts_is_that_of_the_whole_mini_batch(tmp_path: 
         assert read_metrics([tmp_path / str(number)], 2)["loss"].tolist() == [0.25]
 
 
-def test_a_merger_that_fails_is_quoted(tmp_path: Path) -> None:
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\necho reading >&2\necho 'ValueError: no shards' >&2\nexit 1\n")
+def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path) -> None:
+    program, log = tmp_path / "python", tmp_path / "verl.log"
+    log.write_text("what verl said\n")
+    program.write_text(
+        "#!/bin/sh\necho reading\necho '  File x' >&2\necho 'ValueError: no shards' >&2\necho bye\nexit 1\n"
+    )
     program.chmod(0o755)
-    with pytest.raises(UserError, match="verl's merger failed: ValueError: no shards"):
-        merge(tmp_path / "global_step_1", tmp_path / "checkpoint", str(program), "float32")
+    arguments = (tmp_path / "global_step_1", tmp_path / "checkpoint", str(program), "float32", log)
+    with pytest.raises(UserError, match=r"verl's merger failed: ValueError: no shards \(.*verl\.log\)"):
+        merge(*arguments)
+    assert log.read_text().splitlines()[0] == "what verl said" and "  File x" in log.read_text()
     program.write_text("#!/bin/sh\nexit 0\n")  # as one version of the merger did: verl #1246
     with pytest.raises(UserError, match="it saved nothing"):
-        merge(tmp_path / "global_step_1", tmp_path / "checkpoint", str(program), "float32")
+        merge(*arguments)
+    program.write_text("#!/bin/sh\nkill -9 $$\n")  # as the kernel does when memory runs out
+    with pytest.raises(UserError, match="killed by SIGKILL"):
+        merge(*arguments)
 
 
 TIMED_OUT = "Exception: The current node timed out during startup. This could happen because ..."

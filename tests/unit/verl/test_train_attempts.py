@@ -100,7 +100,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         files = sorted(path for path in directory.rglob("*") if path.is_file())
         Manifest(kind, {}, hash_files(directory, *files), {}, "f").write(directory / "manifest.json")
 
-    def merge(_state: Path, checkpoint: Path, *_unused: str) -> float:
+    def merge(_state: Path, checkpoint: Path, *_unused: object) -> float:
         checkpoint.mkdir(exist_ok=True)
         (checkpoint / "model.safetensors").write_bytes(b"merged")
         return 0.0
