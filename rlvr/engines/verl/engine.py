@@ -107,7 +107,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         return value, output
 
     def forward_backward_batch(self, data: Any, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
-        """verl's, after a pass for the log-probs if the loss couples rollouts."""
+        """verl's, with the step's learning rate, and after a pass for the log-probs if the loss couples rollouts."""
         metrics: dict[str, float] = {}
         if not forward_only:
             step = tensordict_utils.get(data, STEP)
@@ -115,6 +115,7 @@ class MethodEngine(FSDPEngineWithLMHead):
             self._step = step
             if this_run().method.loss.coupling != "rollout":
                 metrics = self._couple(data)
+            metrics["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
         outputs = super().forward_backward_batch(data, loss_function, forward_only)
         for name, value in metrics.items():
             outputs["metrics"][name] = Metric(value=value, aggregation=AggregationType.MEAN)

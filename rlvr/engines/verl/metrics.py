@@ -19,15 +19,22 @@ NAMES: Mapping[str, str] = {
     "actor/approximate_kl": "approximate_kl",
     "actor/grad_norm": "grad_norm",
     "actor/loss": "loss",
-    "actor/coupled_loss": "loss",  # verl's own, of a loss that goes through its gradient, means nothing
+    "actor/coupled_loss": "loss",
     "actor/lr": "learning_rate",
+    "actor/learning_rate": "learning_rate",
     "timing_s/gen": "seconds_rollout",
     "timing_s/update_actor": "seconds_update",
     "timing_s/update_weights": "seconds_weight_sync",
     "timing_s/save_checkpoint": "seconds_save",
     "timing_s/step": "seconds_step",
 }
-"""verl's own metrics."""
+"""What verl logs of the actor, and its times."""
+
+_OVERRULED: Mapping[str, str] = {
+    "actor/loss": "actor/coupled_loss",  # verl's own, of a loss that goes through its gradient, means nothing
+    "actor/lr": "actor/learning_rate",  # verl's own is that of the step after
+}
+"""Names of verl's that one of our engine's (engine.py) stands for where it is there."""
 
 _GIGABYTE = 1024**3
 
@@ -48,7 +55,7 @@ def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
 def _row(step: int, data: Mapping[str, float], updates_per_step: int) -> dict[str, float]:
     row: dict[str, float] = {"step": step}
     for name, value in data.items():
-        if name == "actor/loss" and "actor/coupled_loss" in data:
+        if _OVERRULED.get(name) in data:
             continue
         ours = NAMES.get(name) or (name.removeprefix(OURS) if name.startswith(OURS) else None)
         if ours is not None and isinstance(value, int | float) and math.isfinite(value):

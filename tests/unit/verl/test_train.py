@@ -90,6 +90,13 @@ def test_metrics_of_several_attempts_make_one_row_a_step(tmp_path: Path) -> None
     assert read_metrics([], 4).empty
 
 
+def test_the_learning_rate_is_that_of_the_step_and_not_of_the_next(tmp_path: Path) -> None:
+    lines = [{"actor/lr": 0.5, "actor/learning_rate": 0.0}, {"actor/lr": 1.0, "actor/learning_rate": 0.5}]
+    rows = [json.dumps({"step": number, "data": data}) for number, data in enumerate(lines, start=1)]
+    (tmp_path / "a").write_text("\n".join(rows))
+    assert read_metrics([tmp_path / "a"], 2)["learning_rate"].tolist() == [0.0, 0.5]
+
+
 def test_the_loss_of_coupled_rollouts_is_that_of_the_whole_mini_batch(tmp_path: Path) -> None:
     # verl's own is the inner product of a gradient with log-probabilities there.
     data = {"actor/coupled_loss": 0.25, "actor/loss": 7.0}
