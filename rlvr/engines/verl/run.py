@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from evals.artifacts import read_json
 from evals.errors import UserError
+from evals.problems.problem_set import PLACEHOLDER
 from rlvr.engines.exact_keys import exact_keys
 
 Precision = Literal["bfloat16", "float32"]
@@ -112,6 +113,8 @@ class VerlRun:
         for key, accepted in (("dtype", get_args(Precision)), ("prompt_form", ("base", "chat"))):
             if values[key] not in accepted:
                 raise UserError(f"{path}: {key}: is {values[key]!r}; accepted: {', '.join(accepted)}")
+        if values["prompt"].count(PLACEHOLDER) != 1:
+            raise UserError(f"{path}: prompt: is {values['prompt']!r}; accepted: text with {PLACEHOLDER} in it once")
         training = TrainingSettings(**exact_keys(TrainingSettings, values["training"], f"{path}: training"))
         for key in _COUNTS:
             if getattr(training, key) < 1:

@@ -137,6 +137,7 @@ def test_the_command_prints_a_script_for_the_shell(
         ({"training": {**TRAINING, "steps": True}}, "training: steps: is True; accepted: a whole number"),
         ({"training": {**TRAINING, "temperature": None}}, "training: temperature: is None; accepted: a number"),
         ({"training": {**TRAINING, "updates_per_step": 0}}, "training: updates_per_step: is 0; accepted: 1 or more"),
+        ({"prompt": "Answer:"}, "run.json: prompt: is 'Answer:'; accepted: text with {problem} in it once"),
         ({"seed": 1.5}, "run.json: seed: is 1.5; accepted: a whole number"),
         ({"method": {}}, "method delta: advantage.name is None"),
     ],
