@@ -108,7 +108,12 @@ def test_the_engines_environment_has_all_of_the_project_and_its_versions_where_i
 @pytest.mark.parametrize(
     ("name", "other_versions", "from_engines"),
     [
-        ("verl", {"torch", "numpy"}, {"verl", "ray", "tensordict", "transferqueue", "transformers", "numpy"}),
+        (
+            "verl",
+            {"torch", "numpy"},
+            {"verl", "ray", "tensordict", "transferqueue", "transformers", "numpy"}
+            | {"torchdata", "hydra-core", "accelerate", "datasets", "peft"},
+        ),
         ("vllm", {"numpy"}, {"transformers", "numpy"}),
     ],
 )
