@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from verl.utils import tensordict_utils
 from verl.utils.device import get_torch_device
 from verl.utils.metric import AggregationType, Metric
+from verl.utils.ulysses import set_ulysses_sequence_parallel_group
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested
@@ -127,6 +128,8 @@ class MethodEngine(FSDPEngineWithLMHead):
         vocabulary = int(self.module.config.vocab_size)
         tokens = torch.randint(vocabulary, (_PROBE_TOKENS,), generator=generator_for("probe", vocabulary))
         with self.eval_mode(), torch.no_grad():
+            # Every rank has all of these tokens, where ranks that share sequences have parts; undone with the block.
+            set_ulysses_sequence_parallel_group(None)
             on_device = tokens[None].to(next(self.module.parameters()).device)
             logits = self.module(input_ids=on_device, use_cache=False).logits[0, :-1].float().cpu()
         log_probs = logits.log_softmax(dim=1).gather(1, tokens[1:, None])[:, 0]
@@ -211,7 +214,7 @@ class MethodEngine(FSDPEngineWithLMHead):
 
     def _couple(self, data: Any) -> dict[str, float]:
         """Put the gradient with respect to this rank's log-probs into ``data``; the loss's metrics."""
-        ours, group = this_run(), self.get_data_parallel_group()
+        ours = this_run()
         with torch.no_grad():
             found = super().forward_backward_batch(data, None, forward_only=True)
         mask = data["response_mask"]
@@ -244,8 +247,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         normaliser = Normaliser.of(whole_mask, loss.aggregation_constant)
         value = aggregate(token_loss, whole_mask, loss.aggregation, normaliser)
         (gradient,) = torch.autograd.grad(value, log_probs)
-        rank = distributed.get_rank(group) if group is not None else 0
-        before = sum(len(part["lengths"]) for part in parts[:rank])
+        before = sum(len(part["lengths"]) for part in parts[: self.get_data_parallel_rank()])
         own = [row[:length] for row, length in zip(gradient[before : before + len(lengths)], lengths, strict=True)]
         data[_GRADIENT] = torch.nested.as_nested_tensor(own, layout=torch.jagged)
         tokens = max(1, normaliser.tokens)
