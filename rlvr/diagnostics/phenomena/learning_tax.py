@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.run_ends import RunMetrics, read_run
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.probes import log_probs_of
+from rlvr.engines.local.resolved_run import ResolvedRun
 
 RANDOM, PRESERVED = "random mini-batches", "query-preserved"
 STABLE, UNSTABLE = "stable rate", "unstable rate"
@@ -92,7 +94,8 @@ def find(sources: Sources) -> Findings:
     if not sources.runs:
         raise UserError("learning_tax: no runs to compare; name methods in diagnostics.compared")
     found = {name: read_run(sources.results / "runs" / name) for name in sources.runs}
-    conditions = conditions_of(found)
+    whole = beginnings_of(found)
+    conditions = conditions_of({name: found[name] for name in whole.values()})
     reference = sources.moments[0]
     chosen = torch.from_numpy((reference.rows["token_class"] == "format").to_numpy())
     temperature = reference.run.training.temperature
@@ -100,20 +103,41 @@ def find(sources: Sources) -> Findings:
     rows: list[dict[str, Any]] = []
     for name, run in found.items():
         after = log_probs_of(_model(sources.results / "runs" / name / "checkpoint"), reference.tokens, temperature)
+        drift = math.log2(max(mean_drift(before, after, chosen), _SMALLEST_DRIFT))
+        identity = {"run": whole[name], **conditions[whole[name]], "seed": run.run.seed}
+        last = len(run.metrics)
+        rows.append({**identity, "step": last, "quantity": "drift curve", "value": drift})
+        if name != whole[name]:
+            continue
         ends = {
-            "drift": math.log2(max(mean_drift(before, after, chosen), _SMALLEST_DRIFT)),
+            "drift": drift,
             "reward": run.end("reward_mean"),
             "entropy": run.end("entropy"),
             "entropy at the start": float(run.metrics["entropy"].iloc[0]),
         }
-        identity = {"run": name, **conditions[name], "seed": run.run.seed}
-        last = len(run.metrics)
         rows += [{**identity, "step": last, "quantity": key, "value": value} for key, value in ends.items()]
         for quantity, column in (("reward curve", "reward_mean"), ("entropy curve", "entropy")):
             pairs = zip(run.metrics["step"], run.metrics[column], strict=True)
             rows += [{**identity, "step": int(s), "quantity": quantity, "value": float(v)} for s, v in pairs]
     series = pd.DataFrame(rows, columns=_COLUMNS)
     return Findings("Learning tax, drift, entropy collapse", _METHOD, measurements(series), series)
+
+
+def beginnings_of(runs: Mapping[str, RunMetrics]) -> dict[str, str]:
+    """Run -> the longest run that it is the beginning of: itself, or one with nothing but more steps.
+
+    Nothing in a run depends on its number of steps, so the checkpoint of a shorter one is the longer one's policy then.
+    """
+    longest: dict[str, str] = {}
+    for name, each in sorted(runs.items(), key=lambda item: item[1].run.training.steps):
+        longest[_without_length(each.run)] = name
+    return {name: longest[_without_length(each.run)] for name, each in runs.items()}
+
+
+def _without_length(run: ResolvedRun) -> str:
+    training = {key: value for key, value in dataclasses.asdict(run.training).items() if key != "steps"}
+    rest = [run.model, str(run.base), str(run.problems), run.prompt, run.method, run.seed, training]
+    return json.dumps(rest, sort_keys=True)
 
 
 def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
@@ -169,8 +193,22 @@ def measurements(series: pd.DataFrame) -> list[Measurement]:
                 direction="below",
             )
         )
+        found += _over_training(series, str(objective), str(batching), str(rate))
     objectives = list(dict.fromkeys(series["objective"]))
     return found + [each for contrast in contrasts(objectives) for each in _contrasted(ends, contrast)]
+
+
+def _over_training(series: pd.DataFrame, objective: str, batching: str, rate: str) -> list[Measurement]:
+    """How drift goes on after the first policy that is there; nothing where only the last one is."""
+    rows = series[series["quantity"] == "drift curve"]
+    for column, value in (("objective", objective), ("batching", batching), ("rate", rate)):
+        rows = rows[rows[column] == value]
+    table = rows.pivot(index="seed", columns="step", values="value")
+    if table.shape[1] < 2:
+        return []
+    first, last = table.columns.min(), table.columns.max()
+    quantity = f"{_UNITS['drift']}: after step {last} less after step {first} ({objective}, {batching}, {rate})"
+    return [measure("", quantity, (table[last] - table[first]).tolist(), "seeds", direction=None)]
 
 
 def _contrasted(ends: pd.DataFrame, contrast: Contrast) -> list[Measurement]:
@@ -190,10 +228,16 @@ def _contrasted(ends: pd.DataFrame, contrast: Contrast) -> list[Measurement]:
 def draw(findings: Findings) -> Figure:
     """Reward and entropy over training at each learning rate, and where format tokens ended."""
     series = findings.series
-    figure = new_figure(11.0, 6.4)
+    figure = new_figure(12.5, 6.4)
     rates = [rate for rate in (STABLE, UNSTABLE) if rate in set(series["rate"])]
-    panels = [[f"reward {rate}", f"entropy {rate}", "drift"] for rate in rates]
-    axes = figure.subplot_mosaic(panels, width_ratios=[1, 1, 1.1])  # type: ignore[arg-type]
+    curves = series[series["quantity"] == "drift curve"]
+    along = [rate for rate in rates if curves[curves["rate"] == rate]["step"].nunique() > 1]
+    panels = [
+        [f"reward {rate}", f"entropy {rate}", *([f"curve {rate}" if rate in along else "."] if along else []), "drift"]
+        for rate in rates
+    ]
+    widths = [1.0] * (len(panels[0]) - 1) + [1.1]
+    axes = figure.subplot_mosaic(panels, width_ratios=widths)  # type: ignore[arg-type]
     objectives = list(dict.fromkeys(series["objective"]))
     labels: list[str] = []
     for (objective, batching, rate), own in series.groupby(["objective", "batching", "rate"], sort=False):
@@ -206,11 +250,20 @@ def draw(findings: Findings) -> Figure:
             # A point for every fifth step, so that the lines can be told apart.
             rows = rows[rows["step"] % 5 == 0]
             draw_means(axes[f"{quantity} {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
+        rows = own[own["quantity"] == "drift curve"]
+        if rows["step"].nunique() > 1:
+            draw_means(axes[f"curve {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
         _draw_drift(axes["drift"], own, len(labels), colour, marker)
         labels.append(f"{label},\n{rate}")
     for rate in rates:
         axes[f"reward {rate}"].set(title=f"Reward, {rate}", xlabel="rollout step", ylabel="mean reward")
         axes[f"entropy {rate}"].set(title=f"Entropy, {rate}", xlabel="rollout step", ylabel="nats", ylim=(0, None))
+    for rate in along:
+        axes[f"curve {rate}"].set(
+            title=f"Drift, {rate}", xlabel="rollout step", ylabel="mean |log-odds change| (nats, log scale)"
+        )
+        axes[f"curve {rate}"].set_xlim(0, None)
+        axes[f"curve {rate}"].yaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
     axes[f"reward {rates[0]}"].legend(fontsize=6.5)
     drift = axes["drift"]
     drift.set_yticks(range(len(labels)), labels, fontsize=6.5)
@@ -239,9 +292,10 @@ def _draw_drift(axes: Axes, own: pd.DataFrame, place: int, colour: str, marker: 
 _METHOD = (
     "Of every compared run: mean reward and entropy over the last ten rollout steps (half of a shorter run), and how "
     "far the log-odds of format tokens (`=`, line ends, the box and its end) moved between base model and final "
-    "checkpoint, on the rollouts of the first step looked into. A contrast is the mean over all pairs of runs that "
-    "differ in one thing and share objective, batching, learning rate and seed otherwise: a seed gives both runs of a "
-    "pair the same order of problems and nothing else. Its interval is over pairs, so it holds the spread between "
-    "objectives too; drifts are compared by their logarithm. With three seeds a condition only large differences can "
-    "be told apart."
+    "checkpoint, on the rollouts of the first step looked into. A run that differs from another one in its number of "
+    "steps alone is the beginning of it, and its checkpoint is a point of that one's drift over training. A contrast "
+    "is the mean over all pairs of runs that differ in one thing and share objective, batching, learning rate and seed "
+    "otherwise: a seed gives both runs of a pair the same order of problems and nothing else. Its interval is over "
+    "pairs, so it holds the spread between objectives too; drifts are compared by their logarithm. With three seeds a "
+    "condition only large differences can be told apart."
 )

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
+from evals.artifacts import read_json, write_json
+from rlvr.diagnostics.drift import mean_drift
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED
+from rlvr.diagnostics.moment import Moment
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.learning_tax import (
     PRESERVED,
     RANDOM,
     STABLE,
     UNSTABLE,
+    beginnings_of,
     conditions_of,
     draw,
+    find,
     measurements,
 )
 from rlvr.diagnostics.phenomena.run_ends import RunMetrics
+from rlvr.diagnostics.phenomena.sources import Sources
+from rlvr.diagnostics.probes import log_probs_of
+from rlvr.engines.local.resolved_run import ResolvedRun, TrainingSettings
+from rlvr.engines.local.train import train
 from rlvr.study.named import resolve_studies
 from rlvr.study.validation import read_yaml
+from tests.unit.diagnostics.conftest import EXECUTION
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 
@@ -35,7 +48,10 @@ def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() ->
         name = f"tiny-{method}-s1"
         content = studies.runs[name][0].resolved_run(name)
         runs[name] = _run(content)
-    found = conditions_of(runs)
+    whole = beginnings_of(runs)
+    for name, longest in whole.items():
+        assert re.sub(r"_step\d+", "", name) == longest
+    found = conditions_of({name: runs[name] for name in whole.values()})
     for name, each in found.items():
         assert each["objective"] == name.split("-")[1].split("_")[0]
         assert each["batching"] == (PRESERVED if "query_preserved" in name else RANDOM)
@@ -44,9 +60,29 @@ def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() ->
 
 
 def _run(content: Any) -> RunMetrics:
-    training = type("Training", (), content["training"])
-    run = type("Run", (), {**content, "training": training})
-    return RunMetrics(run, pd.DataFrame())  # type: ignore[arg-type]
+    training = TrainingSettings(**content["training"])
+    return RunMetrics(ResolvedRun(**{**content, "training": training}), pd.DataFrame())
+
+
+def test_a_run_is_the_beginning_of_one_that_has_only_more_steps() -> None:
+    """Another seed, rate or method is another run; of three lengths the longest is what the others begin."""
+    studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
+    content = studies.runs["tiny-grpo_long-s1"][0].resolved_run("tiny-grpo_long-s1")
+    other = studies.runs["tiny-gspo_long-s1"][0].resolved_run("tiny-gspo_long-s1")
+
+    def with_steps(steps: int, **changes: Any) -> RunMetrics:
+        return _run({**content, **changes, "training": {**content["training"], "steps": steps}})
+
+    runs = {
+        "middle": with_steps(40, method_name="another name for the same"),
+        "long": with_steps(60),
+        "short": with_steps(20),
+        "seed": with_steps(20, seed=2),
+        "method": with_steps(20, method=other["method"]),
+        "rate": _run({**content, "training": {**content["training"], "steps": 20, "learning_rate": 0.5}}),
+    }
+    own = {name: name for name in ("seed", "method", "rate")}
+    assert beginnings_of(runs) == {"short": "long", "middle": "long", "long": "long", **own}
 
 
 def _series(ends: dict[tuple[str, str, str], tuple[float, float, float]]) -> pd.DataFrame:
@@ -60,6 +96,9 @@ def _series(ends: dict[tuple[str, str, str], tuple[float, float, float]]) -> pd.
             for quantity in ("reward curve", "entropy curve"):
                 for step in (5, 10):
                     rows.append([f"{objective}-{seed}", objective, batching, rate, seed, step, quantity, 0.1 * step])
+            for step in (20, 60) if rate == UNSTABLE else (60,):
+                value = drift - (60 - step) / 40 + 0.01 * seed
+                rows.append([f"{objective}-{seed}", objective, batching, rate, seed, step, "drift curve", value])
     return pd.DataFrame(rows, columns=["run", "objective", "batching", "rate", "seed", "step", "quantity", "value"])
 
 
@@ -85,6 +124,9 @@ def test_contrasts_are_means_over_pairs_that_share_everything_else() -> None:
     assert found["A higher learning rate ends with less reward"].estimate == pytest.approx(-0.5)
     assert found["A higher learning rate drifts more"].units == 2
     assert found["Entropy falls (dfpo, random mini-batches, stable rate)"].estimate == pytest.approx(-0.6)
+    over = [each for each in found.values() if "after step" in each.quantity]
+    assert [(each.estimate, each.units, each.verdict) for each in over] == [(pytest.approx(1.0), 2, "")]
+    assert over[0].quantity.endswith(f"after step 60 less after step 20 (grpo, {RANDOM}, {UNSTABLE})")
     # Without runs on both sides nothing is said.
     assert "Query-preserved batches drift less (unstable rate)" not in found
     assert not [statement for statement in found if "GSPO" in statement]
@@ -95,6 +137,35 @@ def test_the_figure_has_a_row_of_panels_for_each_rate_and_names_the_ends() -> No
     figure = draw(Findings("", "", measurements(series), series))
     titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
     assert {f"{name}, {rate}" for name in ("Reward", "Entropy") for rate in (STABLE, UNSTABLE)} <= set(titles)
+    # Drift has a panel where there is more than its end.
+    assert f"Drift, {UNSTABLE}" in titles and f"Drift, {STABLE}" not in titles
+    curve = figure.axes[titles.index(f"Drift, {UNSTABLE}")].lines[0]
+    assert (list(curve.get_xdata()), list(curve.get_ydata())) == (
+        [20, 60],
+        [pytest.approx(5.015), pytest.approx(6.015)],
+    )
     title = " ".join(figure.get_suptitle().split())
     assert f"least under grpo, {PRESERVED}, {STABLE} (2.0" in title
     assert f"most under grpo, {RANDOM}, {UNSTABLE} (6" in title
+
+
+def test_a_shorter_run_s_checkpoint_is_the_policy_that_the_long_one_passed_through(
+    trained_run: Path, token_table: Path, moments: list[Moment]
+) -> None:
+    """Of two steps, where the policy before the long run's third step was kept: drift along the way is that one's."""
+    short = trained_run.parent.parent / "tiny-dapo_step2-s1" / "run.json"
+    content = read_json(trained_run)
+    training = {**content["training"], "steps": 2}
+    write_json(short, {**content, "run": short.parent.name, "method_name": "dapo_step2", "training": training})
+    train(ResolvedRun.read(short), short.parent, EXECUTION)
+    runs = [short.parent.name, trained_run.parent.name]
+    found = find(Sources(tables=[token_table], results=trained_run.parents[2], runs=runs))
+    curve = found.series[found.series["quantity"] == "drift curve"].set_index("step")
+    assert curve.index.tolist() == [2, content["training"]["steps"]]
+    assert set(curve["run"]) == {trained_run.parent.name}
+    first, third = moments
+    chosen = torch.from_numpy((first.rows["token_class"] == "format").to_numpy())
+    before, after = (log_probs_of(each.model, first.tokens, 1.0) for each in (first, third))
+    assert curve["value"].loc[2] == pytest.approx(math.log2(mean_drift(before, after, chosen)), abs=1e-3)
+    ends = found.series[found.series["quantity"] == "drift"]
+    assert ends["value"].tolist() == [curve["value"].iloc[-1]]
