@@ -85,7 +85,7 @@ def plan_lines(study: Study) -> list[str]:
         f"  by this model: responses are {RESPONSE_FRACTION:.0%} of the longest allowed on average; "
         f"{_FLOP_TRAINED:.0f} FLOP per parameter and trained token, {_FLOP_GENERATED:.0f} per generated one, "
         f"at {TRAINING_UTILISATION:.0%} and {GENERATION_UTILISATION:.0%} of an H100's {PEAK / 1e12:.0f} TFLOPS; "
-        "attention and the tokens that a selection discards are left out."
+        "attention, tokens that a selection discards and passes that single methods add are left out."
     )
     return lines
 

@@ -41,7 +41,7 @@ def require_gpus(cluster: Cluster) -> None:
     found = sum(line.startswith("GPU ") for line in listed.splitlines())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        found = min(found, len([part for part in visible.split(",") if part]))
+        found = min(found, len([part for part in visible.split(",") if part.strip() not in ("", "-1")]))
     if found < cluster.gpus_per_node:
         raise UserError(f"cluster: gpus_per_node: is {cluster.gpus_per_node}; accepted here: {found} at most")
 

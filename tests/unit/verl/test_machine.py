@@ -25,6 +25,9 @@ def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     with pytest.raises(UserError, match="accepted here: 1 at most"):
         require_gpus(make_cluster(nodes=1, gpus_per_node=2))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # as people hide all of them
+    with pytest.raises(UserError, match="accepted here: 0 at most"):
+        require_gpus(make_cluster(nodes=1, gpus_per_node=2))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(UserError, match="accepted here: 0 at most"):
         require_gpus(make_cluster(nodes=1, gpus_per_node=2))
