@@ -60,6 +60,12 @@ def _check_devices(cluster: Cluster) -> None:
     ):
         if parts < 1 or cluster.devices % parts:
             raise UserError(f"cluster: {key}: is {parts}; accepted: a divisor of {cluster.devices} devices")
+    replica, node = cluster.rollout_tensor_parallel, cluster.gpus_per_node
+    if replica % node and node % replica:  # verl would give one vLLM parts of two nodes, and take them for one
+        raise UserError(
+            f"cluster: rollout_tensor_parallel: is {replica}; accepted: a divisor or a multiple of gpus_per_node, "
+            f"{node}"
+        )
     if cluster.platform == "cpu" and cluster.sequence_parallel > 1:
         raise UserError("cluster: sequence_parallel: is more than 1 with platform cpu; accepted: 1")
     if cluster.checkpoint_interval < 1:

@@ -41,6 +41,11 @@ def test_every_method_passes(name: str, checkpoint: Path) -> None:
         ),
         ({"warmup_updates": 10}, {}, "a multiple of updates_per_step, 4"),
         ({}, {"gpus_per_node": 3}, "rollout_tensor_parallel: is 4; accepted: a divisor of 6 devices"),
+        (
+            {},
+            {"gpus_per_node": 6, "nodes": 2},
+            "rollout_tensor_parallel: is 4; accepted: a divisor or a multiple of gpus_per_node, 6",
+        ),
         ({}, {"nodes": 0}, "nodes: is 0; accepted: 1 or more"),
         ({}, {"checkpoint_interval": -1}, "checkpoint_interval: is -1"),
         ({}, {"checkpoints_kept": 1}, "2 or more, so that a damaged one"),
