@@ -64,6 +64,12 @@ def prepare_resume(directory: Path) -> int:
     return 0
 
 
+def remove_old(directory: Path, kept: int) -> None:
+    """Remove all states but the newest ``kept``: verl counts those alone that it saved since it was started."""
+    for step in steps(directory)[:-kept]:
+        shutil.rmtree(directory / f"global_step_{step}")
+
+
 def steps(directory: Path) -> list[int]:
     """Steps that a state lies there for, intact or not, ascending."""
     if not directory.is_dir():

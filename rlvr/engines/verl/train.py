@@ -22,7 +22,7 @@ from evals.grading import VERSION as GRADER_VERSION
 from evals.manifest import Manifest, hash_files, verify_outputs
 from evals.single_writer import single_writer
 from rlvr.engines.verl import PINNED, VERSION
-from rlvr.engines.verl.checkpoints import prepare_resume
+from rlvr.engines.verl.checkpoints import prepare_resume, remove_old
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.leftovers import end_leftovers
@@ -90,6 +90,7 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
         step = prepare_resume(state)
         if step < run.training.steps:
             require_machine(execution.cluster)
+            remove_old(state, execution.cluster.checkpoints_kept)
             if step:
                 print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
             write_prompts(execution.study / run.problems, run.prompt, places.prompts)

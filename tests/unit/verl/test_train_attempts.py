@@ -15,7 +15,7 @@ from evals.artifacts import read_json
 from evals.errors import UserError
 from evals.manifest import Manifest, hash_files
 from rlvr.engines.verl import train as module
-from rlvr.engines.verl.checkpoints import prepare_resume, record
+from rlvr.engines.verl.checkpoints import prepare_resume, record, steps
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.run import VerlRun
 from rlvr.engines.verl.train import Execution, train
@@ -84,6 +84,10 @@ class Machine:
         )
         return metrics
 
+    def states(self) -> list[Path]:
+        """Directories of states, one for each of the settings that were tried."""
+        return sorted(path for path in (self.path / "results/runs/r/state").iterdir() if path.is_dir())
+
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
@@ -146,6 +150,18 @@ def test_a_kill_between_a_state_and_its_metrics_costs_that_row_alone(
     assert found["step"].tolist() == [other for other in range(1, STEPS + 1) if other != step]
     assert machine.verl.attempts == ([0, step] if step < STEPS else [0])
     assert f"no metrics of step {step}" in capsys.readouterr().out
+
+
+def test_states_of_attempts_before_do_not_pile_up(machine: Machine) -> None:
+    """verl forgets at every start what it saved before, and removes none of it."""
+    kept = make_cluster().checkpoints_kept
+    machine.verl.killed_before_metrics_of = 3
+    with pytest.raises(UserError, match="verl ended with step 3 saved"):
+        machine.train()
+    (directory,) = machine.states()
+    assert steps(directory) == [1, 2, 3]  # what stands for verl removes none at all
+    machine.train()
+    assert steps(directory) == [*[1, 2, 3][-kept:], 4]
 
 
 def test_metrics_that_are_not_there_are_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
