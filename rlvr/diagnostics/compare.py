@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from evals.artifacts import fingerprint, read_json, read_jsonl, sha256_file, write_json, write_parquet
 from evals.errors import UserError
-from evals.generation.checkpoint import end_token_ids, load_tokenizer
+from evals.generation.backend import BackendSettings
+from evals.generation.checkpoint import context_length, end_token_ids, load_tokenizer, resolved_dtype
+from evals.generation.import_model import checkpoint_files
 from evals.generation.prompts import encode_prompts, special_token_id
+from evals.generation.transformers_backend import load_model
 from evals.manifest import Manifest, hash_files
 from evals.problems.problem_set import render_prompt
 from evals.single_writer import single_writer
@@ -24,6 +28,8 @@ from rlvr.diagnostics.comparison_table import COLUMNS, KIND, TYPES
 from rlvr.diagnostics.direction import ModelPair
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.progress import Progress
+
+_CHECKED_TOKENS = 32  # of the first sequence, to see whether a model's head makes its logits
 
 
 def compare_checkpoints(
@@ -61,14 +67,15 @@ def compare_checkpoints(
         grades: ``grades.jsonl`` of these samples; None leaves the table without a reward.
 
     Raises:
-        UserError: a file is missing, a sample's problem or grade is not there, or the vocabularies differ.
+        UserError: a file is missing, a sample's problem or grade is not there, the vocabularies differ, or a number is
+            out of range.
     """
-    if top is not None and top < 1:
-        raise UserError(f"--top: is {top}; accepted: 1 or more")
+    _check_options(temperature, device, batch_size, top)
     rows = read_jsonl(samples, required=("problem_id", "sample", "text", "finish_reason"))
     rewards = None if grades is None else read_rewards(grades, samples, rows)
     tokens = _tokens(base, trained, problems, prompt, prompt_form, rows, str(samples))
-    inputs = {str(path): sha256_file(path) for path in (samples, problems, *_weights(base), *_weights(trained))}
+    files = [samples, problems, *checkpoint_files(base), *checkpoint_files(trained)]
+    inputs = {str(path): sha256_file(path) for path in files}
     parameters: Mapping[str, Any] = {
         "prompt": prompt, "prompt_form": prompt_form, "temperature": temperature, "batch_size": batch_size, "top": top,
         "version": VERSION,
@@ -80,7 +87,8 @@ def compare_checkpoints(
         batches = torch.arange(len(rows)).split(batch_size)
         paths = [parts / f"{number:08d}.parquet" for number in range(len(batches))]
         if not all(path.is_file() for path in paths):
-            pair = ModelPair(_load(base, device), _load(trained, device), temperature)
+            pair = ModelPair(_load(base, device, tokens), _load(trained, device, tokens), temperature)
+            _check_sizes(pair)
             texts = load_tokenizer(base)
             done = sum(path.is_file() for path in paths)
             progress = Progress(out, "samples compared", len(paths), done)
@@ -139,6 +147,8 @@ def _tokens(
     if tokenizer.get_vocab() != load_tokenizer(base).get_vocab():
         raise UserError(f"{base}, {trained}: their tokenizers differ; accepted: two models of one vocabulary")
     statements = {row["id"]: row["problem"] for row in read_jsonl(problems, required=("id", "problem"))}
+    if len({(row["problem_id"], row["sample"]) for row in rows}) != len(rows):
+        raise UserError(f"{source}: has a sample of one problem and number twice")
     unknown = [row["problem_id"] for row in rows if row["problem_id"] not in statements]
     if not rows or unknown:
         raise UserError(f"{source}: {f'problem {unknown[0]} is not in {problems}' if unknown else 'holds no samples'}")
@@ -154,15 +164,47 @@ def _tokens(
     return TokenBatch([prompts[row["problem_id"]] for row in rows], responses)
 
 
-def _weights(checkpoint: Path) -> list[Path]:
-    return sorted(checkpoint.glob("*.safetensors"))
+def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> PreTrainedModel:
+    """A checkpoint, in the type that it was saved in; code that came with it is never run.
 
-
-def _load(checkpoint: Path, device: str) -> PreTrainedModel:
-    """A checkpoint, in the type that it was saved in; code that came with it is never run."""
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype="auto", trust_remote_code=False)
-    model.to(device)  # type: ignore[arg-type]
+    Raises:
+        UserError: transformers cannot load it, or its logits are not what its head makes of the hidden states.
+    """
+    settings = BackendSettings(
+        "transformers", resolved_dtype(checkpoint, "auto"), device, context_length(checkpoint, None)
+    )
+    model = cast("PreTrainedModel", load_model(checkpoint, settings))
+    # Some architectures scale or cap what the head gives, which hidden states and the head alone would not show.
+    start = torch.tensor([[*tokens.prompts[0], *tokens.responses[0]][:_CHECKED_TOKENS]], device=device)
+    with torch.no_grad():
+        whole = model(input_ids=start, use_cache=False).logits
+        alone = model.get_output_embeddings()(model.base_model(input_ids=start, use_cache=False).last_hidden_state)
+    if whole.shape != alone.shape or not torch.allclose(whole.float(), alone.float(), rtol=1e-2, atol=1e-2):
+        raise UserError(
+            f"{checkpoint}: its logits are not those of its language-model head alone (they are scaled or capped); "
+            "accepted: architectures whose logits are the head's, as Qwen, Llama and Mistral"
+        )
     return model
+
+
+def _check_sizes(pair: ModelPair) -> None:
+    """Raise UserError if one model has logits for more tokens than the other, as after padding the vocabulary."""
+    base, trained = (model.get_output_embeddings().weight.shape[0] for model in (pair.base, pair.trained))
+    if base != trained:
+        raise UserError(
+            f"--base, --trained: have logits of {base} and of {trained} tokens; accepted: two models of one vocabulary"
+        )
+
+
+def _check_options(temperature: float, device: str, batch_size: int, top: int | None) -> None:
+    """Raise UserError if a number is out of range, or the device is not there."""
+    for option, value in (("--batch-size", batch_size), ("--top", top)):
+        if value is not None and value < 1:
+            raise UserError(f"{option}: is {value}; accepted: 1 or more")
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise UserError(f"--temperature: is {temperature}; accepted: above 0")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device: is cuda, but torch sees no GPU; accepted here: cpu")
 
 
 def _start_parts(parts: Path, identity: str) -> None:

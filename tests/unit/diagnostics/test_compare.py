@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+from transformers import GraniteConfig, GraniteForCausalLM
 
 from evals.artifacts import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.generation.checkpoint import load_tokenizer
 from evals.manifest import Manifest, hash_files
+from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import initial_model
+from rlvr.checkpoint import save_checkpoint
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.comparison_table import TYPES, read_comparison
 from rlvr.diagnostics.direction import ModelPair
 from rlvr.engines.local.policy import TokenBatch
-from tests.unit.diagnostics.pairs import SAMPLES, Pair, make_pair
+from tests.unit.diagnostics.pairs import ARCHITECTURE, SAMPLES, Pair, make_pair
 
 
 @pytest.fixture
@@ -106,3 +111,54 @@ def test_a_chat_model_s_prompt_and_end_are_its_own(
     assert tokenizer.decode(batch.prompts[0], skip_special_tokens=False).endswith("\nb")
     assert tokenizer.id_to_token(batch.responses[0][-1]) == "<|unknown|>"
     assert tokenizer.id_to_token(batch.responses[2][-1]) == "="
+
+
+def test_a_model_whose_logits_are_not_its_head_s_is_refused(
+    pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Granite divides them; its hidden states and head alone would give other log-probabilities."""
+    tokenizer = build_tokenizer()
+    for scaling, answer in ((1.0, 0), (4.0, 2)):
+        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+        sizes = {name: ARCHITECTURE[name] for name in names}
+        config = GraniteConfig(**sizes, vocab_size=len(tokenizer), logits_scaling=scaling, eos_token_id=1)
+        save_checkpoint(GraniteForCausalLM(config), tokenizer, pair.directory / "trained")
+        assert main(pair.arguments(tmp_path / f"out {scaling}")) == answer
+    assert "trained: its logits are not those of its language-model head alone" in capsys.readouterr().err
+
+
+def test_options_and_pairs_that_do_not_fit_are_one_line(
+    pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+
+    def refusal(*options: str) -> str:
+        assert main(pair.arguments(out, *options)) == 2
+        # transformers may have shown that it loads weights.
+        return next(line for line in capsys.readouterr().err.splitlines() if line.startswith("error: "))
+
+    assert "--batch-size: is 0; accepted: 1 or more" in refusal("--batch-size", "0")
+    assert "--temperature: is 0.0; accepted: above 0" in refusal("--temperature", "0")
+    if not torch.cuda.is_available():
+        assert "--device: is cuda, but torch sees no GPU" in refusal("--device", "cuda")
+    tokenizer, wide = build_tokenizer(), {**ARCHITECTURE, "tie_word_embeddings": False}
+    model = initial_model(wide, tokenizer, 0)
+    model.resize_token_embeddings(64)
+    save_checkpoint(model, tokenizer, pair.directory / "trained")
+    assert "have logits of 43 and of 64 tokens" in refusal()
+    rows = read_jsonl(pair.directory / "samples.jsonl")
+    write_jsonl(pair.directory / "samples.jsonl", [*rows, rows[0]])
+    assert "has a sample of one problem and number twice" in refusal()
+    (pair.directory / "trained" / "model.safetensors").unlink()
+    write_jsonl(pair.directory / "samples.jsonl", rows)
+    assert "holds no .safetensors file" in refusal()
+
+
+def test_another_chat_template_is_another_comparison(pair: Pair, tmp_path: Path) -> None:
+    template, out = pair.directory / "trained" / "chat_template.jinja", tmp_path / "out"
+    found = []
+    for text in ("{{ messages[0].content }}", "a{{ messages[0].content }}"):
+        template.write_text(text)
+        assert main(pair.arguments(out, "--prompt-form", "chat")) == 0
+        found.append(read_comparison(out)["base_log_prob"])
+    assert not found[0].equals(found[1])
