@@ -41,6 +41,6 @@ def phenomenon_of_checkpoints(name: str) -> Phenomenon:
     if name not in OF_CHECKPOINTS:
         raise UserError(
             f"--comparison: {name} cannot be measured on it; accepted: {' and '.join(OF_CHECKPOINTS)}. The others need "
-            "a run's own steps (--tables): gradients, optimizer updates, or metrics over training"
+            "a run's own steps (--tables): gradients, optimizer updates, new samples, or metrics over training"
         )
     return cast("Phenomenon", import_module(f"rlvr.diagnostics.phenomena.{OF_CHECKPOINTS[name]}"))
