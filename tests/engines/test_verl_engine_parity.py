@@ -47,12 +47,22 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 READINGS = {"delta": 4, "delta_within_side_only": 9, "delta_top_k_hidden_gradient_proxy": 4, "delta_sketched": 4}
 """How often these read every hidden state; each is computed a second time as if no memory were left for them."""
 NO_MEMORY = {"hidden_state_budget": 0, "hidden_state_host_budget": 0}
-CASES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, int]]] = {
-    **{name: ({}, {}) for name in READINGS},
-    **{name: (changes, {}) for name, changes in METHODS.items()},
-    **{f"{name}_computed_anew": ({"extends": name}, NO_MEMORY) for name in READINGS},
+DTYPES = ("float32", "bfloat16")
+
+
+class Variation(NamedTuple):
+    """What is changed in the catalogue's entry and in cluster.json, and the type that the trainer computes in."""
+
+    changes: Mapping[str, Any]
+    cluster: Mapping[str, int] = {}
+    dtype: str = "float32"
+
+
+CASES: Mapping[str, Variation] = {
+    **{name: Variation(changes) for name, changes in METHODS.items()},
+    **{f"{name}_{dtype}": Variation({"extends": name}, {}, dtype) for name in READINGS for dtype in DTYPES},
+    **{f"{name}_{dtype}_anew": Variation({"extends": name}, NO_MEMORY, dtype) for name in READINGS for dtype in DTYPES},
 }
-"""Name -> what is changed in the catalogue's entry, and in cluster.json."""
 
 
 @pytest.fixture(scope="module")
@@ -80,23 +90,23 @@ def study_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Case(NamedTuple):
-    """A method: its name, as run.json has it, as it is called, the batch that is recorded for it, its cluster.json."""
+    """A method: its name, its variation, as run.json has it, as it is called, the batch that is recorded for it."""
 
     name: str
+    variation: Variation
     resolved: dict[str, Any]
     method: Method
     batch: dict[str, Any]
-    cluster: Mapping[str, int]
 
 
 @cache
 def case_of(name: str) -> Case:
     """The case of one of ``CASES``."""
-    entry = resolve_method(name, CASES[name][0], load_catalogue(), "test")
+    entry = resolve_method(name, CASES[name].changes, load_catalogue(), "test")
     pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
     resolved = {piece: entry.get(piece) for piece in pieces}
     method = compose(resolved)
-    return Case(name, resolved, method, recorded(method), CASES[name][1])
+    return Case(name, CASES[name], resolved, method, recorded(method))
 
 
 def recorded(method: Method) -> dict[str, Any]:
@@ -172,9 +182,11 @@ def write_batch(place: Path, study_directory: Path, case: Case, ranks: int) -> P
         "updates_per_step": UPDATES,
         "learning_rate": LEARNING_RATE,
     }
-    run = {**content, "method": case.resolved, "method_name": case.name, "training": training}
+    named = {"method": case.resolved, "method_name": case.name, "dtype": case.variation.dtype}
+    run = {**content, **named, "training": training}
     # Few tokens in a forward pass, so that a mini-batch is several micro-batches.
-    cluster = {**study.cluster("tiny-dapo-s1"), "gpus_per_node": ranks, "tokens_per_device": 100, **case.cluster}
+    cluster = {**study.cluster("tiny-dapo-s1"), "gpus_per_node": ranks, "tokens_per_device": 100}
+    cluster |= case.variation.cluster
     place.mkdir()
     (place / "run.json").write_text(json.dumps(run), encoding="utf-8")
     (place / "cluster.json").write_text(json.dumps(cluster), encoding="utf-8")
@@ -262,11 +274,12 @@ def test_two_ranks_train_on_the_mini_batches_and_token_weights_of_one(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", READINGS)
 def test_hidden_states_that_fit_nowhere_are_computed_anew_and_weigh_the_same(
-    name: str, ranks: int, by_verl: Callable[[str, int], dict[str, Any]]
+    name: str, dtype: str, ranks: int, by_verl: Callable[[str, int], dict[str, Any]]
 ) -> None:
-    kept, anew = by_verl(name, ranks), by_verl(f"{name}_computed_anew", ranks)
+    kept, anew = (by_verl(f"{name}_{dtype}{end}", ranks) for end in ("", "_anew"))
     assert kept["weight_metrics"]["hidden_state_recomputations"] == 0
     assert anew["weight_metrics"]["hidden_state_recomputations"] == READINGS[name]
     for expected, found in zip(kept["weights"], anew["weights"], strict=True):
