@@ -30,6 +30,7 @@ from rlvr.engines.local.resolved_run import ResolvedRun
 
 RANDOM, PRESERVED = "random mini-batches", "query-preserved"
 STABLE, UNSTABLE = "stable rate", "unstable rate"
+_STEPS_OF_A_POINT = 5
 _SMALLEST_DRIFT = 1e-9  # nats; a run that moved nothing
 _UNITS = {
     "drift": "log2 of the mean |change of log-odds| of format tokens",
@@ -232,10 +233,9 @@ def draw(findings: Findings) -> Figure:
     rates = [rate for rate in (STABLE, UNSTABLE) if rate in set(series["rate"])]
     curves = series[series["quantity"] == "drift curve"]
     along = [rate for rate in rates if curves[curves["rate"] == rate]["step"].nunique() > 1]
-    panels = [
-        [f"reward {rate}", f"entropy {rate}", *([f"curve {rate}" if rate in along else "."] if along else []), "drift"]
-        for rate in rates
-    ]
+    # A rate that has a curve alone has the whole column.
+    curve_of = {rate: [f"curve {rate if rate in along else along[0]}"] if along else [] for rate in rates}
+    panels = [[f"reward {rate}", f"entropy {rate}", *curve_of[rate], "drift"] for rate in rates]
     widths = [1.0] * (len(panels[0]) - 1) + [1.1]
     axes = figure.subplot_mosaic(panels, width_ratios=widths)  # type: ignore[arg-type]
     objectives = list(dict.fromkeys(series["objective"]))
@@ -247,8 +247,8 @@ def draw(findings: Findings) -> Figure:
         label = f"{objective}, {batching}"
         for quantity in ("reward", "entropy"):
             rows = own[own["quantity"] == f"{quantity} curve"]
-            # A point for every fifth step, so that the lines can be told apart.
-            rows = rows[rows["step"] % 5 == 0]
+            # The mean of five steps: every method has the same problems in a step, and some steps have hard ones.
+            rows = rows.assign(step=-(-rows["step"] // _STEPS_OF_A_POINT) * _STEPS_OF_A_POINT)
             draw_means(axes[f"{quantity} {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
         rows = own[own["quantity"] == "drift curve"]
         if rows["step"].nunique() > 1:
@@ -256,15 +256,17 @@ def draw(findings: Findings) -> Figure:
         _draw_drift(axes["drift"], own, len(labels), colour, marker)
         labels.append(f"{label},\n{rate}")
     for rate in rates:
-        axes[f"reward {rate}"].set(title=f"Reward, {rate}", xlabel="rollout step", ylabel="mean reward")
-        axes[f"entropy {rate}"].set(title=f"Entropy, {rate}", xlabel="rollout step", ylabel="nats", ylim=(0, None))
+        axes[f"reward {rate}"].set(title=f"Reward, {rate}", xlabel="rollout step (means of five)", ylabel="mean reward")
+        axes[f"entropy {rate}"].set(
+            title=f"Entropy, {rate}", xlabel="rollout step (means of five)", ylabel="nats", ylim=(0, None)
+        )
     for rate in along:
         axes[f"curve {rate}"].set(
             title=f"Drift, {rate}", xlabel="rollout step", ylabel="mean |log-odds change| (nats, log scale)"
         )
         axes[f"curve {rate}"].set_xlim(0, None)
         axes[f"curve {rate}"].yaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
-    axes[f"reward {rates[0]}"].legend(fontsize=6.5)
+    axes[f"reward {rates[0]}"].legend(fontsize=6.5, loc="lower right", handlelength=3.2)
     drift = axes["drift"]
     drift.set_yticks(range(len(labels)), labels, fontsize=6.5)
     drift.set_ylim(len(labels) - 0.5, -0.5)
