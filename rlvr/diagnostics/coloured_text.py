@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from evals.artifacts import write_text
+from rlvr.page_template import page_template
 
 Row = Mapping[Hashable, Any]
 
@@ -120,14 +120,7 @@ def write_coloured_text(view: View, frame: pd.DataFrame, texts: Mapping[str, str
     """
     values = {quantity.key: quantity.values(frame) for quantity in view.quantities}
     scales = {quantity.key: scale_of(values[quantity.key], quantity.middle) for quantity in view.quantities}
-    environment = Environment(
-        loader=PackageLoader("rlvr.diagnostics", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("coloured_text.html.jinja").render(
+    page = page_template("coloured_text.html.jinja", "rlvr.diagnostics").render(
         view=view,
         groups=_groups(view, frame, values, scales, texts),
         legends={quantity.key: _legend(quantity, scales[quantity.key]) for quantity in view.quantities},

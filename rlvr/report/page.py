@@ -10,8 +10,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from evals.tables.audit import Audits, audit_tables
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
@@ -20,6 +18,7 @@ from evals.tables.main import main_tables, read_costs
 from evals.tables.paper import paper_tables
 from evals.tables.published import Published
 from evals.tables.records import Results
+from rlvr.page_template import page_template
 from rlvr.report.embedded_figure import EmbeddedFigure
 from rlvr.report.examples import example_files, read_examples
 from rlvr.report.provenance import Currency, read_problem_sets, read_runs_provenance, run_manifest_path
@@ -96,18 +95,11 @@ def render(
     Raises:
         UserError: a file that the page shows is missing or malformed.
     """
-    environment = Environment(
-        loader=PackageLoader("rlvr.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     own = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())}
     runs = read_runs_provenance(results.runs, directory)
     audit, *audit_by_benchmark = audit_tables(audits)
     summary, *by_benchmark = main_tables(results, read_costs(results, directory / "costs", directory / "runs"), notes)
-    return environment.get_template("report.html.jinja").render(
+    return page_template("report.html.jinja", "rlvr.report").render(
         title=named.title if named else study["study"],
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         style=resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8"),

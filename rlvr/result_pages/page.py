@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
 from evals.artifacts import write_text
 from evals.tables.layout import Table
+from rlvr.page_template import page_template
 from rlvr.report.embedded_figure import EmbeddedFigure
 
 
@@ -34,14 +33,7 @@ class Section:
 
 def write_page(title: str, notes: Sequence[str], sections: Sequence[Section], out: Path) -> None:
     """Write the page; ``notes`` say what its numbers are evidence of."""
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader("rlvr.result_pages"), PackageLoader("rlvr.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("result_page.html.jinja").render(
+    page = page_template("result_page.html.jinja", "rlvr.result_pages", "rlvr.report").render(
         title=title,
         style=resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8"),
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -214,6 +214,7 @@ rule page_decoding:
         code=modules(
             "rlvr.result_pages.decoding",
             "rlvr.result_pages.page",
+            "rlvr.page_template",
             "rlvr.report.embedded_figure",
             "evals.decoding",
             "evals.tables",

@@ -100,6 +100,7 @@ rule rollouts_page:
             "rlvr.diagnostics.comparison_table",
             "rlvr.diagnostics.coloured_text",
             "rlvr.diagnostics.token_columns",
+            "rlvr.page_template",
         ),
         template=f"{REPOSITORY}/rlvr/diagnostics/templates/coloured_text.html.jinja",
     output:
@@ -121,6 +122,7 @@ rule page_phenomena:
         code=modules(
             "rlvr.result_pages.phenomena",
             "rlvr.result_pages.page",
+            "rlvr.page_template",
             "rlvr.report.embedded_figure",
             "rlvr.diagnostics.interval",
             "rlvr.diagnostics.phenomena.findings",

@@ -176,7 +176,7 @@ rule report_html:
         tables=scope_tables,
         figures=scope_figures,
         manifests=run_manifests,
-        code=modules("rlvr.report", "evals.figures", "evals.tables", "evals.statistics"),
+        code=modules("rlvr.report", "rlvr.page_template", "evals.figures", "evals.tables", "evals.statistics"),
         published=f"{REPOSITORY}/config/reference/published.csv",
         template=expand(
             f"{REPOSITORY}/rlvr/report/templates/{{file}}",
