@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from evals.artifacts import sha256_file
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = ("tiny-dapo-s1", "tiny-dapo_query_preserved_reward_balanced-s1")
 PATIENCE_SECONDS = 900
-_TIME_TO_TAKE_NOTE = 3_000_000_000  # nanoseconds
 
 
 class Study:
@@ -71,10 +71,15 @@ class Study:
             return 0
 
     def finished(self) -> dict[Path, int]:
-        """Every manifest of a job that Snakemake had time to take note of, with the moment it was written."""
-        recorded = time.time_ns() - _TIME_TO_TAKE_NOTE
-        written = {path: path.stat().st_mtime_ns for path in self.results.rglob("manifest.json")}
-        return {path: moment for path, moment in written.items() if moment < recorded}
+        """Every manifest of a job that Snakemake took note of, with the moment it was written.
+
+        Taking its mark of an unfinished output away is the last thing that Snakemake does with a job: however slow
+        the machine, the mark tells whether the job was over when everything was killed.
+        """
+        marks = (self._directory / ".snakemake" / "incomplete").glob("*")
+        unfinished = {self._directory / urlsafe_b64decode(mark.name).decode() for mark in marks}
+        manifests = self.results.rglob("manifest.json")
+        return {path: path.stat().st_mtime_ns for path in manifests if path not in unfinished}
 
     def outcome(self) -> dict[str, str]:
         """What must not depend on what happened on the way."""
