@@ -55,3 +55,15 @@ def single_writer(directory: Path, work: str, wait_seconds: float = math.inf) ->
         yield
     finally:
         lock.release()
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a process holds the lock in ``directory``."""
+    path = directory / "lock"
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True

@@ -1,8 +1,9 @@
-"""``python -m rlvr.tracking project|part|ui``: show a study in MLflow, and what was made beside it."""
+"""``python -m rlvr.tracking project|part|ui|watch``: show a study in MLflow, and what was made beside it."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from evals.tables.records import read_runs
 from rlvr.tracking.interface import check_port, serve
 from rlvr.tracking.part import Part, project_part, replay_part
 from rlvr.tracking.study import Places, TrackedStudy, project_study, replay
+from rlvr.tracking.under_way import show_under_way, watch
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,9 +36,16 @@ def _parser() -> argparse.ArgumentParser:
     part.add_argument("--database", type=Path, required=True, help="results/mlflow.db")
     part.add_argument("--artifacts", type=Path, required=True, help="results/mlflow-artifacts")
     part.add_argument("--out", type=Path, required=True, help="results/NAME.tracking.json: what was projected")
-    ui = commands.add_parser("ui", help="MLflow's web interface on loopback, projecting first where files are newer")
+    ui = commands.add_parser(
+        "ui", help="MLflow's web interface on loopback, projecting first where files are newer; it watches as well"
+    )
     ui.add_argument("--results", type=Path, required=True, help="results/")
     ui.add_argument("--port", type=int, default=5000)
+    watched = commands.add_parser(
+        "watch", help="show trainings under way as MLflow runs that grow, until what started this command is gone"
+    )
+    watched.add_argument("--results", type=Path, required=True, help="results/")
+    watched.add_argument("--seconds", type=float, default=20.0, help="between two looks (default: 20)")
     return parser
 
 
@@ -53,8 +62,11 @@ def _part(arguments: argparse.Namespace) -> None:
 
 def _serve(arguments: argparse.Namespace) -> None:
     results: Path = arguments.results
-    database, artifacts = results / "mlflow.db", results / "mlflow-artifacts"
+    database, artifacts = _database(results)
     check_port(arguments.port)
+    number = show_under_way(results, database, artifacts)
+    if number:
+        print(f"trainings under way or not yet tabulated: {number}")
     named = sorted(results.glob("studies/*/tracking.json"))
     try:
         for record in [results / "tracking.json", *named]:
@@ -68,9 +80,21 @@ def _serve(arguments: argparse.Namespace) -> None:
     except UserError as error:
         if not database.exists():
             raise
-        # A study under way has outputs missing; the last projection is still worth browsing.
-        print(f"warning: {error}; showing the last projection", file=sys.stderr)
-    serve(database, artifacts, arguments.port)
+        # A study under way has outputs missing; what was projected last, and its trainings, are still worth browsing.
+        print(f"warning: {error}; showing what there is", file=sys.stderr)
+    serve(results, database, artifacts, arguments.port)
+
+
+def _watch(arguments: argparse.Namespace) -> None:
+    if arguments.seconds <= 0:
+        raise UserError(f"--seconds: {arguments.seconds:g}; accepted: above 0")
+    with contextlib.suppress(KeyboardInterrupt):
+        watch(arguments.results, *_database(arguments.results), arguments.seconds)
+
+
+def _database(results: Path) -> tuple[Path, Path]:
+    """The database, and the directory of its copies of files."""
+    return results / "mlflow.db", results / "mlflow-artifacts"
 
 
 def _words(counts: dict[str, int]) -> str:
@@ -81,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line; 0, or 2 after a one-line error."""
     arguments = _parser().parse_args(argv)
     try:
-        {"project": _project, "part": _part, "ui": _serve}[arguments.command](arguments)
+        {"project": _project, "part": _part, "ui": _serve, "watch": _watch}[arguments.command](arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

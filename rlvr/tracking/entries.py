@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-import pandas as pd
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
 from evals.artifacts import sha256_file
@@ -16,10 +14,10 @@ from evals.manifest import Manifest, read_manifest
 from evals.tables.averages import condition_average
 from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results, Run
 from rlvr.tracking.entry import Entry, Point, content_hash, flatten, read_problem_set
+from rlvr.tracking.history import read_history
 
 SHOWN_FOLDERS = ("tables", "figures")
 _SHOWN = (".md", ".csv", ".tex", ".png", ".svg")
-_SECONDS_COLUMN = "seconds_step"
 _LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
 
 
@@ -95,12 +93,12 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
 def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Entry:
     """One seed: every column of its metrics at every step, its settings, the hashes of its weights."""
     folder = _run_directory(run, directory)
-    tags = _run_tags(study, "base_model" if run.method == BASE else "train", run)
+    tags = run_tags(study, "base_model" if run.method == BASE else "train", run)
     tags |= {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()}
     problem_sets = () if run.method == BASE else (read_problem_set(directory, "train", "training"),)
     tags |= {f"sha256/problems/{problem_set.name}": problem_set.sha256 for problem_set in problem_sets}
     ended = _ended(manifest)
-    history = _history(folder / "metrics.parquet", ended) if "metrics.parquet" in manifest.outputs else ()
+    history = read_history(folder / "metrics.parquet", ended) if "metrics.parquet" in manifest.outputs else ()
     return Entry(
         f"run {run.run}",
         run.run,
@@ -117,7 +115,8 @@ def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Entr
     )
 
 
-def _run_tags(study: str, stage: str, run: Run) -> dict[str, str]:
+def run_tags(study: str, stage: str, run: Run) -> dict[str, str]:
+    """Tags by which runs are grouped and filtered."""
     seed = "none" if run.seed is None else str(run.seed)
     return {"study": study, "stage": stage, "model": run.model, "method": run.method, "seed": seed}
 
@@ -141,7 +140,7 @@ def _evaluation(study: str, results: Results, run: Run, benchmark: str, training
         "unparsable_rate": score.unparsable_rate,
         "mean_tokens": score.mean_tokens,
     }
-    tags = _run_tags(study, "evaluation", run) | {
+    tags = run_tags(study, "evaluation", run) | {
         "benchmark": benchmark,
         "train_fingerprint": training.fingerprint,
         f"sha256/problems/{benchmark}": problems.sha256,
@@ -179,25 +178,3 @@ def _ended(manifest: Manifest) -> int:
 
 def _single_points(values: dict[str, float | None], now: int) -> tuple[Point, ...]:
     return tuple(Point(key, float(value), 0, now) for key, value in values.items() if value is not None)
-
-
-def _history(path: Path, ended: int) -> tuple[Point, ...]:
-    """Every number of every step, timed so that the last step ends with the run; NaN (not measured) makes no point."""
-    try:
-        frame = pd.read_parquet(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except ValueError as error:  # pyarrow's error for a foreign file
-        raise UserError(f"{path}: is not parquet ({error})") from None
-    if "step" not in frame:
-        raise UserError(f"{path}: lacks the column step")
-    seconds = frame[_SECONDS_COLUMN].fillna(0.0) if _SECONDS_COLUMN in frame else frame["step"] * 0.0
-    times = (ended - 1000 * (seconds.sum() - seconds.cumsum())).round().astype(int).tolist()
-    steps = frame["step"].astype(int).tolist()
-    columns = frame.drop(columns="step").select_dtypes("number").astype(float)
-    return tuple(
-        Point(str(key), value, step, time)
-        for key in columns
-        for value, step, time in zip(columns[key].tolist(), steps, times, strict=True)
-        if not math.isnan(value)
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -15,14 +16,17 @@ from rlvr.tracking.database import database_uri
 HOST = "127.0.0.1"
 
 
-def serve(database: Path, artifacts: Path, port: int) -> NoReturn:
+def serve(results: Path, database: Path, artifacts: Path, port: int) -> NoReturn:
     """Become the MLflow server: this process is replaced, so that signals reach the server itself.
+
+    Trainings under way in ``results`` are watched by a process that ends with the server.
 
     Raises:
         UserError: the port is taken or not allowed.
     """
     check_port(port)
     print(f"MLflow on http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
+    subprocess.Popen([sys.executable, "-m", "rlvr.tracking", "watch", "--results", str(results)])
     command = [
         *(sys.executable, "-m", "mlflow", "server"),
         *("--backend-store-uri", database_uri(database)),

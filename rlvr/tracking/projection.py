@@ -48,7 +48,7 @@ def project(
     """
     client, engine = database.client, database.engine
     existing = {
-        result: run for result, run in _existing(client, experiment).items() if run.data.tags.get(PART_TAG, "") == part
+        result: run for result, run in shown_runs(client, experiment).items() if run.data.tags.get(PART_TAG, "") == part
     }
     run_ids: dict[str, str] = {}
     counts = Counter(created=0, kept=0, replaced=0, removed=0)
@@ -62,16 +62,17 @@ def project(
             counts["kept"] += 1
             continue
         if old is not None:
-            _remove(client, old, artifacts)
+            remove(client, old, artifacts)
         run_ids[entry.result] = _create(client, engine, experiment, entry, parent, part)
         counts["created" if old is None else "replaced"] += 1
     for old in existing.values():
-        _remove(client, old, artifacts)
+        remove(client, old, artifacts)
         counts["removed"] += 1
     return dict(counts)
 
 
-def _existing(client: MlflowClient, experiment: str) -> dict[str, Run]:
+def shown_runs(client: MlflowClient, experiment: str) -> dict[str, Run]:
+    """Every run of ours in an experiment (by id), of whatever part, by its result."""
     found: dict[str, Run] = {}
     token = None
     while True:
@@ -87,7 +88,8 @@ def _is_right(run: Run, entry: Entry) -> bool:
     return run.info.status == "FINISHED" and run.data.tags.get(CONTENT_TAG) == entry.content
 
 
-def _remove(client: MlflowClient, run: Run, artifacts: Path) -> None:
+def remove(client: MlflowClient, run: Run, artifacts: Path) -> None:
+    """Delete a run as MLflow's interface does, and its copies of files if they lie under ``artifacts``."""
     client.delete_run(run.info.run_id)
     folder = Path(url2pathname(urlparse(run.info.artifact_uri).path))
     if folder.is_relative_to(artifacts.resolve()):

@@ -12,6 +12,7 @@ from evals.tables.records import BASE, Run, parse_runs, read_results_of
 from rlvr.tracking.database import open_experiment, writing
 from rlvr.tracking.entries import SHOWN_FOLDERS, entries
 from rlvr.tracking.projection import project
+from rlvr.tracking.under_way import UNDER_WAY
 
 _RECORD_KEYS = ("study", "benchmarks", "runs")
 
@@ -62,6 +63,7 @@ def project_study(tracked: TrackedStudy, places: Places) -> dict[str, int]:
     with writing(places.database) as database:
         experiment = open_experiment(database.client, tracked.study, places.artifacts)
         counts = project(database, experiment.experiment_id, places.artifacts, planned)
+        project(database, experiment.experiment_id, places.artifacts, [], UNDER_WAY)  # all of them are shown whole now
     contents = {entry.result: entry.content for entry in planned}
     write_json(places.record, asdict(tracked) | {"projected": contents})
     return counts

@@ -17,6 +17,7 @@ import pytest
 from evals.manifest import verify_outputs
 from rlvr.engines.verl.checkpoints import MANIFEST
 from rlvr.engines.verl.metrics import read_metrics
+from rlvr.metrics_so_far import METRICS_SO_FAR
 from tests.engines.study_directory import ROOT, StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
@@ -46,6 +47,8 @@ def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirecto
     saved = recorded_steps(place)[-1]
     assert f"{RUN}: verl ended with step {saved} saved, of {STEPS}" in error and saved < STEPS
     wait_for_end_of_processes(place)
+    shown = pd.read_parquet(place / METRICS_SO_FAR)["step"].tolist()
+    assert shown == list(range(1, len(shown) + 1)) and saved - 1 <= len(shown) <= saved
 
     state = next(place.glob(f"state/*/global_step_{saved}"))
     shard = max(state.rglob("*.pt"), key=lambda path: path.stat().st_size)
@@ -59,6 +62,7 @@ def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirecto
     assert manifest.details["steps"] == STEPS and manifest.details["optimizer_steps"] == 2 * STEPS
     assert manifest.details["merged_log_prob_difference"] < 0.05
     assert "checkpoint/model.safetensors" in manifest.outputs
+    assert not (place / METRICS_SO_FAR).exists()
     metrics = pd.read_parquet(place / "metrics.parquet")
     assert metrics["step"].tolist() == list(range(1, STEPS + 1))
     assert metrics["groups_whole_fraction"].tolist() == [1.0] * STEPS

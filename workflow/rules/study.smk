@@ -4,6 +4,7 @@ rule study_file:
         "results/{scope}study.json",
     log:
         "results/logs/{scope}study.log",
+    priority: 200  # by them MLflow knows the trainings that are under way
     localrule: True
     params:
         study=study_json,
@@ -16,6 +17,7 @@ rule run_sheet:
         "results/{scope}runs.json",
     log:
         "results/logs/{scope}runs.log",
+    priority: 200  # by them MLflow knows the trainings that are under way
     localrule: True
     params:
         sheet=run_sheet_json,

@@ -23,6 +23,7 @@ from rlvr.checkpoint import save_checkpoint
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.resolved_run import ResolvedRun
+from rlvr.metrics_so_far import remove_metrics_so_far, write_metrics_so_far
 from rlvr.progress import Progress
 from rlvr.run_state import StateStore
 from rlvr.source_hash import source_hashes
@@ -97,6 +98,7 @@ def train(run: ResolvedRun, directory: Path, execution: Execution) -> None:
                 "source": source_hashes(),
             },
         ).write(directory / "manifest.json")
+        remove_metrics_so_far(directory)
 
 
 def _run_steps(learner: Learner, store: StateStore, directory: Path, execution: Execution) -> None:
@@ -107,10 +109,12 @@ def _run_steps(learner: Learner, store: StateStore, directory: Path, execution: 
     """
     run, position = learner.run, learner.position
     progress = Progress(directory, run.run, run.training.steps, position.step)
+    write_metrics_so_far(directory, pd.DataFrame(position.metrics))
     with GradingPool(workers=execution.grading_workers) as pool, _termination() as asked_to_stop:
         while position.step < run.training.steps:
             row = learner.step(pool)
             position.metrics.append(row)
+            write_metrics_so_far(directory, pd.DataFrame(position.metrics))
             progress.report(position.step, reward_mean=row["reward_mean"])
             last = position.step == run.training.steps
             if last or asked_to_stop() or position.step % execution.checkpoint_interval == 0:

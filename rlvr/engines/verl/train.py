@@ -32,6 +32,7 @@ from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
 from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.engines.verl.worker_log import RAY_TIMED_OUT, ended, last_words
+from rlvr.metrics_so_far import remove_metrics_so_far, write_metrics_so_far
 from rlvr.progress import Progress
 from rlvr.source_hash import source_hashes
 
@@ -120,6 +121,7 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
                 "source": source_hashes(),
             },
         ).write(directory / "manifest.json")
+        remove_metrics_so_far(directory)
 
 
 def _run_verl(run: VerlRun, places: Places, execution: Execution) -> str:
@@ -137,6 +139,7 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution) -> str:
     places.state.mkdir(parents=True, exist_ok=True)
     _keep_metrics(places)
     progress, shown = Progress(places.run, run.run, run.training.steps, 0), 0
+    write_metrics_so_far(places.run, read_metrics(_metrics_files(places), run.training.updates_per_step))
     log = places.log
     words = [execution.python, *started.words[1:]]
     written = log.stat().st_size if log.exists() else 0
@@ -188,6 +191,7 @@ def _show(progress: Progress, places: Places, run: VerlRun, shown: int) -> int:
     """Tell how far it is, unless that was ``shown`` already; the last step done."""
     metrics = read_metrics(_metrics_files(places), run.training.updates_per_step)
     if len(metrics) and int(metrics["step"].iloc[-1]) > shown:
+        write_metrics_so_far(places.run, metrics)
         progress.report(int(metrics["step"].iloc[-1]), reward_mean=float(metrics["reward_mean"].iloc[-1]))
     return int(metrics["step"].iloc[-1]) if len(metrics) else 0
 

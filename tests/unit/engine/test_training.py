@@ -22,6 +22,7 @@ from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.train import Execution, Interrupted, train
+from rlvr.metrics_so_far import METRICS_SO_FAR
 
 EXECUTION = Execution(
     device="cpu", checkpoint_interval=1, lock_wait_seconds=1, grading_workers=1, hidden_state_budget=4096
@@ -117,8 +118,11 @@ def test_sigterm_saves_and_stops(make_run: MakeRun, tmp_path: Path, monkeypatch:
     with pytest.raises(Interrupted, match="stopped after step 2"):
         train(make_run(), tmp_path / "run", execution)
     assert not (tmp_path / "run" / "manifest.json").exists()
+    so_far = tmp_path / "run" / METRICS_SO_FAR
+    assert pd.read_parquet(so_far)["step"].tolist() == [1, 2]
     monkeypatch.undo()
     train(make_run(), tmp_path / "run", execution)
+    assert not so_far.exists()
     train(make_run(), tmp_path / "whole", execution)
     assert checkpoint_hash(tmp_path / "run") == checkpoint_hash(tmp_path / "whole")
 

@@ -124,8 +124,10 @@ def test_an_impossible_port_is_one_line(port: int) -> None:
 def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda _, command: commands.append(command))
-    interface.serve(tmp_path / "mlflow.db", tmp_path / "artifacts", 0)
-    (command,) = commands
+    monkeypatch.setattr("subprocess.Popen", commands.append)
+    interface.serve(tmp_path, tmp_path / "mlflow.db", tmp_path / "artifacts", 0)
+    watcher, command = commands
+    assert watcher[1:] == ["-m", "rlvr.tracking", "watch", "--results", str(tmp_path)]
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     assert command[command.index("--host") + 1] == "127.0.0.1" and command.count("--host") == 1
 
@@ -145,4 +147,4 @@ def test_a_study_under_way_can_still_be_browsed(
         port = probe.getsockname()[1]
     assert main(["ui", "--results", str(small_study.results), "--port", str(port)]) == 0
     assert len(served) == 1
-    assert "comparisons.json: no such file; showing the last projection" in capsys.readouterr().err
+    assert "comparisons.json: no such file; showing what there is" in capsys.readouterr().err
