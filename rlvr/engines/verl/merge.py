@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from evals.artifacts import read_json
 from evals.errors import UserError
+from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.worker_log import ended, last_words
 
 PROBE = "probe.json"
@@ -16,25 +18,28 @@ TOLERANCE = 0.05
 """Largest mean difference of log-probabilities; the merger rounds weights to bfloat16."""
 
 
-def merge(state: Path, checkpoint: Path, python: str, dtype: str, log: Path) -> float:
-    """Merge the shards of ``state`` into ``checkpoint``; the mean difference to the trainer's own log-probs.
+def merge(state: Path, places: Places, python: str, dtype: str) -> float:
+    """Merge the shards of ``state`` into the run's checkpoint; the mean difference to the trainer's own log-probs.
 
     Args:
         state: a saved state of verl, with the probe that the engine wrote beside its shards.
-        checkpoint: the directory to make.
+        places: of the run; what the merger says is added to its log.
         python: of the environment that verl is installed in.
         dtype: in which the trainer computed them.
-        log: what the merger says is added to it.
 
     Raises:
         UserError: the merger fails, saves nothing, or saves another model than the trainer had.
     """
-    actor = state / "actor"
+    actor, checkpoint, log = state / "actor", places.run / "checkpoint", places.log
     temporary = checkpoint.with_name(".merging")
     shutil.rmtree(temporary, ignore_errors=True)
     command = [python, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     words = [*command, "--local_dir", str(actor), "--target_dir", str(temporary)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    # By the run's name in its environment the next attempt finds and ends a merger that outlived this one.
+    environment = {**os.environ, RUN_VARIABLE: str(places.run / "run.json")}
+    done = subprocess.run(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as kept:
         kept.write(done.stdout)

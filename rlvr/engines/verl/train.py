@@ -100,7 +100,7 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
             if step != run.training.steps:
                 raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
         saved, checkpoint = state / f"global_step_{step}", directory / "checkpoint"
-        difference = merge(saved, checkpoint, execution.python, run.dtype, places.log)
+        difference = merge(saved, places, execution.python, run.dtype)
         metrics = _whole_metrics(run, places)
         write_parquet(directory / "metrics.parquet", metrics)
         files = sorted(path for path in checkpoint.iterdir() if path.is_file())

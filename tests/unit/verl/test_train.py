@@ -12,7 +12,7 @@ from evals.artifacts import read_jsonl, sha256_file
 from evals.errors import UserError
 from evals.problems.__main__ import main as draw
 from rlvr.engines.verl.checkpoints import MANIFEST, TRACKER, is_intact, prepare_resume, record, steps
-from rlvr.engines.verl.launch import Places
+from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
@@ -105,17 +105,22 @@ def test_the_loss_of_coupled_rollouts_is_that_of_the_whole_mini_batch(tmp_path: 
         assert read_metrics([tmp_path / str(number)], 2)["loss"].tolist() == [0.25]
 
 
-def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path) -> None:
-    program, log = tmp_path / "python", tmp_path / "verl.log"
+def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, places: Places) -> None:
+    program, log = tmp_path / "python", places.log
+    log.parent.mkdir(parents=True)
     log.write_text("what verl said\n")
     program.write_text(
         "#!/bin/sh\necho reading\necho '  File x' >&2\necho 'ValueError: no shards' >&2\necho bye\nexit 1\n"
     )
     program.chmod(0o755)
-    arguments = (tmp_path / "global_step_1", tmp_path / "checkpoint", str(program), "float32", log)
+    arguments = (tmp_path / "global_step_1", places, str(program), "float32")
     with pytest.raises(UserError, match=r"verl's merger failed: ValueError: no shards \(.*verl\.log\)"):
         merge(*arguments)
     assert log.read_text().splitlines()[0] == "what verl said" and "  File x" in log.read_text()
+    program.write_text(f"#!/bin/sh\necho works for ${RUN_VARIABLE}\n")
+    with pytest.raises(UserError, match="it saved nothing"):
+        merge(*arguments)
+    assert f"works for {places.run / 'run.json'}" in log.read_text()
     program.write_text("#!/bin/sh\nexit 0\n")  # as one version of the merger did: verl #1246
     with pytest.raises(UserError, match="it saved nothing"):
         merge(*arguments)

@@ -104,7 +104,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         files = sorted(path for path in directory.rglob("*") if path.is_file())
         Manifest(kind, {}, hash_files(directory, *files), {}, "f").write(directory / "manifest.json")
 
-    def merge(_state: Path, checkpoint: Path, *_unused: object) -> float:
+    def merge(_state: Path, places: Places, *_unused: object) -> float:
+        checkpoint = places.run / "checkpoint"
         checkpoint.mkdir(exist_ok=True)
         (checkpoint / "model.safetensors").write_bytes(b"merged")
         return 0.0
