@@ -104,7 +104,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
         training={"steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "max_new_tokens": 64},
         execution={"base_threads": 4, "checkpoint_interval": STEPS},
     )
-    config |= {"methods": {name: dict(changes) for name, (changes, _) in METHODS.items()}}
+    config |= {"methods": {name: dict(changes) for name, (changes, _) in METHODS.items()}, "reference_method": "sapo"}
     directory = StudyDirectory(tmp_path_factory.mktemp("study"), config)
     directory.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
     return directory
