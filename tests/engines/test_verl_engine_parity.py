@@ -21,7 +21,7 @@ from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.resolved_run import TrainingSettings
 from rlvr.engines.local.rollout import generator_for
 from rlvr.engines.local.update import Updater
-from rlvr.engines.verl.layout import mini_batch_ids
+from rlvr.engines.verl.layout import mini_batch_ids, sizes_differ
 from rlvr.methods.method import Method, compose
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.study.catalogue import load_catalogue, resolve_method
@@ -32,6 +32,7 @@ pytest.importorskip("verl", reason="verl is not in this environment: make test-e
 
 ROOT = Path(__file__).parents[2]
 VOCABULARY, PROMPTS, SAMPLES, UPDATES, LEARNING_RATE = 43, 6, 4, 2, 3e-4
+ONE_ALONE = "dapo_sign_separated_one_alone"  # fewer rollouts in a mini-batch than ranks
 # Token weights without hidden states are the trainer's, not the engine's: test_verl_methods.py.
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "dapo": {},
@@ -39,6 +40,8 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "gspo": {},
     "delta": {},
     "delta_within_side_only": {},
+    "dapo_sign_separated": {},
+    ONE_ALONE: {"extends": "dapo_sign_separated"},
     "delta_query_preserved": {"extends": "delta", "batching": {"assignment": {"name": "query_preserved"}}},
     "fipo": {},
     "dfpo_min_replace_query_preserved": {},
@@ -106,7 +109,10 @@ def case_of(name: str) -> Case:
     pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
     resolved = {piece: entry.get(piece) for piece in pieces}
     method = compose(resolved)
-    return Case(name, CASES[name], resolved, method, recorded(method))
+    batch = recorded(method)
+    if name == ONE_ALONE:
+        batch["mini_batches"] = [[0], list(range(1, len(batch["prompts"])))]
+    return Case(name, CASES[name], resolved, method, batch)
 
 
 def recorded(method: Method) -> dict[str, Any]:
@@ -165,6 +171,7 @@ def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> 
         norms.append(found["grad_norm"])
     return {
         "log_probs": old[mask],
+        "entropies": unpack(entropies, mask)[mask],
         "weights": weights[mask],
         "grad_norms": norms,
         "state": dict(model.named_parameters()),
@@ -243,7 +250,10 @@ def test_both_engines_do_the_same(
     case, checkpoint = case_of(name), study_directory / "results" / "base" / "tiny" / "checkpoint"
     ours, verls = by_local_engine(checkpoint, case.method, case.batch), by_verl(name, ranks)
     torch.testing.assert_close(packed(verls["log_probs"]), ours["log_probs"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(packed(verls["entropies"]), ours["entropies"], rtol=0, atol=1e-5)
     torch.testing.assert_close(packed(verls["weights"]), ours["weights"], rtol=0, atol=1e-5)
+    if sizes_differ(case.method):  # one call of the engine, which returns the mean of its updates
+        ours["grad_norms"] = [sum(ours["grad_norms"]) / UPDATES]
     assert verls["grad_norms"] == pytest.approx(ours["grad_norms"], rel=1e-3)
     before = dict(AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).named_parameters())
     names = [parameter for parameter in ours["state"] if parameter in verls["state"]]

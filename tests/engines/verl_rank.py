@@ -31,8 +31,9 @@ def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
     from rlvr.engines.verl.compose import compose
     from rlvr.engines.verl.launch import Places, launch
-    from rlvr.engines.verl.layout import mini_batch_ids, rank_layout
+    from rlvr.engines.verl.layout import dealt_layout, mini_batch_ids, rank_layout, sizes_differ
     from rlvr.engines.verl.run import Cluster, VerlRun
+    from rlvr.methods.method import compose as compose_method
 
     given, directory = json.loads(path.read_text(encoding="utf-8")), path.parent
     run, cluster = VerlRun.read(directory / "run.json"), Cluster.read(directory / "cluster.json")
@@ -45,7 +46,9 @@ def compute(path: Path) -> None:
     one = EngineRank(run, cluster, config)
 
     mini_batches = [torch.tensor(part) for part in given["mini_batches"]]
-    layout = rank_layout(mini_batches, torch.tensor([len(r) for r in given["responses"]]), ranks)
+    cut_by_engine = sizes_differ(compose_method(run.method))
+    lay_out = dealt_layout if cut_by_engine else rank_layout
+    layout = lay_out(mini_batches, torch.tensor([len(r) for r in given["responses"]]), ranks)
     own = layout.view(ranks, -1)[rank]
     batch = RankBatch(
         [given["prompts"][row] for row in own],
@@ -57,7 +60,7 @@ def compute(path: Path) -> None:
     )
     scores = one.score(batch)
     weighted = [advantage * weights for advantage, weights in zip(batch.advantages, scores.weights, strict=True)]
-    share = len(own) // len(mini_batches)
+    share = len(own) if cut_by_engine else len(own) // len(mini_batches)
     grad_norms, sliced = [], []
     with one.engine.train_mode():
         for start in range(0, len(own), share):
@@ -65,15 +68,16 @@ def compute(path: Path) -> None:
             metrics = one.update(batch.select(part), scores.log_probs[part], weighted[part])
             grad_norms.append(float(metrics["grad_norm"]))
             sliced.append(own[part].tolist())
+    if cut_by_engine:
+        sliced = [own[batch.mini_batches == number].tolist() for number in range(len(mini_batches))]
     state = {
         name: value.full_tensor() if hasattr(value, "full_tensor") else value
         for name, value in one.engine.module.state_dict().items()
     }
     gathered: list[Any] = [None] * ranks
-    pairs = zip(scores.log_probs, scores.weights, strict=True)
+    found = zip(scores.log_probs, scores.entropies, scores.weights, strict=True)
     mine = {
-        row: [log_probs.tolist(), weights.tolist()]
-        for row, (log_probs, weights) in zip(own.tolist(), pairs, strict=True)
+        row: [values.tolist() for values in of_rollout] for row, of_rollout in zip(own.tolist(), found, strict=True)
     }
     distributed.all_gather_object(gathered, (mine, sliced))
     if rank == 0:
@@ -81,7 +85,8 @@ def compute(path: Path) -> None:
         torch.save(
             {
                 "log_probs": [whole[row][0] for row in sorted(whole)],
-                "weights": [whole[row][1] for row in sorted(whole)],
+                "entropies": [whole[row][1] for row in sorted(whole)],
+                "weights": [whole[row][2] for row in sorted(whole)],
                 "weight_metrics": scores.metrics,
                 "grad_norms": grad_norms,
                 "mini_batches": [

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from evals.artifacts import read_json
 from evals.errors import UserError
+from rlvr.engines.verl.layout import sizes_differ
 from rlvr.engines.verl.run import Cluster, VerlRun
-from rlvr.methods.batching.sign_separated import SignSeparated
 from rlvr.methods.method import Method, compose
 
 _POSITIVE = ("temperature", "learning_rate", "gradient_clip")
@@ -106,10 +106,10 @@ def _check_training(run: VerlRun, cluster: Cluster) -> None:
 
 
 def _check_method(run: VerlRun, cluster: Cluster, method: Method) -> None:
-    if isinstance(method.assignment, SignSeparated):
+    if sizes_differ(method) and method.loss.coupling != "rollout":
         raise UserError(
-            f"method {run.method_name}: batching.assignment: sign_separated makes mini-batches of unequal sizes, which "
-            "verl's workers cannot slice; accepted: any other assignment, or engine local"
+            f"method {run.method_name}: mini-batches of unequal sizes (batching.assignment) and a loss that couples "
+            "their rollouts; accepted by verl: either, or both with engine local"
         )
 
 

@@ -33,9 +33,11 @@ from verl.workers.utils.padding import response_from_nested
 
 from evals.artifacts import write_json
 from rlvr.engines.local.rollout import generator_for
+from rlvr.engines.verl.cut_mini_batches import joined, mini_batch, sizes_of_mini_batches
 from rlvr.engines.verl.head_inputs import HeadInputs, KeptRows, response_rows, spans_of
 from rlvr.engines.verl.hidden_state_place import HiddenStateSize, numbers_of_a_token
 from rlvr.engines.verl.launch import ENGINE_VENDOR
+from rlvr.engines.verl.layout import sizes_differ
 from rlvr.engines.verl.merge import PROBE
 from rlvr.engines.verl.this_run import this_run
 from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
@@ -106,6 +108,16 @@ class MethodEngine(FSDPEngineWithLMHead):
             for name, total in loss.token_sums.items():
                 output["metrics"][name] = Metric(value=total * scale, aggregation=AggregationType.SUM)
         return value, output
+
+    def train_batch(self, data: Any, loss_function: Callable[..., Any]) -> Any:
+        """verl's; mini-batches whose sizes differ come as one, and are as many optimizer steps."""
+        ours = this_run()
+        if not sizes_differ(ours.method):
+            return super().train_batch(data, loss_function)
+        updates, group = ours.run.training.updates_per_step, self.get_data_parallel_group()
+        sizes = sizes_of_mini_batches(data, updates, self._communication_device, group)
+        parts = [mini_batch(data, int(number), sizes) for number in sizes.nonzero()]
+        return joined([super(MethodEngine, self).train_batch(part, loss_function) for part in parts])
 
     def forward_backward_batch(self, data: Any, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
         """verl's, with the step's learning rate, and after a pass for the log-probs if the loss couples rollouts."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr.engines.verl.layout import sizes_differ
 from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.methods.method import Method, compose
 
@@ -210,6 +211,7 @@ def _model(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]:
 
 def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
     training, actor = run.training, "actor_rollout_ref.actor"
+    slices = 1 if sizes_differ(method) else training.updates_per_step
     kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
     return {
         f"{actor}.strategy": "fsdp2",
@@ -219,7 +221,7 @@ def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
         f"{actor}.loss_scale_factor": method.loss.aggregation_constant,
         f"{actor}.use_kl_loss": False,
         f"{actor}.entropy_coeff": 0,
-        f"{actor}.ppo_mini_batch_size": training.prompts_per_step // training.updates_per_step,
+        f"{actor}.ppo_mini_batch_size": training.prompts_per_step // slices,
         f"{actor}.ppo_epochs": 1,
         f"{actor}.shuffle": False,
         f"{actor}.use_dynamic_bsz": True,

@@ -1,7 +1,8 @@
 """Where each rollout of a batch goes, so that verl's workers slice the mini-batches that the method asks for.
 
-verl gives every data-parallel rank a contiguous share of the batch, and each rank slices its share into mini-batches.
-So the batch is ordered by rank, then by mini-batch.
+verl gives every data-parallel rank a contiguous share of the batch, and each rank slices its share into mini-batches of
+one size. So the batch is ordered by rank, then by mini-batch. Mini-batches whose sizes differ are one to verl, and
+our engine cuts it (cut_mini_batches.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.batching.ranks import balanced_shards
+from rlvr.methods.batching.sign_separated import SignSeparated
+from rlvr.methods.method import Method
+
+
+def sizes_differ(method: Method) -> bool:
+    """Whether the method's mini-batches are not all of one size."""
+    return isinstance(method.assignment, SignSeparated)
 
 
 def rank_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> Tensor:
@@ -30,6 +38,23 @@ def rank_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> 
         raise ValueError(f"mini-batches have {sizes} rollouts; accepted: one size that {ranks} ranks divide")
     shares = [[part[shard] for shard in balanced_shards(lengths[part], ranks)] for part in mini_batches]
     return torch.cat([of_rank[rank] for rank in range(ranks) for of_rank in shares])
+
+
+def dealt_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> Tensor:
+    """The order [B] for mini-batches of any sizes: dealt to the ranks one by one, the longest of each first.
+
+    Args:
+        mini_batches: indices of each.
+        lengths: [B] in tokens.
+        ranks: data-parallel ranks; they divide B.
+
+    Raises:
+        ValueError: they do not.
+    """
+    dealt = torch.cat([part[lengths[part].argsort(descending=True, stable=True)] for part in mini_batches])
+    if len(dealt) % ranks:
+        raise ValueError(f"the batch has {len(dealt)} rollouts; accepted: a multiple of the {ranks} ranks")
+    return dealt.view(-1, ranks).T.flatten()
 
 
 def mini_batch_ids(mini_batches: Sequence[Tensor]) -> Tensor:

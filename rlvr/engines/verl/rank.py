@@ -60,11 +60,13 @@ class Scores:
 
     Attributes:
         log_probs: [length] of each rollout.
+        entropies: [length] of each rollout.
         weights: [length] of each rollout; ones if workers compute none.
         metrics: of the weights, by WEIGHT_METRICS.
     """
 
     log_probs: list[Tensor]
+    entropies: list[Tensor]
     weights: list[Tensor]
     metrics: dict[str, float]
 
@@ -95,11 +97,13 @@ class EngineRank:
         data = self._data(batch, {}, {"calculate_entropy": True})
         with self.engine.eval_mode():
             found = self.engine.infer_batch(data)["model_output"]
-        log_probs = list(response_from_nested(found["log_probs"], data["response_mask"]).unbind())
+        log_probs, entropies = (
+            list(response_from_nested(found[name], data["response_mask"]).unbind()) for name in ("log_probs", "entropy")
+        )
         if "token_weights" not in found:
-            return Scores(log_probs, [torch.ones(len(row)) for row in log_probs], {})
+            return Scores(log_probs, entropies, [torch.ones(len(row)) for row in log_probs], {})
         metrics = dict(zip(fields.WEIGHT_METRICS, found["token_weight_metrics"][0].tolist(), strict=True))
-        return Scores(log_probs, [row.float() for row in found["token_weights"].unbind()], metrics)
+        return Scores(log_probs, entropies, [row.float() for row in found["token_weights"].unbind()], metrics)
 
     def update(self, batch: RankBatch, old_log_probs: Sequence[Tensor], advantages: Sequence[Tensor]) -> dict[str, Any]:
         """One optimizer step on this rank's part of a mini-batch; verl's metrics of it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def write_config(directory: Path, **content: Any) -> None:
     (directory / "config.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", sorted(set(load_catalogue()) - {"dapo_sign_separated"}))
+@pytest.mark.parametrize("name", sorted(load_catalogue()))
 def test_every_method_passes(name: str, checkpoint: Path) -> None:
     check(make_run(name), make_cluster(), checkpoint)
 
@@ -69,9 +70,11 @@ def test_a_misfit_ends_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_mini_batches_of_unequal_sizes_are_refused() -> None:
-    with pytest.raises(UserError, match="sign_separated makes mini-batches of unequal sizes"):
-        check(make_run("dapo_sign_separated"), make_cluster(), None)
+def test_unequal_mini_batches_of_a_loss_that_couples_rollouts_are_refused() -> None:
+    separated = make_run("dapo_sign_separated").method["batching"]
+    run = make_run("fipo")
+    with pytest.raises(UserError, match=r"method fipo: mini-batches of unequal sizes .* and a loss that couples"):
+        check(dataclasses.replace(run, method={**run.method, "batching": separated}), make_cluster(), None)
 
 
 def test_a_model_that_is_none_or_brings_code_is_refused(checkpoint: Path, tmp_path: Path) -> None:
