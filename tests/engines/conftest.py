@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,31 +12,55 @@ from torch import Tensor
 TOLERANCE = 1e-6
 """Asked of every comparison with verl's own functions in float64, relative and absolute."""
 
+_TRAININGS = ("test_verl_methods", "test_verl_training")
+"""Each has a run of verl at work, and its memory: one after the other, beside everything else."""
+_DIFFERENCE, _MEASURED = "largest difference", "measured"
+
 _largest_differences: dict[str, float] = {}
 _measured: dict[str, str] = {}
 
 
 @pytest.fixture
-def assert_agrees() -> Callable[[str, Tensor, Tensor], None]:
+def assert_agrees(request: pytest.FixtureRequest) -> Iterator[Callable[[str, Tensor, Tensor], None]]:
     """Assert that ours equals verl's to 1e-6, and remember under a name by how much they differ at most."""
+    largest: dict[str, float] = {}
 
     def compare(name: str, ours: Tensor, verls: Tensor) -> None:
         ours, verls = ours.detach().double(), verls.detach().double()
         difference = float(((ours - verls).abs() / (1.0 + verls.abs())).max()) if verls.numel() else 0.0
-        _largest_differences[name] = max(difference, _largest_differences.get(name, 0.0))
+        largest[name] = max(difference, largest.get(name, 0.0))
         torch.testing.assert_close(ours, verls, rtol=TOLERANCE, atol=TOLERANCE)
 
-    return compare
+    yield compare
+    request.node.user_properties += [(_DIFFERENCE, [name, difference]) for name, difference in largest.items()]
 
 
 @pytest.fixture
-def report_measured() -> Callable[[str, str], None]:
+def report_measured(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Show a measured figure at the end of the run."""
 
     def report(name: str, figure: str) -> None:
-        _measured[name] = figure
+        request.node.user_properties.append((_MEASURED, [name, figure]))
 
     return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two processes, if there are two: the trainings, and the rest."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("trainings" if item.path.stem in _TRAININGS else "rest"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Collect what tests measured, in whichever process."""
+    if report.when != "teardown":
+        return
+    for kind, content in report.user_properties:
+        name, value = cast("tuple[str, Any]", content)
+        if kind == _DIFFERENCE:
+            _largest_differences[name] = max(value, _largest_differences.get(name, 0.0))
+        elif kind == _MEASURED:
+            _measured[name] = value
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -24,6 +24,7 @@ pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-e
 pytestmark = pytest.mark.long
 
 STEPS, UPDATES, PROMPTS, SAMPLES = 3, 2, 16, 8
+SAPO_BALANCED = "sapo_query_preserved_reward_balanced"
 TWO_RANKS = "delta_query_preserved_on_two_ranks"
 RISING, RISING_STEPS = "dapo_for_long", 30
 BENCHMARK = "chain_3"
@@ -83,14 +84,16 @@ def right_and_wrong_are_balanced(metrics: Metrics, of_verl: Metrics) -> None:
 
 Check = Callable[[Metrics, Metrics], None]
 METHODS: Mapping[str, tuple[Mapping[str, Any], list[Check]]] = {
-    "sapo": ({}, [groups_are_torn, nothing_is_clipped]),
     TWO_RANKS: (
         {"extends": "delta", "batching": {"assignment": {"name": "query_preserved"}}},
         [groups_are_whole, weights_have_mean_one],
     ),
     "fipo": ({}, [groups_are_torn, the_future_weighs]),
     "dapo_forking_tokens": ({}, [groups_are_torn, weights_have_mean_one, a_fifth_is_selected]),
-    "dapo_query_preserved_reward_balanced": ({}, [groups_are_whole, right_and_wrong_are_balanced]),
+    SAPO_BALANCED: (
+        {"extends": "dapo_query_preserved_reward_balanced", "loss": {"name": "sapo"}},
+        [groups_are_whole, right_and_wrong_are_balanced, nothing_is_clipped],
+    ),
 }
 
 
@@ -104,7 +107,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
         training={"steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "max_new_tokens": 64},
         execution={"base_threads": 4, "checkpoint_interval": STEPS},
     )
-    config |= {"methods": {name: dict(changes) for name, (changes, _) in METHODS.items()}, "reference_method": "sapo"}
+    config |= {"methods": {name: dict(changes) for name, (changes, _) in METHODS.items()}, "reference_method": "fipo"}
     directory = StudyDirectory(tmp_path_factory.mktemp("study"), config)
     directory.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
     return directory

@@ -47,13 +47,14 @@ def test_help_is_the_default_and_lists_every_target() -> None:
 def test_the_tests_of_the_engines_run_in_an_environment_of_their_own() -> None:
     planned = make("--dry-run", "test-engines", "ARGS=-m 'not long'").stdout.splitlines()
     assert planned[-2].endswith("workflow/envs/install.py engines")
-    assert planned[-1].endswith(".venv-engines/bin/python -m pytest tests/engines -m 'not long'")
+    two_processes = "--numprocesses 2 --dist loadgroup"
+    assert planned[-1].endswith(f".venv-engines/bin/python -m pytest tests/engines {two_processes} -m 'not long'")
 
 
 def test_the_short_form_leaves_the_long_runs_out() -> None:
     planned = make("--dry-run", "test-engines-short", "ARGS=-x").stdout.splitlines()
     assert planned[-2].endswith("workflow/envs/install.py engines")
-    assert planned[-1].split("-m pytest ")[1].split() == ["tests/engines", "-m", "'not", "long'", "-x"]
+    assert planned[-1].endswith(" -m 'not long' --numprocesses 0 -x")
 
 
 @pytest.mark.parametrize(
