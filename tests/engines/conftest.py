@@ -45,6 +45,7 @@ def report_measured(request: pytest.FixtureRequest) -> Callable[[str, str], None
     return report
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two processes, if there are two: the trainings, and the rest."""
     for item in items:

@@ -105,7 +105,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
         models=laptop["models"],
         problems=laptop["problems"],
         training={"steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "max_new_tokens": 64},
-        execution={"base_threads": 4, "checkpoint_interval": STEPS},
+        execution={"base_threads": 2, "checkpoint_interval": STEPS},
     )
     config |= {"methods": {name: dict(changes) for name, (changes, _) in METHODS.items()}, "reference_method": "fipo"}
     directory = StudyDirectory(tmp_path_factory.mktemp("study"), config)
