@@ -37,7 +37,7 @@ test: environment ## run all tests that need no GPU
 test-engines: ## run the tests against real verl and vLLM, in an environment of their own (.venv-engines)
 	@$(NEEDS_PYTHON)
 	@"$(PYTHON)" workflow/envs/install.py engines
-	@PATH="$(CURDIR)/.venv-engines/bin:$$PATH" .venv-engines/bin/python -m pytest tests/engines --numprocesses 2 --dist loadgroup $(ARGS)
+	@PATH="$(CURDIR)/.venv-engines/bin:$$PATH" .venv-engines/bin/python -m pytest tests/engines --numprocesses 2 $(ARGS)
 
 test-engines-short: ## the same without the long runs: parity, one run by verl, killed and continued
 	@$(MAKE) --no-print-directory test-engines ARGS="-m 'not long' --numprocesses 0 $(ARGS)"

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import Tensor
+from xdist.scheduler import LoadScopeScheduling
 
 TOLERANCE = 1e-6
 """Asked of every comparison with verl's own functions in float64, relative and absolute."""
@@ -45,11 +46,16 @@ def report_measured(request: pytest.FixtureRequest) -> Callable[[str, str], None
     return report
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class _TrainingsApart(LoadScopeScheduling):
     """Two processes, if there are two: the trainings, and the rest."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("trainings" if item.path.stem in _TRAININGS else "rest"))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "trainings" if any(name in nodeid for name in _TRAININGS) else "rest"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """How pytest-xdist shares tests out; its own groups are not seen by pytest 9."""
+    return _TrainingsApart(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

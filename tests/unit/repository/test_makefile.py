@@ -47,8 +47,7 @@ def test_help_is_the_default_and_lists_every_target() -> None:
 def test_the_tests_of_the_engines_run_in_an_environment_of_their_own() -> None:
     planned = make("--dry-run", "test-engines", "ARGS=-m 'not long'").stdout.splitlines()
     assert planned[-2].endswith("workflow/envs/install.py engines")
-    two_processes = "--numprocesses 2 --dist loadgroup"
-    assert planned[-1].endswith(f".venv-engines/bin/python -m pytest tests/engines {two_processes} -m 'not long'")
+    assert planned[-1].endswith(".venv-engines/bin/python -m pytest tests/engines --numprocesses 2 -m 'not long'")
 
 
 def test_the_short_form_leaves_the_long_runs_out() -> None:
