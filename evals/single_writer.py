@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import time
@@ -58,12 +59,12 @@ def single_writer(directory: Path, work: str, wait_seconds: float = math.inf) ->
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a process holds the lock in ``directory``."""
-    path = directory / "lock"
-    if not path.exists():
-        return False
+    """Whether a process is known to hold the lock in ``directory``, which is left as it is."""
     try:
-        with FileLock(path, timeout=0):
+        with open(directory / "lock", "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
-    except Timeout:
+    except BlockingIOError:
         return True
+    except OSError:
+        return False

@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 METRICS_SO_FAR = "metrics_so_far.parquet"
+PARAMETERS = "parameters"
+"""Attribute of the data frame: what the manifest will have under the same name."""
 
 
-def write_metrics_so_far(directory: Path, metrics: pd.DataFrame) -> None:
-    """Replace the file in a run's ``directory``; ``metrics`` has a row a step, and none before the first."""
+def write_metrics_so_far(directory: Path, parameters: Mapping[str, Any], metrics: pd.DataFrame) -> None:
+    """Replace the file in a run's ``directory``.
+
+    Args:
+        directory: of the run.
+        parameters: that determine the run, as in its manifest.
+        metrics: a row a step, none before the first.
+    """
     path = directory / METRICS_SO_FAR
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with contextlib.suppress(OSError):  # a full disk stops the run where it saves its state, not where it shows off
-        (metrics if len(metrics) else pd.DataFrame({"step": []}, dtype=int)).to_parquet(temporary, index=False)
+    # Whatever is wrong with it stops the run where it saves its state, and not where it shows off.
+    with contextlib.suppress(Exception):
+        shown = metrics if len(metrics) else pd.DataFrame({"step": []}, dtype=int)
+        shown.attrs = {PARAMETERS: dict(parameters)}
+        shown.to_parquet(temporary, index=False)
         os.replace(temporary, path)
 
 
 def remove_metrics_so_far(directory: Path) -> None:
-    """Take the file away: the training is over."""
-    (directory / METRICS_SO_FAR).unlink(missing_ok=True)
+    """Take the file away, and what killed processes left half-written: the training is over."""
+    for path in directory.glob(f"{Path(METRICS_SO_FAR).stem}.*"):
+        path.unlink(missing_ok=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from evals.errors import UserError
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     watched.add_argument("--results", type=Path, required=True, help="results/")
     watched.add_argument("--seconds", type=float, default=20.0, help="between two looks (default: 20)")
+    watched.add_argument("--parent", type=int, default=os.getppid(), help="process number of what started it")
     return parser
 
 
@@ -64,32 +66,38 @@ def _serve(arguments: argparse.Namespace) -> None:
     results: Path = arguments.results
     database, artifacts = _database(results)
     check_port(arguments.port)
-    number = show_under_way(results, database, artifacts)
-    if number:
-        print(f"trainings under way or not yet tabulated: {number}")
-    named = sorted(results.glob("studies/*/tracking.json"))
-    try:
-        for record in [results / "tracking.json", *named]:
-            counts = replay(Places(results, database, artifacts, record))
-            if counts is not None:
+    lost = not database.exists()  # then all of it is made again, whoever makes the file
+    for record in [results / "tracking.json", *sorted(results.glob("studies/*/tracking.json"))]:
+        with _warning():
+            if record.exists() and (counts := replay(Places(results, database, artifacts, record), lost)) is not None:
                 print(f"{record}: {_words(counts)}")
-        for record in sorted(results.glob("*.tracking.json")):
-            counts = replay_part(record, database, artifacts)
-            if counts is not None:
+    for record in sorted(results.glob("*.tracking.json")):
+        with _warning():
+            if (counts := replay_part(record, database, artifacts, lost)) is not None:
                 print(f"{record}: {_words(counts)}")
-    except UserError as error:
-        if not database.exists():
-            raise
-        # A study under way has outputs missing; what was projected last, and its trainings, are still worth browsing.
-        print(f"warning: {error}; showing what there is", file=sys.stderr)
+    with _warning():
+        number = show_under_way(results, database, artifacts)
+        if number:
+            print(f"trainings under way, or of a study that is: {number}")
+    if not database.exists():
+        raise UserError(f"{results}: holds no study that was started; run one first")
     serve(results, database, artifacts, arguments.port)
+
+
+@contextlib.contextmanager
+def _warning() -> Iterator[None]:
+    """Say what cannot be shown; a study under way has outputs missing, and the rest is still worth browsing."""
+    try:
+        yield
+    except UserError as error:
+        print(f"warning: {error}; showing what there is", file=sys.stderr)
 
 
 def _watch(arguments: argparse.Namespace) -> None:
     if arguments.seconds <= 0:
         raise UserError(f"--seconds: {arguments.seconds:g}; accepted: above 0")
     with contextlib.suppress(KeyboardInterrupt):
-        watch(arguments.results, *_database(arguments.results), arguments.seconds)
+        watch(arguments.results, *_database(arguments.results), arguments.seconds, arguments.parent)
 
 
 def _database(results: Path) -> tuple[Path, Path]:

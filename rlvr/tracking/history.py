@@ -23,8 +23,12 @@ from rlvr.tracking.entry import Point
 _SECONDS_COLUMN = "seconds_step"
 
 
-def read_history(path: Path, ended: int) -> tuple[Point, ...]:
-    """Every number of every step, timed so that the last step ends with the run; NaN (not measured) makes no point."""
+def read_table(path: Path) -> pd.DataFrame:
+    """Metrics, a row a step.
+
+    Raises:
+        UserError: the file is missing or of another form.
+    """
     try:
         frame = pd.read_parquet(path)
     except FileNotFoundError:
@@ -33,6 +37,12 @@ def read_history(path: Path, ended: int) -> tuple[Point, ...]:
         raise UserError(f"{path}: is not parquet ({error})") from None
     if "step" not in frame:
         raise UserError(f"{path}: lacks the column step")
+    return frame
+
+
+def read_history(path: Path, ended: int) -> tuple[Point, ...]:
+    """Every number of every step, timed so that the last step ends with the run; NaN (not measured) makes no point."""
+    frame = read_table(path)
     seconds = frame[_SECONDS_COLUMN].fillna(0.0) if _SECONDS_COLUMN in frame else frame["step"] * 0.0
     times = (ended - 1000 * (seconds.sum() - seconds.cumsum())).round().astype(int).tolist()
     steps = frame["step"].astype(int).tolist()

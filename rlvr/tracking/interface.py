@@ -26,7 +26,8 @@ def serve(results: Path, database: Path, artifacts: Path, port: int) -> NoReturn
     """
     check_port(port)
     print(f"MLflow on http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
-    subprocess.Popen([sys.executable, "-m", "rlvr.tracking", "watch", "--results", str(results)])
+    watcher = ["rlvr.tracking", "watch", "--results", str(results), "--parent", str(os.getpid())]
+    subprocess.Popen([sys.executable, "-m", *watcher])
     command = [
         *(sys.executable, "-m", "mlflow", "server"),
         *("--backend-store-uri", database_uri(database)),

@@ -67,8 +67,8 @@ def project_part(part: Part, database: Path, artifacts: Path, record: Path) -> d
     return counts
 
 
-def replay_part(record: Path, database: Path, artifacts: Path) -> dict[str, int] | None:
-    """Project again what the record names, if the database is missing or a file is newer than the record.
+def replay_part(record: Path, database: Path, artifacts: Path, lost: bool = False) -> dict[str, int] | None:
+    """Project again what the record names, if the database is missing or ``lost``, or a file is newer.
 
     Raises:
         UserError: a file is missing, or the record is of another form.
@@ -81,4 +81,4 @@ def replay_part(record: Path, database: Path, artifacts: Path) -> dict[str, int]
         raise UserError(f"{record}: lacks {error}; delete it and make what it stands for again") from None
     written = record.stat().st_mtime_ns
     newer = any(path.exists() and path.stat().st_mtime_ns > written for path in (part.note, *part.files))
-    return project_part(part, database, artifacts, record) if newer or not database.exists() else None
+    return project_part(part, database, artifacts, record) if newer or lost or not database.exists() else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlparse
 from urllib.request import url2pathname
@@ -112,10 +112,8 @@ def _create(
         tags[MLFLOW_PARENT_RUN_ID] = parent
     run_id: str = client.create_run(experiment, start_time=entry.started, tags=tags).info.run_id
     metrics = [Metric(point.key, point.value, point.milliseconds, point.step) for point in entry.metrics]
-    params = [Param(key, value) for key, value in entry.params.items()]
-    client.log_batch(run_id, metrics, params[:_PARAMS_A_CALL])
-    for first in range(_PARAMS_A_CALL, len(params), _PARAMS_A_CALL):
-        client.log_batch(run_id, params=params[first : first + _PARAMS_A_CALL])
+    client.log_batch(run_id, metrics)
+    log_params(client, run_id, entry.params)
     write_history(engine, run_id, entry.history)
     if entry.problem_sets:
         client.log_inputs(run_id, datasets=[_dataset(problem_set) for problem_set in entry.problem_sets])
@@ -123,6 +121,13 @@ def _create(
         client.log_artifact(run_id, str(path), folder or None)
     client.set_terminated(run_id, "FINISHED", entry.ended)
     return run_id
+
+
+def log_params(client: MlflowClient, run_id: str, params: Mapping[str, str]) -> None:
+    """Log any number of parameters."""
+    listed = [Param(key, value) for key, value in params.items()]
+    for first in range(0, len(listed), _PARAMS_A_CALL):
+        client.log_batch(run_id, params=listed[first : first + _PARAMS_A_CALL])
 
 
 def _dataset(problem_set: ProblemSet) -> DatasetInput:

@@ -69,8 +69,8 @@ def project_study(tracked: TrackedStudy, places: Places) -> dict[str, int]:
     return counts
 
 
-def replay(places: Places) -> dict[str, int] | None:
-    """Project again what the record names, if the database is missing or a result is newer than the record.
+def replay(places: Places, lost: bool = False) -> dict[str, int] | None:
+    """Project again what the record names, if the database is missing or ``lost``, or a result is newer.
 
     Returns:
         The counts, or None if there was nothing to do.
@@ -81,7 +81,7 @@ def replay(places: Places) -> dict[str, int] | None:
     tracked = read_record(places.record)
     written = places.record.stat().st_mtime_ns
     newer = any(path.stat().st_mtime_ns > written for path in _sources(tracked, places) if path.exists())
-    return project_study(tracked, places) if newer or not places.database.exists() else None
+    return project_study(tracked, places) if newer or lost or not places.database.exists() else None
 
 
 def read_record(path: Path) -> TrackedStudy:

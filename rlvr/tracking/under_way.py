@@ -11,28 +11,33 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
-from mlflow.entities import Metric, Param, RunStatus
+from mlflow.entities import Metric, RunTag
 from mlflow.entities import Run as MlflowRun
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
+from sqlalchemy.exc import SQLAlchemyError
 
-from evals.artifacts import read_json
+from evals.artifacts import fingerprint, read_json
 from evals.errors import UserError
 from evals.manifest import read_manifest
 from evals.single_writer import is_held
 from evals.tables.records import BASE, Run, read_runs
-from rlvr.metrics_so_far import METRICS_SO_FAR
-from rlvr.tracking.database import Database, open_experiment, writing
+from rlvr.metrics_so_far import METRICS_SO_FAR, PARAMETERS
+from rlvr.tracking.database import open_experiment, writing
 from rlvr.tracking.entries import run_tags
 from rlvr.tracking.entry import Point, content_hash, flatten
-from rlvr.tracking.history import read_history
-from rlvr.tracking.projection import CONTENT_TAG, FINGERPRINT_TAG, PART_TAG, RESULT_TAG, remove, shown_runs
+from rlvr.tracking.history import read_history, read_table
+from rlvr.tracking.projection import CONTENT_TAG, FINGERPRINT_TAG, PART_TAG, RESULT_TAG, log_params, remove, shown_runs
 
 UNDER_WAY = "under way"
-_LAST_STEP_TAG = "rlvr.last_step"
-_POINTS_A_CALL, _PARAMS_A_CALL = 1000, 100  # MLflow's limits
+_LAST_STEP_TAG, _HISTORY_TAG = "rlvr.last_step", "rlvr.history"
 
 
 @dataclass(frozen=True)
@@ -41,17 +46,32 @@ class Training:
 
     Attributes:
         run: of the study's run sheet.
-        metrics: its steps so far, or all of them.
-        settings: run.json.
+        metrics: file of its steps so far, or of all of them.
+        parameters: that determine it.
         fingerprint: of a finished training.
-        status: MLflow's word for how it is.
+        status: RUNNING, KILLED or FINISHED, as MLflow has them.
     """
 
     run: Run
     metrics: Path
-    settings: dict[str, str]
+    parameters: dict[str, str]
     fingerprint: str | None
     status: str
+
+    @cached_property
+    def points(self) -> dict[int, list[Point]]:
+        """By step, ascending."""
+        points = read_history(self.metrics, self.metrics.stat().st_mtime_ns // 1_000_000)
+        by_step = sorted(points, key=attrgetter("step"))
+        return {step: list(of_step) for step, of_step in groupby(by_step, key=attrgetter("step"))}
+
+    @cached_property
+    def history(self) -> dict[int, str]:
+        """By step, a hash of everything up to it; when it was measured is no part of that."""
+        hashes, before = {}, ""
+        for step, points in self.points.items():
+            hashes[step] = before = fingerprint([before, [(point.key, point.value) for point in points]])
+        return hashes
 
 
 def show_under_way(results: Path, database: Path, artifacts: Path) -> int:
@@ -61,122 +81,162 @@ def show_under_way(results: Path, database: Path, artifacts: Path) -> int:
         How many trainings are shown that no projection shows.
 
     Raises:
-        UserError: a run sheet or a training's file is malformed, or the database cannot be written.
+        UserError: a file is malformed, the database cannot be written, or it is missing and has to be made again from
+            what was projected. A training whose files are not readable keeps no other one from being shown.
     """
-    begun = {study: list(_begun(results, runs)) for study, runs in _run_sheets(results)}
-    if not begun:
+    sheets = list(_run_sheets(results))
+    if not sheets:
         return 0
-    shown = 0
+    if not database.exists() and any([*results.glob("*tracking.json"), *results.glob("studies/*/tracking.json")]):
+        raise UserError(f"{database}: is missing; `make ui` makes it again from the results")
+    shown = [_Shown(results, artifacts, study, runs) for study, runs in sheets]
     with writing(database) as opened:
-        for study, trainings in begun.items():
-            experiment = open_experiment(opened.client, study, artifacts)
-            shown += _show(opened, study, experiment.experiment_id, artifacts, trainings)
-    return shown
+        for study in shown:
+            study.bring_into_line(opened.client)
+    for study in shown:
+        for problem in study.problems:
+            raise UserError(problem)
+    return sum(study.trainings for study in shown)
 
 
-def watch(results: Path, database: Path, artifacts: Path, seconds: float) -> None:
-    """Show trainings under way every so many ``seconds``, until the process that started this one is gone.
+def watch(results: Path, database: Path, artifacts: Path, seconds: float, parent: int) -> None:
+    """Show trainings under way every so many ``seconds``, until ``parent`` is no longer this process's parent.
 
-    What goes wrong is said once, and tried again.
+    What goes wrong is said once, and tried again; a database that somebody deleted ends it, for MLflow keeps it open.
     """
-    parent, said = os.getppid(), ""
+    said, known = "", None
     while os.getppid() == parent:
+        if known is not None and _identity(database) != known:
+            print(f"warning: {database}: was deleted; trainings are watched no longer", file=sys.stderr, flush=True)
+            return
         try:
             show_under_way(results, database, artifacts)
             said = ""
-        except UserError as error:
-            if str(error) != said:
-                print(f"warning: {error}", file=sys.stderr, flush=True)
-            said = str(error)
+        except (UserError, MlflowException, SQLAlchemyError, OSError) as error:
+            reason = str(error).partition("\n")[0]
+            if reason != said:
+                print(f"warning: {reason}", file=sys.stderr, flush=True)
+            said = reason
+        known = _identity(database)
         time.sleep(seconds)
+
+
+def _identity(database: Path) -> int | None:
+    """What tells a file from another one that took its name."""
+    return database.stat().st_ino if database.exists() else None
 
 
 def _run_sheets(results: Path) -> Iterator[tuple[str, list[Run]]]:
     """Name and runs of every study that was started."""
     for sheet in [results / "runs.json", *sorted(results.glob("studies/*/runs.json"))]:
-        study = sheet.with_name("study.json")
-        if sheet.exists() and study.exists():
-            yield str(read_json(study)["study"]), list(read_runs(sheet))
+        settings = sheet.with_name("study.json")
+        if sheet.exists() and settings.exists():
+            content = read_json(settings)
+            if not isinstance(content, dict) or "study" not in content:
+                raise UserError(f"{settings}: lacks study")
+            yield str(content["study"]), list(read_runs(sheet))
 
 
-def _begun(results: Path, runs: list[Run]) -> Iterator[Training]:
-    """Those of the ``runs`` that have left metrics."""
-    for run in runs:
-        directory = results / "runs" / run.run
-        settings, manifest = directory / "run.json", directory / "manifest.json"
-        if run.method == BASE or not settings.exists():
-            continue
-        if manifest.exists():
-            fingerprint = read_manifest(manifest, "run").fingerprint
-            metrics, status = directory / "metrics.parquet", RunStatus.to_string(RunStatus.FINISHED)
-        else:
-            fingerprint, metrics = None, directory / METRICS_SO_FAR
-            alive = is_held(directory / "state")
-            status = RunStatus.to_string(RunStatus.RUNNING if alive else RunStatus.KILLED)
-        # Settings that are newer than the metrics are those of a training that has just been started anew.
-        if metrics.exists() and metrics.stat().st_mtime_ns >= settings.stat().st_mtime_ns:
-            yield Training(run, metrics, flatten(read_json(settings)), fingerprint, status)
+def _begun(run: Run, directory: Path) -> Training | None:
+    """The training of a run, or None if it has left nothing to show.
+
+    Raises:
+        UserError: a file is malformed.
+    """
+    if run.method == BASE:
+        return None
+    if (directory / "manifest.json").exists():
+        manifest = read_manifest(directory / "manifest.json", "run")
+        parameters = flatten(dict(manifest.parameters))
+        return Training(run, directory / "metrics.parquet", parameters, manifest.fingerprint, "FINISHED")
+    metrics = directory / METRICS_SO_FAR
+    if not metrics.exists():
+        return None
+    parameters = flatten(read_table(metrics).attrs.get(PARAMETERS, {}))
+    return Training(run, metrics, parameters, None, "RUNNING" if is_held(directory / "state") else "KILLED")
 
 
-def _show(database: Database, study: str, experiment: str, artifacts: Path, trainings: list[Training]) -> int:
-    """Make, extend and remove the runs of one study; how many there are then."""
-    client = database.client
-    shown = shown_runs(client, experiment)
-    projected = {run.data.tags.get(FINGERPRINT_TAG) for run in shown.values() if PART_TAG not in run.data.tags}
-    old = {result: run for result, run in shown.items() if run.data.tags.get(PART_TAG) == UNDER_WAY}
-    number = 0
-    for training in trainings:
-        if training.fingerprint in projected:
-            continue
-        result = f"{UNDER_WAY} {training.run.run}"
-        points = read_history(training.metrics, training.metrics.stat().st_mtime_ns // 1_000_000)
-        found = old.pop(result, None)
-        if found is not None and not _goes_on(found, training, points):
-            remove(client, found, artifacts)
+@dataclass
+class _Shown:
+    """A study's trainings in MLflow.
+
+    Attributes:
+        trainings: how many there are that no projection shows.
+        problems: with files of single trainings.
+    """
+
+    results: Path
+    artifacts: Path
+    study: str
+    runs: Sequence[Run]
+    trainings: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def bring_into_line(self, client: MlflowClient) -> None:
+        """Make, extend and remove MLflow's runs; one whose training cannot be read stays as it is."""
+        experiment = open_experiment(client, self.study, self.artifacts).experiment_id
+        shown = shown_runs(client, experiment)
+        projected = {run.data.tags.get(FINGERPRINT_TAG) for run in shown.values() if PART_TAG not in run.data.tags}
+        old = {result: run for result, run in shown.items() if run.data.tags.get(PART_TAG) == UNDER_WAY}
+        for run in self.runs:
+            found = old.pop(_result(run), None)
+            try:
+                training = _begun(run, self.results / "runs" / run.run)
+                if training is not None and training.fingerprint is not None and training.fingerprint in projected:
+                    self._remove(client, found)
+                    continue
+                if training is not None:
+                    found = self._show(client, experiment, training, found)
+            except (UserError, OSError) as error:
+                self.problems.append(str(error))
+            self.trainings += found is not None
+        for run_of_nothing in old.values():
+            self._remove(client, run_of_nothing)
+
+    def _show(self, client: MlflowClient, experiment: str, training: Training, found: MlflowRun | None) -> MlflowRun:
+        """Make ``found``, the training's run if there is one, show exactly its points; the run that shows them."""
+        if found is not None and not _is_beginning(found, training):
+            self._remove(client, found)
             found = None
-        _extend(database, found or _create(database, study, experiment, result, training, points), training, points)
-        number += 1
-    for run in old.values():
-        remove(client, run, artifacts)
-    return number
+        run = found or self._create(client, experiment, training)
+        last = _last_step(run)
+        for step, points in training.points.items():
+            if step > last:
+                metrics = [Metric(point.key, point.value, point.milliseconds, step) for point in points]
+                tags = [RunTag(_LAST_STEP_TAG, str(step)), RunTag(_HISTORY_TAG, training.history[step])]
+                client.log_batch(run.info.run_id, metrics, tags=tags)
+        if training.status != run.info.status:
+            client.update_run(run.info.run_id, training.status)
+        return run
+
+    def _create(self, client: MlflowClient, experiment: str, training: Training) -> MlflowRun:
+        tags = {
+            **run_tags(self.study, "train, under way", training.run),
+            RESULT_TAG: _result(training.run),
+            PART_TAG: UNDER_WAY,
+            MLFLOW_RUN_NAME: f"{training.run.run} ({UNDER_WAY})",
+        }
+        started = min((points[0].milliseconds for points in training.points.values()), default=None)
+        run = client.create_run(experiment, started, tags)
+        log_params(client, run.info.run_id, training.parameters)
+        client.set_tag(run.info.run_id, CONTENT_TAG, content_hash(training.parameters))  # last: it is whole now
+        return run
+
+    def _remove(self, client: MlflowClient, run: MlflowRun | None) -> None:
+        if run is not None:
+            remove(client, run, self.artifacts)
 
 
-def _goes_on(run: MlflowRun, training: Training, points: Sequence[Point]) -> bool:
-    """Whether ``run`` shows this very training, and no step that was lost since and is done again."""
-    same = run.data.tags.get(CONTENT_TAG) == content_hash(training.settings)
-    return same and _last_step(run) <= max((point.step for point in points), default=0)
+def _result(run: Run) -> str:
+    """By which the MLflow run of a training under way is recognised."""
+    return f"{UNDER_WAY} {run.run}"
 
 
-def _create(
-    database: Database, study: str, experiment: str, result: str, training: Training, points: Sequence[Point]
-) -> MlflowRun:
-    tags = {
-        **run_tags(study, "train, under way", training.run),
-        RESULT_TAG: result,
-        CONTENT_TAG: content_hash(training.settings),
-        PART_TAG: UNDER_WAY,
-        MLFLOW_RUN_NAME: f"{training.run.run} ({UNDER_WAY})",
-    }
-    started = min((point.milliseconds for point in points), default=None)
-    run = database.client.create_run(experiment, started, tags)
-    params = [Param(key, value) for key, value in training.settings.items()]
-    for first in range(0, len(params), _PARAMS_A_CALL):
-        database.client.log_batch(run.info.run_id, params=params[first : first + _PARAMS_A_CALL])
-    return run
-
-
-def _extend(database: Database, run: MlflowRun, training: Training, points: Sequence[Point]) -> None:
-    """Add the steps that are new, and say whether it still goes on."""
-    client, run_id, last = database.client, run.info.run_id, _last_step(run)
-    metrics = [Metric(point.key, point.value, point.milliseconds, point.step) for point in points if point.step > last]
-    for first in range(0, len(metrics), _POINTS_A_CALL):
-        client.log_batch(run_id, metrics[first : first + _POINTS_A_CALL])
-    if metrics:
-        client.set_tag(run_id, _LAST_STEP_TAG, max(metric.step for metric in metrics))
-    if training.status == RunStatus.to_string(RunStatus.RUNNING):
-        client.update_run(run_id, training.status)
-    elif training.status != run.info.status:
-        client.set_terminated(run_id, training.status, max((point.milliseconds for point in points), default=None))
+def _is_beginning(run: MlflowRun, training: Training) -> bool:
+    """Whether ``run`` shows this very training, and no step that was lost since and has been done again."""
+    tags, last = run.data.tags, _last_step(run)
+    same = tags.get(CONTENT_TAG) == content_hash(training.parameters)
+    return same and (last == 0 or tags.get(_HISTORY_TAG) == training.history.get(last))
 
 
 def _last_step(run: MlflowRun) -> int:

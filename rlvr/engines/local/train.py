@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pandas as pd
 import torch
@@ -79,7 +80,7 @@ def train(run: ResolvedRun, directory: Path, execution: Execution) -> None:
     with store.single_writer(execution.lock_wait_seconds):
         learner = Learner(run, execution.device, HiddenStateBudget(execution.hidden_state_budget << 20, directory))
         learner.restore(store)
-        _run_steps(learner, store, directory, execution)
+        _run_steps(learner, store, directory, execution, parameters)
         files = save_checkpoint(learner.model, learner.tokenizer, directory / "checkpoint")
         metrics = pd.DataFrame(learner.position.metrics)
         write_parquet(directory / "metrics.parquet", metrics)
@@ -101,7 +102,9 @@ def train(run: ResolvedRun, directory: Path, execution: Execution) -> None:
         remove_metrics_so_far(directory)
 
 
-def _run_steps(learner: Learner, store: StateStore, directory: Path, execution: Execution) -> None:
+def _run_steps(
+    learner: Learner, store: StateStore, directory: Path, execution: Execution, parameters: Mapping[str, Any]
+) -> None:
     """All steps that are not done yet.
 
     Raises:
@@ -109,12 +112,12 @@ def _run_steps(learner: Learner, store: StateStore, directory: Path, execution: 
     """
     run, position = learner.run, learner.position
     progress = Progress(directory, run.run, run.training.steps, position.step)
-    write_metrics_so_far(directory, pd.DataFrame(position.metrics))
+    write_metrics_so_far(directory, parameters, pd.DataFrame(position.metrics))
     with GradingPool(workers=execution.grading_workers) as pool, _termination() as asked_to_stop:
         while position.step < run.training.steps:
             row = learner.step(pool)
             position.metrics.append(row)
-            write_metrics_so_far(directory, pd.DataFrame(position.metrics))
+            write_metrics_so_far(directory, parameters, pd.DataFrame(position.metrics))
             progress.report(position.step, reward_mean=row["reward_mean"])
             last = position.step == run.training.steps
             if last or asked_to_stop() or position.step % execution.checkpoint_interval == 0:

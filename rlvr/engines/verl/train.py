@@ -24,6 +24,7 @@ from evals.single_writer import single_writer
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checkpoints import prepare_resume, remove_old
 from rlvr.engines.verl.checks import check
+from rlvr.engines.verl.display import Display, keep_metrics, metrics_files
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.leftovers import end_leftovers
 from rlvr.engines.verl.machine import require_machine
@@ -32,8 +33,7 @@ from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
 from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.engines.verl.worker_log import RAY_TIMED_OUT, ended, last_words
-from rlvr.metrics_so_far import remove_metrics_so_far, write_metrics_so_far
-from rlvr.progress import Progress
+from rlvr.metrics_so_far import remove_metrics_so_far
 from rlvr.source_hash import source_hashes
 
 _LOOK_SECONDS = 5.0
@@ -95,7 +95,7 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
             if step:
                 print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
             write_prompts(execution.study / run.problems, run.prompt, places.prompts)
-            end = _run_verl(run, places, execution)
+            end = _run_verl(run, places, execution, Display(run, places, parameters, step))
             step = prepare_resume(state)
             if step != run.training.steps:
                 raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
@@ -124,22 +124,20 @@ def train(run: VerlRun, directory: Path, execution: Execution) -> None:
         remove_metrics_so_far(directory)
 
 
-def _run_verl(run: VerlRun, places: Places, execution: Execution) -> str:
+def _run_verl(run: VerlRun, places: Places, execution: Execution, display: Display) -> str:
     """Start verl, a second time if Ray did not come up in its time, and wait for it; how it ended, in one line."""
-    end = _start_verl(run, places, execution)
+    end = _start_verl(run, places, execution, display)
     if RAY_TIMED_OUT in end:
         print(f"{run.run}: {end}; verl is started once more", flush=True)
-        end = _start_verl(run, places, execution)
+        end = _start_verl(run, places, execution, display)
     return end
 
 
-def _start_verl(run: VerlRun, places: Places, execution: Execution) -> str:
+def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Display) -> str:
     """Start verl and wait for it; how it ended, in one line. Its output goes to a log that is kept over attempts."""
     started = launch(run, execution.cluster, places)
     places.state.mkdir(parents=True, exist_ok=True)
-    _keep_metrics(places)
-    progress, shown = Progress(places.run, run.run, run.training.steps, 0), 0
-    write_metrics_so_far(places.run, read_metrics(_metrics_files(places), run.training.updates_per_step))
+    keep_metrics(places)
     log = places.log
     words = [execution.python, *started.words[1:]]
     written = log.stat().st_size if log.exists() else 0
@@ -156,12 +154,12 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution) -> str:
             while process.poll() is None:
                 if asked_to_stop():
                     raise Interrupted(f"{run.run}: stopped; it continues from the state that was saved last")
-                shown = _show(progress, places, run, shown)
+                display.look()
                 time.sleep(_LOOK_SECONDS)
         finally:
             _end(process)
             end_leftovers(places.run / "run.json")
-    _show(progress, places, run, shown)
+    display.look()
     with log.open("rb") as output:
         output.seek(written)
         said = last_words(output.read().decode(errors="replace"))
@@ -176,7 +174,7 @@ def _whole_metrics(run: VerlRun, places: Places) -> pd.DataFrame:
     Raises:
         UserError: more are missing than that explains.
     """
-    files = _metrics_files(places)
+    files = metrics_files(places)
     metrics = read_metrics(files, run.training.updates_per_step)
     there = set() if metrics.empty else set(metrics["step"])
     missing = [step for step in range(1, run.training.steps + 1) if step not in there]
@@ -185,28 +183,6 @@ def _whole_metrics(run: VerlRun, places: Places) -> pd.DataFrame:
     for step in missing:
         print(f"{run.run}: no metrics of step {step}: verl was killed after it had saved that step", flush=True)
     return metrics
-
-
-def _show(progress: Progress, places: Places, run: VerlRun, shown: int) -> int:
-    """Tell how far it is, unless that was ``shown`` already; the last step done."""
-    metrics = read_metrics(_metrics_files(places), run.training.updates_per_step)
-    if len(metrics) and int(metrics["step"].iloc[-1]) > shown:
-        write_metrics_so_far(places.run, metrics)
-        progress.report(int(metrics["step"].iloc[-1]), reward_mean=float(metrics["reward_mean"].iloc[-1]))
-    return int(metrics["step"].iloc[-1]) if len(metrics) else 0
-
-
-def _metrics_files(places: Places) -> list[Path]:
-    """Files of all attempts, oldest first."""
-    kept = sorted(places.metrics.parent.glob("metrics.*.jsonl"))
-    return [*kept, places.metrics] if places.metrics.exists() else kept
-
-
-def _keep_metrics(places: Places) -> None:
-    """Put the metrics of the attempt before aside: verl starts its file anew."""
-    if places.metrics.exists():
-        number = len(list(places.metrics.parent.glob("metrics.*.jsonl")))
-        places.metrics.rename(places.metrics.with_name(f"metrics.{number:04d}.jsonl"))
 
 
 def _path_of(python: str) -> str:

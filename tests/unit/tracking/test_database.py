@@ -127,7 +127,7 @@ def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("subprocess.Popen", commands.append)
     interface.serve(tmp_path, tmp_path / "mlflow.db", tmp_path / "artifacts", 0)
     watcher, command = commands
-    assert watcher[1:] == ["-m", "rlvr.tracking", "watch", "--results", str(tmp_path)]
+    assert watcher[1:] == ["-m", "rlvr.tracking", "watch", "--results", str(tmp_path), "--parent", str(os.getpid())]
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     assert command[command.index("--host") + 1] == "127.0.0.1" and command.count("--host") == 1
 

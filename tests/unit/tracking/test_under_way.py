@@ -6,17 +6,22 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
+from evals.artifacts import read_json
 from evals.errors import UserError
 from evals.single_writer import single_writer
-from rlvr.metrics_so_far import METRICS_SO_FAR, write_metrics_so_far
+from rlvr.metrics_so_far import METRICS_SO_FAR, remove_metrics_so_far, write_metrics_so_far
 from rlvr.tracking import under_way
+from rlvr.tracking.__main__ import main
 from rlvr.tracking.database import database_uri
+from rlvr.tracking.entry import flatten
 from rlvr.tracking.study import TrackedStudy, project_study
 from rlvr.tracking.under_way import show_under_way, watch
 from tests.unit.synthetic_results import Study
@@ -32,23 +37,25 @@ class Training:
     def __init__(self, study: Study) -> None:
         self._study = study
         self.directory = study.results / "runs" / _RUN
+        self.parameters = read_json(self.directory / "manifest.json")["parameters"]
         self.finished = {name: (self.directory / name).read_bytes() for name in ("manifest.json", "metrics.parquet")}
         self.metrics = pd.read_parquet(self.directory / "metrics.parquet")
         for name in self.finished:
             (self.directory / name).unlink()
-        self.configure(3e-4)
 
-    def configure(self, learning_rate: float) -> None:
-        """Write run.json, as the rule does before it starts the trainer."""
-        settings = {"seed": 2, "training": {"learning_rate": learning_rate}}
-        (self.directory / "run.json").write_text(json.dumps(settings))
-
-    def reach(self, steps: int) -> None:
-        write_metrics_so_far(self.directory, self.metrics[:steps])
+    def reach(self, steps: int, reward: float | None = None, **changes: Any) -> None:
+        """What the engine leaves after so many steps, with another reward or with other settings."""
+        metrics = self.metrics[:steps]
+        write_metrics_so_far(
+            self.directory,
+            {**self.parameters, **changes},
+            metrics if reward is None else metrics.assign(reward_mean=reward),
+        )
 
     def finish(self) -> None:
         for name, content in self.finished.items():
             (self.directory / name).write_bytes(content)
+        remove_metrics_so_far(self.directory)
 
     def show(self) -> int:
         places = places_of(self._study)
@@ -85,11 +92,11 @@ def training(tracked_study: Study, empty_database: Path) -> Training:
     shutil.copy(empty_database, places_of(tracked_study).database)
     for path in (tracked_study.runs_file, tracked_study.study_file):
         shutil.copy(path, tracked_study.results)
-    for run in runs_named(tracked_study):
-        if run.method != "base":
-            (tracked_study.results / "runs" / run.run / "run.json").write_text('{"seed": 1}')
-            os.utime(tracked_study.results / "runs" / run.run / "run.json", (0, 0))
     return Training(tracked_study)
+
+
+def project_whole(study: Study) -> None:
+    project_study(TrackedStudy("laptop", _BENCHMARKS, runs_named(study)), places_of(study))
 
 
 def test_it_grows_in_one_run_and_ends_with_the_training(training: Training) -> None:
@@ -98,7 +105,7 @@ def test_it_grows_in_one_run_and_ends_with_the_training(training: Training) -> N
         training.show()
         (begun,) = training.shown()
         assert begun.data.metrics == {} and begun.info.status == "RUNNING"
-        assert begun.data.params == {"seed": "2", "training.learning_rate": "0.0003"}
+        assert begun.data.params == flatten(training.parameters) != {}
         assert begun.data.tags["method"] == "delta" and begun.data.tags["seed"] == "2"
         training.reach(5)
         assert training.show() == 6  # the other five are finished and wait for the study
@@ -121,33 +128,73 @@ def test_a_stopped_training_is_no_running_one(training: Training) -> None:
         assert training.assert_shows(5, "RUNNING") == first
 
 
+def test_a_training_that_left_nothing_to_read_keeps_what_is_shown(training: Training) -> None:
+    training.reach(5)
+    training.show()
+    first = training.assert_shows(5, "KILLED")
+    remove_metrics_so_far(training.directory)
+    assert training.show() == 6
+    (training.directory / METRICS_SO_FAR).touch()  # as after a power cut
+    with pytest.raises(UserError, match=rf"{_RUN}/{METRICS_SO_FAR}: is not parquet"):
+        training.show()
+    assert training.assert_shows(5, "KILLED") == first
+
+
+def test_one_that_cannot_be_read_hides_no_other(training: Training) -> None:
+    (training.directory / METRICS_SO_FAR).touch()
+    with pytest.raises(UserError, match="is not parquet"):
+        training.show()
+    assert len(training.shown("tiny-grpo-s1")) == 1
+
+
 def test_steps_that_were_lost_and_are_done_again_replace_what_they_were(training: Training) -> None:
     training.reach(7)
     training.show()
     first = training.assert_shows(7, "KILLED")
     training.reach(4)
     training.show()
-    assert training.assert_shows(4, "KILLED") != first
+    second = training.assert_shows(4, "KILLED")
+    training.reach(5, reward=9.0)  # all done again, and one more, between two looks
+    training.show()
+    (run,) = training.shown()
+    assert len({first, second, run.info.run_id}) == 3
+    rewards = training.client().get_metric_history(run.info.run_id, "reward_mean")
+    assert [point.value for point in rewards] == [9.0] * 5
+
+
+def test_an_interrupted_look_leaves_no_step_twice(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = MlflowClient.log_batch, []
+
+    def interrupted(client: MlflowClient, *arguments: Any, **named: Any) -> None:
+        calls.append(named)
+        if sum("tags" in call for call in calls) == 4:
+            raise KeyboardInterrupt
+        original(client, *arguments, **named)
+
+    training.reach(5)
+    monkeypatch.setattr(MlflowClient, "log_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        training.show()
+    monkeypatch.undo()
+    training.show()
+    training.assert_shows(5, "KILLED")
 
 
 def test_other_settings_are_another_training(training: Training) -> None:
     training.reach(5)
     training.show()
-    training.configure(1e-4)
+    first = training.assert_shows(5, "KILLED")
+    training.reach(5, seed=7)
     training.show()
-    assert training.shown() == []  # what lies there is still of the settings before
-    training.reach(5)
-    training.show()
-    (run,) = training.shown()
-    assert run.data.params["training.learning_rate"] == "0.0001"
+    assert training.assert_shows(5, "KILLED") != first
+    assert training.shown()[0].data.params["seed"] == "7"
 
 
 def test_the_projection_of_the_study_takes_its_place(training: Training, tracked_study: Study) -> None:
     training.reach(5)
     assert training.show() == 6
     training.finish()
-    tracked = TrackedStudy("laptop", _BENCHMARKS, runs_named(tracked_study))
-    project_study(tracked, places_of(tracked_study))
+    project_whole(tracked_study)
     assert training.shown() == [] and training.shown("tiny-grpo-s1") == []
     assert training.show() == 0
 
@@ -156,7 +203,7 @@ def test_a_finished_study_with_one_training_under_way_again_shows_that_one(
     training: Training, tracked_study: Study
 ) -> None:
     training.finish()
-    project_study(TrackedStudy("laptop", _BENCHMARKS, runs_named(tracked_study)), places_of(tracked_study))
+    project_whole(tracked_study)
     for name in training.finished:
         (training.directory / name).unlink()
     training.reach(3)
@@ -182,25 +229,81 @@ def test_nothing_that_was_started_needs_no_database(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_interface_makes_a_lost_database_again_whole(
+    training: Training, tracked_study: Study, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = places_of(tracked_study)
+    training.finish()
+    project_whole(tracked_study)
+    whole = number_of_runs(training)
+    places.database.unlink()
+    with pytest.raises(UserError, match=r"mlflow\.db: is missing; `make ui` makes it again"):
+        training.show()
+    shutil.copy(empty_database, tracked_study.root / "made.db")
+    monkeypatch.setattr(
+        "rlvr.tracking.database._initialise", lambda path: shutil.copy(tracked_study.root / "made.db", path)
+    )
+    monkeypatch.setattr("rlvr.tracking.__main__.serve", lambda *_: None)
+    assert main(["ui", "--results", str(tracked_study.results), "--port", "0"]) == 0
+    assert number_of_runs(training) == whole and training.shown() == []
+
+
+def number_of_runs(training: Training) -> int:
+    client = training.client()
+    experiment = client.get_experiment_by_name("laptop")
+    return len(client.search_runs([experiment.experiment_id], max_results=1000))
+
+
+class Looks:
+    """Stands for the display: what the looks do, one after the other."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        self._errors = list(errors)
+        self.number = 0
+
+    def __call__(self, *_: Path) -> int:
+        self.number += 1
+        error = self._errors.pop(0)
+        if error is not None:
+            raise error
+        return 0
+
+
 def test_watching_goes_on_after_an_error_and_ends_with_what_started_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    looks: list[Path] = []
-
-    def look(results: Path, *_: Path) -> None:
-        looks.append(results)
-        if len(looks) < 4:
-            raise UserError("runs.json: is not JSON")
-
-    parents = iter([7, 7, 7, 7, 7, 7, 1])
-    monkeypatch.setattr(under_way, "show_under_way", look)
+    damaged, busy = UserError("runs.json: is not JSON"), MlflowException("database is locked\nand more")
+    looks = Looks(damaged, damaged, busy, PermissionError("no"), None)
+    parents = iter([7, 7, 7, 7, 7, 1])
+    monkeypatch.setattr(under_way, "show_under_way", looks)
     monkeypatch.setattr("os.getppid", lambda: next(parents))
-    watch(tmp_path, tmp_path / "mlflow.db", tmp_path / "artifacts", 0.001)
-    assert len(looks) == 5
-    assert capsys.readouterr().err == "warning: runs.json: is not JSON\n"
+    watch(tmp_path, tmp_path / "mlflow.db", tmp_path / "artifacts", 0.001, 7)
+    assert looks.number == 5
+    assert capsys.readouterr().err == "".join(
+        f"warning: {reason}\n" for reason in ("runs.json: is not JSON", "database is locked", "no")
+    )
 
 
-def test_a_directory_that_cannot_be_written_stops_no_training(tmp_path: Path) -> None:
-    write_metrics_so_far(tmp_path / "missing", pd.DataFrame({"step": [1]}))
-    write_metrics_so_far(tmp_path, pd.DataFrame())
-    assert pd.read_parquet(tmp_path / METRICS_SO_FAR)["step"].tolist() == []
+def test_a_database_that_was_deleted_is_watched_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "mlflow.db"
+
+    def look(*_: Path) -> int:
+        database.touch()
+        return 0
+
+    monkeypatch.setattr(under_way, "show_under_way", look)
+    monkeypatch.setattr("time.sleep", lambda _: database.unlink())
+    watch(tmp_path, database, tmp_path / "artifacts", 0.001, os.getppid())
+    assert capsys.readouterr().err == f"warning: {database}: was deleted; trainings are watched no longer\n"
+
+
+def test_a_display_that_cannot_be_written_stops_no_training(tmp_path: Path) -> None:
+    write_metrics_so_far(tmp_path / "missing", {}, pd.DataFrame({"step": [1]}))
+    write_metrics_so_far(tmp_path, {}, pd.DataFrame({"step": [1, 2], "odd": [1, "a"]}))
+    assert not (tmp_path / METRICS_SO_FAR).exists()
+    write_metrics_so_far(tmp_path, {"seed": 1}, pd.DataFrame())
+    assert pd.read_parquet(tmp_path / METRICS_SO_FAR).attrs == {"parameters": {"seed": 1}}
+    remove_metrics_so_far(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ from evals.artifacts import read_jsonl, sha256_file
 from evals.errors import UserError
 from evals.problems.__main__ import main as draw
 from rlvr.engines.verl.checkpoints import MANIFEST, TRACKER, is_intact, prepare_resume, record, steps
+from rlvr.engines.verl.display import Display
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
@@ -147,7 +148,7 @@ def test_ray_that_did_not_come_up_in_time_is_started_once_more(
     program.chmod(0o755)
     places = Places(run=tmp_path, study=tmp_path, repository=tmp_path, state=tmp_path / "state")
     execution = Execution(make_cluster(), str(program), tmp_path, tmp_path, 0.0)
-    end = _run_verl(make_run(), places, execution)
+    end = _run_verl(make_run(), places, execution, Display(make_run(), places, {}, 0))
     assert (tmp_path / "verl" / "starts").read_text().count("x") == starts
     assert end.startswith(first.split(":")[0])
     assert ("is started once more" in capsys.readouterr().out) is (starts == 2)

@@ -16,6 +16,7 @@ from evals.errors import UserError
 from evals.manifest import Manifest, hash_files
 from rlvr.engines.verl import train as module
 from rlvr.engines.verl.checkpoints import prepare_resume, record, steps
+from rlvr.engines.verl.display import Display, keep_metrics
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.run import VerlRun
 from rlvr.engines.verl.train import Execution, train
@@ -36,8 +37,8 @@ class Verl:
     killed_before_metrics_of: int | None = None
     attempts: list[int] = field(default_factory=list)
 
-    def __call__(self, run: VerlRun, places: Places, _execution: Execution) -> str:
-        module._keep_metrics(places)
+    def __call__(self, run: VerlRun, places: Places, _execution: Execution, display: Display) -> str:
+        keep_metrics(places)
         places.metrics.parent.mkdir(parents=True, exist_ok=True)
         start = prepare_resume(places.state)
         self.attempts.append(start)
@@ -53,6 +54,7 @@ class Verl:
             data = {"rlvr/reward_mean": run.training.learning_rate, "rlvr/tokens_generated": 10, "timing_s/step": 1.0}
             lines.append(json.dumps({"step": step, "data": data}) + "\n")
         places.metrics.write_text("".join(lines), encoding="utf-8")
+        display.look()
         return "killed by SIGKILL"
 
 
