@@ -96,6 +96,11 @@ class Assignment(Protocol):
         """Whether all rollouts of a prompt stay together."""
         ...
 
+    @property
+    def equal_sizes(self) -> bool:
+        """Whether all mini-batches are of one size wherever they can be."""
+        ...
+
     def __call__(
         self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
     ) -> list[Tensor]:

@@ -31,7 +31,7 @@ def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
     from rlvr.engines.verl.compose import compose
     from rlvr.engines.verl.launch import Places, launch
-    from rlvr.engines.verl.layout import dealt_layout, mini_batch_ids, rank_layout, sizes_differ
+    from rlvr.engines.verl.layout import lay_out, mini_batch_ids
     from rlvr.engines.verl.run import Cluster, VerlRun
     from rlvr.methods.method import compose as compose_method
 
@@ -46,9 +46,9 @@ def compute(path: Path) -> None:
     one = EngineRank(run, cluster, config)
 
     mini_batches = [torch.tensor(part) for part in given["mini_batches"]]
-    cut_by_engine = sizes_differ(compose_method(run.method))
-    lay_out = dealt_layout if cut_by_engine else rank_layout
-    layout = lay_out(mini_batches, torch.tensor([len(r) for r in given["responses"]]), ranks)
+    method = compose_method(run.method)
+    cut_by_engine = not method.assignment.equal_sizes
+    layout = lay_out(method, mini_batches, torch.tensor([len(r) for r in given["responses"]]), ranks)
     own = layout.view(ranks, -1)[rank]
     batch = RankBatch(
         [given["prompts"][row] for row in own],

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from evals.artifacts import read_json
 from evals.errors import UserError
-from rlvr.engines.verl.layout import sizes_differ
 from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.methods.method import Method, compose
 
@@ -106,7 +105,7 @@ def _check_training(run: VerlRun, cluster: Cluster) -> None:
 
 
 def _check_method(run: VerlRun, cluster: Cluster, method: Method) -> None:
-    if sizes_differ(method) and method.loss.coupling != "rollout":
+    if not method.assignment.equal_sizes and method.loss.coupling != "rollout":
         raise UserError(
             f"method {run.method_name}: mini-batches of unequal sizes (batching.assignment) and a loss that couples "
             "their rollouts; accepted by verl: either, or both with engine local"

@@ -37,7 +37,6 @@ from rlvr.engines.verl.cut_mini_batches import joined, mini_batch, sizes_of_mini
 from rlvr.engines.verl.head_inputs import HeadInputs, KeptRows, response_rows, spans_of
 from rlvr.engines.verl.hidden_state_place import HiddenStateSize, numbers_of_a_token
 from rlvr.engines.verl.launch import ENGINE_VENDOR
-from rlvr.engines.verl.layout import sizes_differ
 from rlvr.engines.verl.merge import PROBE
 from rlvr.engines.verl.this_run import this_run
 from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
@@ -112,7 +111,7 @@ class MethodEngine(FSDPEngineWithLMHead):
     def train_batch(self, data: Any, loss_function: Callable[..., Any]) -> Any:
         """verl's; mini-batches whose sizes differ come as one, and are as many optimizer steps."""
         ours = this_run()
-        if not sizes_differ(ours.method):
+        if ours.method.assignment.equal_sizes:
             return super().train_batch(data, loss_function)
         updates, group = ours.run.training.updates_per_step, self.get_data_parallel_group()
         sizes = sizes_of_mini_batches(data, updates, self._communication_device, group)

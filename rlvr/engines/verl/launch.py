@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr.engines.verl.layout import sizes_differ
 from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.methods.method import Method, compose
 
@@ -211,7 +210,7 @@ def _model(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]:
 
 def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
     training, actor = run.training, "actor_rollout_ref.actor"
-    slices = 1 if sizes_differ(method) else training.updates_per_step
+    slices = training.updates_per_step if method.assignment.equal_sizes else 1
     kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
     return {
         f"{actor}.strategy": "fsdp2",

@@ -13,13 +13,23 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.batching.ranks import balanced_shards
-from rlvr.methods.batching.sign_separated import SignSeparated
 from rlvr.methods.method import Method
 
 
-def sizes_differ(method: Method) -> bool:
-    """Whether the method's mini-batches are not all of one size."""
-    return isinstance(method.assignment, SignSeparated)
+def lay_out(method: Method, mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> Tensor:
+    """The order [B] in which the rollouts have to stand for the method's mini-batches.
+
+    Args:
+        method: whose assignment made them.
+        mini_batches: indices of each.
+        lengths: [B] in tokens.
+        ranks: data-parallel ranks.
+
+    Raises:
+        ValueError: they cannot be given to so many ranks.
+    """
+    in_order = rank_layout if method.assignment.equal_sizes else dealt_layout
+    return in_order(mini_batches, lengths, ranks)
 
 
 def rank_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> Tensor:

@@ -20,7 +20,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from evals.artifacts import write_json
 from rlvr.engines.local.rollout import generator_for
-from rlvr.engines.verl.layout import dealt_layout, mini_batch_ids, rank_layout, sizes_differ, whole_groups_fraction
+from rlvr.engines.verl.layout import lay_out, mini_batch_ids, whole_groups_fraction
 from rlvr.engines.verl.metrics import OURS
 from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics, token_metrics, truncations
 from rlvr.engines.verl.registered import group_ids
@@ -70,8 +70,7 @@ class MethodTrainer(PPOTrainerSync):
             advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         else:
             advantages = self._ours.advantage.of_rollouts(rewards, groups, lengths)
-        lay_out = dealt_layout if sizes_differ(method) else rank_layout
-        layout = lay_out(mini_batches, lengths, self._data_parallel_ranks())
+        layout = lay_out(method, mini_batches, lengths, self._data_parallel_ranks())
         batch.reorder(layout.tolist())
         fields = {
             ADVANTAGE: advantages[layout],

@@ -21,6 +21,7 @@ class LengthSorted:
     """
 
     keeps_groups: ClassVar[bool] = False
+    equal_sizes: ClassVar[bool] = True
 
     ranks: int = ranks_field()
 

@@ -20,6 +20,7 @@ class QueryPreserved:
     """Groups are dealt to the mini-batches at random, whole; the parts differ by at most one group."""
 
     keeps_groups: ClassVar[bool] = True
+    equal_sizes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value outside its range."""

@@ -16,6 +16,7 @@ class RandomSplit:
     """A random partition whose parts differ by at most one rollout; a prompt's rollouts scatter."""
 
     keeps_groups: ClassVar[bool] = False
+    equal_sizes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value outside its range."""

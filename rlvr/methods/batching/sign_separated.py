@@ -22,6 +22,7 @@ class SignSeparated:
     """
 
     keeps_groups: ClassVar[bool] = False
+    equal_sizes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value outside its range."""

@@ -20,6 +20,7 @@ class VerlV1:
     """
 
     keeps_groups: ClassVar[bool] = False
+    equal_sizes: ClassVar[bool] = True
 
     ranks: int = ranks_field()
 
