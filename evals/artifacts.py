@@ -98,6 +98,22 @@ def write_parquet(path: Path, frame: pd.DataFrame) -> None:
         frame.to_parquet(temporary, index=False)
 
 
+def read_parquet(path: Path) -> pd.DataFrame:
+    """Read a data frame.
+
+    Raises:
+        UserError: the file is missing or is not parquet.
+    """
+    import pandas as pd  # not for everyone who writes JSON: planning imports this module
+
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except ValueError as error:  # pyarrow's error for a foreign file
+        raise UserError(f"{path}: is not parquet ({error})") from None
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 

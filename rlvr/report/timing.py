@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from evals.artifacts import read_parquet
 from evals.errors import UserError
 from evals.tables import numbers
 from evals.tables.layout import Table
@@ -46,12 +47,7 @@ def timing_table(results: Results, training: Path) -> Table:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    try:
-        steps = pd.read_parquet(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except ValueError as error:  # pyarrow's error for a foreign file
-        raise UserError(f"{path}: is not parquet ({error})") from None
+    steps = read_parquet(path)
     lacking = [column for column in _OF_EVERY_ENGINE if column not in steps]
     if lacking:
         raise UserError(f"{path}: lacks the columns {', '.join(lacking)}")

@@ -14,7 +14,7 @@ from evals.manifest import Manifest, read_manifest
 from evals.tables.averages import condition_average
 from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results, Run
 from rlvr.tracking.entry import Entry, Point, content_hash, flatten, read_problem_set
-from rlvr.tracking.history import read_history
+from rlvr.tracking.history import history_of, read_table
 
 SHOWN_FOLDERS = ("tables", "figures")
 _SHOWN = (".md", ".csv", ".tex", ".png", ".svg")
@@ -98,7 +98,8 @@ def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Entr
     problem_sets = () if run.method == BASE else (read_problem_set(directory, "train", "training"),)
     tags |= {f"sha256/problems/{problem_set.name}": problem_set.sha256 for problem_set in problem_sets}
     ended = _ended(manifest)
-    history = read_history(folder / "metrics.parquet", ended) if "metrics.parquet" in manifest.outputs else ()
+    metrics = folder / "metrics.parquet"
+    history = history_of(read_table(metrics), ended) if metrics.name in manifest.outputs else ()
     return Entry(
         f"run {run.run}",
         run.run,

@@ -17,6 +17,7 @@ import pandas as pd
 import sqlalchemy
 from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric
 
+from evals.artifacts import read_parquet
 from evals.errors import UserError
 from rlvr.tracking.entry import Point
 
@@ -29,20 +30,14 @@ def read_table(path: Path) -> pd.DataFrame:
     Raises:
         UserError: the file is missing or of another form.
     """
-    try:
-        frame = pd.read_parquet(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except ValueError as error:  # pyarrow's error for a foreign file
-        raise UserError(f"{path}: is not parquet ({error})") from None
+    frame = read_parquet(path)
     if "step" not in frame:
         raise UserError(f"{path}: lacks the column step")
     return frame
 
 
-def read_history(path: Path, ended: int) -> tuple[Point, ...]:
+def history_of(frame: pd.DataFrame, ended: int) -> tuple[Point, ...]:
     """Every number of every step, timed so that the last step ends with the run; NaN (not measured) makes no point."""
-    frame = read_table(path)
     seconds = frame[_SECONDS_COLUMN].fillna(0.0) if _SECONDS_COLUMN in frame else frame["step"] * 0.0
     times = (ended - 1000 * (seconds.sum() - seconds.cumsum())).round().astype(int).tolist()
     steps = frame["step"].astype(int).tolist()

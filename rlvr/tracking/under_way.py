@@ -17,6 +17,7 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
+import pandas as pd
 from mlflow.entities import Metric, RunTag
 from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
@@ -26,18 +27,19 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from evals.artifacts import fingerprint, read_json
 from evals.errors import UserError
-from evals.manifest import read_manifest
+from evals.manifest import Manifest, read_manifest
 from evals.single_writer import is_held
 from evals.tables.records import BASE, Run, read_runs
 from rlvr.metrics_so_far import METRICS_SO_FAR, PARAMETERS
 from rlvr.tracking.database import open_experiment, writing
 from rlvr.tracking.entries import run_tags
 from rlvr.tracking.entry import Point, content_hash, flatten
-from rlvr.tracking.history import read_history, read_table
+from rlvr.tracking.history import history_of, read_table
 from rlvr.tracking.projection import CONTENT_TAG, FINGERPRINT_TAG, PART_TAG, RESULT_TAG, log_params, remove, shown_runs
 
 UNDER_WAY = "under way"
 _LAST_STEP_TAG, _HISTORY_TAG = "rlvr.last_step", "rlvr.history"
+_WHOLE_TAG = "rlvr.whole"  # the hash of a finished training's metrics, which need not be read again
 
 
 @dataclass(frozen=True)
@@ -47,21 +49,29 @@ class Training:
     Attributes:
         run: of the study's run sheet.
         metrics: file of its steps so far, or of all of them.
-        parameters: that determine it.
-        fingerprint: of a finished training.
+        manifest: of a finished training.
         status: RUNNING, KILLED or FINISHED, as MLflow has them.
     """
 
     run: Run
     metrics: Path
-    parameters: dict[str, str]
-    fingerprint: str | None
+    manifest: Manifest | None
     status: str
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row a step."""
+        return read_table(self.metrics)
+
+    @cached_property
+    def parameters(self) -> dict[str, str]:
+        """That determine it."""
+        return flatten(dict(self.manifest.parameters) if self.manifest else self.table.attrs.get(PARAMETERS, {}))
 
     @cached_property
     def points(self) -> dict[int, list[Point]]:
         """By step, ascending."""
-        points = read_history(self.metrics, self.metrics.stat().st_mtime_ns // 1_000_000)
+        points = history_of(self.table, self.metrics.stat().st_mtime_ns // 1_000_000)
         by_step = sorted(points, key=attrgetter("step"))
         return {step: list(of_step) for step, of_step in groupby(by_step, key=attrgetter("step"))}
 
@@ -93,9 +103,8 @@ def show_under_way(results: Path, database: Path, artifacts: Path) -> int:
     with writing(database) as opened:
         for study in shown:
             study.bring_into_line(opened.client)
-    for study in shown:
-        for problem in study.problems:
-            raise UserError(problem)
+    if problems := [problem for study in shown for problem in study.problems]:
+        raise UserError(problems[0])
     return sum(study.trainings for study in shown)
 
 
@@ -147,13 +156,11 @@ def _begun(run: Run, directory: Path) -> Training | None:
         return None
     if (directory / "manifest.json").exists():
         manifest = read_manifest(directory / "manifest.json", "run")
-        parameters = flatten(dict(manifest.parameters))
-        return Training(run, directory / "metrics.parquet", parameters, manifest.fingerprint, "FINISHED")
+        return Training(run, directory / "metrics.parquet", manifest, "FINISHED")
     metrics = directory / METRICS_SO_FAR
     if not metrics.exists():
         return None
-    parameters = flatten(read_table(metrics).attrs.get(PARAMETERS, {}))
-    return Training(run, metrics, parameters, None, "RUNNING" if is_held(directory / "state") else "KILLED")
+    return Training(run, metrics, None, "RUNNING" if is_held(directory / "state") else "KILLED")
 
 
 @dataclass
@@ -182,7 +189,7 @@ class _Shown:
             found = old.pop(_result(run), None)
             try:
                 training = _begun(run, self.results / "runs" / run.run)
-                if training is not None and training.fingerprint is not None and training.fingerprint in projected:
+                if training is not None and training.manifest and training.manifest.fingerprint in projected:
                     self._remove(client, found)
                     continue
                 if training is not None:
@@ -195,6 +202,9 @@ class _Shown:
 
     def _show(self, client: MlflowClient, experiment: str, training: Training, found: MlflowRun | None) -> MlflowRun:
         """Make ``found``, the training's run if there is one, show exactly its points; the run that shows them."""
+        whole = training.manifest.outputs.get(training.metrics.name) if training.manifest else None
+        if found is not None and whole is not None and found.data.tags.get(_WHOLE_TAG) == whole:
+            return found
         if found is not None and not _is_beginning(found, training):
             self._remove(client, found)
             found = None
@@ -207,6 +217,8 @@ class _Shown:
                 client.log_batch(run.info.run_id, metrics, tags=tags)
         if training.status != run.info.status:
             client.update_run(run.info.run_id, training.status)
+        if whole is not None:
+            client.set_tag(run.info.run_id, _WHOLE_TAG, whole)
         return run
 
     def _create(self, client: MlflowClient, experiment: str, training: Training) -> MlflowRun:

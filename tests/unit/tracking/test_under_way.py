@@ -119,6 +119,15 @@ def test_it_grows_in_one_run_and_ends_with_the_training(training: Training) -> N
     assert training.assert_shows(len(training.metrics), "FINISHED") == first
 
 
+def test_a_finished_training_is_read_once(training: Training) -> None:
+    training.finish()
+    training.show()
+    first = training.assert_shows(len(training.metrics), "FINISHED")
+    (training.directory / "metrics.parquet").unlink()
+    assert training.show() == 6
+    assert training.assert_shows(len(training.metrics), "FINISHED") == first
+
+
 def test_a_stopped_training_is_no_running_one(training: Training) -> None:
     training.reach(5)
     training.show()
