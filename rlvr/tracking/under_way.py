@@ -215,10 +215,12 @@ class _Shown:
                 metrics = [Metric(point.key, point.value, point.milliseconds, step) for point in points]
                 tags = [RunTag(_LAST_STEP_TAG, str(step)), RunTag(_HISTORY_TAG, training.history[step])]
                 client.log_batch(run.info.run_id, metrics, tags=tags)
-        if training.status != run.info.status:
-            client.update_run(run.info.run_id, training.status)
         if whole is not None:
+            ended = max((points[0].milliseconds for points in training.points.values()), default=None)
+            client.set_terminated(run.info.run_id, training.status, ended)
             client.set_tag(run.info.run_id, _WHOLE_TAG, whole)
+        elif training.status != run.info.status:  # a killed one may go on, and MLflow takes no end back
+            client.update_run(run.info.run_id, training.status)
         return run
 
     def _create(self, client: MlflowClient, experiment: str, training: Training) -> MlflowRun:

@@ -114,9 +114,11 @@ def test_it_grows_in_one_run_and_ends_with_the_training(training: Training) -> N
         training.reach(7)
         training.show()
         assert training.assert_shows(7, "RUNNING") == first == begun.info.run_id
+        assert training.shown()[0].info.end_time is None
     training.finish()
     training.show()
     assert training.assert_shows(len(training.metrics), "FINISHED") == first
+    assert training.shown()[0].info.end_time is not None
 
 
 def test_a_finished_training_is_read_once(training: Training) -> None:
