@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import write_json
+from evals.core.files import write_json
 from evals.grading import Case, GradingPool
 
 INTEGER_ANSWERS = 100_000

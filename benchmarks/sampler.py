@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from evals.artifacts import read_jsonl
+from evals.core.files import read_jsonl
 from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
 from evals.generation.sampler import SamplingParameters, sample
 

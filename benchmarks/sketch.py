@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from evals.artifacts import read_jsonl
+from evals.core.files import read_jsonl
 from evals.generation.checkpoint import load_tokenizer
 from rlvr.engines.local.hidden_states import projection
 from rlvr.methods.rollout_batch import RolloutBatch

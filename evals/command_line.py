@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> int:
     """Parse ``argv`` and call the parsed ``run`` function with the arguments.
 
     Returns:
-        0, or 2 after printing a :class:`~evals.errors.UserError` as one line.
+        0, or 2 after printing a :class:`~evals.core.errors.UserError` as one line.
     """
     arguments = parser.parse_args(argv)
     try:

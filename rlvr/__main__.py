@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import canonical_json, write_json, write_text
 from evals.command_line import run_command
+from evals.core.files import canonical_json, write_json, write_text
 from rlvr.study.catalogue import CATALOGUE, load_catalogue
 from rlvr.study.method_pages import list_methods, show_method
 from rlvr.study.paper_scale import VERL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.artifacts import write_json, write_text
+from evals.core.files import write_json, write_text
 from rlvr.run_state import save_tensors
 
 if TYPE_CHECKING:

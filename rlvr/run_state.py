@@ -20,9 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from evals.artifacts import read_json, replacing, sha256_file, write_json
-from evals.errors import UserError
-from evals.single_writer import single_writer
+from evals.core.errors import UserError
+from evals.core.files import read_json, replacing, sha256_file, write_json
+from evals.core.single_writer import single_writer
 
 _KEPT_STATES = 2
 _STEP_DIRECTORY = re.compile(r"step-(\d{8})")
@@ -38,7 +38,7 @@ class StateStore:
 
     @contextmanager
     def single_writer(self, wait_seconds: float) -> Iterator[None]:
-        """Hold the run; see :func:`evals.single_writer.single_writer`.
+        """Hold the run; see :func:`evals.core.single_writer.single_writer`.
 
         Raises:
             UserError: another process still trains this run after ``wait_seconds``, or the directory is not writable.

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import fingerprint, sha256_file, write_json
 from evals.audit import second_grader
 from evals.audit.run import SecondGrader, audit_run, read_graded_samples
 from evals.command_line import run_command
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, sha256_file, write_json
+from evals.core.manifest import Manifest, hash_files
 from evals.grading.grade_file import read_golds
-from evals.manifest import Manifest, hash_files
 
 
 def main(argv: Sequence[str] | None = None) -> int:

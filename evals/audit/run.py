@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_jsonl, sha256_bytes
 from evals.audit.second_grader import judge_choice, judge_text
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl, sha256_bytes
+from evals.core.manifest import verify_outputs
 from evals.generation.withheld import TEXT_HASH
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT
 from evals.grading.processes import Judge, WorkerProcesses
 from evals.grading.verdict import CODE, Kind, Reason
-from evals.manifest import verify_outputs
 
 DISAGREEMENTS_LISTED = 20
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals.command_line import run_command
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.single_writer import single_writer
 from evals.generation.options import add_sampling_options, evaluation_settings
-from evals.single_writer import single_writer
 
 if TYPE_CHECKING:
     from evals.decoding.settings import Decoding

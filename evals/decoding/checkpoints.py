@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.artifacts import fingerprint, sha256_file
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, sha256_file
+from evals.core.manifest import verify_outputs
 from evals.generation.checkpoint import context_length, end_token_ids, load_tokenizer, resolved_dtype
 from evals.generation.evaluate import source_kind
 from evals.generation.import_model import checkpoint_files
-from evals.manifest import verify_outputs
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from evals.artifacts import fingerprint, read_json, sha256_file, write_json
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_json, sha256_file, write_json
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.decoding import SCHEMES
 from evals.decoding.criteria import Criterion
 from evals.decoding.settings import Decoding, Mode
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files, verify_outputs
 
 
 @dataclass(frozen=True)

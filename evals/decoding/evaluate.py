@@ -9,11 +9,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from evals.core.errors import UserError
 from evals.decoding import VERSION
 from evals.decoding.checkpoints import CheckpointPair
 from evals.decoding.pair import BACKENDS, BoundPair, Pair, PairResponse, load_pair
 from evals.decoding.settings import Decoding
-from evals.errors import UserError
 from evals.generation.backend import Backend
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.evaluate import sample_plan

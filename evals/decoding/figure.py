@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from evals.core.errors import UserError
 from evals.decoding.choose import Sweep, read_sweep
 from evals.decoding.criteria import Criterion
 from evals.decoding.settings import Decoding, Mode
-from evals.errors import UserError
 from evals.figures.style import COLOURS, ENDINGS, MARKERS, NEUTRAL, house_style, new_figure, save
 from evals.statistics.difference import estimate_difference
 from evals.tables.manifests import write_output_manifest

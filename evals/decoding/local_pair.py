@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from evals.core.errors import UserError
 from evals.decoding.draw import Observer, PairDraw
 from evals.decoding.pair import PairResponse
 from evals.decoding.settings import Decoding
-from evals.errors import UserError
 from evals.generation.backend import BackendSettings, Request
 from evals.generation.checkpoint import load_decoder
 from evals.generation.sampler import SamplingParameters, decode_in_step

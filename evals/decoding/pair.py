@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from evals.core.errors import UserError
 from evals.decoding.draw import Observer
 from evals.decoding.settings import Decoding
-from evals.errors import UserError
 from evals.generation.backend import BackendSettings, Request
 from evals.generation.sampler import Response, SamplingParameters
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from evals.core.errors import UserError
 from evals.decoding.criteria import Criterion
-from evals.errors import UserError
 
 
 class Mode(StrEnum):

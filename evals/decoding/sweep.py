@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_json
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_jsonl, sha256_file, write_json
+from evals.core.manifest import Manifest, hash_files
 from evals.decoding.checkpoints import CheckpointPair
 from evals.decoding.criteria import Criterion
 from evals.decoding.evaluate import PairSampler
 from evals.decoding.settings import Decoding, Driver, Mode
 from evals.decoding.thresholds import criterion_values, threshold
-from evals.errors import UserError
 from evals.generation.plan import EvaluationSettings
 from evals.grading.grade_file import grade_file
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
-from evals.manifest import Manifest, hash_files
 from evals.scores.grades import read_graded_run
 
 

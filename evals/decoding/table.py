@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from evals.artifacts import read_json, read_jsonl, write_text
+from evals.core.files import read_json, read_jsonl, write_text
 from evals.decoding import SCHEMES
 from evals.decoding.settings import Decoding
 from evals.tables import numbers

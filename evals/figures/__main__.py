@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.figures.differences import draw_differences
 from evals.figures.scores import draw_scores
 from evals.figures.style import ENDINGS, house_style, save

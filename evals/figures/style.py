@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
 
-from evals.artifacts import replacing
+from evals.core.files import replacing
 from evals.tables.records import BASE, Run
 
 ENDINGS = (".png", ".svg")

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.command_line import run_command
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.single_writer import single_writer
 from evals.generation.options import add_sampling_options, evaluation_settings
-from evals.single_writer import single_writer
 
 
 def _sample(arguments: argparse.Namespace) -> None:

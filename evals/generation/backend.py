@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Protocol
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.generation import VERSION
 from evals.generation.sampler import Response, SamplingParameters
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from evals.artifacts import read_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from typing import Any
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from evals.artifacts import fingerprint, write_jsonl
+from evals.core.files import fingerprint, write_jsonl
+from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs
+from evals.core.single_writer import single_writer
 from evals.generation.backend import Backend, load_backend
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.partial import PartialSamples, Row
 from evals.generation.plan import EvaluationSettings, Plan, make_plan
 from evals.generation.sampler import Response
 from evals.generation.withheld import TEXT_HASH
-from evals.manifest import Manifest, hash_files, read_manifest, verify_outputs
-from evals.single_writer import single_writer
 
 _KEYS = ("problem_id", "sample", "text", TEXT_HASH, "tokens", "finish_reason")
 

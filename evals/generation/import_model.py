@@ -6,10 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from evals.artifacts import fingerprint, sha256_file
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, sha256_file
+from evals.core.manifest import Manifest
 from evals.generation.checkpoint import load_tokenizer
-from evals.manifest import Manifest
 
 _PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt")
 """What is fetched and hashed: weights in safetensors, never pickles, never code."""

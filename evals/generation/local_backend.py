@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.generation.backend import BackendSettings, Request
 from evals.generation.checkpoint import load_decoder
 from evals.generation.sampler import Response, SamplingParameters, sample

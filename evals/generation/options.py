@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 if TYPE_CHECKING:
     from evals.generation.plan import EvaluationSettings

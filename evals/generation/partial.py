@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import canonical_json, sha256_bytes
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import canonical_json, sha256_bytes
 
 Row = Mapping[str, Any]
 

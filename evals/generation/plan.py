@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from evals.artifacts import fingerprint, sha256_bytes, sha256_file
+from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION
 from evals.generation.backend import BackendSettings, Request, engine_version
 from evals.generation.checkpoint import context_length, end_token_ids, resolved_dtype

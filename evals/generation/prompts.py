@@ -8,8 +8,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from evals.artifacts import read_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json
 
 PROMPT_FORMS = ("base", "chat")
 

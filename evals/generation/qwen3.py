@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 
 @dataclass(frozen=True)

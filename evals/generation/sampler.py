@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
 
 Draw = Callable[[Sequence[Tensor], Tensor, Tensor, int], Tensor]

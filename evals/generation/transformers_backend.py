@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 from transformers import AutoModelForCausalLM
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.generation.backend import BackendSettings, Request
 from evals.generation.sampler import Draw, Response, SamplingParameters, draw_tokens, uniform_stream
 

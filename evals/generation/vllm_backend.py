@@ -14,7 +14,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.generation.backend import BackendSettings, Request
 from evals.generation.sampler import Response, SamplingParameters
 

@@ -6,7 +6,7 @@ reads as it read the whole response; the hash still tells two responses apart.
 
 from __future__ import annotations
 
-from evals.artifacts import sha256_bytes
+from evals.core.files import sha256_bytes
 from evals.grading.extraction import extract_answer
 from evals.grading.verdict import Kind
 

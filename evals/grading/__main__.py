@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.single_writer import single_writer
 from evals.grading.grade_file import grade_file
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT, GradingPool
 from evals.grading.verdict import CODE, Case, Kind, Reason
-from evals.single_writer import single_writer
 
 _BATCH = 2_000  # cases between two writes to standard output
 _MEBIBYTE = 1024**2

@@ -10,12 +10,12 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_jsonl, sha256_file, write_jsonl
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading import VERSION
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Case, Kind, Reason, Verdict
-from evals.manifest import Manifest, hash_files, verify_outputs
 
 SAMPLE_KEYS = ("problem_id", "sample", "text", "tokens", "finish_reason")
 FINISH_REASONS = ("stop", "length")

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.grading.examine import Undecided, examine
 from evals.grading.verdict import Case, Reason, Verdict
 

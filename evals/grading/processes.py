@@ -10,7 +10,7 @@ from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.grading.verdict import Reason
 from evals.grading.worker import initialise, judge
 

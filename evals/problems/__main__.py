@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_jsonl
 from evals.command_line import run_command
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_jsonl, sha256_file, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.problems.disjoint import check_disjoint
 from evals.problems.generate import ProblemKind, as_rows, draw_distinct
 from evals.problems.read import parse_settings, write_benchmark

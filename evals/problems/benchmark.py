@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evals.artifacts import sha256_bytes
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import sha256_bytes
 from evals.grading.boxes import last_boxes
 from evals.grading.code.tests import tests_hash
 from evals.problems.choices import LETTERS, permutation, with_options

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_jsonl, sha256_file, write_json
 from evals.problems.problem_set import load
 
 RUN_LENGTH = 8

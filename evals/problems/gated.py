@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evals.artifacts import sha256_bytes
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import sha256_bytes
 from evals.problems.benchmark import read_benchmark
 
 TEXT_HASH = "problem_sha256"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.problems.arithmetic import FAMILIES, MOST_OPERANDS, Problem, answer
 
 Split = Literal["train", "evaluation"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_jsonl
-from evals.manifest import verify_outputs
+from evals.core.files import read_jsonl
+from evals.core.manifest import verify_outputs
 from evals.problems.gated import TEXT_HASH, restore_texts
 
 PLACEHOLDER = "{problem}"

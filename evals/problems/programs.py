@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.grading.code.tests import check_tests
 
 Row = Mapping[str, Any]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, sha256_bytes, sha256_file, write_jsonl, write_text
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, sha256_bytes, sha256_file, write_jsonl, write_text
+from evals.core.manifest import Manifest, hash_files
 from evals.grading.code.tests import TESTS_FILE, pack
-from evals.manifest import Manifest, hash_files
 from evals.problems.benchmark import read_benchmark
 from evals.problems.gated import withhold_texts
 from evals.problems.source import source_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl
 
 TOKEN_VARIABLE = "HF_TOKEN"
 _UPSTREAM_ID = "source_id"

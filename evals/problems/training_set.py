@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, sha256_bytes, sha256_file, write_text
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, sha256_bytes, sha256_file, write_text
+from evals.core.manifest import Manifest, hash_files
 from evals.problems.read import NOT_OF_THE_CONTENT
 from evals.problems.source import source_of
 

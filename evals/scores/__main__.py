@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.scores import compare, score
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from evals.artifacts import fingerprint, sha256_file, write_json
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, sha256_file, write_json
+from evals.core.manifest import Manifest, hash_files
 from evals.scores.comparison import Claim, Settings, compare
 from evals.scores.table import read_score_table
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.scores.table import ScoreTable
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference, estimate_difference

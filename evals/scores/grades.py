@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_jsonl
-from evals.errors import UserError
-from evals.manifest import verify_outputs
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl
+from evals.core.manifest import verify_outputs
 
 GRADE_KEYS = ("problem_id", "sample", "correct", "answer", "reason", "tokens", "finish_reason")
 

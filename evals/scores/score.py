@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from evals.artifacts import fingerprint, read_json, sha256_file, write_json
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_json, sha256_file, write_json
+from evals.core.manifest import Manifest, hash_files
 from evals.scores.grades import Grade, GradedRun, read_graded_run
 from evals.statistics.accuracy import average_at_k, g_pass_at_k, majority_at_k, pass_at_k
 from evals.statistics.interval import score_interval

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.artifacts import read_json
-from evals.errors import UserError
-from evals.manifest import verify_outputs
+from evals.core.errors import UserError
+from evals.core.files import read_json
+from evals.core.manifest import verify_outputs
 from evals.statistics.accuracy import FloatArray, check_counts
 
 

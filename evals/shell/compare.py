@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.scores.comparison import ALL_BENCHMARKS, Claim, Settings, compare
 from evals.scores.table import ScoredRun, ScoreTable
 from evals.shell.inputs import Answers, find_files, read_answers

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl
+from evals.core.manifest import read_manifest, verify_outputs
 from evals.grading.grade_file import SAMPLE_KEYS, grade_samples
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
-from evals.manifest import read_manifest, verify_outputs
 from evals.scores.grades import GRADE_KEYS, Grade, grades_by_problem
 
 _NAMES = ("grades.jsonl", "samples.jsonl")

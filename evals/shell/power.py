@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.shell.inputs import find_files, read_answers
 from evals.shell.output import add_format_options, print_rows
 from evals.shell.score import add_grading_options

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.grading.verdict import Kind
 from evals.scores.score import CONFIDENCE, measure
 from evals.shell.inputs import Answers, default_workers, find_files, read_answers

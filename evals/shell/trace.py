@@ -13,7 +13,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.trace.chain import Chain, follow
 from evals.trace.rows import TracedRow, trace_rows
 

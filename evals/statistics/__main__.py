@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from evals.command_line import run_command
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.statistics.coverage import INTERVALS, Population, measure_coverage, populations
 from evals.statistics.interval import MINIMUM_INFORMATIVE_PROBLEMS
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from evals.artifacts import write_text
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import write_text
 from evals.tables.audit import audit_frame, audit_tables, read_audits
 from evals.tables.by_seed import by_seed_frame, by_seed_tables
 from evals.tables.costs import cost_files

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from evals.artifacts import read_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json
 from evals.tables import numbers
 from evals.tables.layout import Table
 from evals.tables.records import Run

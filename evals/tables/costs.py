@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.tables.records import BASE, Condition, Run
 
 EVALUATION_STAGES = ("sample", "grade")

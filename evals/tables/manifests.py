@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, sha256_file
-from evals.manifest import Manifest, hash_files
+from evals.core.files import fingerprint, sha256_file
+from evals.core.manifest import Manifest, hash_files
 
 
 def write_output_manifest(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.tables import numbers
 from evals.tables.averages import Average, condition_average
 from evals.tables.layout import Table

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 SETTINGS = ("samples_per_problem", "temperature", "top_p", "max_new_tokens", "training_problems", "checkpoint")
 _CERTAINTIES = ("published", "column inferred", "third-party text")

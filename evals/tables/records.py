@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json
 
 BASE = "base"
 ALL_BENCHMARKS = "all"

@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import sha256_file
-from evals.errors import UserError
-from evals.manifest import SCHEMA, is_sealed
+from evals.core.errors import UserError
+from evals.core.files import sha256_file
+from evals.core.manifest import SCHEMA, is_sealed
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, write_jsonl
 from evals.command_line import run_command
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.problems.generate import ProblemKind
 from rlvr.base_model import VERSION
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus

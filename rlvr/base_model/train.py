@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from evals.artifacts import fingerprint, read_jsonl, sha256_file, write_parquet
-from evals.manifest import Manifest, hash_files
+from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
+from evals.core.manifest import Manifest, hash_files
 from rlvr.base_model import VERSION
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.checkpoint import save_checkpoint

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.command_line import run_command
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS, OF_CHECKPOINTS
 
 

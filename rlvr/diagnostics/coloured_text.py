@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from evals.artifacts import write_text
+from evals.core.files import write_text
 from rlvr.page_template import page_template
 
 Row = Mapping[Hashable, Any]

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from evals.artifacts import fingerprint, read_json, read_jsonl, sha256_file, write_json, write_parquet
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_json, write_parquet
+from evals.core.manifest import Manifest, hash_files
+from evals.core.single_writer import single_writer
 from evals.generation.backend import BackendSettings
 from evals.generation.checkpoint import context_length, end_token_ids, load_tokenizer, resolved_dtype
 from evals.generation.import_model import checkpoint_files
 from evals.generation.prompts import encode_prompts, special_token_id
 from evals.generation.transformers_backend import load_model
-from evals.manifest import Manifest, hash_files
 from evals.problems.problem_set import render_prompt
-from evals.single_writer import single_writer
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.comparison_parts import read_rewards, write_comparison
 from rlvr.diagnostics.comparison_table import COLUMNS, KIND, TYPES

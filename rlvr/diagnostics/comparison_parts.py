@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet as parquet
 
-from evals.artifacts import read_jsonl, replacing, sha256_file
-from evals.errors import UserError
-from evals.manifest import verify_outputs
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl, replacing, sha256_file
+from evals.core.manifest import verify_outputs
 from evals.problems.arithmetic import FAMILIES
 from rlvr.diagnostics.token_classes import classes_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as parquet
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 KIND = "token_comparison"
 COLUMNS = ("base_log_prob", "trained_log_prob", "base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.diagnostics.coloured_text import Quantity, Row, View, numbers, visible
 from rlvr.diagnostics.comparison_table import problems_and_rewards, read_comparison
 

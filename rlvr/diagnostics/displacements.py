@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from evals.artifacts import fingerprint, write_parquet
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files, verify_outputs
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, write_parquet
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.coupling import first_order_displacement
 from rlvr.diagnostics.moment import Moment, read_moments

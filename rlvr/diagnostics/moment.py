@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from evals.artifacts import read_jsonl
-from evals.errors import UserError
-from evals.manifest import verify_outputs
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl
+from evals.core.manifest import verify_outputs
 from rlvr.diagnostics.token_columns import read_token_table
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.engines.local.resolved_run import ResolvedRun

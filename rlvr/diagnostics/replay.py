@@ -15,10 +15,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from evals.artifacts import fingerprint, sha256_file, write_jsonl, write_parquet
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, sha256_file, write_jsonl, write_parquet
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading import GradingPool
-from evals.manifest import Manifest, hash_files, verify_outputs
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.moment import moment_directory
 from rlvr.diagnostics.token_table import StepRecord, token_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.diagnostics.coloured_text import Quantity, Row, View, numbers, visible
 from rlvr.diagnostics.token_columns import read_token_table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as parquet
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 COLUMNS = {
     "run": "string",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evals.artifacts import read_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl
 from rlvr.diagnostics.coloured_text import write_coloured_text
 from rlvr.diagnostics.comparison_table import is_comparison
 from rlvr.diagnostics.comparison_view import comparison_view

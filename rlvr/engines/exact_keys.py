@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, get_type_hints
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 
 def exact_keys(kind: type, content: Any, source: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import read_json, write_text
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, write_text
 from evals.figures.style import ENDINGS, house_style, save
 from evals.tables.audit import read_audits
 from evals.tables.manifests import write_output_manifest

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.figures.style import NEUTRAL, MethodStyle, method_styles, new_figure
 from evals.tables.records import BASE, Condition, Run, conditions_of
 

@@ -6,7 +6,7 @@ import base64
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl
 from evals.tables.records import BASE, Condition, Results
 from rlvr.report.summary import best_condition
 

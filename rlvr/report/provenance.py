@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.artifacts import read_json
-from evals.errors import UserError
-from evals.manifest import Manifest, read_manifest
+from evals.core.errors import UserError
+from evals.core.files import read_json
+from evals.core.manifest import Manifest, read_manifest
 from evals.tables.records import BASE, Run
 
 _KEYS = ("result", "current", "reasons", "code_edited_since")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.figures.style import NEUTRAL, method_styles, new_figure
 from evals.tables.records import BASE, Run, read_scores
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.artifacts import read_parquet
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_parquet
 from evals.tables import numbers
 from evals.tables.layout import Table
 from evals.tables.records import BASE, Results

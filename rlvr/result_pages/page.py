@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
-from evals.artifacts import write_text
+from evals.core.files import write_text
 from evals.tables.layout import Table
 from rlvr.page_template import page_template
 from rlvr.report.embedded_figure import EmbeddedFigure

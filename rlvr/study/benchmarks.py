@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.validation import check, read_schema, read_yaml
 

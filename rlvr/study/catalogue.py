@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.validation import check, read_schema, read_yaml
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "methods.yaml"

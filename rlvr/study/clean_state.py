@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.directory import busy, find_snakemake, only_study
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from evals.artifacts import canonical_json
+from evals.core.errors import UserError
+from evals.core.files import canonical_json
 from evals.decoding import SCHEMES
-from evals.errors import UserError
 from rlvr.study.benchmarks import GENERATED
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.study import Run, Study

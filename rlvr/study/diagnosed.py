@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.study import Study
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 from filelock import FileLock, Timeout
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 
 @contextlib.contextmanager

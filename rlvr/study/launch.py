@@ -17,7 +17,7 @@ from pathlib import Path
 from snakemake.cli import get_argument_parser
 from snakemake.cli import main as snakemake
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.directory import busy, find_snakemake, is_marked_locked, only_study
 
 # Commands that Snakemake answers without running a job or holding its lock.

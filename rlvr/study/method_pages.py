@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.catalogue import Entry, resolve_method
 from rlvr.study.validation import read_schema
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.study import Run, Study
 from rlvr.study.validation import check, read_schema, read_yaml

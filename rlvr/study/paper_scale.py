@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 VERL = "verl"
 _ONLY_LOCAL = ("micro_batch_size", "sampling_batch_size")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.manifest import Manifest, read_manifest
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
-from evals.manifest import Manifest, read_manifest
 from evals.problems.read import NOT_OF_THE_CONTENT
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
@@ -174,7 +174,7 @@ def _changed_inputs(manifest: Manifest) -> Iterator[str]:
 
 def read_manifest_outputs(path: Path) -> Mapping[str, str]:
     """The outputs that a manifest of any kind lists."""
-    from evals.artifacts import read_json
+    from evals.core.files import read_json
 
     outputs: Mapping[str, str] = read_json(path).get("outputs", {})
     return outputs

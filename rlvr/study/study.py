@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from evals.artifacts import canonical_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import canonical_json
 from rlvr.study.benchmarks import problem_settings, prompt_of, read_benchmarks, training_settings, training_title
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.paper_scale import VERL, check_engine, cluster_of, engine_of

@@ -11,8 +11,8 @@ import yaml
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.exceptions import relevance
 
-from evals.artifacts import read_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "workflow" / "schemas"
 

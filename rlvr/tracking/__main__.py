@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.tables.records import read_runs
 from rlvr.tracking.interface import check_port, serve
 from rlvr.tracking.part import Part, project_part, replay_part

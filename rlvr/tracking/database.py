@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from mlflow.entities import Experiment
 from mlflow.tracking import MlflowClient
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 LOCK_SECONDS = 600.0
 _SQLITE_HEADER = b"SQLite format 3\0"

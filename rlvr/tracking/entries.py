@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
-from evals.artifacts import sha256_file
-from evals.errors import UserError
-from evals.manifest import Manifest, read_manifest
+from evals.core.errors import UserError
+from evals.core.files import sha256_file
+from evals.core.manifest import Manifest, read_manifest
 from evals.tables.averages import condition_average
 from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results, Run
 from rlvr.tracking.entry import Entry, Point, content_hash, flatten, read_problem_set

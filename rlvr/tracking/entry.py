@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint
-from evals.manifest import read_manifest
+from evals.core.files import fingerprint
+from evals.core.manifest import read_manifest
 
 # Part of every entry's content hash: raise it when this package shows the same files differently.
 VERSION = 1

@@ -17,8 +17,8 @@ import pandas as pd
 import sqlalchemy
 from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric
 
-from evals.artifacts import read_parquet
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_parquet
 from rlvr.tracking.entry import Point
 
 _SECONDS_COLUMN = "seconds_step"

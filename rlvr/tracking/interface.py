@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.tracking.database import database_uri
 
 HOST = "127.0.0.1"

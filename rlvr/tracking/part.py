@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
-from evals.artifacts import read_json, sha256_file, write_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, sha256_file, write_json
 from rlvr.tracking.database import open_experiment, writing
 from rlvr.tracking.entry import Entry, content_hash
 from rlvr.tracking.projection import project

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evals.artifacts import read_json, write_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, write_json
 from evals.tables.records import BASE, Run, parse_runs, read_results_of
 from rlvr.tracking.database import open_experiment, writing
 from rlvr.tracking.entries import SHOWN_FOLDERS, entries

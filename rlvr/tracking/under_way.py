@@ -25,10 +25,10 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NAME
 from sqlalchemy.exc import SQLAlchemyError
 
-from evals.artifacts import fingerprint, read_json
-from evals.errors import UserError
-from evals.manifest import Manifest, read_manifest
-from evals.single_writer import is_held
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_json
+from evals.core.manifest import Manifest, read_manifest
+from evals.core.single_writer import is_held
 from evals.tables.records import BASE, Run, read_runs
 from rlvr.metrics_so_far import METRICS_SO_FAR, PARAMETERS
 from rlvr.tracking.database import open_experiment, writing

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from evals.artifacts import canonical_json
+from evals.core.files import canonical_json
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml
 

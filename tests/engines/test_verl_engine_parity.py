@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from evals.core.random import generator_for
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.resolved_run import TrainingSettings
-from rlvr.engines.local.rollout import generator_for
 from rlvr.engines.local.update import Updater
 from rlvr.engines.verl.layout import mini_batch_ids
 from rlvr.methods.method import Method, compose

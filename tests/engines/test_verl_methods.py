@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
-from evals.manifest import verify_outputs
+from evals.core.manifest import verify_outputs
 from rlvr.study.validation import read_yaml
 from tests.engines.study_directory import ROOT, StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
 

@@ -113,7 +113,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     code = (
         "import dataclasses, json, sys\n"
         "from pathlib import Path\n"
-        "from evals.errors import UserError\n"
+        "from evals.core.errors import UserError\n"
         "from rlvr.engines.verl import compose\n"
         "from rlvr.engines.verl.launch import Places, launch\n"
         "from rlvr.engines.verl.run import Cluster, VerlRun\n"

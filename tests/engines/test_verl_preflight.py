@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.artifacts import canonical_json, read_json
-from evals.manifest import Manifest, hash_files
+from evals.core.files import canonical_json, read_json
+from evals.core.manifest import Manifest, hash_files
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.study.study import Study

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from evals.manifest import verify_outputs
+from evals.core.manifest import verify_outputs
 from rlvr.engines.verl.checkpoints import MANIFEST
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.metrics_so_far import METRICS_SO_FAR

@@ -17,7 +17,7 @@ import yaml
 from scipy.stats import chisquare
 from tokenizers import Tokenizer, processors
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.generation.backend import Backend, BackendSettings, Request, load_backend
 from evals.generation.checkpoint import end_token_ids, load_tokenizer
 from evals.generation.prompts import encode_prompts

@@ -14,7 +14,7 @@ LIMIT = 2000  # bytes that a file may have: the operating system then refuses to
 SAVE = """
 import sys, torch
 from pathlib import Path
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.run_state import StateStore
 store = StateStore(Path(sys.argv[1]), "a" * 64)
 store.save(1, {"model.w": torch.ones(8)}, {})

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evals.artifacts import sha256_file
+from evals.core.files import sha256_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = ("tiny-dapo-s1", "tiny-dapo_query_preserved_reward_balanced-s1")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.grading.code.sandbox import require_sandbox
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from evals.artifacts import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
-from evals.manifest import Manifest, hash_files
+from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
+from evals.core.manifest import Manifest, hash_files
 
 # Method -> (title, true gain over the base model in logits).
 METHODS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from evals.artifacts import read_json, read_jsonl, write_json, write_jsonl, write_text
+from evals.core.files import read_json, read_jsonl, write_json, write_jsonl, write_text
 from evals.grading import Case, GradingPool, Kind, Reason
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=()))

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.single_writer import single_writer
 from evals.generation.__main__ import main as generation
 from evals.grading.__main__ import main as grading
-from evals.single_writer import single_writer
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from evals.single_writer import single_writer
+from evals.core.single_writer import single_writer
 with single_writer(Path(sys.argv[1]), "works here"):
     print("held", flush=True)
     time.sleep(60)

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 import yaml
 
-from evals.artifacts import read_jsonl, write_jsonl
+from evals.core.files import read_jsonl, write_jsonl
 from tests.workflow.conftest import Project
 
 SECRET = "zyxw"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from evals.artifacts import read_jsonl, write_jsonl
+from evals.core.files import read_jsonl, write_jsonl
 from tests.workflow.conftest import Project
 
 ROWS = [{"question": f"What is {a}+{b}?", "final_answer": str(a + b)} for a in range(4) for b in range(5)]

@@ -5,8 +5,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from evals.artifacts import canonical_json
-from evals.errors import UserError
+from evals.core.files import canonical_json
+from evals.core.errors import UserError
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading.code import VERSION as CODE_GRADER_VERSION

@@ -13,8 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import sha256_file
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import sha256_file
+from evals.core.manifest import verify_outputs
 from evals.grading.code import VERSION
 from evals.grading.code.extraction import extract_program
 from evals.grading.code.run import ALL_CASES_SECONDS, CANDIDATE, CASE, EXAMINER, run_tests
@@ -23,7 +24,6 @@ from evals.grading.code.tests import TESTS_FILE, read_tests
 from evals.grading.examine import MAX_ANSWER_KEPT
 from evals.grading.grade_file import check_origin, grade_row, read_samples, write_grades
 from evals.grading.verdict import CODE, Reason, Verdict
-from evals.manifest import verify_outputs
 
 
 def grade_programs(samples: Path, problems: Path, out: Path, workers: int) -> Counter[Reason]:

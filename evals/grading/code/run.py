@@ -15,7 +15,7 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.grading.code.sandbox import MAX_OUTPUT, Limits, Sandbox, start
 from evals.grading.verdict import Reason
 

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.grading.code.system_calls import seccomp_filter
 
 BUBBLEWRAP = "bwrap"

@@ -12,7 +12,7 @@ import platform
 import struct
 from collections.abc import Mapping
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 # Numbers of the kernel's tables: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 _REFUSED: Mapping[str, tuple[int, int]] = {  # name: (x86_64, aarch64)

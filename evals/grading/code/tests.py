@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import sha256_bytes
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import sha256_bytes
 
 TESTS_FILE = "tests.jsonl"
 _KEYS: Mapping[str, Mapping[str, type]] = {

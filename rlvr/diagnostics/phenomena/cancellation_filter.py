@@ -9,6 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from evals.core.random import generator_for
 from evals.figures.style import new_figure
 from rlvr.diagnostics.cancellation import halves, mean_overlap, opposed_term, update_norm
 from rlvr.diagnostics.flipping import flips
@@ -19,7 +20,6 @@ from rlvr.diagnostics.phenomena.drawing import SERIES, finish, points
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.token_classes import CLASSES
-from rlvr.engines.local.rollout import generator_for
 
 _GROUPS, _HALVES = 6, 20
 THRESHOLD = 1e-5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr.diagnostics.phenomena.sources import Phenomenon

@@ -7,7 +7,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.figures.style import new_figure
 from rlvr.diagnostics.flipping import sweep
 from rlvr.diagnostics.interval import Measurement, measure

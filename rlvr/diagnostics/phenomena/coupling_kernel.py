@@ -10,6 +10,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from evals.core.random import generator_for
 from evals.figures.style import new_figure
 from rlvr.diagnostics.coefficients import rank_correlation
 from rlvr.diagnostics.coupling import distribution_factor, representation_factor
@@ -19,7 +20,6 @@ from rlvr.diagnostics.phenomena.drawing import SERIES, finish
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.probes import head_view
-from rlvr.engines.local.rollout import generator_for
 
 BINS = (0.0, 0.5, 0.9, 0.99, 1.0)
 """Of the tokens' probability: a pair is in a bin if both tokens are."""

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.figures.style import new_figure
 from evals.grading import GradingPool
 from rlvr.diagnostics.coefficients import class_enrichment, rank_correlation

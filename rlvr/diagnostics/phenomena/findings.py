@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from evals.artifacts import read_json, write_json, write_parquet
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, write_json, write_parquet
 from rlvr.diagnostics.interval import Measurement
 
 

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.figures.style import MARKERS, new_figure
 from rlvr.diagnostics.drift import mean_drift
 from rlvr.diagnostics.interval import Direction, Measurement, measure

@@ -9,6 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
+from evals.core.random import generator_for
 from evals.figures.style import new_figure
 from rlvr.diagnostics.coefficients import rank_correlation
 from rlvr.diagnostics.interval import Measurement, measure
@@ -18,7 +19,6 @@ from rlvr.diagnostics.phenomena.drawing import SERIES, finish
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.probes import head_view, score_gradient
-from rlvr.engines.local.rollout import generator_for
 
 SETTING = MaskSetting()
 _CANDIDATES, _FULL_CANDIDATES = 60, 10

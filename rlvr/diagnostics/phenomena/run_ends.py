@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.engines.local.resolved_run import ResolvedRun
 
 LAST = 10

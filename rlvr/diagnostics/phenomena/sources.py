@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import pandas as pd
 from matplotlib.figure import Figure
 
-from evals.errors import UserError
-from evals.manifest import verify_outputs
+from evals.core.errors import UserError
+from evals.core.manifest import verify_outputs
 from rlvr.diagnostics.comparison_table import KIND, read_comparison
 from rlvr.diagnostics.displacements import Probed, read_displacements
 from rlvr.diagnostics.moment import Moment, read_moments

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.artifacts import replacing, write_text
+from evals.core.files import replacing, write_text
 from evals.tables.layout import Table, markdown
 from evals.tables.manifests import write_output_manifest
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED, Measurement

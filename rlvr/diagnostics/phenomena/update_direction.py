@@ -12,11 +12,11 @@ import torch
 from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM
 
-from evals.artifacts import read_jsonl
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl
 from evals.decoding.criteria import Criterion
 from evals.decoding.local_pair import LocalPair
 from evals.decoding.settings import Decoding, Driver, Mode
-from evals.errors import UserError
 from evals.figures.style import MARKERS, new_figure
 from evals.generation.backend import BackendSettings, Request
 from evals.generation.checkpoint import context_length, end_token_ids, load_tokenizer

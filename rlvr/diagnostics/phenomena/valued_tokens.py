@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evals.artifacts import read_jsonl
+from evals.core.files import read_jsonl
+from evals.core.random import generator_for
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.diagnostics.moment import Moment
 from rlvr.diagnostics.token_value import MAX_PROBABILITY, Place, TokenValue, token_values
-from rlvr.engines.local.rollout import generator_for
 
 SAMPLES = 32
 PLACES_PER_SIDE = 40

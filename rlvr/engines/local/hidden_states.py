@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 
 class HiddenStateStore:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from evals.artifacts import read_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl
+from evals.core.random import generator_for
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 from evals.generation.sampler import SamplingParameters
@@ -21,7 +22,7 @@ from rlvr.engines.local.clock import StepClock
 from rlvr.engines.local.hidden_states import HiddenStateStore, projection
 from rlvr.engines.local.policy import score_in_chunks, unpack
 from rlvr.engines.local.resolved_run import ResolvedRun
-from rlvr.engines.local.rollout import PromptOrder, Rollouts, generator_for, reward, roll_out
+from rlvr.engines.local.rollout import PromptOrder, Rollouts, reward, roll_out
 from rlvr.engines.local.update import Updater
 from rlvr.methods.method import compose
 from rlvr.methods.rollout_batch import RolloutBatch

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_json
+from evals.core.files import read_json
 from rlvr.engines.exact_keys import exact_keys
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -128,9 +127,3 @@ def reward(rollouts: Rollouts, pool: GradingPool) -> Tensor:
         ]
     )
     return torch.tensor([float(verdict.correct) for verdict in verdicts])
-
-
-def generator_for(*identity: object) -> torch.Generator:
-    """A torch generator whose numbers are determined by ``identity`` alone."""
-    digest = hashlib.sha256("/".join(map(str, identity)).encode("utf-8")).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

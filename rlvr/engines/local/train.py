@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from evals.artifacts import fingerprint, write_parquet
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, write_parquet
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading import GradingPool
-from evals.manifest import Manifest, hash_files, verify_outputs
 from rlvr.checkpoint import save_checkpoint
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.learner import HiddenStateBudget, Learner

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.random import generator_for
 from rlvr.engines.local.policy import TokenBatch, score, unpack
 from rlvr.engines.local.resolved_run import TrainingSettings
-from rlvr.engines.local.rollout import generator_for
 from rlvr.methods.aggregation import Normaliser, aggregate
 from rlvr.methods.seams import PolicyLoss
 

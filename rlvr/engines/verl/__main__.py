@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import read_json
 from evals.command_line import run_command
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json
 from rlvr.engines.verl.launch import Launch, Places, launch
 from rlvr.engines.verl.run import Cluster, VerlRun
 

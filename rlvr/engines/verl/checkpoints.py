@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from evals.artifacts import read_json, sha256_file, write_json, write_text
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, sha256_file, write_json, write_text
 
 MANIFEST = "shards.json"
 TRACKER = "latest_checkpointed_iteration.txt"

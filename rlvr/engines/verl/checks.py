@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evals.artifacts import read_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json
 from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.methods.method import Method, compose
 

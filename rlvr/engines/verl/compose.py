@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl.launch import Launch
 from rlvr.engines.verl.this_run import this_run

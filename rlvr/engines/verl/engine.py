@@ -31,8 +31,8 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested
 
-from evals.artifacts import write_json
-from rlvr.engines.local.rollout import generator_for
+from evals.core.files import write_json
+from evals.core.random import generator_for
 from rlvr.engines.verl.cut_mini_batches import joined, mini_batch, sizes_of_mini_batches
 from rlvr.engines.verl.head_inputs import HeadInputs, KeptRows, response_rows, spans_of
 from rlvr.engines.verl.hidden_state_place import HiddenStateSize, numbers_of_a_token

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evals.core.random import generator_for
 from rlvr.engines.local.hidden_states import projection
-from rlvr.engines.local.rollout import generator_for
 from rlvr.engines.verl.this_run import ThisRun
 from rlvr.methods.recomputed_rows import Visit
 

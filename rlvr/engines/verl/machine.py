@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.engines.verl.run import Cluster
 
 _HOST_AND_PORT = re.compile(r"\[?([^\s/\[\]]+)\]?:(\d{1,5})")

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from evals.artifacts import read_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.worker_log import ended, last_words
 

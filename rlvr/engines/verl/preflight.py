@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import read_json, write_json
-from evals.errors import UserError
-from evals.manifest import verify_outputs
+from evals.core.errors import UserError
+from evals.core.files import read_json, write_json
+from evals.core.manifest import verify_outputs
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
 from rlvr.engines.verl.machine import require_gpus

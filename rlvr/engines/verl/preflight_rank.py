@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as distributed
 
-from evals.artifacts import write_json
-from rlvr.engines.local.rollout import generator_for
+from evals.core.files import write_json
+from evals.core.random import generator_for
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.run import Cluster, VerlRun
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from evals.artifacts import replacing
+from evals.core.files import replacing
 from evals.problems.problem_set import load, render_prompt
 
 

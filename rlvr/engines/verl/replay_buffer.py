@@ -11,7 +11,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from rlvr.engines.local.rollout import generator_for
+from evals.core.random import generator_for
 from rlvr.engines.verl.metrics import OURS
 from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics, truncations
 from rlvr.engines.verl.registered import group_ids

@@ -16,11 +16,11 @@ from typing import Any
 
 import pandas as pd
 
-from evals.artifacts import fingerprint, write_parquet
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, write_parquet
+from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.single_writer import single_writer
 from evals.grading import VERSION as GRADER_VERSION
-from evals.manifest import Manifest, hash_files, verify_outputs
-from evals.single_writer import single_writer
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checkpoints import prepare_resume, remove_old
 from rlvr.engines.verl.checks import check

@@ -18,8 +18,8 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from evals.artifacts import write_json
-from rlvr.engines.local.rollout import generator_for
+from evals.core.files import write_json
+from evals.core.random import generator_for
 from rlvr.engines.verl.layout import lay_out, mini_batch_ids, whole_groups_fraction
 from rlvr.engines.verl.metrics import OURS
 from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics, token_metrics, truncations

@@ -10,11 +10,11 @@ import pytest
 import torch
 from scipy import stats
 
+from evals.core.errors import UserError
 from evals.decoding.criteria import Criterion
 from evals.decoding.draw import PairDraw
 from evals.decoding.pair import Pair, PairResponse, load_pair
 from evals.decoding.settings import Decoding, Driver, Mode
-from evals.errors import UserError
 from evals.generation.backend import Backend, BackendSettings, Request, load_backend
 from evals.generation.checkpoint import end_token_ids, load_tokenizer
 from evals.generation.sampler import Response, SamplingParameters

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evals.artifacts import read_json, sha256_file, write_json, write_jsonl
+from evals.core.errors import UserError
+from evals.core.files import read_json, sha256_file, write_json, write_jsonl
+from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.decoding.__main__ import main
 from evals.decoding.choose import Sweep, choose, read_sweep, write_choice
 from evals.decoding.criteria import Criterion
@@ -18,8 +20,6 @@ from evals.decoding.figure import Place, draw, fraction_needed, place
 from evals.decoding.settings import Decoding, Driver, Mode
 from evals.decoding.table import scheme_in
 from evals.decoding.thresholds import threshold
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files, read_manifest
 
 DIFFERENCE = Criterion.LOG_PROB_DIFFERENCE
 

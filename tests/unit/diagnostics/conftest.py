@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from evals.artifacts import write_json
+from evals.core.files import write_json
 from rlvr.diagnostics.moment import Moment, read_moments
 from rlvr.diagnostics.replay import write_token_table
 from rlvr.engines.local.resolved_run import ResolvedRun

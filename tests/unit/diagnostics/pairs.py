@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.artifacts import write_jsonl
+from evals.core.files import write_jsonl
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.checkpoint import save_checkpoint

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evals.artifacts import write_parquet
-from evals.manifest import Manifest, hash_files
+from evals.core.files import write_parquet
+from evals.core.manifest import Manifest, hash_files
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.comparison_table import KIND, TYPES
 from rlvr.diagnostics.interval import SUPPORTED, UNDECIDED, Measurement, t_interval

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import GraniteConfig, GraniteForCausalLM
 
-from evals.artifacts import read_json, read_jsonl, sha256_file, write_jsonl
+from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.generation.checkpoint import load_tokenizer
-from evals.manifest import Manifest, hash_files
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.checkpoint import save_checkpoint

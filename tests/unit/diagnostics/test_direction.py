@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM
 
 import rlvr.diagnostics.compare
 import rlvr.diagnostics.direction
-from evals.artifacts import read_json, read_jsonl, write_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, read_jsonl, write_jsonl
+from evals.core.manifest import verify_outputs
 from evals.generation.checkpoint import load_tokenizer
-from evals.manifest import verify_outputs
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.compare import compare_checkpoints
 from rlvr.diagnostics.comparison_table import COLUMNS

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from evals.artifacts import read_json, write_json
+from evals.core.files import read_json, write_json
 from rlvr.diagnostics.drift import mean_drift
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED
 from rlvr.diagnostics.moment import Moment

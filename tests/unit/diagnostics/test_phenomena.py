@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from evals.artifacts import read_jsonl, write_jsonl
+from evals.core.files import read_jsonl, write_jsonl
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.displacements import write_displacements
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.diagnostics.displacements import (
     displacements,
     matched_step_size,

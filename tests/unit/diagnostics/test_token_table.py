@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from evals.artifacts import read_json, sha256_file, write_json, write_parquet
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, sha256_file, write_json, write_parquet
 from rlvr.diagnostics.moment import Moment
 from rlvr.diagnostics.replay import write_token_table
 from rlvr.diagnostics.token_classes import classes_of, token_class

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.artifacts import read_jsonl, write_jsonl, write_parquet, write_text
+from evals.core.files import read_jsonl, write_jsonl, write_parquet, write_text
 from rlvr.diagnostics import comparison_view
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.coloured_text import LEVELS, class_of, level, scale_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from evals.artifacts import write_json, write_jsonl
+from evals.core.files import write_json, write_jsonl
 from evals.problems.__main__ import main as problems_main
 from evals.problems.generate import ProblemKind
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import rlvr.base_model.train
-from evals.artifacts import sha256_file, write_jsonl
+from evals.core.files import sha256_file, write_jsonl
 from rlvr.base_model.__main__ import main
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_tokenizer

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import rlvr.engines.local.rollout
-from evals.artifacts import read_jsonl
+from evals.core.files import read_jsonl
 from evals.generation.sampler import sample
 from evals.grading import GradingPool
 from rlvr.engines.local.learner import HiddenStateBudget, Learner

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.run_state import StateStore, optimizer_tensors, restore_optimizer_tensors
 
 

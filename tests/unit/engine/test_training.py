@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 import torch
 
-from evals.artifacts import read_json, sha256_file, write_json
-from evals.errors import UserError
-from evals.manifest import hash_files, verify_outputs
+from evals.core.errors import UserError
+from evals.core.files import read_json, sha256_file, write_json
+from evals.core.manifest import hash_files, verify_outputs
 from evals.problems.__main__ import main as problems_main
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.resolved_run import ResolvedRun

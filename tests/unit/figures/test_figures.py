@@ -10,11 +10,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from evals.core.manifest import verify_outputs
 from evals.figures.__main__ import main
 from evals.figures.differences import draw_differences
 from evals.figures.scores import draw_scores
 from evals.figures.style import VERDICT_COLOURS, house_style, method_styles, save
-from evals.manifest import verify_outputs
 from evals.tables.averages import condition_average
 from evals.tables.records import Comparison, Results, Run, read_results
 from tests.unit.synthetic_results import METHODS, Study

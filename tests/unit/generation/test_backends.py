@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from evals.artifacts import sha256_file, write_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import sha256_file, write_jsonl
+from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import end_token_ids, load_tokenizer
 from evals.generation.evaluate import sample_benchmark
@@ -22,7 +23,6 @@ from evals.generation.plan import EvaluationSettings
 from evals.generation.prompts import encode_prompts
 from evals.generation.sampler import SamplingParameters
 from evals.generation.vllm_backend import request_seed
-from evals.manifest import Manifest, hash_files, read_manifest
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10.", "8" * 126, "9" * 200]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
 from evals.generation.qwen3 import Qwen3Config
 from evals.generation.sampler import SamplingParameters, sample

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from transformers import AutoModelForCausalLM
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
 from evals.generation.sampler import Response, SamplingParameters, sample, uniform_stream
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from evals.artifacts import read_json, write_jsonl
 from evals.audit.__main__ import main
 from evals.audit.run import SecondGrader
+from evals.core.files import read_json, write_jsonl
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading.__main__ import main as grade
 from evals.grading.verdict import Kind, Reason
-from evals.manifest import Manifest, hash_files, verify_outputs
 
 PROBLEMS = [{"id": "p1", "problem": "?", "answer": "7"}, {"id": "p2", "problem": "?", "answer": "1/2"}]
 TEXTS = [

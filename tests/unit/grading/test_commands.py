@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from evals.artifacts import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
+from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.grading.__main__ import main
-from evals.manifest import Manifest, hash_files, verify_outputs
 
 PROBLEMS = [
     {"id": "p1", "problem": "?", "answer": "7", "family": "f"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.grading import Case, GradingPool, Kind, Reason
 from evals.grading.examine import Undecided, examine
 
@@ -100,4 +100,4 @@ def test_workers_that_cannot_come_up_are_an_error_and_no_verdict(tmp_path: Path)
     )
     answer = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300)
     assert answer.returncode != 0 and not answer.stdout
-    assert answer.stderr.splitlines()[-1].startswith("evals.errors.UserError: grading: no worker process comes up")
+    assert answer.stderr.splitlines()[-1].startswith("evals.core.errors.UserError: grading: no worker process comes up")

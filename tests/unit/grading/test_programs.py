@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.artifacts import read_json, read_jsonl, write_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, read_jsonl, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.grading.code import sandbox, system_calls
 from evals.grading.code import tests as files_of_tests
 from evals.grading.code.extraction import extract_program
 from evals.grading.code.inside import values
 from evals.grading.code.run import same_output
 from evals.grading.verdict import Reason
-from evals.manifest import Manifest, hash_files
 from evals.problems.__main__ import main as problems_main
 
 FENCE = "```"

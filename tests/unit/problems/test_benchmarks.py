@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from evals.artifacts import read_json, read_jsonl, sha256_file, write_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.grading import Case, GradingPool, Kind
 from evals.problems.__main__ import main
 from evals.problems.benchmark import read_benchmark

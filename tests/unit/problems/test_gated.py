@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from evals.artifacts import read_json, read_jsonl, sha256_bytes, write_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, read_jsonl, sha256_bytes, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.generation.evaluate import sample_benchmark
 from evals.generation.plan import EvaluationSettings
 from evals.generation.sampler import SamplingParameters
 from evals.generation.withheld import withheld
 from evals.grading import Case, GradingPool, Kind
 from evals.grading.__main__ import main as grading_main
-from evals.manifest import Manifest, hash_files
 from evals.problems.__main__ import main
 from evals.problems.choices import LETTERS, permutation, with_options
 from evals.problems.disjoint import check_disjoint

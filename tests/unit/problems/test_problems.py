@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.artifacts import read_jsonl, write_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl, write_jsonl
 from evals.problems.__main__ import main
 from evals.problems.arithmetic import FAMILIES, answer, exact, worked_solution
 from evals.problems.disjoint import Evaluated, check_disjoint

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.problems.programs import program_problem
 
 ENTRIES = Path(__file__).resolve().parents[3] / "config/benchmarks"

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from evals.artifacts import read_json, read_jsonl, write_jsonl
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.problems.__main__ import main
 from evals.problems.training_set import write_training_set
 from rlvr.study.benchmarks import DATASETS, training_settings

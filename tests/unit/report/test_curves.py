@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.manifest import verify_outputs
 from evals.figures.style import house_style
-from evals.manifest import verify_outputs
 from evals.tables.records import read_runs
 from rlvr.report.__main__ import main
 from rlvr.report.curves import CURVES, draw_curves, read_metrics

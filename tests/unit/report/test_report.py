@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from evals.artifacts import sha256_file
-from evals.manifest import verify_outputs
+from evals.core.files import sha256_file
+from evals.core.manifest import verify_outputs
 from rlvr.report.__main__ import main
 from tests.unit.synthetic_results import Study
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.manifest import verify_outputs
 from evals.figures.style import house_style
-from evals.manifest import verify_outputs
 from evals.tables.records import Run, read_runs
 from rlvr.report.__main__ import main
 from rlvr.report.curves import read_metrics

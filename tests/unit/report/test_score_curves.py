@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.manifest import verify_outputs
 from evals.figures.style import house_style
-from evals.manifest import verify_outputs
 from evals.tables.records import Run
 from rlvr.report.__main__ import main
 from rlvr.report.score_curves import draw_score_curves, read_averages

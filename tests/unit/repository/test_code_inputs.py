@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-FILES_AND_ERRORS = {"evals/artifacts.py", "evals/command_line.py", "evals/errors.py", "evals/manifest.py"}
+FILES_AND_ERRORS = {"evals/core/files.py", "evals/command_line.py", "evals/core/errors.py", "evals/core/manifest.py"}
 """How files are read and written and errors told: not what stands in them."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study import directory
 from rlvr.study.clean_state import clean_state
 

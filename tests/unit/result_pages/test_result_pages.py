@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from evals.manifest import verify_outputs
+from evals.core.manifest import verify_outputs
 from rlvr.diagnostics.interval import measure
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.table import summary_table

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evals.artifacts import fingerprint, write_json
-from evals.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import fingerprint, write_json
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.scores.__main__ import main
 from evals.scores.comparison import verdict
 from evals.statistics.difference import estimate_difference

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evals.artifacts import fingerprint, sha256_file, write_json, write_jsonl
-from evals.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.scores.__main__ import main
 
 RUNS: list[dict[str, Any]] = [

@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from evals.__main__ import main
-from evals.artifacts import fingerprint, write_jsonl
-from evals.manifest import Manifest, hash_files
+from evals.core.files import fingerprint, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.scores.grades import grades_by_problem
 from evals.scores.score import measure
 from evals.statistics.difference import estimate_difference

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.diagnosed import Diagnosed
 from rlvr.study.named import resolve_studies
 from rlvr.study.study import Study

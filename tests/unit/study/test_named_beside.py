@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.named import named_study_files, read_named_study
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from evals.artifacts import canonical_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import canonical_json
+from evals.core.manifest import Manifest
 from evals.grading import VERSION as GRADER_VERSION
-from evals.manifest import Manifest
 from rlvr.__main__ import main
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check

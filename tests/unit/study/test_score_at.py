@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.study.named import read_named_study, resolve_earlier, resolve_named_study, resolve_studies, score_points
 from rlvr.study.validation import read_yaml
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from evals.core.manifest import Manifest
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
-from evals.manifest import Manifest
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.study.status import describe, study_status

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.methods.method import compose
 from rlvr.source_hash import _hash_source
 from rlvr.study.catalogue import load_catalogue, resolve_method

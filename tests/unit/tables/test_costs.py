@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.tables.costs import condition_cost, read_benchmark_file, run_cost
 from evals.tables.records import conditions_of, read_runs
 from tests.unit.synthetic_results import Study

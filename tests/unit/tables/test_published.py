@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.tables.paper import paper_frame, paper_tables
 from evals.tables.paper_vs_ours import confront, paper_vs_ours_frame, paper_vs_ours_table, parse_own_settings
 from evals.tables.published import Published, read_published, read_settings

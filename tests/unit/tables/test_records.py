@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.tables.records import BASE, Results, read_results, read_runs
 from tests.unit.synthetic_results import Study
 

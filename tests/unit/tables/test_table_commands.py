@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from evals.manifest import verify_outputs
+from evals.core.manifest import verify_outputs
 from evals.tables.__main__ import main
 from evals.tables.main import main_tables, read_costs
 from evals.tables.records import BASE, read_results

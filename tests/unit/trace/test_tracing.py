@@ -17,9 +17,9 @@ import pandas as pd
 import pytest
 
 from evals.__main__ import main
-from evals.artifacts import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
+from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
+from evals.core.manifest import Manifest, hash_files, is_sealed
 from evals.grading.__main__ import main as grading
-from evals.manifest import Manifest, hash_files, is_sealed
 from evals.scores.__main__ import main as scores
 from evals.tables.__main__ import main as tables
 from evals.tables.manifests import write_output_manifest

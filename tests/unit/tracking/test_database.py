@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 from mlflow.tracking import MlflowClient
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.tables.records import read_runs
 from rlvr.tracking import interface
 from rlvr.tracking.__main__ import main

@@ -9,7 +9,7 @@ import pytest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from evals.tables.records import read_runs
 from rlvr.tracking.__main__ import main
 from rlvr.tracking.database import database_uri

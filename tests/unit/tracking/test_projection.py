@@ -12,7 +12,7 @@ import pytest
 from mlflow.entities import Run, ViewType
 from mlflow.tracking import MlflowClient
 
-from evals.artifacts import sha256_file
+from evals.core.files import sha256_file
 from evals.tables.records import read_runs
 from rlvr.tracking.__main__ import main
 from rlvr.tracking.database import database_uri

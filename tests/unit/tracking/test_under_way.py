@@ -14,9 +14,9 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from evals.artifacts import read_json
-from evals.errors import UserError
-from evals.single_writer import single_writer
+from evals.core.errors import UserError
+from evals.core.files import read_json
+from evals.core.single_writer import single_writer
 from rlvr.metrics_so_far import METRICS_SO_FAR, remove_metrics_so_far, write_metrics_so_far
 from rlvr.tracking import under_way
 from rlvr.tracking.__main__ import main

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.engines.verl.checks import check
 from rlvr.study.catalogue import load_catalogue
 from tests.unit.verl.conftest import make_cluster, make_run

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from evals.core.random import generator_for
 from rlvr.engines.local.hidden_states import projection
-from rlvr.engines.local.rollout import generator_for
 from rlvr.engines.verl.head_inputs import HeadInputs
 from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss
 from rlvr.engines.verl.this_run import ThisRun

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 from rlvr.engines.verl.machine import answers, check_ray, registered_ray, require_gpus
 from tests.unit.verl.conftest import make_cluster
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files
+from evals.core.errors import UserError
+from evals.core.manifest import Manifest, hash_files
 from rlvr.engines.verl.__main__ import main
 from rlvr.engines.verl.preflight import of_one_node, report
 from tests.unit.verl.conftest import CLUSTER, make_cluster, make_run, run_content

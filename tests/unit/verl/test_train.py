@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from evals.artifacts import read_jsonl, sha256_file
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl, sha256_file
 from evals.problems.__main__ import main as draw
 from rlvr.engines.verl.checkpoints import MANIFEST, TRACKER, is_intact, prepare_resume, record, steps
 from rlvr.engines.verl.display import Display

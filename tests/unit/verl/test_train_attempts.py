@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from evals.artifacts import read_json
-from evals.errors import UserError
-from evals.manifest import Manifest, hash_files
+from evals.core.errors import UserError
+from evals.core.files import read_json
+from evals.core.manifest import Manifest, hash_files
 from rlvr.engines.verl import train as module
 from rlvr.engines.verl.checkpoints import prepare_resume, record, steps
 from rlvr.engines.verl.display import Display, keep_metrics

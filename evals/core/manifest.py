@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from evals.artifacts import fingerprint, json_text, read_json, sha256_file, write_json
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, json_text, read_json, sha256_file, write_json
 
 SCHEMA = 1
 _RECORDED_PACKAGES = ("torch", "transformers", "math-verify", "numpy", "pandas", "scipy", "snakemake")

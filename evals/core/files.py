@@ -1,7 +1,7 @@
 """Reading and writing files so that a reader never sees a half-written one.
 
 Every writer goes through a temporary file in the target's directory, fsync and an atomic rename; a full disk or a
-read-only directory becomes a one-line :class:`~evals.errors.UserError` and leaves the previous file as it was.
+read-only directory becomes a one-line :class:`~evals.core.errors.UserError` and leaves the previous file as it was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.errors import UserError
+from evals.core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd

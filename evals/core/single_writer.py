@@ -12,8 +12,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from evals.artifacts import write_text
-from evals.errors import UserError
+from evals.core.errors import UserError
+from evals.core.files import write_text
 
 _POLL_SECONDS = 2.0
 

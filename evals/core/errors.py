@@ -1,0 +1,140 @@
+"""Errors that a user can fix, as one line that names the file, the key and what is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+_BOUNDS = {
+    "greater_than": ("gt", "above"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "below"),
+    "less_than_equal": ("le", "at most"),
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "path": "a path",
+    "finite_number": "a finite number",
+    "none_required": "null",
+}
+
+
+class UserError(Exception):
+    """Something that the user can fix, in a single line.
+
+    Commands print it as ``error: <message>`` without a traceback and exit with status 2.
+    """
+
+
+class InvalidInput(UserError):
+    """A value of a file or of the command line that is not accepted.
+
+    Attributes:
+        source: the file.
+        key: where in the file, with dots between the parts; empty for the file as a whole.
+        found: what is wrong, such as ``is 0``, ``lacks steps`` or ``unknown key stepz``.
+        accepted: what is accepted instead; empty where ``found`` says it all.
+    """
+
+    def __init__(self, source: str, key: str, found: str, accepted: str = "") -> None:
+        super().__init__(
+            ": ".join(filter(None, [source, key, found])) + (f"; accepted: {accepted}" if accepted else "")
+        )
+        self.source, self.key, self.found, self.accepted = source, key, found, accepted
+
+
+def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, source: str) -> InvalidInput:
+    """The complaint of pydantic about ``content`` that a person can act on, as an :class:`InvalidInput`.
+
+    The deepest complaint is taken, and an unknown key before the missing one that it may be meant for. The text of a
+    ``ValueError`` that a validator raised is kept as it is: it says what was found and what is accepted.
+
+    Args:
+        error: what pydantic raised.
+        model: the record that ``content`` was read as.
+        content: the parsed file; it tells keys from the names of union branches.
+        source: the file's name.
+    """
+    complaints = error.errors(include_url=False)
+    order = {"extra_forbidden": 2, "missing": 0}
+    chosen = max(complaints, key=lambda each: (len(_place(each, content)), order.get(each["type"], 1)))
+    place, kind, found, context = _place(chosen, content), chosen["type"], chosen["input"], chosen.get("ctx", {})
+    key = ".".join(map(str, place))
+    if kind == "missing":
+        beside = [each for each in complaints if each["type"] == "missing" and _place(each, content) == place]
+        return InvalidInput(source, key, f"lacks {', '.join(dict.fromkeys(str(each['loc'][-1]) for each in beside))}")
+    if kind == "extra_forbidden":
+        accepted = ", ".join(_fields(model, place[:-1], content)) or "none"
+        return InvalidInput(source, ".".join(map(str, place[:-1])), f"unknown key {place[-1]}", accepted)
+    if kind == "value_error":
+        return InvalidInput(source, key, str(context["error"]))
+    if kind in _BOUNDS:
+        name, word = _BOUNDS[kind]
+        return InvalidInput(source, key, f"is {found}", f"{word} {context[name]:g}")
+    if kind in ("literal_error", "enum", "union_tag_invalid"):
+        if kind == "union_tag_invalid":
+            key = ".".join(filter(None, [key, str(context["discriminator"]).strip("'")]))
+            found = context["tag"]
+        expected = str(context.get("expected") or context.get("expected_tags"))
+        return InvalidInput(source, key, f"is {found!r}", expected.replace("'", "").replace(" or ", ", "))
+    if kind == "union_tag_not_found":
+        return InvalidInput(source, key, f"lacks {str(context['discriminator']).strip(chr(39))}")
+    if kind in ("too_short", "string_too_short", "too_long", "string_too_long"):
+        word, bound = ("at least", "min_length") if kind.endswith("short") else ("at most", "max_length")
+        return InvalidInput(source, key, f"has {context.get('actual_length', len(found))}", f"{word} {context[bound]}")
+    if kind == "string_pattern_mismatch":
+        return InvalidInput(source, key, f"is {found!r}", f"text that matches {context['pattern']}")
+    wanted = next((word for name, word in _KINDS.items() if kind.startswith(name)), chosen["msg"])
+    return InvalidInput(source, key, f"is {found!r}", wanted)
+
+
+def _place(complaint: Mapping[str, Any], content: Any) -> tuple[str | int, ...]:
+    """The keys that lead to what a complaint is about; of a missing key, those that lead to where it is missing."""
+    place: list[str | int] = []
+    for part in complaint["loc"]:
+        if isinstance(content, Mapping):
+            if part not in content:  # the name of a union's branch, or the key that is missing
+                continue
+        elif not (isinstance(content, list | tuple) and isinstance(part, int) and part < len(content)):
+            continue
+        place.append(part)
+        content = content[part]
+    return tuple(place)
+
+
+def _fields(model: type[BaseModel], place: tuple[str | int, ...], content: Any) -> list[str]:
+    """The keys that are accepted at ``place`` of ``content``."""
+    models: list[type[BaseModel]] = [model]
+    for part in place:
+        annotations = [each.model_fields[str(part)].annotation for each in models if str(part) in each.model_fields]
+        models = [inner for annotation in annotations for inner in _models(annotation)] or models
+        content = content[part]
+    fitting = [each for each in models if _fits(each, content)]
+    return list(dict.fromkeys(name for each in fitting or models for name in each.model_fields))
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models that an annotation mentions."""
+    if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [inner for part in get_args(annotation) for inner in _models(part)]
+
+
+def _fits(model: type[BaseModel], content: Any) -> bool:
+    """Whether the fields of ``content`` that choose between models choose this one."""
+    choices = {name: get_args(field.annotation) for name, field in model.model_fields.items()}
+    return all(content.get(name, values[0]) in values for name, values in choices.items() if _is_literal(model, name))
+
+
+def _is_literal(model: type[BaseModel], name: str) -> bool:
+    return get_origin(model.model_fields[name].annotation) is Literal

@@ -1,0 +1,22 @@
+"""Random streams determined by names and numbers alone, so that a resumed run draws the same numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def stream_seed(*identity: object) -> int:
+    """A seed of 63 bits that is determined by ``identity``, such as ``("loss", run_seed, update)``."""
+    digest = hashlib.sha256("/".join(map(str, identity)).encode("utf-8")).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def generator_for(*identity: object) -> torch.Generator:
+    """A torch generator whose numbers are determined by ``identity`` alone."""
+    import torch  # planning reads this package without torch
+
+    return torch.Generator().manual_seed(stream_seed(*identity))

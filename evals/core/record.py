@@ -1,0 +1,66 @@
+"""The base of all records: frozen, checked when they are read, and silent about pydantic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from evals.core.errors import UserError, invalid_input
+from evals.core.files import read_json, read_jsonl
+
+
+class Record(BaseModel):
+    """A typed JSON object.
+
+    Unknown keys are errors, whole numbers pass for numbers and nothing else is converted; infinities and NaN are
+    refused. A record of a file that other versions may have extended sets ``extra="ignore"``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, content: Any, source: str) -> Self:
+        """Read parsed JSON or YAML.
+
+        Args:
+            content: the value.
+            source: the file's name, for messages.
+
+        Raises:
+            InvalidInput: one line that names the file, the key, what was found and what is accepted.
+        """
+        try:
+            # As JSON, where a list may stand for a tuple and text for a path while numbers stay strict.
+            return cls.model_validate_json(json.dumps(content))
+        except ValidationError as error:
+            raise invalid_input(error, cls, content, source) from None
+        except TypeError as error:  # such as a date, which YAML has and JSON has not
+            raise UserError(f"{source}: holds a value that JSON has not ({error})") from None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a JSON file.
+
+        Raises:
+            UserError: the file is missing, is not JSON, or is not such a record.
+        """
+        return cls.parse(read_json(path), str(path))
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object, in the order of the fields."""
+        return self.model_dump(mode="json")
+
+
+R = TypeVar("R", bound=Record)
+
+
+def read_rows(path: Path, kind: type[R]) -> list[R]:
+    """Read a JSONL file of records.
+
+    Raises:
+        UserError: the file is missing, or a line is not such a record; the line is named.
+    """
+    return [kind.parse(row, f"{path}: line {number}") for number, row in enumerate(read_jsonl(path), start=1)]

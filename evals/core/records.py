@@ -1,0 +1,191 @@
+"""The records of results: runs, samples, grades, scores and comparisons (file formats: docs/architecture.md)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_json
+from evals.core.record import Record
+
+BASE = "base"
+"""The method's name of a model that was not trained further."""
+
+ALL_BENCHMARKS = "all"
+"""The benchmark's name of a mean over benchmarks."""
+
+Interval = tuple[float, float]
+FinishReason = Literal["stop", "length"]
+
+
+class Run(Record):
+    """One row of a study's run sheet: a trained policy, or the base model.
+
+    Attributes:
+        run: readable id, the name of the run's directories: ``tiny-dapo-s1``.
+        model: base model.
+        method: method's name in the study, or ``base`` for the base model itself.
+        seed: training seed; None for the base model.
+        title: the method's name for people.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    run: str
+    model: str
+    method: str
+    seed: int | None
+    title: str
+
+
+def parse_runs(content: Any, source: str) -> list[Run]:
+    """Read a run sheet's content.
+
+    Raises:
+        UserError: it is not a list of runs, is empty, or has a run twice.
+    """
+    if not isinstance(content, list) or not content:
+        raise InvalidInput(source, "", "is no list of runs", "objects with run, model, method, seed, title")
+    runs = [Run.parse(row, f"{source}: entry {number}") for number, row in enumerate(content, start=1)]
+    names = [run.run for run in runs]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise UserError(f"{source}: entry {number + 1}: run {name} occurs twice")
+    return runs
+
+
+def read_runs(path: Path) -> list[Run]:
+    """Read ``runs.json``; errors as for :func:`parse_runs`, or the file is missing or is not JSON."""
+    return parse_runs(read_json(path), str(path))
+
+
+class Grade(Record):
+    """The verdict on one sample, a line of ``grades.jsonl``.
+
+    Attributes:
+        problem_id: the problem.
+        sample: the sample's number, from 0.
+        correct: the verdict.
+        answer: the answer that was found in the response, or None.
+        reason: why, one of :class:`evals.grading.verdict.Reason`.
+        tokens: length of the response.
+        finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    problem_id: str | int
+    sample: int
+    correct: bool
+    answer: str | None
+    reason: str
+    tokens: int
+    finish_reason: FinishReason
+
+
+class Score(Record):
+    """One run on one benchmark. Rates and averages are fractions of one; None where no honest value exists.
+
+    Attributes:
+        standard_error: of the average, clustered by problem; None with one problem.
+        confidence_interval: None where no interval holds (docs/evaluation.md).
+        sampling_standard_error: of the samples alone, with these problems; None with one sample.
+        pass_at_k: k -> probability that one of k samples is correct.
+        g_pass_at_k: threshold -> probability that at least this share of k samples is correct.
+        majority_at_k: share of problems whose most frequent answer is correct.
+        no_answer_rate: share of samples without an answer, truncated ones included.
+        correct_counts: correct samples of each problem, aligned with ``problem_ids`` of the file.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    run: str
+    model: str
+    method: str
+    seed: int | None
+    average_at_k: float
+    standard_error: float | None
+    confidence_interval: Interval | None
+    sampling_standard_error: float | None
+    pass_at_k: dict[str, float]
+    g_pass_at_k: dict[str, float]
+    majority_at_k: float | None
+    truncation_rate: float
+    no_answer_rate: float
+    timeout_rate: float
+    unparsable_rate: float
+    mean_tokens: float
+    total_tokens: int
+    correct_counts: tuple[int, ...]
+
+
+class BenchmarkScores(Record):
+    """All runs on one benchmark, the content of ``scores/{benchmark}.json``."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    benchmark: str
+    samples_per_problem: int
+    problem_ids: tuple[str | int, ...]
+    scores: tuple[Score, ...]
+
+
+class Verdict(StrEnum):
+    """A comparison in words."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NOT_DISTINGUISHABLE = "not distinguishable"
+
+
+class Comparison(Record):
+    """A method against the reference method or the base model, on one benchmark or on ``all``; fractions of one.
+
+    Attributes:
+        against: the reference method, or ``base``.
+        p_value_holm: corrected over the benchmarks of one (method, against) pair; for ``all`` the p-value itself.
+        minimum_detectable_effect: the difference that is found in 80 % of studies of this size.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    method: str
+    against: str
+    benchmark: str
+    method_average: float
+    against_average: float
+    difference: float
+    standard_error: float | None
+    confidence_interval: Interval | None
+    p_value: float | None
+    p_value_holm: float | None
+    minimum_detectable_effect: float | None
+    seeds: int
+    against_seeds: int
+    problems: int
+    verdict: Verdict
+
+
+class Comparisons(Record):
+    """The content of ``comparisons.json``.
+
+    Attributes:
+        confidence: level of the intervals.
+        claim: about ``methods`` or about these ``checkpoints``.
+        seed: of the resampling.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    reference_method: str
+    confidence: float
+    bootstrap_resamples: int
+    permutations: int
+    comparisons: tuple[Comparison, ...]
+    claim: Literal["methods", "checkpoints"] = "methods"
+    seed: int = 0
