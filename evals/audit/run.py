@@ -14,8 +14,8 @@ from evals.core.files import read_jsonl, sha256_bytes
 from evals.core.manifest import verify_outputs
 from evals.generation.withheld import TEXT_HASH
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT
-from evals.grading.processes import Judge, WorkerProcesses
 from evals.grading.verdict import CODE, Kind, Reason
+from evals.grading.workers import Judge, WorkerProcesses
 
 DISAGREEMENTS_LISTED = 20
 

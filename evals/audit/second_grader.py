@@ -13,9 +13,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from evals.grading.letters import gold_letter
+from evals.grading.multiple_choice import gold_letter
 from evals.grading.verdict import Reason
-from evals.grading.worker import limited
+from evals.grading.workers import limited
 from evals.problems.choices import LETTERS
 
 NAME = "math-verify"
@@ -25,7 +25,7 @@ _EXPONENT = re.compile(r"\*\*\s*(-?\d+(?:\.\d+)?)")
 
 
 def judge_text(text: str, gold: str, time_limit: float) -> tuple[Reason, float]:
-    """Grade a whole text of kind ``completion`` or ``answer``; a pool's ``judge`` (``evals.grading.processes``)."""
+    """Grade a whole text of kind ``completion`` or ``answer``; a pool's ``judge`` (``evals.grading.workers``)."""
     return limited(lambda: _judge_text(text, gold), time_limit)
 
 
@@ -67,7 +67,7 @@ def _compile_nothing() -> None:
     from latex2sympy2_extended import latex2sympy2
     from math_verify import parser
 
-    from evals.grading.reading import number
+    from evals.grading.parsing import number
 
     parser.parse_expr = read_without_eval
     parser.Number = number

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from evals.grading.boxes import ends_in_bare_box, last_boxes
-from evals.grading.letters import choice_letter
+from evals.grading.multiple_choice import choice_letter
 from evals.grading.verdict import Kind, Reason
 
 _THINKING = {

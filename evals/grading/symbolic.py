@@ -17,8 +17,7 @@ from sympy.core.relational import Relational
 
 from evals.grading.comparison import compare
 from evals.grading.exact import is_rounding_of, plain_number
-from evals.grading.magnitude import is_workable
-from evals.grading.reading import Unreadable, parse
+from evals.grading.parsing import Unreadable, is_workable, parse
 from evals.grading.structure import split_top_level
 from evals.grading.verdict import Reason
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from evals.grading import Case, GradingPool, Reason
-from evals.grading.examine import examine
+from evals.grading.pool import examine
 
 SLOW = r"\sum_{k=1}^{10^{12}} \frac{1}{k}"
 
@@ -89,7 +89,7 @@ def test_text_is_never_compiled_or_executed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     program = f"""
 import sys
-from evals.grading.examine import examine, Undecided
+from evals.grading.pool import examine, Undecided
 from evals.grading.verdict import Case
 from evals.grading import symbolic
 compiled = []
@@ -160,12 +160,12 @@ def test_memory_is_bounded() -> None:
     """A worker cannot allocate beyond its limit, and says so."""
     program = """
 import resource, sys
-from evals.grading import symbolic, worker
+from evals.grading import symbolic, workers
 limit = 700 * 1024**2
-worker.initialise(limit)
+workers.initialise(limit)
 assert resource.getrlimit(resource.RLIMIT_AS) == (limit, limit)
 symbolic.judge = lambda answer, gold: bytearray(2 * limit)
-assert worker.judge("1", "2", 5.0)[0].value == "memory"
+assert workers.judge("1", "2", 5.0)[0].value == "memory"
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=600)
 

@@ -21,8 +21,8 @@ from evals.grading.code.extraction import extract_program
 from evals.grading.code.run import ALL_CASES_SECONDS, CANDIDATE, CASE, EXAMINER, run_tests
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.tests import TESTS_FILE, read_tests
-from evals.grading.examine import MAX_ANSWER_KEPT
 from evals.grading.grade_file import check_origin, grade_row, read_samples, write_grades
+from evals.grading.pool import MAX_ANSWER_KEPT
 from evals.grading.verdict import CODE, Reason, Verdict
 
 

@@ -27,7 +27,7 @@ from evals.grading.code.system_calls import seccomp_filter
 
 BUBBLEWRAP = "bwrap"
 MAX_OUTPUT = 16 * 1024**2
-_INSIDE = Path(__file__).parent / "inside"
+_INSIDE = Path(__file__).parent / "sandboxed"
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _FIRST_USER = 2_000_000_000
@@ -59,7 +59,7 @@ class Limits:
     open_files: int = 64
 
     def inside(self) -> str:
-        """What the process in the sandbox imposes on itself before it runs anything (``inside/limits.py``)."""
+        """What the process in the sandbox imposes on itself before it runs anything (``sandboxed/limits.py``)."""
         values = {key: value for key, value in asdict(self).items() if key not in ("seconds", "disk")}
         if os.geteuid() == 0:
             values["user"] = _FIRST_USER + next(_next_user) % _USERS
@@ -96,10 +96,10 @@ def start(
     stdout: int | IO[bytes] = subprocess.PIPE,
     descriptors: Sequence[int] = (),
 ) -> Sandbox:
-    """Start ``inside/{script}`` in a sandbox.
+    """Start ``sandboxed/{script}`` in a sandbox.
 
     Args:
-        script: a file of ``inside``.
+        script: a file of ``sandboxed``.
         arguments: of the script.
         limits: its bounds; ``limits.inside()`` has to be among the arguments.
         files: path in the sandbox -> content; read-only there.

@@ -11,7 +11,7 @@ from typing import Any
 
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-import evals.grading.processes  # noqa: F401 (now, not at the first answer that needs algebra)
+import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
 from evals.grading import Case, GradingPool
 
 _POOL = GradingPool(workers=1)

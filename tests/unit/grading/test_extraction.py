@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.grading.extraction import extract_answer, extract_gold
-from evals.grading.letters import choice_letter
+from evals.grading.multiple_choice import choice_letter
 from evals.grading.verdict import Kind, Reason
 
 MARKED = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evals.grading import Case, Kind, Reason
-from evals.grading.examine import Undecided, examine
+from evals.grading.pool import Undecided, examine
 from evals.grading.symbolic import judge
 
 DIFFERENT = r"""

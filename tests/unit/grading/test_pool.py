@@ -10,7 +10,7 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.grading import Case, GradingPool, Kind, Reason
-from evals.grading.examine import Undecided, examine
+from evals.grading.pool import Undecided, examine
 
 
 def boxed(answer: str) -> str:

@@ -23,8 +23,8 @@ from evals.core.manifest import Manifest, hash_files
 from evals.grading.code import sandbox, system_calls
 from evals.grading.code import tests as files_of_tests
 from evals.grading.code.extraction import extract_program
-from evals.grading.code.inside import values
 from evals.grading.code.run import same_output
+from evals.grading.code.sandboxed import values
 from evals.grading.verdict import Reason
 from evals.problems.__main__ import main as problems_main
 

@@ -179,7 +179,7 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
     """What the code imports must not depend on what another package happens to bring along."""
     own = {"rlvr", "evals", "snakemake_logger_plugin_rlvr"}
     # Inside the sandbox these lie side by side and import each other by their bare names.
-    own |= {path.stem for path in (ROOT / "evals/grading/code/inside").glob("*.py")}
+    own |= {path.stem for path in (ROOT / "evals/grading/code/sandboxed").glob("*.py")}
     sources = [path for folder in ("rlvr", "evals", "workflow") for path in (ROOT / folder).rglob("*.py")]
     imported: set[str] = set()
     for source in sources:

@@ -1,7 +1,12 @@
-"""Reading LaTeX as SymPy expressions, with math-verify's grammar. For worker processes only: it imports SymPy."""
+"""Read LaTeX as SymPy expressions with math-verify's grammar, and bound their size before anything is evaluated.
+
+For worker processes only: it imports SymPy, which works out ``10**(10**10)`` or ``1000000000!`` digit by digit, in C
+code that no signal interrupts. Bounds are taken over the unevaluated tree first: such an expression is never started.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 from typing import Any
@@ -11,7 +16,6 @@ from latex2sympy2_extended import NormalizationConfig, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 
 from evals.grading.exact import MAX_DIGITS
-from evals.grading.magnitude import is_workable
 
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
@@ -130,3 +134,60 @@ def _with_imaginary_unit(expression: sympy.Basic) -> sympy.Basic:
     bound = {limits[0] for node in expression.atoms(sympy.Sum, sympy.Product) for limits in node.limits}
     units = {symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i" and symbol not in bound}
     return expression.xreplace(units) if units else expression
+
+
+MAX_BITS = 400_000.0
+"""Numbers beyond this many bits (about 120,000 digits) are not worked out."""
+
+
+def largest_bits(expression: sympy.Basic | sympy.MatrixBase) -> float:
+    """An upper bound on log2 of every number met in evaluating ``expression``; ``inf`` if one is too large."""
+    if isinstance(expression, sympy.MatrixBase):
+        return max((largest_bits(entry) for entry in expression.flat()), default=0.0)
+    return _bits(expression)[1]
+
+
+def is_workable(expression: sympy.Basic | sympy.MatrixBase) -> bool:
+    """Whether every number within ``expression`` stays below :data:`MAX_BITS`."""
+    return largest_bits(expression) <= MAX_BITS
+
+
+def _bits(node: sympy.Basic) -> tuple[float, float]:
+    """Bounds on log2 of ``|node|``, and of the largest number met on the way to it."""
+    if isinstance(node, sympy.Rational):
+        bits = math.log2(max(abs(node.p), node.q))
+        return bits, bits
+    children = [_bits(child) for child in node.args if isinstance(child, sympy.Basic)]
+    met = max((largest for _, largest in children), default=2.0)
+    if met > MAX_BITS:
+        return math.inf, math.inf
+    bits = _own_bits(node, [size for size, _ in children], met)
+    return bits, max(bits, met)
+
+
+def _own_bits(node: sympy.Basic, sizes: list[float], met: float) -> float:
+    if isinstance(node, sympy.Pow | sympy.exp):
+        base, exponent = (2.0, node.args[0]) if isinstance(node, sympy.exp) else (sizes[0], node.args[1])
+        return max(base, 1.0) * _exponent_bound(exponent, sizes[-1])
+    if isinstance(node, sympy.factorial | sympy.gamma | sympy.factorial2 | sympy.subfactorial):
+        return _power_of_two(sizes[0]) * max(sizes[0], 1.0)
+    if isinstance(node, sympy.binomial):
+        return min(_power_of_two(sizes[0]), _power_of_two(sizes[1]) * max(sizes[0], 1.0))
+    if isinstance(node, sympy.Product):
+        return met * _power_of_two(met)
+    if isinstance(node, sympy.Mul):
+        return math.fsum(sizes)
+    if isinstance(node, sympy.Add):
+        return max(sizes, default=1.0) + math.log2(len(sizes) + 1)
+    return met
+
+
+def _power_of_two(bits: float) -> float:
+    return math.inf if bits > 60 else 2.0**bits
+
+
+def _exponent_bound(exponent: sympy.Basic, bits: float) -> float:
+    """An upper bound on the size of an exponent; a root or an inverse does not make its base longer."""
+    if isinstance(exponent, sympy.Rational):
+        return max(1.0, float(abs(exponent))) if bits <= 60 else math.inf
+    return _power_of_two(bits)
