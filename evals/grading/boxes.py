@@ -77,7 +77,7 @@ def _box_content(text: str, position: int) -> tuple[str | None, int]:
 
 
 def ends_in_bare_box(text: str) -> bool:
-    r"""Whether the text stops within ``\boxed 4``, which may have been about to become 42."""
+    r"""Return whether the text stops within ``\boxed 4``, which could have become 42."""
     *_, command = _BOX.finditer(text)
     return _box_content(text, command.end())[1] == len(text) and not text.endswith("}")
 
@@ -97,7 +97,7 @@ def matching_brace(text: str, opening: int) -> int | None:
 
 
 def _same_answer(gap: str) -> bool:
-    """Whether the text between two boxes joins them into one answer."""
+    """Return whether the text between two boxes joins them into one answer."""
     if len(gap) <= _MAX_BARE_GAP and _BARE_GAP.fullmatch(gap) and "\n\n" not in gap:
         return True
     words = _TEXT_COMMAND.sub(" ", gap)

@@ -172,7 +172,7 @@ def _stands_for(sides: Sequence[str]) -> str:
 
 
 def _same_label(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether two equations name the same thing; ``W(x)`` and ``W(n)`` do, where the value depends on neither."""
+    """Return whether two equations name the same thing; ``W(x)`` and ``W(n)`` do if no value depends on x or n."""
     if compact(ours[0]) == compact(theirs[0]):
         return True
     functions = _FUNCTION.fullmatch(compact(ours[0])), _FUNCTION.fullmatch(compact(theirs[0]))
@@ -193,7 +193,7 @@ def _renamed(ours: Sequence[str], theirs: Sequence[str]) -> Sequence[str]:
 
 
 def is_label(text: str) -> bool:
-    r"""Whether the left side of an equation only names the right one: ``x``, ``f(x)``, ``|AB|``, ``V_1:V_2``."""
+    r"""Return whether the left side of an equation only names the right one: ``x``, ``f(x)``, ``|AB|``."""
     bare = _SUBSCRIPT.sub("", text)
     if _NOT.search(bare):
         return False

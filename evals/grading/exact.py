@@ -157,7 +157,7 @@ def _scientific(mantissa: str, exponent: int) -> PlainNumber | None:
 
 
 def same_number(answer: PlainNumber, gold: PlainNumber) -> bool:
-    """Whether two numbers are the same answer.
+    """Return whether two numbers are the same answer.
 
     Exactly equal, or one is the other correctly rounded to at least six decimals and six significant digits. Where
     only one has a percent sign, it may stand for the number before the sign or for a hundredth of it.
@@ -181,7 +181,7 @@ def _same_value(answer: PlainNumber, gold: PlainNumber) -> bool:
 
 
 def is_rounding_of(number: PlainNumber, value: Fraction) -> bool:
-    """Whether a decimal is ``value`` correctly rounded, and long enough to stand for it."""
+    """Return whether a decimal is ``value`` correctly rounded, with enough digits to stand for it."""
     if number.decimals is None or number.decimals < ROUNDED_DECIMALS or number.digits < ROUNDED_DIGITS:
         return False
     return 2 * abs(number.value - value) <= Fraction(1, 10**number.decimals)
@@ -205,7 +205,7 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
 
 
 def _is_numeral(digits: str, base: str) -> bool:
-    """Whether the digits are those of a base; one that is a variable (``12_b``) may have any."""
+    """Return whether a base has these digits; a base that is a variable (``12_b``) has all."""
     if not base.isdecimal():
         return True
     return len(base) < 3 and all(

@@ -85,7 +85,7 @@ def extract_gold(gold: str) -> str:
 
 
 def visible_part(text: str) -> str:
-    """What a reader is shown: the text after finished thinking, or before unfinished thinking.
+    """Return the part of a response that a reader sees: after finished thinking, or before unfinished thinking.
 
     A box inside <think> is a draft. Once thinking has been closed, only what follows it counts.
     """
@@ -99,7 +99,7 @@ def visible_part(text: str) -> str:
 
 
 def final_answer_line(text: str) -> str | None:
-    """What follows the last ``Answer:`` or ``final answer is``, to the end of its line; None if there is neither.
+    """Return the line after the last ``Answer:`` or ``final answer is``; None if there is neither.
 
     Where nothing else stands on the line, the next one that is not empty is the answer's.
 
@@ -166,7 +166,7 @@ def sentence_answer(text: str) -> str:
 
 
 def _value_after_lead_in(text: str) -> str | None:
-    """What follows the last "is", ":" or the like: its number if it starts with one, else all of it."""
+    """Return the value after the last "is", ":" or similar: a leading number, else all of it."""
     leads = list(_LEAD_IN.finditer(text))
     rest = text[leads[-1].end() :].strip().rstrip(".").strip() if leads else ""
     number = _LEADING_NUMBER.fullmatch(rest)

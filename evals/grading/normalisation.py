@@ -121,7 +121,7 @@ _MULTIPLE_SPACE = re.compile(r" {2,}")
 
 
 def is_readable(text: str) -> bool:
-    """Whether an answer is short and flat enough to be worth reading: bombs and garbage are neither."""
+    """Return whether an answer is short and flat enough to be parsed; nested or huge text is refused."""
     if len(text) > MAX_LENGTH:
         return False
     depth = deepest = 0

@@ -148,7 +148,7 @@ def largest_bits(expression: sympy.Basic | sympy.MatrixBase) -> float:
 
 
 def is_workable(expression: sympy.Basic | sympy.MatrixBase) -> bool:
-    """Whether every number within ``expression`` stays below :data:`MAX_BITS`."""
+    """Return whether every number within ``expression`` stays below :data:`MAX_BITS`."""
     return largest_bits(expression) <= MAX_BITS
 
 

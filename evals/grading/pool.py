@@ -1,4 +1,4 @@
-"""The one object that grades, for evaluation and for rewards alike.
+"""The grader of evaluation and of rewards.
 
 Answers that text alone decides never leave the calling process; worker processes are started by the first one that
 needs algebra. A worker that runs out of time or memory, or is killed, costs the verdict of the case it was on; it is
@@ -175,7 +175,7 @@ def _examine_pair(extracted: str, gold: str, start: float) -> Verdict | Undecide
 
 
 def _is_verbatim(case: Case) -> bool:
-    """Whether a prediction is the gold text itself, words and all (``odd $n$``)."""
+    """Return whether a prediction equals the whole gold text, words included (``odd $n$``)."""
     readable = is_readable(case.prediction) and is_readable(case.gold)
     return readable and decide(normalise(case.prediction), normalise(case.gold)) is True
 

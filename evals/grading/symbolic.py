@@ -85,7 +85,7 @@ def _real_value(expression: sympy.Basic) -> Fraction | None:
 
 
 def same_expression(answer: sympy.Basic, gold: sympy.Basic) -> bool:
-    """Whether two parsed expressions are equal.
+    """Return whether two parsed expressions are equal.
 
     Raises:
         Unreadable: one of them is too large to be worked out.
@@ -180,8 +180,10 @@ def _same_value(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
 
 
 def _points(answer: sympy.Expr, gold: sympy.Expr, symbols: list[sympy.Symbol]) -> list[Point]:
-    """Where to compare two formulas: factorials and sums at integers, steps there and (of x, y, z ...) in between,
-    others at a few rational points.
+    """Choose the points at which two formulas are compared.
+
+    Factorials and sums are compared at integers, floor and ceiling there and (of x, y, z ...) in between, all others at
+    a few rational points.
 
     Each variable is a little off the others; a second series, in the other order, makes each the largest once.
     """
@@ -209,7 +211,7 @@ def _at(expression: sympy.Expr, values: Point) -> sympy.Expr | None:
 
 
 def _leaves_reals(expression: sympy.Expr, values: Point) -> bool:
-    """Whether a root or a logarithm within the expression is taken of a negative number at a point."""
+    """Return whether the expression takes a root or logarithm of a negative number at a point."""
     taken = [power.base for power in expression.atoms(sympy.Pow) if not power.exp.is_integer]
     taken += [logarithm.args[0] for logarithm in expression.atoms(sympy.log)]
     return any(operand.subs(values).doit().evalf().is_negative is not False for operand in taken)
@@ -238,7 +240,7 @@ def _value(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _agree(ours: sympy.Expr, theirs: sympy.Expr) -> bool:
-    """Whether two values are one, relative to their size: ``e^{-1000}`` is neither 0 nor ``e^{-1001}``."""
+    """Return whether two values agree relative to their size: ``e^{-1000}`` is neither 0 nor ``e^{-1001}``."""
     return bool(abs(ours - theirs) <= _AGREEMENT * max(abs(ours), abs(theirs)))
 
 

@@ -1,4 +1,4 @@
-"""What goes into the grader and what comes out of it."""
+"""The input and output of the grader: cases, verdicts and their reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CODE = "code"
 
 
 class Kind(StrEnum):
-    """How a prediction is to be read."""
+    """The form of a prediction."""
 
     COMPLETION = "completion"
     """The whole text of a sample; its answer must be marked (box, or final-answer line)."""
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a verdict is what it is; the list is closed."""
+    """The reason of a verdict; the list is closed."""
 
     MATCH = "match"
     """The answer was found and equals the gold answer; the only reason that goes with a correct verdict."""
@@ -69,7 +69,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the grader says about one case.
+    """The grader's verdict on one case.
 
     Attributes:
         correct: the answer equals the gold answer; true exactly where ``reason`` is ``match``.

@@ -169,7 +169,7 @@ class WorkerProcesses:
             return False
 
     def _outcome(self, future: Future[Any]) -> Outcome:
-        """What became of one comparison.
+        """Return the outcome of one comparison.
 
         Raises:
             BrokenExecutor: the pool broke before it was made.

@@ -97,5 +97,5 @@ def _timed(program: str, tests: Mapping[str, Any]) -> tuple[Reason, float]:
 
 
 def _kept(program: str) -> str:
-    """As much of a program as a grade holds, writable whatever it contains."""
+    """Cut a program to the length that a grade holds, and make it writable as UTF-8."""
     return program.strip()[:MAX_ANSWER_KEPT].encode("utf-8", "replace").decode("utf-8")

@@ -67,7 +67,7 @@ def _examined(source: str, tests: Mapping[str, Any]) -> Reason:
 
 
 def _verdict(line: bytes, candidate: Sandbox) -> Reason:
-    """What the examiner's line, which no candidate can write, says; with the cause if the candidate ended early."""
+    """Read the examiner's line, which no candidate can write; add the cause if the candidate ended early."""
     try:
         verdict = json.loads(line)
     except ValueError:  # the examiner was killed: by its own limits, on what the candidate returned
@@ -91,7 +91,7 @@ def _ended(sandbox: Sandbox) -> int | None:
 
 
 def _read(sandbox: Sandbox, seconds: float, limit: int) -> bytes | None:
-    """What the sandbox writes until it closes its output or has written too much; None when time runs out."""
+    """Read the sandbox's output until it is closed or too long; None when time runs out."""
     assert sandbox.process.stdout is not None
     descriptor = sandbox.process.stdout.fileno()
     deadline = time.monotonic() + seconds

@@ -59,7 +59,7 @@ class Limits:
     open_files: int = 64
 
     def inside(self) -> str:
-        """What the process in the sandbox imposes on itself before it runs anything (``sandboxed/limits.py``)."""
+        """The limits that the sandboxed process sets for itself before it runs anything (``sandboxed/limits.py``)."""
         values = {key: value for key, value in asdict(self).items() if key not in ("seconds", "disk")}
         if os.geteuid() == 0:
             values["user"] = _FIRST_USER + next(_next_user) % _USERS

@@ -55,7 +55,7 @@ def tests_hash(tests: Mapping[str, Any]) -> str:
 
 
 def pack(tests: Mapping[str, Any]) -> str:
-    """Compressed."""
+    """Compress tests to text."""
     return base64.b64encode(zlib.compress(_content(tests), 6)).decode("ascii")
 
 
@@ -64,10 +64,10 @@ def _content(tests: Mapping[str, Any]) -> bytes:
 
 
 def unpack(packed: str, where: str) -> Mapping[str, Any]:
-    """What :func:`pack` made.
+    """Read tests that :func:`pack` compressed.
 
     Raises:
-        UserError: it is no such thing.
+        UserError: they are damaged or malformed.
     """
     try:
         return check_tests(json.loads(zlib.decompress(base64.b64decode(packed, validate=True))), where)
