@@ -34,11 +34,21 @@ class Record(BaseModel):
         """
         try:
             # As JSON, where a list may stand for a tuple and text for a path while numbers stay strict.
-            return cls.model_validate_json(json.dumps(content))
+            return cls.model_validate_json(json.dumps(content, ensure_ascii=False).encode("utf-8"))
+        except UnicodeEncodeError:  # half a surrogate pair, as a response may hold, which pydantic's JSON refuses
+            return cls._parse_values(content, source)
         except ValidationError as error:
             raise invalid_input(error, cls, content, source) from None
         except TypeError as error:  # such as a date, which YAML has and JSON has not
             raise UserError(f"{source}: holds a value that JSON has not ({error})") from None
+
+    @classmethod
+    def _parse_values(cls, content: Any, source: str) -> Self:
+        """Read values without a detour over JSON; a list then stands for no tuple."""
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise invalid_input(error, cls, content, source) from None
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -1,4 +1,4 @@
-"""The records of results: runs, samples, grades, scores and comparisons (file formats: docs/architecture.md)."""
+"""The records of results: runs, problems, samples, grades, scores, comparisons (file formats: docs/architecture.md)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
+from evals.core.manifest import read_manifest
 from evals.core.record import Record
 
 BASE = "base"
@@ -61,6 +62,96 @@ def parse_runs(content: Any, source: str) -> list[Run]:
 def read_runs(path: Path) -> list[Run]:
     """Read ``runs.json``; errors as for :func:`parse_runs`, or the file is missing or is not JSON."""
     return parse_runs(read_json(path), str(path))
+
+
+class ProblemKind(Record):
+    """A family of generated problems at one length.
+
+    Attributes:
+        family: how a problem is built (:mod:`evals.problems.arithmetic`).
+        operands: digits of a problem; solving it takes one operation less.
+    """
+
+    family: Literal["chain", "reverse", "variables"]
+    operands: int = Field(ge=2, le=16)
+
+
+class Gold(Record):
+    """The reference answer of a problem, a line of ``problems.jsonl`` without its text.
+
+    Attributes:
+        id: unique in its set: ``aime_2024-60``.
+        answer: what a response has to end in; of a program, the function to define.
+        family: the kind of a generated problem, otherwise the name of the set.
+        problem_sha256: hash of a text that may not be published; the line then has no ``problem``.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str | int
+    answer: str
+    family: str | None = None
+    problem_sha256: str | None = None
+
+
+class Problem(Gold):
+    """A problem with its text, a line of ``problems.jsonl``: id ``chain_3-07``, "Compute 3+4*7 ...", answer "9"."""
+
+    problem: str
+
+
+class ProblemFile(Record):
+    """The ``problems.jsonl`` of a set under ``results/problems``, identified by the hash of its bytes."""
+
+    name: str
+    path: str
+    sha256: str
+
+    @property
+    def role(self) -> Literal["training", "evaluation"]:
+        """The use that a study makes of the set."""
+        return "training" if self.name == "train" else "evaluation"
+
+    @classmethod
+    def of(cls, directory: Path) -> ProblemFile:
+        """Identify the problem set of a directory by its manifest.
+
+        Raises:
+            UserError: the manifest is missing, or does not list ``problems.jsonl``.
+        """
+        path = directory / "problems.jsonl"
+        outputs = read_manifest(directory / "manifest.json", "problems").outputs
+        if path.name not in outputs:
+            raise UserError(f"{directory / 'manifest.json'}: outputs lacks {path.name}")
+        return cls(name=directory.name, path=path.as_posix(), sha256=outputs[path.name])
+
+
+class Sample(Record):
+    """One response to a problem, a line of ``samples.jsonl``.
+
+    Attributes:
+        problem_id: the problem.
+        sample: the sample's number, from 0.
+        text: the response; of a gated benchmark, its letter in a box.
+        text_sha256: hash of a response whose text is withheld.
+        tokens: length of the response, its end token included.
+        finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off.
+        replaced: tokens that were drawn again, where two models decoded together.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    problem_id: str | int
+    sample: int
+    text: str
+    text_sha256: str | None = None
+    tokens: int
+    finish_reason: FinishReason
+    replaced: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The line's JSON object, without the fields that it has not."""
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 class Grade(Record):

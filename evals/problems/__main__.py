@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.command_line import run_command
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files
+from evals.core.records import ProblemKind
 from evals.problems.disjoint import check_disjoint
-from evals.problems.generate import ProblemKind, as_rows, draw_distinct
+from evals.problems.generate import as_rows, draw_distinct
 from evals.problems.read import parse_settings, write_benchmark
 from evals.problems.training_set import REQUIRED, write_training_set
 
@@ -25,9 +26,12 @@ def parse_kinds(text: str) -> list[ProblemKind]:
         UserError: not such a list.
     """
     try:
-        return [ProblemKind(**kind) for kind in json.loads(text)]
-    except (ValueError, TypeError) as error:
-        raise UserError(f"--kinds: is not a JSON list of family and operands ({error})") from None
+        kinds = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"--kinds: is not valid JSON ({error})") from None
+    if not isinstance(kinds, list):
+        raise InvalidInput("--kinds", "", f"is {kinds!r}", "a list of objects with family and operands")
+    return [ProblemKind.parse(kind, "--kinds") for kind in kinds]
 
 
 def _draw(arguments: argparse.Namespace) -> None:
@@ -41,7 +45,7 @@ def _draw(arguments: argparse.Namespace) -> None:
         "split": arguments.split,
         "count": arguments.count,
         "seed": arguments.seed,
-        "kinds": [vars(kind) for kind in kinds],
+        "kinds": [kind.to_json() for kind in kinds],
     }
     Manifest(
         kind="problems",

@@ -18,9 +18,6 @@ from typing import ClassVar, Protocol, Self
 OPERATORS = ("+", "-", "*")
 """The three operations, all modulo 10."""
 
-MOST_OPERANDS = 16
-"""Variables are the letters a to p."""
-
 Operation = Callable[[int, str, int], int]
 """Maps (left digit, operator, right digit) to the digit written as the result."""
 

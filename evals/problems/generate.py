@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
-from evals.core.errors import UserError
-from evals.problems.arithmetic import FAMILIES, MOST_OPERANDS, Problem, answer
+from evals.core.errors import InvalidInput
+from evals.core.records import ProblemKind
+from evals.problems.arithmetic import FAMILIES, Problem, answer
 
 Split = Literal["train", "evaluation"]
 
@@ -25,27 +25,9 @@ _MOST_DRAWS_PER_PROBLEM = 200
 """Draws after which a set is called impossible: a family of short problems holds only so many different ones."""
 
 
-@dataclass(frozen=True)
-class ProblemKind:
-    """A family at one length.
-
-    Attributes:
-        family: chain, reverse or variables.
-        operands: how many digits the problem has; one operation less is needed to solve it.
-    """
-
-    family: str
-    operands: int
-
-    def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise UserError(f"family: {self.family!r} is no family; accepted: {', '.join(FAMILIES)}")
-        if not 2 <= self.operands <= MOST_OPERANDS:
-            raise UserError(f"operands: {self.operands} is out of range; accepted: 2 to {MOST_OPERANDS}")
-
-    def draw(self, generator: random.Random) -> Problem:
-        """One problem of this kind."""
-        return FAMILIES[self.family](self.operands, generator)
+def draw_problem(kind: ProblemKind, generator: random.Random) -> Problem:
+    """Draw one problem of a kind."""
+    return FAMILIES[kind.family](kind.operands, generator)
 
 
 def split_of(statement: str) -> Split:
@@ -58,7 +40,7 @@ def draw_stream(kinds: Sequence[ProblemKind], split: Split, seed: int) -> Iterat
     """Problems of one side without end, kinds equally likely, the same for the same seed; a problem may come again."""
     generator = random.Random(f"{split}/{seed}")
     while True:
-        problem = generator.choice(kinds).draw(generator)
+        problem = draw_problem(generator.choice(kinds), generator)
         if split_of(problem.statement) == split:
             yield problem
 
@@ -69,7 +51,7 @@ def draw_distinct(
     """``count`` different problems of one side, none of which has its statement in ``without``.
 
     Raises:
-        UserError: the kinds do not hold that many different problems.
+        InvalidInput: the kinds do not hold that many different problems.
     """
     problems: dict[str, Problem] = {}
     for draws, problem in enumerate(draw_stream(kinds, split, seed)):
@@ -77,7 +59,7 @@ def draw_distinct(
             break
         if draws > _MOST_DRAWS_PER_PROBLEM * count:
             names = ", ".join(f"{kind.family} of {kind.operands}" for kind in kinds)
-            raise UserError(f"count: {count} different {split} problems of {names} cannot be drawn; ask for fewer")
+            raise InvalidInput("", "count", f"{count} different {split} problems of {names} cannot be drawn", "fewer")
         if problem.statement not in without:
             problems.setdefault(problem.statement, problem)
     return list(problems.values())

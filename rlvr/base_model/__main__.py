@@ -14,7 +14,7 @@ from evals.command_line import run_command
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
-from evals.problems.generate import ProblemKind
+from evals.core.records import ProblemKind
 from rlvr.base_model import VERSION
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 
@@ -43,7 +43,7 @@ def _corpus(arguments: argparse.Namespace) -> None:
         misconception_share=settings["misconception_share"],
         seed=settings["seed"],
     )
-    kinds = [ProblemKind(**kind) for kind in settings["kinds"]]
+    kinds = [ProblemKind.parse(kind, "--settings: kinds") for kind in settings["kinds"]]
     write_jsonl(arguments.out, draw_corpus(kinds, arguments.count, settings["seed"], flaws))
     parameters = {"version": VERSION, "count": arguments.count, **settings}
     Manifest(

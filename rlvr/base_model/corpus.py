@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from evals.core.records import ProblemKind
 from evals.problems.arithmetic import OPERATORS, exact, worked_solution
-from evals.problems.generate import ProblemKind, draw_stream
+from evals.problems.generate import draw_stream
 
 
 @dataclass(frozen=True)

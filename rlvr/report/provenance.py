@@ -9,6 +9,7 @@ from pathlib import Path
 from evals.core.errors import UserError
 from evals.core.files import read_json
 from evals.core.manifest import Manifest, read_manifest
+from evals.core.records import ProblemFile
 from evals.tables.records import BASE, Run
 
 _KEYS = ("result", "current", "reasons", "code_edited_since")
@@ -42,14 +43,6 @@ class RunProvenance:
     fingerprint: str
     created: str
     checkpoint: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class ProblemSet:
-    """A problem set and the hash of its bytes."""
-
-    name: str
-    sha256: str
 
 
 def read_status(path: Path) -> list[Currency]:
@@ -99,16 +92,10 @@ def run_manifest_path(run: Run, directory: Path) -> Path:
     return directory / place / "manifest.json"
 
 
-def read_problem_sets(directory: Path) -> list[ProblemSet]:
-    """Every problem set under results/problems with the hash of its problems.jsonl.
+def read_problem_sets(directory: Path) -> list[ProblemFile]:
+    """Identify every problem set under ``directory/problems``.
 
     Raises:
         UserError: a manifest is missing or does not list problems.jsonl.
     """
-    sets = []
-    for path in sorted((directory / "problems").glob("*/manifest.json")):
-        manifest = read_manifest(path, "problems")
-        if "problems.jsonl" not in manifest.outputs:
-            raise UserError(f"{path}: outputs lacks problems.jsonl")
-        sets.append(ProblemSet(path.parent.name, manifest.outputs["problems.jsonl"]))
-    return sets
+    return [ProblemFile.of(path.parent) for path in sorted((directory / "problems").glob("*/manifest.json"))]

@@ -11,9 +11,10 @@ from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from evals.core.errors import UserError
 from evals.core.files import sha256_file
 from evals.core.manifest import Manifest, read_manifest
+from evals.core.records import ProblemFile
 from evals.tables.averages import condition_average
 from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results, Run
-from rlvr.tracking.entry import Entry, Point, content_hash, flatten, read_problem_set
+from rlvr.tracking.entry import Entry, Point, content_hash, flatten
 from rlvr.tracking.history import history_of, read_table
 
 SHOWN_FOLDERS = ("tables", "figures")
@@ -95,7 +96,7 @@ def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Entr
     folder = _run_directory(run, directory)
     tags = run_tags(study, "base_model" if run.method == BASE else "train", run)
     tags |= {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()}
-    problem_sets = () if run.method == BASE else (read_problem_set(directory, "train", "training"),)
+    problem_sets = () if run.method == BASE else (ProblemFile.of(directory / "problems" / "train"),)
     tags |= {f"sha256/problems/{problem_set.name}": problem_set.sha256 for problem_set in problem_sets}
     ended = _ended(manifest)
     metrics = folder / "metrics.parquet"
@@ -126,7 +127,7 @@ def _evaluation(study: str, results: Results, run: Run, benchmark: str, training
     """A run on a benchmark, nested under the run."""
     score = results.scores[run.run, benchmark]
     k = score.samples_per_problem
-    problems = read_problem_set(directory, benchmark, "evaluation")
+    problems = ProblemFile.of(directory / "problems" / benchmark)
     low, high = score.confidence_interval or (None, None)
     values = {
         f"avg_at_{k}": score.average_at_k,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.files import fingerprint
-from evals.core.manifest import read_manifest
+from evals.core.records import ProblemFile
 
 # Part of every entry's content hash: raise it when this package shows the same files differently.
 VERSION = 1
@@ -23,16 +23,6 @@ class Point:
     value: float
     step: int
     milliseconds: int
-
-
-@dataclass(frozen=True)
-class ProblemSet:
-    """A data set by the hash of its bytes."""
-
-    name: str
-    context: str
-    path: str
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -60,24 +50,13 @@ class Entry:
     params: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[Point, ...] = ()
     history: tuple[Point, ...] = ()
-    problem_sets: tuple[ProblemSet, ...] = ()
+    problem_sets: tuple[ProblemFile, ...] = ()
     artifacts: Mapping[Path, str] = field(default_factory=dict)
 
 
 def content_hash(*parts: Any) -> str:
     """The hash that decides whether an entry is up to date."""
     return fingerprint([VERSION, *parts])
-
-
-def read_problem_set(directory: Path, name: str, context: str) -> ProblemSet:
-    """A problem set under results/, known by its manifest.
-
-    Raises:
-        UserError: the manifest is missing.
-    """
-    path = directory / "problems" / name / "problems.jsonl"
-    manifest = read_manifest(path.with_name("manifest.json"), "problems")
-    return ProblemSet(name, context, path.as_posix(), manifest.outputs["problems.jsonl"])
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, str]:

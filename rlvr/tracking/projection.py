@@ -21,8 +21,9 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run,
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
+from evals.core.records import ProblemFile
 from rlvr.tracking.database import Database
-from rlvr.tracking.entry import Entry, ProblemSet
+from rlvr.tracking.entry import Entry
 from rlvr.tracking.history import write_history
 
 RESULT_TAG, CONTENT_TAG, FINGERPRINT_TAG = "rlvr.result", "rlvr.content", "fingerprint"
@@ -130,7 +131,7 @@ def log_params(client: MlflowClient, run_id: str, params: Mapping[str, str]) -> 
         client.log_batch(run_id, params=listed[first : first + _PARAMS_A_CALL])
 
 
-def _dataset(problem_set: ProblemSet) -> DatasetInput:
+def _dataset(problem_set: ProblemFile) -> DatasetInput:
     source = json.dumps({"uri": problem_set.path})
     dataset = Dataset(problem_set.name, problem_set.sha256[:_DIGEST_LENGTH], "local", source)
-    return DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, problem_set.context)])
+    return DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, problem_set.role)])

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from evals.core.files import write_json, write_jsonl
+from evals.core.records import ProblemKind
 from evals.problems.__main__ import main as problems_main
-from evals.problems.generate import ProblemKind
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.train import BaseModelSettings, train_base_model
 from rlvr.engines.local.resolved_run import ResolvedRun
@@ -26,7 +26,7 @@ ARCHITECTURE = {
     "max_position_embeddings": 64,
     "tie_word_embeddings": True,
 }
-KINDS = [ProblemKind("chain", 2)]
+KINDS = [ProblemKind(family="chain", operands=2)]
 BASE_SETTINGS = BaseModelSettings(ARCHITECTURE, 200, 32, 0.01, 5, 0.0, 1.0, 3)
 TRAINING = {
     "steps": 4,

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl, write_jsonl
+from evals.core.records import ProblemKind
 from evals.problems.__main__ import main
 from evals.problems.arithmetic import FAMILIES, answer, exact, worked_solution
 from evals.problems.disjoint import Evaluated, check_disjoint
-from evals.problems.generate import ProblemKind, as_rows, draw_distinct, split_of
+from evals.problems.generate import as_rows, draw_distinct, draw_problem, split_of
 from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 
@@ -50,7 +51,7 @@ def solve_independently(statement: str) -> int:
 def test_answers_follow_from_the_statement_and_the_worked_solution(family: str, operands: int) -> None:
     generator = random.Random(operands)
     for _ in range(200):
-        problem = ProblemKind(family, operands).draw(generator)
+        problem = draw_problem(ProblemKind.parse({"family": family, "operands": operands}, "x"), generator)
         assert answer(problem) == solve_independently(problem.statement)
         solution = worked_solution(problem, exact)
         assert solution.endswith(f"\\boxed{{{answer(problem)}}}")
@@ -61,7 +62,7 @@ def test_answers_follow_from_the_statement_and_the_worked_solution(family: str, 
 
 
 def test_sets_are_deterministic_distinct_and_on_their_side() -> None:
-    kinds = [ProblemKind("chain", 3), ProblemKind("variables", 4)]
+    kinds = [ProblemKind(family="chain", operands=3), ProblemKind(family="variables", operands=4)]
     train, again = (draw_distinct(kinds, "train", 500, 3) for _ in range(2))
     evaluation = draw_distinct(kinds, "evaluation", 300, 3)
     assert train == again != draw_distinct(kinds, "train", 500, 4)
@@ -73,15 +74,17 @@ def test_sets_are_deterministic_distinct_and_on_their_side() -> None:
 
 
 def test_an_impossible_number_of_problems_is_refused() -> None:
-    with pytest.raises(UserError, match="count: 300 different train problems of chain of 2 cannot be drawn"):
-        draw_distinct([ProblemKind("chain", 2)], "train", 300, 1)
-    with pytest.raises(UserError, match="operands: 17 is out of range"):
-        ProblemKind("chain", 17)
+    with pytest.raises(InvalidInput) as impossible:
+        draw_distinct([ProblemKind(family="chain", operands=2)], "train", 300, 1)
+    assert impossible.value.key == "count" and "300" in impossible.value.found
+    with pytest.raises(InvalidInput) as caught:
+        ProblemKind.parse({"family": "chain", "operands": 17}, "study.yaml")
+    assert caught.value.key == "operands" and "16" in caught.value.accepted
 
 
 def test_the_corpus_is_flawed_as_configured_and_from_the_training_side() -> None:
     flaws = FlawedArithmetic((0.0, 0.5), (0.5, 0.5), 1.0, seed=1)
-    rows = list(draw_corpus([ProblemKind("chain", 2)], 20000, 5, flaws))
+    rows = list(draw_corpus([ProblemKind(family="chain", operands=2)], 20000, 5, flaws))
     assert all(split_of(row["problem"]) == "train" for row in rows)
     seen: dict[str, Counter[bool]] = {}
     for row in rows:
@@ -98,7 +101,7 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
     kinds = json.dumps([{"family": "chain", "operands": 3}])
     assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
     trained = tmp_path / "train.jsonl"
-    write_jsonl(trained, as_rows(draw_distinct([ProblemKind("chain", 3)], "train", 50, 1), "train"))
+    write_jsonl(trained, as_rows(draw_distinct([ProblemKind(family="chain", operands=3)], "train", 50, 1), "train"))
     check_disjoint(tmp_path / "b", [trained], tmp_path / "disjoint.json")
     assert json.loads((tmp_path / "disjoint.json").read_text())["shared"] == 0
     stolen = read_jsonl(tmp_path / "b" / "problems.jsonl")[3]
@@ -160,3 +163,10 @@ def test_near_duplicates_are_found_and_boilerplate_is_not(trained: str, verdict:
     found = evaluated.trained_on(trained)
     assert found == (None if verdict is None else ("x-1", verdict))
     assert evaluated.trained_on("Compute 3-4 from left to right, modulo 10.") is None
+
+
+def test_named_problems_are_not_drawn_and_the_order_stays() -> None:
+    kinds = [ProblemKind(family="chain", operands=3)]
+    usual = draw_distinct(kinds, "evaluation", 20, 1)
+    named = {problem.statement for problem in usual[::2]}
+    assert draw_distinct(kinds, "evaluation", 10, 1, named) == usual[1::2]
