@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from evals.core.files import read_jsonl
+from evals.core.random import random_projection
 from evals.generation.checkpoint import load_tokenizer
-from rlvr.engines.local.hidden_states import projection
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA
 
@@ -84,7 +84,7 @@ def errors(batch: RolloutBatch, dimensions: int, sketches: int) -> dict[str, flo
     exact = weigh(batch)[0].double().flatten()
     found, correlations = [], []
     for seed in range(sketches):
-        matrix = projection(batch.hidden_states.shape[1], dimensions, torch.Generator().manual_seed(seed))
+        matrix = random_projection(batch.hidden_states.shape[1], dimensions, torch.Generator().manual_seed(seed))
         columns = {name: getattr(batch, name) for name in batch.__dataclass_fields__}
         sketch = RolloutBatch(**(columns | {"hidden_states": batch.hidden_states @ matrix}))
         weights = weigh(sketch)[0].double().flatten()

@@ -20,3 +20,10 @@ def generator_for(*identity: object) -> torch.Generator:
     import torch  # planning reads this package without torch
 
     return torch.Generator().manual_seed(stream_seed(*identity))
+
+
+def random_projection(width: int, dimensions: int, generator: torch.Generator) -> torch.Tensor:
+    """A random projection [D, dimensions], float32, that keeps squared distances in expectation."""
+    import torch
+
+    return torch.div(torch.randn(width, dimensions, generator=generator), dimensions**0.5)

@@ -9,9 +9,8 @@ from typing import Any
 
 from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
+from evals.core.run_spec import PLACEHOLDER
 from evals.problems.gated import TEXT_HASH, restore_texts
-
-PLACEHOLDER = "{problem}"
 
 
 @dataclass(frozen=True)

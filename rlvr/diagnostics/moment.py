@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
+from evals.core.run_spec import LocalRun
 from rlvr.diagnostics.token_columns import read_token_table
 from rlvr.engines.local.policy import TokenBatch
-from rlvr.engines.local.resolved_run import ResolvedRun
 
 
 def moment_directory(out: Path, step: int) -> Path:
@@ -40,7 +40,7 @@ class Moment:
         rows: the token table's N rows of this step.
     """
 
-    run: ResolvedRun
+    run: LocalRun
     step: int
     model: PreTrainedModel
     tokens: TokenBatch
@@ -99,7 +99,7 @@ def read_moments(directory: Path, steps: Sequence[int] | None = None) -> list[Mo
     manifest = verify_outputs(directory / "manifest.json", "token_table")
     table = read_token_table(directory / "tokens.parquet")
     run_file = Path(next(iter(manifest.inputs))).parent / "run.json"
-    run = ResolvedRun.read(run_file)
+    run = LocalRun.read(run_file)
     kept = manifest.parameters["steps"]
     for step in steps or ():
         if step not in kept:

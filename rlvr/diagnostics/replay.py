@@ -18,13 +18,13 @@ from torch import Tensor
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, sha256_file, write_jsonl, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.moment import moment_directory
 from rlvr.diagnostics.token_table import StepRecord, token_rows
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
 from rlvr.engines.local.policy import score_in_chunks, unpack
-from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.progress import Progress
 from rlvr.run_state import save_tensors
 
@@ -82,7 +82,7 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
         UserError: a step that the run does not have, an input that is missing or damaged, or a replay that is not the
             run.
     """
-    run = ResolvedRun.read(run_file)
+    run = LocalRun.read(run_file)
     wanted = sorted(set(steps))
     if not wanted or wanted[0] < 1 or wanted[-1] > run.training.steps:
         raise UserError(f"--steps: are {wanted}; accepted: 1 to {run.training.steps}, the steps of {run.run}")

@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from evals.core.random import generator_for
+from evals.core.run_spec import LocalTraining
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
-from rlvr.engines.local.resolved_run import TrainingSettings
 from rlvr.engines.local.update import Updater
 from rlvr.engines.verl.layout import mini_batch_ids
 from rlvr.methods.method import Method, compose
@@ -163,7 +163,20 @@ def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> 
             hidden_states=torch.cat(hidden),
         )
         weights = method.token_weights(rollouts)[0]
-    settings = TrainingSettings(1, PROMPTS, SAMPLES, UPDATES, 5, 20, 1.0, 8, LEARNING_RATE, 0, 0.1, 1.0)
+    settings = LocalTraining(
+        steps=1,
+        prompts_per_step=PROMPTS,
+        samples_per_prompt=SAMPLES,
+        updates_per_step=UPDATES,
+        micro_batch_size=5,
+        max_new_tokens=20,
+        temperature=1.0,
+        sampling_batch_size=8,
+        learning_rate=LEARNING_RATE,
+        warmup_updates=0,
+        weight_decay=0.1,
+        gradient_clip=1.0,
+    )
     updater = Updater(model, method.loss, settings, 1)
     norms = []
     for number, part in enumerate(mini_batches):

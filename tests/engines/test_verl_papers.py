@@ -116,7 +116,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "from evals.core.errors import UserError\n"
         "from rlvr.engines.verl import compose\n"
         "from rlvr.engines.verl.launch import Places, launch\n"
-        "from rlvr.engines.verl.run import Cluster, VerlRun\n"
+        "from evals.core.run_spec import Cluster, VerlRun\n"
         "path, answers = Path(sys.argv[1]), {}\n"
         "places = Places(path.parent, Path.cwd(), Path(sys.argv[2]), path.parent / 'state')\n"
         "found = launch(VerlRun.read(path), Cluster.read(path.parent / 'cluster.json'), places)\n"

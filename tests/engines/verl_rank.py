@@ -29,10 +29,10 @@ def main() -> None:
 
 def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
+    from evals.core.run_spec import Cluster, VerlRun
     from rlvr.engines.verl.compose import compose
     from rlvr.engines.verl.launch import Places, launch
     from rlvr.engines.verl.layout import lay_out, mini_batch_ids
-    from rlvr.engines.verl.run import Cluster, VerlRun
     from rlvr.methods.method import compose as compose_method
 
     given, directory = json.loads(path.read_text(encoding="utf-8")), path.parent

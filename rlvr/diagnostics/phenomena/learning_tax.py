@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from matplotlib.figure import Figure
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from evals.core.errors import UserError
+from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS, new_figure
 from rlvr.diagnostics.drift import mean_drift
 from rlvr.diagnostics.interval import Direction, Measurement, measure
@@ -26,7 +26,6 @@ from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.run_ends import RunMetrics, read_run
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.probes import log_probs_of
-from rlvr.engines.local.resolved_run import ResolvedRun
 
 RANDOM, PRESERVED = "random mini-batches", "query-preserved"
 STABLE, UNSTABLE = "stable rate", "unstable rate"
@@ -135,8 +134,8 @@ def beginnings_of(runs: Mapping[str, RunMetrics]) -> dict[str, str]:
     return {name: longest[_without_length(each.run)] for name, each in runs.items()}
 
 
-def _without_length(run: ResolvedRun) -> str:
-    training = {key: value for key, value in dataclasses.asdict(run.training).items() if key != "steps"}
+def _without_length(run: LocalRun) -> str:
+    training = {key: value for key, value in run.training.to_json().items() if key != "steps"}
     rest = [run.model, str(run.base), str(run.problems), run.prompt, run.method, run.seed, training]
     return json.dumps(rest, sort_keys=True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from evals.core.errors import UserError
-from rlvr.engines.local.resolved_run import ResolvedRun
+from evals.core.run_spec import LocalRun
 
 LAST = 10
 """Rollout steps at the end of a run over which its reward and entropy are averaged; half of a shorter run."""
@@ -23,7 +23,7 @@ class RunMetrics:
         metrics: a row a rollout step.
     """
 
-    run: ResolvedRun
+    run: LocalRun
     metrics: pd.DataFrame
 
     def end(self, column: str) -> float:
@@ -37,7 +37,7 @@ def read_run(directory: Path) -> RunMetrics:
     Raises:
         UserError: a file is missing.
     """
-    run = ResolvedRun.read(directory / "run.json")
+    run = LocalRun.read(directory / "run.json")
     if not (directory / "metrics.parquet").is_file():
         raise UserError(f"{directory / 'metrics.parquet'}: no such file; the run is not finished")
     return RunMetrics(run, pd.read_parquet(directory / "metrics.parquet"))

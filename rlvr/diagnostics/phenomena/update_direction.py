@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl
+from evals.core.run_spec import LocalRun
 from evals.decoding.criteria import Criterion
 from evals.decoding.local_pair import LocalPair
 from evals.decoding.settings import Decoding, Driver, Mode
@@ -39,7 +40,6 @@ from rlvr.diagnostics.phenomena.token_directions import (
     series_row,
 )
 from rlvr.engines.local.policy import TokenBatch
-from rlvr.engines.local.resolved_run import ResolvedRun
 
 SAMPLES = 8
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
@@ -74,7 +74,7 @@ class _Comparison:
     """One run beside its base model on a benchmark."""
 
     def __init__(
-        self, run: ResolvedRun, directory: Path, problems: Sequence[Mapping[str, Any]], pool: GradingPool
+        self, run: LocalRun, directory: Path, problems: Sequence[Mapping[str, Any]], pool: GradingPool
     ) -> None:
         base, trained = run.base / "checkpoint", directory / "checkpoint"
         self._run, self._problems, self._pool = run, problems, pool

@@ -15,8 +15,8 @@ _STOPPED = 143  # 128 + SIGTERM, what a shell reports for a process that was ter
 def _train(arguments: argparse.Namespace) -> None:
     import torch
 
-    from rlvr.engines.local.resolved_run import ResolvedRun
-    from rlvr.engines.local.train import Execution, Interrupted, train
+    from evals.core.run_spec import Execution, LocalRun
+    from rlvr.engines.local.train import Interrupted, train
 
     torch.set_num_threads(arguments.threads)
     execution = Execution(
@@ -27,7 +27,7 @@ def _train(arguments: argparse.Namespace) -> None:
         hidden_state_budget=arguments.hidden_state_budget,
     )
     try:
-        train(ResolvedRun.read(arguments.run_file), arguments.out or arguments.run_file.parent, execution)
+        train(LocalRun.read(arguments.run_file), arguments.out or arguments.run_file.parent, execution)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         sys.exit(_STOPPED)

@@ -63,8 +63,3 @@ class HiddenStateStore:
         if self._filled != len(self._rows):
             raise ValueError(f"{self._filled} of {len(self._rows)} hidden states were kept")
         return self._rows
-
-
-def projection(width: int, dimensions: int, generator: torch.Generator) -> Tensor:
-    """A random projection [D, dimensions], float32, that keeps squared distances in expectation."""
-    return torch.div(torch.randn(width, dimensions, generator=generator), dimensions**0.5)

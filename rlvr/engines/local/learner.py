@@ -13,15 +13,15 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl
-from evals.core.random import generator_for
+from evals.core.random import generator_for, random_projection
+from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.engines.local.clock import StepClock
-from rlvr.engines.local.hidden_states import HiddenStateStore, projection
+from rlvr.engines.local.hidden_states import HiddenStateStore
 from rlvr.engines.local.policy import score_in_chunks, unpack
-from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, reward, roll_out
 from rlvr.engines.local.update import Updater
 from rlvr.methods.method import compose
@@ -104,7 +104,7 @@ class PreparedStep:
 class Learner:
     """One run in progress."""
 
-    def __init__(self, run: ResolvedRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
+    def __init__(self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
         """Load the base model and compose the method.
 
         Raises:
@@ -281,7 +281,7 @@ class Learner:
         dimensions = self.method.sketch_dimensions
         if dimensions is None:
             return rows
-        matrix = projection(rows.shape[1], dimensions, generator_for("sketch", self.run.seed))
+        matrix = random_projection(rows.shape[1], dimensions, generator_for("sketch", self.run.seed))
         return rows.float() @ matrix.to(rows.device)
 
     @property

@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,13 +16,13 @@ import torch
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.run_spec import Execution, LocalRun
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading import GradingPool
 from rlvr.checkpoint import save_checkpoint
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
-from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.metrics_so_far import remove_metrics_so_far, write_metrics_so_far
 from rlvr.progress import Progress
 from rlvr.run_state import StateStore
@@ -32,30 +31,11 @@ from rlvr.source_hash import source_hashes
 _WEIGHTS = "checkpoint/model.safetensors"
 
 
-@dataclass(frozen=True)
-class Execution:
-    """How a run is carried out; nothing here changes its numbers.
-
-    Attributes:
-        device: "cpu" or "cuda".
-        checkpoint_interval: steps between saved states.
-        lock_wait_seconds: how long to wait for another process that trains this run.
-        grading_workers: processes for answers that need symbolic comparison.
-        hidden_state_budget: mebibytes of hidden states that are kept in memory; more are spilled to a file.
-    """
-
-    device: str
-    checkpoint_interval: int
-    lock_wait_seconds: float
-    grading_workers: int
-    hidden_state_budget: int
-
-
 class Interrupted(Exception):
     """The run was asked to stop, and its state is saved."""
 
 
-def train(run: ResolvedRun, directory: Path, execution: Execution) -> None:
+def train(run: LocalRun, directory: Path, execution: Execution) -> None:
     """Carry out ``run`` and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
     Killed at any moment and started again, it continues from its last state and ends with the same bytes.

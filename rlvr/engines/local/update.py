@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from evals.core.errors import UserError
 from evals.core.random import generator_for
+from evals.core.run_spec import LocalTraining
 from rlvr.engines.local.policy import TokenBatch, score, unpack
-from rlvr.engines.local.resolved_run import TrainingSettings
 from rlvr.methods.aggregation import Normaliser, aggregate
 from rlvr.methods.seams import PolicyLoss
 
@@ -28,7 +28,7 @@ class Updater:
 
     observer: Observer | None = None
 
-    def __init__(self, model: PreTrainedModel, loss: PolicyLoss, training: TrainingSettings, seed: int) -> None:
+    def __init__(self, model: PreTrainedModel, loss: PolicyLoss, training: LocalTraining, seed: int) -> None:
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
         )

@@ -11,8 +11,8 @@ from pathlib import Path
 from evals.command_line import run_command
 from evals.core.errors import UserError
 from evals.core.files import read_json
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.launch import Launch, Places, launch
-from rlvr.engines.verl.run import Cluster, VerlRun
 
 _REPOSITORY = Path(__file__).parents[3]
 _STOPPED = 143  # 128 + SIGTERM, what a shell reports for a process that was terminated

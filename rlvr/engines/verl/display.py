@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.metrics import read_metrics
-from rlvr.engines.verl.run import VerlRun
 from rlvr.metrics_so_far import write_metrics_so_far
 from rlvr.progress import Progress
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evals.core.random import generator_for
-from rlvr.engines.local.hidden_states import projection
+from evals.core.random import generator_for, random_projection
 from rlvr.engines.verl.this_run import ThisRun
 from rlvr.methods.recomputed_rows import Visit
 
@@ -54,7 +53,7 @@ class HeadInputs:
         dimensions = self._ours.method.sketch_dimensions
         if dimensions is None:
             return vectors
-        matrix = projection(vectors.shape[1], dimensions, generator_for("sketch", self._ours.run.seed))
+        matrix = random_projection(vectors.shape[1], dimensions, generator_for("sketch", self._ours.run.seed))
         return vectors.float() @ matrix.to(vectors.device)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from rlvr.engines.verl.run import Cluster, VerlRun
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.methods.method import Method
 
 Place = Literal["device", "host", "recomputed"]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlvr.engines.verl.run import Cluster, VerlRun
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"

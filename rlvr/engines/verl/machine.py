@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from evals.core.errors import UserError
-from rlvr.engines.verl.run import Cluster
+from evals.core.run_spec import Cluster
 
 _HOST_AND_PORT = re.compile(r"\[?([^\s/\[\]]+)\]?:(\d{1,5})")
 _ANSWER_SECONDS = 3.0

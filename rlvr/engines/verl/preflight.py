@@ -6,7 +6,6 @@ the share of the batch that a data-parallel rank has in the real run.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import subprocess
@@ -18,10 +17,10 @@ from typing import Any
 from evals.core.errors import UserError
 from evals.core.files import read_json, write_json
 from evals.core.manifest import verify_outputs
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
 from rlvr.engines.verl.machine import require_gpus
-from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.engines.verl.worker_log import ended, last_words
 
 _LOOK_SECONDS = 0.5
@@ -39,7 +38,7 @@ def of_one_node(run: VerlRun, cluster: Cluster) -> tuple[VerlRun, Cluster]:
             f"cluster: sequence_parallel: is {cluster.sequence_parallel}; accepted by preflight, which runs on one "
             f"node: a divisor of gpus_per_node, {cluster.gpus_per_node}"
         )
-    node = dataclasses.replace(cluster, nodes=1)
+    node = cluster.model_copy(update={"nodes": 1})
     rollouts = run.training.rollouts_per_step // cluster.data_parallel * node.data_parallel
     prompts, rest = divmod(rollouts, run.training.samples_per_prompt)
     if rest or prompts % run.training.updates_per_step:
@@ -47,7 +46,8 @@ def of_one_node(run: VerlRun, cluster: Cluster) -> tuple[VerlRun, Cluster]:
             f"cluster: nodes: is {cluster.nodes}, which gives a node {rollouts} rollouts; accepted by preflight: "
             f"whole prompts of {run.training.samples_per_prompt} in each of {run.training.updates_per_step} updates"
         )
-    return dataclasses.replace(run, training=dataclasses.replace(run.training, prompts_per_step=prompts)), node
+    training = run.training.model_copy(update={"prompts_per_step": prompts})
+    return run.model_copy(update={"training": training}), node
 
 
 def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, repository: Path) -> str:
@@ -72,10 +72,8 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("rank*"):
         old.unlink()
-    content = {**read_json(run_file)}
-    content["training"] = dataclasses.asdict(node_run.training)
-    write_json(directory / "run.json", content)
-    write_json(directory / "cluster.json", dataclasses.asdict(node))
+    write_json(directory / "run.json", node_run.to_json())
+    write_json(directory / "cluster.json", node.to_json())
     _run_ranks(directory, node.gpus_per_node, python, study, repository)
     measured = [read_json(directory / f"rank{rank}.json") for rank in range(node.gpus_per_node)]
     told = report(node_run, cluster, measured)

@@ -22,8 +22,8 @@ import torch.distributed as distributed
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.launch import Places, launch
-from rlvr.engines.verl.run import Cluster, VerlRun
 
 if TYPE_CHECKING:
     from rlvr.engines.verl.rank import EngineRank  # imports verl, which has to find its platform first

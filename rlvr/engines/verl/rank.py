@@ -18,8 +18,8 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl import worker_fields as fields
-from rlvr.engines.verl.run import Cluster, VerlRun
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
 from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss
-from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.methods.method import Method, compose
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.run_spec import Cluster, VerlRun
 from evals.core.single_writer import single_writer
 from evals.grading import VERSION as GRADER_VERSION
 from rlvr.engines.verl import PINNED, VERSION
@@ -31,7 +32,6 @@ from rlvr.engines.verl.machine import require_machine
 from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
-from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.engines.verl.worker_log import RAY_TIMED_OUT, ended, last_words
 from rlvr.metrics_so_far import remove_metrics_so_far
 from rlvr.source_hash import source_hashes

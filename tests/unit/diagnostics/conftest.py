@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from evals.core.files import write_json
+from evals.core.run_spec import Execution, LocalRun
 from rlvr.diagnostics.moment import Moment, read_moments
 from rlvr.diagnostics.replay import write_token_table
-from rlvr.engines.local.resolved_run import ResolvedRun
-from rlvr.engines.local.train import Execution, train
+from rlvr.engines.local.train import train
 from tests.unit.engine.conftest import DAPO, TRAINING, study_files
 
 __all__ = ["study_files"]
@@ -42,7 +42,7 @@ def trained_run(study_files: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         },
     }
     write_json(directory / "run.json", content)
-    train(ResolvedRun.read(directory / "run.json"), directory, EXECUTION)
+    train(LocalRun.read(directory / "run.json"), directory, EXECUTION)
     return directory / "run.json"
 
 

@@ -18,6 +18,7 @@ import rlvr.diagnostics.direction
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
+from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import load_tokenizer
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.compare import compare_checkpoints
@@ -30,7 +31,6 @@ from rlvr.diagnostics.direction import (
     separation,
 )
 from rlvr.diagnostics.moment import Moment
-from rlvr.engines.local.resolved_run import ResolvedRun
 
 
 @pytest.mark.parametrize(("advantage", "ratio"), [(1.5, 1.0), (-0.7, 1.2), (0.0, 3.0)])
@@ -144,7 +144,7 @@ def sample_file(trained_run: Path, moments: list[Moment], tmp_path: Path) -> Pat
 def test_checkpoints_are_compared_on_a_sample_file_and_a_killed_comparison_goes_on(
     trained_run: Path, moments: list[Moment], sample_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, out = ResolvedRun.read(trained_run), tmp_path / "out"
+    run, out = LocalRun.read(trained_run), tmp_path / "out"
     arguments = ["compare", "--base", str(run.base / "checkpoint"), "--trained", str(trained_run.parent / "checkpoint")]
     arguments += ["--problems", str(run.problems / "problems.jsonl"), "--samples", str(sample_file)]
     arguments += ["--prompt", run.prompt, "--batch-size", "5", "--out", str(out)]
@@ -186,7 +186,7 @@ def test_the_error_of_the_likeliest_tokens_is_reported_and_outlives_a_kill(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = ResolvedRun.read(trained_run)
+    run = LocalRun.read(trained_run)
     arguments = ["compare", "--base", str(run.base / "checkpoint"), "--trained", str(trained_run.parent / "checkpoint")]
     arguments += ["--problems", str(run.problems / "problems.jsonl"), "--samples", str(sample_file)]
     arguments += ["--prompt", run.prompt, "--batch-size", "5"]
@@ -222,7 +222,7 @@ def test_the_error_of_the_likeliest_tokens_is_reported_and_outlives_a_kill(
 
 
 def test_a_problem_that_is_not_there_is_refused(trained_run: Path, sample_file: Path, tmp_path: Path) -> None:
-    run = ResolvedRun.read(trained_run)
+    run = LocalRun.read(trained_run)
     write_jsonl(sample_file, [{"problem_id": "x", "sample": 0, "text": "1", "finish_reason": "stop"}])
     base = run.base / "checkpoint"
     with pytest.raises(UserError, match="problem x is not in"):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from evals.core.files import read_json, write_json
+from evals.core.run_spec import LocalRun
 from rlvr.diagnostics.drift import mean_drift
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED
 from rlvr.diagnostics.moment import Moment
@@ -30,7 +31,6 @@ from rlvr.diagnostics.phenomena.learning_tax import (
 from rlvr.diagnostics.phenomena.run_ends import RunMetrics
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.probes import log_probs_of
-from rlvr.engines.local.resolved_run import ResolvedRun, TrainingSettings
 from rlvr.engines.local.train import train
 from rlvr.study.named import resolve_studies
 from rlvr.study.validation import read_yaml
@@ -60,8 +60,7 @@ def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() ->
 
 
 def _run(content: Any) -> RunMetrics:
-    training = TrainingSettings(**content["training"])
-    return RunMetrics(ResolvedRun(**{**content, "training": training}), pd.DataFrame())
+    return RunMetrics(LocalRun.parse(content, "run.json"), pd.DataFrame())
 
 
 def test_a_run_is_the_beginning_of_one_that_has_only_more_steps() -> None:
@@ -157,7 +156,7 @@ def test_a_shorter_run_s_checkpoint_is_the_policy_that_the_long_one_passed_throu
     content = read_json(trained_run)
     training = {**content["training"], "steps": 2}
     write_json(short, {**content, "run": short.parent.name, "method_name": "dapo_step2", "training": training})
-    train(ResolvedRun.read(short), short.parent, EXECUTION)
+    train(LocalRun.read(short), short.parent, EXECUTION)
     runs = [short.parent.name, trained_run.parent.name]
     found = find(Sources(tables=[token_table], results=trained_run.parents[2], runs=runs))
     curve = found.series[found.series["quantity"] == "drift curve"].set_index("step")

@@ -9,17 +9,17 @@ import pandas as pd
 import pytest
 
 from evals.core.files import read_jsonl, write_jsonl
+from evals.core.run_spec import LocalRun
 from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.displacements import write_displacements
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS
 from rlvr.diagnostics.phenomena.findings import read_findings
-from rlvr.engines.local.resolved_run import ResolvedRun
 
 
 def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_table: Path, tmp_path: Path) -> None:
     write_displacements(token_table, None)
-    problems = read_jsonl(ResolvedRun.read(trained_run).problems / "problems.jsonl")
+    problems = read_jsonl(LocalRun.read(trained_run).problems / "problems.jsonl")
     write_jsonl(trained_run.parents[2] / "problems" / "small" / "problems.jsonl", problems[:3])
     for claim in CLAIMS:
         arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]

@@ -11,10 +11,10 @@ import torch
 
 from evals.core.files import write_json, write_jsonl
 from evals.core.records import ProblemKind
+from evals.core.run_spec import LocalRun
 from evals.problems.__main__ import main as problems_main
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.train import BaseModelSettings, train_base_model
-from rlvr.engines.local.resolved_run import ResolvedRun
 
 ARCHITECTURE = {
     "hidden_size": 32,
@@ -65,10 +65,10 @@ def study_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_run(study_files: Path, tmp_path: Path) -> Callable[..., ResolvedRun]:
+def make_run(study_files: Path, tmp_path: Path) -> Callable[..., LocalRun]:
     """Builds a resolved run; keyword arguments change its top-level keys, ``training`` only what it names."""
 
-    def build(training: dict[str, Any] | None = None, **changes: Any) -> ResolvedRun:
+    def build(training: dict[str, Any] | None = None, **changes: Any) -> LocalRun:
         content = {
             "run": "tiny-dapo-s1",
             "model": "tiny",
@@ -82,6 +82,6 @@ def make_run(study_files: Path, tmp_path: Path) -> Callable[..., ResolvedRun]:
             **changes,
         }
         write_json(tmp_path / "run.json", content)
-        return ResolvedRun.read(tmp_path / "run.json")
+        return LocalRun.read(tmp_path / "run.json")
 
     return build

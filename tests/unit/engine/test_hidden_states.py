@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr.engines.local.hidden_states import HiddenStateStore, projection
+from evals.core.random import random_projection
+from rlvr.engines.local.hidden_states import HiddenStateStore
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.methods.token_weights.sketched_delta import SketchedDelTA
@@ -60,7 +61,7 @@ def test_a_sketchs_error_falls_with_its_dimensions() -> None:
     exact, _ = DelTA()(batch)
     errors = []
     for dimensions in (8, 64, 512):
-        matrix = projection(256, dimensions, torch.Generator().manual_seed(1))
+        matrix = random_projection(256, dimensions, torch.Generator().manual_seed(1))
         sketched = dataclasses.replace(batch, hidden_states=batch.hidden_states @ matrix)  # type: ignore[operator]
         weights, _ = SketchedDelTA(sketch_dimensions=dimensions)(sketched)
         assert abs(float(weights.mean()) - 1) < 1e-5

@@ -16,15 +16,15 @@ from transformers import AutoModelForCausalLM
 
 import rlvr.engines.local.rollout
 from evals.core.files import read_jsonl
+from evals.core.run_spec import LocalRun
 from evals.generation.sampler import sample
 from evals.grading import GradingPool
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.policy import TokenBatch
-from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.update import Updater
 
-MakeRun = Callable[..., ResolvedRun]
+MakeRun = Callable[..., LocalRun]
 TEMPERATURE = 0.6
 PARTED = {
     "version": 1,
@@ -78,7 +78,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], list
     return calls
 
 
-def run_steps(run: ResolvedRun, steps: int) -> Learner:
+def run_steps(run: LocalRun, steps: int) -> Learner:
     learner = Learner(run, "cpu", HiddenStateBudget(1 << 30, run.base))
     with GradingPool(workers=1) as pool:
         for _ in range(steps):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -17,17 +16,17 @@ import torch
 from evals.core.errors import UserError
 from evals.core.files import read_json, sha256_file, write_json
 from evals.core.manifest import hash_files, verify_outputs
+from evals.core.run_spec import Execution, LocalRun
 from evals.problems.__main__ import main as problems_main
 from rlvr.engines.local.learner import Learner
-from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.rollout import PromptOrder
-from rlvr.engines.local.train import Execution, Interrupted, train
+from rlvr.engines.local.train import Interrupted, train
 from rlvr.metrics_so_far import METRICS_SO_FAR
 
 EXECUTION = Execution(
     device="cpu", checkpoint_interval=1, lock_wait_seconds=1, grading_workers=1, hidden_state_budget=4096
 )
-MakeRun = Callable[..., ResolvedRun]
+MakeRun = Callable[..., LocalRun]
 QUERY_PRESERVED_REWARD_BALANCED = {
     "version": 1,
     "advantage": {"name": "grpo"},
@@ -61,7 +60,7 @@ def test_a_run_leaves_a_checkpoint_metrics_and_a_manifest(make_run: MakeRun, tmp
 def test_spilled_hidden_states_change_nothing_and_leave_nothing(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "token_weights": {"name": "delta"}})
     for budget in (0, 4096):
-        train(run, tmp_path / str(budget), dataclasses.replace(EXECUTION, hidden_state_budget=budget))
+        train(run, tmp_path / str(budget), EXECUTION.model_copy(update={"hidden_state_budget": budget}))
     assert checkpoint_hash(tmp_path / "0") == checkpoint_hash(tmp_path / "4096")
     assert not list((tmp_path / "0").glob("hidden_states.*"))
 
@@ -87,7 +86,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
 
     monkeypatch.setattr(Learner, "step", dying)
     # A state is saved every third step only, so that what was done since is lost and has to be done again alike.
-    execution = dataclasses.replace(EXECUTION, checkpoint_interval=3)
+    execution = EXECUTION.model_copy(update={"checkpoint_interval": 3})
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             train(make_run(**changes), tmp_path / "killed", execution)
@@ -114,7 +113,7 @@ def test_sigterm_saves_and_stops(make_run: MakeRun, tmp_path: Path, monkeypatch:
         return original(learner, pool)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Learner, "step", terminated)
-    execution = dataclasses.replace(EXECUTION, checkpoint_interval=100)
+    execution = EXECUTION.model_copy(update={"checkpoint_interval": 100})
     with pytest.raises(Interrupted, match="stopped after step 2"):
         train(make_run(), tmp_path / "run", execution)
     assert not (tmp_path / "run" / "manifest.json").exists()
@@ -178,12 +177,12 @@ def test_bad_runs_are_refused_in_one_line(make_run: MakeRun, tmp_path: Path) -> 
         content = json.loads((tmp_path / "run.json").read_text())
         del content["training"]["temperature"]
         (tmp_path / "run.json").write_text(json.dumps(content))
-        ResolvedRun.read(tmp_path / "run.json")
+        LocalRun.read(tmp_path / "run.json")
     with pytest.raises(UserError, match=r"method dapo: loss\.name is 'foo'; accepted"):
         train(make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "loss": {"name": "foo"}}), tmp_path, EXECUTION)
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="no GPU"):
-            train(make_run(), tmp_path, dataclasses.replace(EXECUTION, device="cuda"))
+            train(make_run(), tmp_path, EXECUTION.model_copy(update={"device": "cuda"}))
     with pytest.raises(UserError, match=r"elsewhere/manifest\.json: no such file"):
         train(make_run(base=str(tmp_path / "elsewhere")), tmp_path, EXECUTION)
 

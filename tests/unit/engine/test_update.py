@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from evals.core.run_spec import LocalRun
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
-from rlvr.engines.local.resolved_run import ResolvedRun
 from rlvr.engines.local.update import Updater
 from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.losses.gspo import GSPO
@@ -24,12 +23,12 @@ MINI_BATCHES = [torch.tensor([7, 0, 3, 2]), torch.tensor([1, 6, 5, 4])]
 
 
 def updated_weights(
-    study_files: Path, run: ResolvedRun, loss: PolicyLoss, micro_batch_size: int
+    study_files: Path, run: LocalRun, loss: PolicyLoss, micro_batch_size: int
 ) -> tuple[list[torch.Tensor], dict[str, float]]:
     model = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
     log_probs, _ = score_in_chunks(model, TOKENS, 1.0, 8)
     advantages = torch.tensor([1.0, -1.0, 0.5, 0.0, -2.0, 1.0, 0.3, -0.1])[:, None].expand(8, 12)
-    training = dataclasses.replace(run.training, micro_batch_size=micro_batch_size)
+    training = run.training.model_copy(update={"micro_batch_size": micro_batch_size})
     updater = Updater(model, loss, training, 1)
     old_log_probs = unpack(log_probs, TOKENS.response_mask) - 0.1
     metrics = updater.update(TOKENS, old_log_probs, advantages, torch.arange(8) // 4, MINI_BATCHES, 0)
@@ -37,7 +36,7 @@ def updated_weights(
 
 
 @pytest.mark.parametrize("loss", [Clipped(), GSPO(), Clipped(aggregation="seq-mean-token-mean")])
-def test_micro_batches_add_up(study_files: Path, make_run: Callable[..., ResolvedRun], loss: PolicyLoss) -> None:
+def test_micro_batches_add_up(study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss) -> None:
     whole, metrics = updated_weights(study_files, make_run(), loss, 4)
     cut, cut_metrics = updated_weights(study_files, make_run(), loss, 1)
     for left, right in zip(whole, cut, strict=True):

@@ -12,11 +12,11 @@ import torch
 from evals.core.errors import UserError
 from evals.core.files import canonical_json
 from evals.core.manifest import Manifest
+from evals.core.run_spec import Cluster, VerlRun
 from evals.grading import VERSION as GRADER_VERSION
 from rlvr.__main__ import main
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
-from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.cost import plan_lines, run_cost
@@ -37,7 +37,11 @@ def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
     study = Study.resolve(read_yaml(path), path.name)
     assert study.engine == "verl" and len(study.trained_runs) >= 4
     for run in study.trained_runs:
-        check(VerlRun.of(study.resolved_run(run.run), "run.json"), Cluster(**study.cluster(run.run)), None)
+        check(
+            VerlRun.parse(study.resolved_run(run.run), "run.json"),
+            Cluster.parse(study.cluster(run.run), "cluster"),
+            None,
+        )
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
@@ -173,7 +177,7 @@ def test_a_finished_run_is_current_until_something_of_it_changes(
 ) -> None:
     study = Study.resolve(delta(), "delta.yaml")
     name = "qwen3_8b_base-delta-s1"
-    read = VerlRun.of(study.resolved_run(name), "run.json")
+    read = VerlRun.parse(study.resolved_run(name), "run.json")
     versions = {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION}
     parameters = {**read.parameters(), "versions": versions}
     path = tmp_path / "results" / "runs" / name / "manifest.json"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 from mlflow.tracking import MlflowClient
 
-from rlvr.engines.local.resolved_run import ResolvedRun
-from rlvr.engines.local.train import Execution, train
+from evals.core.run_spec import Execution, LocalRun
+from rlvr.engines.local.train import train
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.tracking.database import database_uri
@@ -31,7 +31,7 @@ ONLY_LOCAL = {"seconds_reward"}  # verl grades while it samples
 
 
 def test_both_engines_metrics_have_one_name_each(
-    make_run: Callable[..., ResolvedRun], tracked_study: Study, empty_database: Path, tmp_path: Path
+    make_run: Callable[..., LocalRun], tracked_study: Study, empty_database: Path, tmp_path: Path
 ) -> None:
     entry = resolve_method("delta", {}, load_catalogue(), "test")
     pieces = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.launch import Places
-from rlvr.engines.verl.run import Cluster, VerlRun
 from rlvr.study.catalogue import load_catalogue, resolve_method
 
 CLUSTER: dict[str, Any] = {
@@ -64,12 +64,12 @@ def run_content(method: str = "delta", **training: Any) -> dict[str, Any]:
 
 def make_run(method: str = "delta", **training: Any) -> VerlRun:
     """The same, read."""
-    return VerlRun.of(run_content(method, **training), "run.json")
+    return VerlRun.parse(run_content(method, **training), "run.json")
 
 
 def make_cluster(**changes: Any) -> Cluster:
     """A cluster with some settings changed."""
-    return Cluster(**{**CLUSTER, **changes})
+    return Cluster.parse({**CLUSTER, **changes}, "cluster")
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from evals.core.random import generator_for
-from rlvr.engines.local.hidden_states import projection
+from evals.core.random import generator_for, random_projection
 from rlvr.engines.verl.head_inputs import HeadInputs
 from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss
 from rlvr.engines.verl.this_run import ThisRun
@@ -55,7 +54,7 @@ def test_a_sketch_is_of_float32_inside_the_forward_pass(in_bfloat16: torch.autoc
         inputs.give([0], [vectors()])
     dimensions = ours.method.sketch_dimensions
     assert dimensions is not None
-    expected = vectors().float() @ projection(WIDTH, dimensions, generator_for("sketch", ours.run.seed))
+    expected = vectors().float() @ random_projection(WIDTH, dimensions, generator_for("sketch", ours.run.seed))
     torch.testing.assert_close(found[0], expected)
 
 
@@ -63,6 +62,6 @@ def test_another_seed_has_another_sketch() -> None:
     found = []
     for seed in (1, 2):
         ours = this_run("delta_sketched")
-        ours = dataclasses.replace(ours, run=dataclasses.replace(ours.run, seed=seed))
+        ours = dataclasses.replace(ours, run=ours.run.model_copy(update={"seed": seed}))
         HeadInputs({0: (0, 8)}, ours, lambda at, rows: found.append(rows)).give([0], [vectors()])
     assert not torch.equal(*found)

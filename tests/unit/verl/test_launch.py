@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from evals.core.errors import InvalidInput
+from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.__main__ import main
 from rlvr.engines.verl.launch import Places, hydra_value, launch
 from rlvr.study.catalogue import load_catalogue
@@ -73,11 +75,9 @@ def test_a_gpu_machine_gets_nothing_that_is_for_cpus(places: Places) -> None:
 
 def test_a_chat_model_keeps_its_template(places: Places) -> None:
     key = "actor_rollout_ref.model.custom_chat_template"
-    import dataclasses
-
     run = make_run()
     assert key in launch(run, make_cluster(), places).overrides
-    assert key not in launch(dataclasses.replace(run, prompt_form="chat"), make_cluster(), places).overrides
+    assert key not in launch(run.model_copy(update={"prompt_form": "chat"}), make_cluster(), places).overrides
 
 
 @pytest.mark.parametrize(
@@ -128,28 +128,28 @@ def test_the_command_prints_a_script_for_the_shell(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "key", "accepted"),
     [
-        ({"engine": "local"}, "engine: is 'local'; accepted here: 'verl'"),
-        ({"dtypes": 1}, "run.json: has unknown dtypes"),
-        ({"training": {"steps": 1}}, "training: lacks"),
-        ({"training": {**TRAINING, "steps": "many"}}, "training: steps: is 'many'; accepted: a whole number"),
-        ({"training": {**TRAINING, "steps": True}}, "training: steps: is True; accepted: a whole number"),
-        ({"training": {**TRAINING, "temperature": None}}, "training: temperature: is None; accepted: a number"),
-        ({"training": {**TRAINING, "updates_per_step": 0}}, "training: updates_per_step: is 0; accepted: 1 or more"),
-        ({"prompt": "Answer:"}, "run.json: prompt: is 'Answer:'; accepted: text with {problem} in it once"),
-        ({"seed": 1.5}, "run.json: seed: is 1.5; accepted: a whole number"),
-        ({"method": {}}, "method delta: advantage.name is None"),
+        ({"engine": "local"}, "engine", "verl"),
+        ({"dtypes": 1}, "", "dtype"),
+        ({"training": {"steps": 1}}, "training", ""),
+        ({"training": {**TRAINING, "steps": "many"}}, "training.steps", "a whole number"),
+        ({"training": {**TRAINING, "steps": True}}, "training.steps", "a whole number"),
+        ({"training": {**TRAINING, "temperature": None}}, "training.temperature", "a number"),
+        ({"training": {**TRAINING, "updates_per_step": 0}}, "training.updates_per_step", "at least 1"),
+        ({"prompt": "Answer:"}, "prompt", ""),
+        ({"seed": 1.5}, "seed", "a whole number"),
     ],
 )
-def test_a_run_that_is_none_ends_in_one_line(
-    change: dict[str, object],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({**run_content(), **change}), encoding="utf-8")
+def test_a_run_that_is_none_names_the_key(change: dict[str, object], key: str, accepted: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        VerlRun.parse({**run_content(), **change}, "run.json")
+    assert error.value.key == key and accepted in error.value.accepted
+
+
+def test_a_method_that_is_none_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({**run_content(), "method": {}}), encoding="utf-8")
     (tmp_path / "cluster.json").write_text(json.dumps(CLUSTER), encoding="utf-8")
     assert main(["render", str(tmp_path / "run.json")]) == 2
     error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    assert "method delta: advantage.name is None" in error and error.count("\n") == 1

@@ -18,19 +18,19 @@ def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    require_gpus(make_cluster(nodes=1, gpus_per_node=2))
+    require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
     require_gpus(make_cluster(nodes=1, platform="cpu", sequence_parallel=1))
     with pytest.raises(UserError, match="gpus_per_node: is 8; accepted here: 2 at most"):
         require_gpus(make_cluster(nodes=1))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     with pytest.raises(UserError, match="accepted here: 1 at most"):
-        require_gpus(make_cluster(nodes=1, gpus_per_node=2))
+        require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # as people hide all of them
     with pytest.raises(UserError, match="accepted here: 0 at most"):
-        require_gpus(make_cluster(nodes=1, gpus_per_node=2))
+        require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(UserError, match="accepted here: 0 at most"):
-        require_gpus(make_cluster(nodes=1, gpus_per_node=2))
+        require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
 
 
 def test_ray_is_the_one_that_is_meant() -> None:

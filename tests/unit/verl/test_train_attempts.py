@@ -14,11 +14,11 @@ import pytest
 from evals.core.errors import UserError
 from evals.core.files import read_json
 from evals.core.manifest import Manifest, hash_files
+from evals.core.run_spec import VerlRun
 from rlvr.engines.verl import train as module
 from rlvr.engines.verl.checkpoints import prepare_resume, record, steps
 from rlvr.engines.verl.display import Display, keep_metrics
 from rlvr.engines.verl.launch import Places
-from rlvr.engines.verl.run import VerlRun
 from rlvr.engines.verl.train import Execution, train
 from tests.unit.verl.conftest import make_cluster, make_run
 
