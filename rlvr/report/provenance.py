@@ -86,10 +86,14 @@ def read_run_manifest(run: Run, directory: Path) -> Manifest:
     return read_manifest(run_manifest_path(run, directory), "base_model" if run.method == BASE else "run")
 
 
+def run_directory(run: Run, directory: Path) -> Path:
+    """The directory of a run or of its base model under results/."""
+    return directory / "base" / run.model if run.method == BASE else directory / "runs" / run.run
+
+
 def run_manifest_path(run: Run, directory: Path) -> Path:
     """Where that manifest lies."""
-    place = Path("base", run.model) if run.method == BASE else Path("runs", run.run)
-    return directory / place / "manifest.json"
+    return run_directory(run, directory) / "manifest.json"
 
 
 def read_problem_sets(directory: Path) -> list[ProblemFile]:

@@ -1,7 +1,1 @@
-"""MLflow as a projection of the result files: it can be lost and replayed, and nothing is read back from it."""
-
-import os
-
-# Before any module of this package imports mlflow, which decides on import whether it reports usage over the network.
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-os.environ["DO_NOT_TRACK"] = "true"
+"""The command line of the projection into MLflow."""

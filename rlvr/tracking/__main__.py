@@ -6,15 +6,15 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from evals.core.errors import UserError
 from evals.tables.records import read_runs
-from rlvr.tracking.interface import check_port, serve
-from rlvr.tracking.part import Part, project_part, replay_part
-from rlvr.tracking.study import Places, TrackedStudy, project_study, replay
-from rlvr.tracking.under_way import show_under_way, watch
+from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.in_progress import watch
+from rlvr.report.mlflow.projected import TrackedExtra, TrackedStudy
+from rlvr.report.mlflow.server import browse, describe
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,61 +52,28 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _project(arguments: argparse.Namespace) -> None:
-    tracked = TrackedStudy(arguments.study, tuple(arguments.benchmarks), tuple(read_runs(arguments.runs)))
-    places = Places(arguments.results, arguments.database, arguments.artifacts, arguments.out)
-    print(_words(project_study(tracked, places)))
+    runs = tuple(read_runs(arguments.runs))
+    tracked = TrackedStudy(study=arguments.study, benchmarks=tuple(arguments.benchmarks), runs=runs)
+    print(describe(tracked.project(arguments.out, arguments.results, Store(arguments.database, arguments.artifacts))))
 
 
 def _part(arguments: argparse.Namespace) -> None:
-    part = Part(arguments.study, arguments.name, arguments.title, arguments.note, tuple(arguments.files))
-    print(_words(project_part(part, arguments.database, arguments.artifacts, arguments.out)))
+    tracked = TrackedExtra.of(
+        arguments.out, arguments.study, arguments.name, arguments.title, arguments.note, arguments.files
+    )
+    store = Store(arguments.database, arguments.artifacts)
+    print(describe(tracked.project(arguments.out, arguments.database.parent, store)))
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    results: Path = arguments.results
-    database, artifacts = _database(results)
-    check_port(arguments.port)
-    lost = not database.exists()  # then all of it is made again, whoever makes the file
-    for record in [results / "tracking.json", *sorted(results.glob("studies/*/tracking.json"))]:
-        with _warning():
-            if record.exists() and (counts := replay(Places(results, database, artifacts, record), lost)) is not None:
-                print(f"{record}: {_words(counts)}")
-    for record in sorted(results.glob("*.tracking.json")):
-        with _warning():
-            if (counts := replay_part(record, database, artifacts, lost)) is not None:
-                print(f"{record}: {_words(counts)}")
-    with _warning():
-        number = show_under_way(results, database, artifacts)
-        if number:
-            print(f"trainings under way, or of a study that is: {number}")
-    if not database.exists():
-        raise UserError(f"{results}: holds no study that was started; run one first")
-    serve(results, database, artifacts, arguments.port)
-
-
-@contextlib.contextmanager
-def _warning() -> Iterator[None]:
-    """Say what cannot be shown; a study under way has outputs missing, and the rest is still worth browsing."""
-    try:
-        yield
-    except UserError as error:
-        print(f"warning: {error}; showing what there is", file=sys.stderr)
+    browse(arguments.results, arguments.port)
 
 
 def _watch(arguments: argparse.Namespace) -> None:
     if arguments.seconds <= 0:
         raise UserError(f"--seconds: {arguments.seconds:g}; accepted: above 0")
     with contextlib.suppress(KeyboardInterrupt):
-        watch(arguments.results, *_database(arguments.results), arguments.seconds, arguments.parent)
-
-
-def _database(results: Path) -> tuple[Path, Path]:
-    """The database, and the directory of its copies of files."""
-    return results / "mlflow.db", results / "mlflow-artifacts"
-
-
-def _words(counts: dict[str, int]) -> str:
-    return "MLflow runs: " + ", ".join(f"{number} {word}" for word, number in counts.items())
+        watch(arguments.results, Store.of(arguments.results), arguments.seconds, arguments.parent)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -241,11 +241,10 @@ rule track_decoding:
         table="results/decoding/tables/decoding.csv",
         figure="results/decoding/figures/replaced_tokens.png",
         code=modules(
-            "rlvr.tracking.part",
-            "rlvr.tracking.database",
-            "rlvr.tracking.entry",
-            "rlvr.tracking.history",
-            "rlvr.tracking.projection",
+            "rlvr.tracking",
+            "rlvr.report.mlflow",
+            "rlvr.report.provenance",
+            "rlvr.metrics_so_far",
         ),
     output:
         "results/decoding.tracking.json",

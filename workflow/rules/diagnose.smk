@@ -151,11 +151,10 @@ rule track_phenomena:
         figures=expand("results/figures/phenomena/{claim}.png", claim=measured_claims()),
         rollouts=rollouts_pages,
         code=modules(
-            "rlvr.tracking.part",
-            "rlvr.tracking.database",
-            "rlvr.tracking.entry",
-            "rlvr.tracking.history",
-            "rlvr.tracking.projection",
+            "rlvr.tracking",
+            "rlvr.report.mlflow",
+            "rlvr.report.provenance",
+            "rlvr.metrics_so_far",
         ),
     output:
         "results/phenomena.tracking.json",

@@ -3,25 +3,36 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mlflow.tracking import MlflowClient
 
-from evals.tables.records import Run, read_runs
-from rlvr.tracking.database import writing
-from rlvr.tracking.study import Places
+from evals.tables.records import read_runs
+from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.projected import TrackedStudy
 from tests.unit.engine.conftest import make_run, study_files
 from tests.unit.synthetic_results import Study
 
 __all__ = ["make_run", "study_files"]  # fixtures of a run of the local engine
 
 
-def runs_named(study: Study) -> tuple[Run, ...]:
-    """All runs of the study's run sheet."""
-    return tuple(read_runs(study.runs_file))
+BENCHMARKS = ("chain_3", "nested_sums")
 
 
-def places_of(study: Study) -> Places:
-    """Where the commands look by default."""
+def tracked(study: Study, drop: str = "nothing") -> TrackedStudy:
+    """The study with all runs of its run sheet but those of a name."""
+    runs = tuple(run for run in read_runs(study.runs_file) if drop not in run.run)
+    return TrackedStudy(study="laptop", benchmarks=BENCHMARKS, runs=runs)
+
+
+def project(study: Study, drop: str = "nothing", database: str = "mlflow.db") -> dict[str, int]:
+    """Project the study into a database of its results."""
     results = study.results
-    return Places(results, results / "mlflow.db", results / "mlflow-artifacts", results / "tracking.json")
+    store = Store(results / database, results / "mlflow-artifacts")
+    return tracked(study, drop).project(results / "tracking.json", results, store)
+
+
+def client_of(study: Study, database: str = "mlflow.db") -> MlflowClient:
+    """MLflow's public client of that database."""
+    return MlflowClient(tracking_uri=Store(study.results / database, study.results).uri)
 
 
 def add_table_and_figure(study: Study) -> None:
@@ -39,7 +50,7 @@ def add_table_and_figure(study: Study) -> None:
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables and nothing in them, to copy: making them takes a second."""
     path = tmp_path_factory.mktemp("database") / "mlflow.db"
-    with writing(path):
+    with Store(path, path.parent).writing():
         pass
     return path
 

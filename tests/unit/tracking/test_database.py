@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -14,17 +13,13 @@ from filelock import FileLock
 from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
-from evals.tables.records import read_runs
-from rlvr.tracking import interface
+from rlvr.report.mlflow import server
+from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.experiment import Experiment
+from rlvr.report.mlflow.projected import project_newer
 from rlvr.tracking.__main__ import main
-from rlvr.tracking.database import database_uri, open_experiment, writing
-from rlvr.tracking.study import TrackedStudy, project_study, replay
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import places_of
-
-
-def _tracked(study: Study) -> TrackedStudy:
-    return TrackedStudy("laptop", ("chain_3", "nested_sums"), tuple(read_runs(study.runs_file)[:3]))
+from tests.unit.tracking.conftest import project
 
 
 @pytest.fixture
@@ -36,9 +31,8 @@ def small_study(tracked_study: Study) -> Study:
 
 
 def test_two_first_projections_at_once_both_succeed_and_make_one_copy(small_study: Study) -> None:
-    places, tracked = places_of(small_study), _tracked(small_study)
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: project_study(tracked, places), range(2))
+        first, second = pool.map(lambda _: project(small_study), range(2))
     total = 1 + 2 + 3 + 6
     assert sorted([first["created"], second["created"]]) == [0, total]
     assert sorted([first["kept"], second["kept"]]) == [0, total]
@@ -49,55 +43,59 @@ def test_a_held_lock_is_one_line(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / "mlflow.db.lock"),
         pytest.raises(UserError, match=r"mlflow\.db: another process has been writing it for 0 s"),
-        writing(tmp_path / "mlflow.db", lock_seconds=0.05),
+        Store.of(tmp_path).writing(lock_seconds=0.05),
     ):
         pass
 
 
 def test_an_initialisation_that_was_killed_is_started_anew(tmp_path: Path) -> None:
     (tmp_path / ".mlflow.db.new").write_bytes(b"half a database")
-    with writing(tmp_path / "mlflow.db") as database:
-        assert database.client.get_experiment("0").name == "Default"
+    with Store.of(tmp_path).writing() as client:
+        assert client.get_experiment("0").name == "Default"
 
 
 def test_a_file_that_is_no_database_is_one_line_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "mlflow.db"
     path.write_bytes(b"precious " * 1000)
-    with pytest.raises(UserError, match=r"mlflow\.db: is not an SQLite database") as caught, writing(path):
+    with (
+        pytest.raises(UserError, match=r"mlflow\.db: is not an SQLite database") as caught,
+        Store.of(tmp_path).writing(),
+    ):
         pass
     assert "\n" not in str(caught.value) and path.read_bytes() == b"precious " * 1000
 
 
 def test_moved_artifacts_are_one_line(tmp_path: Path) -> None:
-    with writing(tmp_path / "mlflow.db") as database:
-        open_experiment(database.client, "laptop", tmp_path / "here")
+    store = Store.of(tmp_path)
+    with store.writing() as client:
+        Experiment.of(client, "laptop", tmp_path / "here")
         with pytest.raises(UserError, match=r"experiment laptop: keeps its artifacts in .*here, not in .*there"):
-            open_experiment(database.client, "laptop", tmp_path / "there")
-        experiment = database.client.get_experiment_by_name("laptop").experiment_id
-        database.client.delete_experiment(experiment)
-        assert open_experiment(database.client, "laptop", tmp_path / "here").experiment_id == experiment
-    assert MlflowClient(database_uri(tmp_path / "mlflow.db")).get_experiment(experiment).lifecycle_stage == "active"
+            Experiment.of(client, "laptop", tmp_path / "there")
+        experiment = client.get_experiment_by_name("laptop").experiment_id
+        client.delete_experiment(experiment)
+        assert Experiment.of(client, "laptop", tmp_path / "here").identity == experiment
+    assert MlflowClient(store.uri).get_experiment(experiment).lifecycle_stage == "active"
 
 
 def test_replay_projects_only_where_something_is_newer(small_study: Study, empty_database: Path) -> None:
-    places = places_of(small_study)
-    shutil.copy(empty_database, places.database)
+    results, record, store = small_study.results, small_study.results / "tracking.json", Store.of(small_study.results)
+    shutil.copy(empty_database, store.database)
     with pytest.raises(UserError, match=r"tracking\.json: no such file"):
-        replay(places)
-    project_study(_tracked(small_study), places)
-    assert replay(places) is None
-    future = places.record.stat().st_mtime + 10
+        project_newer(record, results, store)
+    project(small_study)
+    assert project_newer(record, results, store) is None
+    future = record.stat().st_mtime + 10
     os.utime(small_study.scores[0], (future, future))
-    counts = replay(places)
+    counts = project_newer(record, results, store)
     assert counts is not None and counts["created"] == counts["replaced"] == 0 and counts["kept"] == 12
-    recreated = replay(dataclasses.replace(places, database=places.results / "lost.db"))
+    recreated = project_newer(record, results, Store(results / "lost.db", store.artifacts))
     assert recreated is not None and recreated["created"] == 12
 
 
 def test_a_missing_table_is_one_line(small_study: Study) -> None:
     (small_study.results / "tables/main.md").unlink()
     with pytest.raises(UserError, match=r"tables/main\.md: no such file"):
-        project_study(_tracked(small_study), places_of(small_study))
+        project(small_study)
     assert not (small_study.results / "mlflow.db").exists()
 
 
@@ -118,14 +116,14 @@ def test_a_taken_port_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("port", [-1, 70000])
 def test_an_impossible_port_is_one_line(port: int) -> None:
     with pytest.raises(UserError, match=rf"--port: {port} cannot be used"):
-        interface.check_port(port)
+        server.check_port(port)
 
 
 def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda _, command: commands.append(command))
     monkeypatch.setattr("subprocess.Popen", commands.append)
-    interface.serve(tmp_path, tmp_path / "mlflow.db", tmp_path / "artifacts", 0)
+    server.serve(tmp_path, Store.of(tmp_path), 0)
     watcher, command = commands
     assert watcher[1:] == ["-m", "rlvr.tracking", "watch", "--results", str(tmp_path), "--parent", str(os.getpid())]
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
@@ -135,13 +133,13 @@ def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: py
 def test_a_study_under_way_can_still_be_browsed(
     small_study: Study, empty_database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copy(empty_database, places_of(small_study).database)
-    project_study(_tracked(small_study), places_of(small_study))
+    shutil.copy(empty_database, Store.of(small_study.results).database)
+    project(small_study)
     small_study.comparisons.unlink()
     future = (small_study.results / "tracking.json").stat().st_mtime + 10
     os.utime(small_study.scores[0], (future, future))
     served: list[object] = []
-    monkeypatch.setattr("rlvr.tracking.__main__.serve", lambda *arguments: served.append(arguments))
+    monkeypatch.setattr("rlvr.report.mlflow.server.serve", lambda *arguments: served.append(arguments))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

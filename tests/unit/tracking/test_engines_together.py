@@ -7,16 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-from mlflow.tracking import MlflowClient
 
 from evals.core.run_spec import Execution, LocalRun
 from rlvr.engines.local.train import train
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.study.catalogue import load_catalogue, resolve_method
-from rlvr.tracking.database import database_uri
-from rlvr.tracking.study import TrackedStudy, project_study
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import places_of, runs_named
+from tests.unit.tracking.conftest import client_of, project
 
 RECORDED = Path(__file__).with_name("recorded_verl_metrics.jsonl")
 """Two steps of DelTA as real verl wrote them; tests/engines holds the names to what it writes now."""
@@ -44,10 +41,8 @@ def test_both_engines_metrics_have_one_name_each(
     shutil.copy(directory / "metrics.parquet", results / "runs" / "tiny-delta-s1" / "metrics.parquet")
     read_metrics([RECORDED], 2).to_parquet(results / "runs" / "tiny-delta-s2" / "metrics.parquet")
     shutil.copy(empty_database, results / "mlflow.db")
-    project_study(
-        TrackedStudy("laptop", ("chain_3", "nested_sums"), runs_named(tracked_study)), places_of(tracked_study)
-    )
-    client = MlflowClient(tracking_uri=database_uri(results / "mlflow.db"))
+    project(tracked_study)
+    client = client_of(tracked_study)
     experiment = client.get_experiment_by_name("laptop")
     assert experiment is not None
     shown = {

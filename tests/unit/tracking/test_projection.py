@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,32 +9,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from mlflow.entities import Run, ViewType
-from mlflow.tracking import MlflowClient
 
 from evals.core.files import sha256_file
-from evals.tables.records import read_runs
 from rlvr.tracking.__main__ import main
-from rlvr.tracking.database import database_uri
-from rlvr.tracking.study import TrackedStudy, project_study
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import add_table_and_figure, places_of
+from tests.unit.tracking.conftest import BENCHMARKS, add_table_and_figure, client_of, project
 
-_BENCHMARKS = ("chain_3", "nested_sums")
 # The overview; 4 methods with the base model; 7 runs; 7 runs on 2 benchmarks.
 _ALL = 1 + 4 + 7 + 14
 
 
-def _project(study: Study, drop: str = "nothing") -> dict[str, int]:
-    runs = tuple(run for run in read_runs(study.runs_file) if drop not in run.run)
-    return project_study(TrackedStudy("laptop", _BENCHMARKS, runs), places_of(study))
-
-
-def _client(study: Study, database: str = "mlflow.db") -> MlflowClient:
-    return MlflowClient(tracking_uri=database_uri(study.results / database))
-
-
 def _shown(study: Study, view: int = ViewType.ACTIVE_ONLY, database: str = "mlflow.db") -> dict[str, Run]:
-    client = _client(study, database)
+    client = client_of(study, database)
     experiment = client.get_experiment_by_name("laptop")
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], run_view_type=view, max_results=1000)
@@ -49,7 +34,7 @@ def projected(synthetic_study: Study, tmp_path_factory: pytest.TempPathFactory) 
     shutil.copytree(synthetic_study.root, root)
     study = Study(root)
     add_table_and_figure(study)
-    assert _project(study) == {"created": _ALL, "kept": 0, "replaced": 0, "removed": 0}
+    assert project(study) == {"created": _ALL, "kept": 0, "replaced": 0, "removed": 0}
     return study
 
 
@@ -57,7 +42,7 @@ def projected(synthetic_study: Study, tmp_path_factory: pytest.TempPathFactory) 
 def projected_copy(tracked_study: Study, empty_database: Path) -> Study:
     """A study after its first projection, to be changed by one test."""
     shutil.copy(empty_database, tracked_study.results / "mlflow.db")
-    _project(tracked_study)
+    project(tracked_study)
     return tracked_study
 
 
@@ -68,14 +53,14 @@ def test_methods_hold_seeds_and_seeds_hold_evaluations(projected: Study) -> None
     assert parents["method tiny delta"] is None and parents["study laptop"] is None
     for seed in (1, 2):
         assert parents[f"run tiny-delta-s{seed}"] == shown["method tiny delta"].info.run_id
-        for benchmark in _BENCHMARKS:
+        for benchmark in BENCHMARKS:
             assert parents[f"score tiny-delta-s{seed} {benchmark}"] == shown[f"run tiny-delta-s{seed}"].info.run_id
     assert parents["score tiny-base chain_3"] == shown["run tiny-base"].info.run_id
     assert {run.info.status for run in shown.values()} == {"FINISHED"}
 
 
 def test_every_metric_of_every_step_is_shown_and_missing_ones_are_not(projected: Study) -> None:
-    client, run = _client(projected), _shown(projected)["run tiny-delta-s2"]
+    client, run = client_of(projected), _shown(projected)["run tiny-delta-s2"]
     frame = pd.read_parquet(projected.results / "runs/tiny-delta-s2/metrics.parquet").set_index("step")
     for column in frame:
         history = client.get_metric_history(run.info.run_id, str(column))
@@ -128,7 +113,7 @@ def test_methods_carry_their_means_and_verdicts(projected: Study) -> None:
 
 def test_the_overview_carries_tables_and_figures_and_describes_itself(projected: Study) -> None:
     run = _shown(projected)["study laptop"]
-    client = _client(projected)
+    client = client_of(projected)
     shown = {file.path for folder in ("tables", "figures") for file in client.list_artifacts(run.info.run_id, folder)}
     assert shown == {"tables/main.md", "figures/scores.png"}
     assert run.data.tags["mlflow.note.content"] == "## Main\n\n| a |\n"
@@ -136,7 +121,7 @@ def test_the_overview_carries_tables_and_figures_and_describes_itself(projected:
 
 def test_replaying_changes_nothing(projected: Study) -> None:
     before = {result: run.info.run_id for result, run in _shown(projected, ViewType.ALL).items()}
-    assert _project(projected) == {"created": 0, "kept": _ALL, "replaced": 0, "removed": 0}
+    assert project(projected) == {"created": 0, "kept": _ALL, "replaced": 0, "removed": 0}
     assert {result: run.info.run_id for result, run in _shown(projected, ViewType.ALL).items()} == before
 
 
@@ -146,15 +131,15 @@ def test_a_changed_run_replaces_the_old_one_and_keeps_its_children(projected_cop
     path = study.results / "runs/tiny-delta-s1/manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps(manifest | {"fingerprint": "f" * 64}))
-    counts = _project(study)
+    counts = project(study)
     # The run itself; its evaluations name its fingerprint, so they are of another policy now.
     assert counts == {"created": 0, "kept": _ALL - 3, "replaced": 3, "removed": 0}
     after = _shown(study)
     assert len(after) == _ALL and after["run tiny-delta-s1"].data.tags["fingerprint"] == "f" * 64
     changed = {result for result in after if after[result].info.run_id != before[result].info.run_id}
-    assert changed == {"run tiny-delta-s1", *(f"score tiny-delta-s1 {name}" for name in _BENCHMARKS)}
+    assert changed == {"run tiny-delta-s1", *(f"score tiny-delta-s1 {name}" for name in BENCHMARKS)}
     old = before["run tiny-delta-s1"].info.run_id
-    assert _client(study).get_run(old).info.lifecycle_stage == "deleted"
+    assert client_of(study).get_run(old).info.lifecycle_stage == "deleted"
     assert not list((study.results / "mlflow-artifacts").glob(f"{old}*"))
 
 
@@ -165,7 +150,7 @@ def test_seeds_move_to_a_replaced_method(projected_copy: Study) -> None:
         if (row["method"], row["against"], row["benchmark"]) == ("delta", "dapo", "all"):
             row["verdict"] = "not distinguishable"
     study.comparisons.write_text(json.dumps(content))
-    assert _project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
+    assert project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
     shown = _shown(study)
     parent = shown["method tiny delta"].info.run_id
     assert {shown[f"run tiny-delta-s{seed}"].data.tags["mlflow.parentRunId"] for seed in (1, 2)} == {parent}
@@ -174,16 +159,16 @@ def test_seeds_move_to_a_replaced_method(projected_copy: Study) -> None:
 def test_what_a_killed_projection_left_is_written_again(projected_copy: Study) -> None:
     study = projected_copy
     half = _shown(study)["run tiny-grpo-s1"].info.run_id
-    _client(study).update_run(half, status="RUNNING")
-    assert _project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
+    client_of(study).update_run(half, status="RUNNING")
+    assert project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
     assert _shown(study)["run tiny-grpo-s1"].info.run_id != half
 
 
 def test_results_that_left_the_study_are_hidden_and_the_users_own_runs_are_not(projected_copy: Study) -> None:
     study = projected_copy
-    client = _client(study)
+    client = client_of(study)
     own = client.create_run(client.get_experiment_by_name("laptop").experiment_id).info.run_id
-    assert _project(study, drop="delta-s2") == {"created": 0, "kept": _ALL - 4, "replaced": 1, "removed": 3}
+    assert project(study, drop="delta-s2") == {"created": 0, "kept": _ALL - 4, "replaced": 1, "removed": 3}
     assert "run tiny-delta-s2" not in _shown(study)
     assert client.get_run(own).info.lifecycle_stage == "active"
 
@@ -192,10 +177,7 @@ def test_losing_the_database_loses_nothing(projected_copy: Study) -> None:
     study = projected_copy
     before = _shown(study)
     # Another name, for MLflow keeps a deleted database open as long as the process lives.
-    places = dataclasses.replace(places_of(study), database=study.results / "again.db")
-    assert (
-        project_study(TrackedStudy("laptop", _BENCHMARKS, tuple(read_runs(study.runs_file))), places)["created"] == _ALL
-    )
+    assert project(study, database="again.db")["created"] == _ALL
     after = _shown(study, database="again.db")
     for result, run in before.items():
         assert after[result].data.metrics == run.data.metrics and after[result].data.params == run.data.params
@@ -203,7 +185,7 @@ def test_losing_the_database_loses_nothing(projected_copy: Study) -> None:
 
 def test_command_projects_and_says_what_it_did(projected: Study, capsys: pytest.CaptureFixture[str]) -> None:
     results = projected.results
-    arguments = ["--results", results, "--runs", projected.runs_file, "--study", "laptop", "--benchmarks", *_BENCHMARKS]
+    arguments = ["--results", results, "--runs", projected.runs_file, "--study", "laptop", "--benchmarks", *BENCHMARKS]
     arguments += ["--database", results / "mlflow.db", "--artifacts", results / "mlflow-artifacts"]
     arguments += ["--out", results / "tracking.json"]
     assert main(["project", *map(str, arguments)]) == 0

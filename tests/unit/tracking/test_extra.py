@@ -1,4 +1,4 @@
-"""What was made beside a study, in the study's experiment, without touching what is there."""
+"""Extra results of a study, in the study's experiment, without touching what is there."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 from mlflow.entities import Run
-from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
-from evals.tables.records import read_runs
+from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.projected import project_newer
 from rlvr.tracking.__main__ import main
-from rlvr.tracking.database import database_uri
-from rlvr.tracking.part import replay_part
-from rlvr.tracking.study import TrackedStudy, project_study
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import places_of
-
-BENCHMARKS = ("chain_3", "nested_sums")
+from tests.unit.tracking.conftest import client_of, project
 
 
 @pytest.fixture
@@ -32,13 +27,11 @@ def study(tracked_study: Study, empty_database: Path) -> Study:
     for run in ("tiny-dapo-s1", "tiny-delta-s1"):
         (results / "diagnostics" / run).mkdir(parents=True)
         (results / "diagnostics" / run / "step-1.html").write_text(run)
-    project_study(
-        TrackedStudy("laptop", BENCHMARKS, tuple(read_runs(tracked_study.runs_file))), places_of(tracked_study)
-    )
+    project(tracked_study)
     return tracked_study
 
 
-def part(study: Study, capsys: pytest.CaptureFixture[str]) -> str:
+def track_claims(study: Study, capsys: pytest.CaptureFixture[str]) -> str:
     """What the command says."""
     results = study.results
     arguments = [
@@ -60,23 +53,23 @@ def part(study: Study, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def shown(study: Study) -> dict[str, Run]:
-    client = MlflowClient(tracking_uri=database_uri(study.results / "mlflow.db"))
+    client = client_of(study)
     experiment = client.get_experiment_by_name("laptop")
     assert experiment is not None
     found = client.search_runs([experiment.experiment_id], max_results=1000)
     return {run.data.tags["rlvr.result"]: run for run in found}
 
 
-def test_a_part_is_a_run_of_its_own_and_study_and_part_leave_each_other_alone(
+def test_an_extra_result_is_a_run_of_its_own_and_leaves_the_study_alone(
     study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {result: run.info.run_id for result, run in shown(study).items()}
-    assert "1 created, 0 kept, 0 replaced, 0 removed" in part(study, capsys)
+    assert "1 created, 0 kept, 0 replaced, 0 removed" in track_claims(study, capsys)
     after = shown(study)
     run = after.pop("phenomena laptop")
     assert {result: each.info.run_id for result, each in after.items()} == before
     assert run.data.tags["mlflow.note.content"] == "# Claims\n\n## Verdicts\n\n| a |\n"
-    client = MlflowClient(tracking_uri=database_uri(study.results / "mlflow.db"))
+    client = client_of(study)
     paths = {
         file.path for folder in ("", "tables", "figures") for file in client.list_artifacts(run.info.run_id, folder)
     }
@@ -84,8 +77,8 @@ def test_a_part_is_a_run_of_its_own_and_study_and_part_leave_each_other_alone(
     for name in ("tiny-dapo-s1", "tiny-delta-s1"):
         page = client.download_artifacts(run.info.run_id, f"diagnostics/{name}/step-1.html")
         assert Path(page).read_text() == name
-    assert "0 created, 1 kept" in part(study, capsys)
-    counts = project_study(TrackedStudy("laptop", BENCHMARKS, tuple(read_runs(study.runs_file))), places_of(study))
+    assert "0 created, 1 kept" in track_claims(study, capsys)
+    counts = project(study)
     assert counts["removed"] == counts["created"] == 0
     assert shown(study)["phenomena laptop"].info.run_id == run.info.run_id
 
@@ -93,17 +86,15 @@ def test_a_part_is_a_run_of_its_own_and_study_and_part_leave_each_other_alone(
 def test_a_changed_figure_replaces_the_run_and_a_lost_database_is_made_again(
     study: Study, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    part(study, capsys)
+    track_claims(study, capsys)
     (study.results / "claim.png").write_text("other")
-    assert "1 replaced" in part(study, capsys)
+    assert "1 replaced" in track_claims(study, capsys)
     results = study.results
-    record, database, artifacts = (
-        results / name for name in ("phenomena.tracking.json", "mlflow.db", "mlflow-artifacts")
-    )
-    assert replay_part(record, database, artifacts) is None
+    record, store = results / "phenomena.tracking.json", Store.of(results)
+    assert project_newer(record, results, store) is None
     # Another path stands for a lost database: MLflow keeps a deleted one open.
-    counts = replay_part(record, results / "new.db", artifacts)
+    counts = project_newer(record, results, Store(results / "new.db", store.artifacts))
     assert counts is not None and counts["created"] == 1
     record.write_text("{}")
-    with pytest.raises(UserError, match=r"phenomena\.tracking\.json: lacks 'note'"):
-        replay_part(record, database, artifacts)
+    with pytest.raises(UserError, match=r"phenomena\.tracking\.json: lacks study, part, title, note, files"):
+        project_newer(record, results, store)

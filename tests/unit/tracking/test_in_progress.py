@@ -18,17 +18,15 @@ from evals.core.errors import UserError
 from evals.core.files import read_json
 from evals.core.single_writer import single_writer
 from rlvr.metrics_so_far import METRICS_SO_FAR, remove_metrics_so_far, write_metrics_so_far
-from rlvr.tracking import under_way
+from rlvr.report.mlflow import in_progress, planned_run
+from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.in_progress import show_in_progress, watch
+from rlvr.report.mlflow.planned_run import flatten
 from rlvr.tracking.__main__ import main
-from rlvr.tracking.database import database_uri
-from rlvr.tracking.entry import flatten
-from rlvr.tracking.study import TrackedStudy, project_study
-from rlvr.tracking.under_way import show_under_way, watch
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import places_of, runs_named
+from tests.unit.tracking.conftest import client_of, project
 
 _RUN = "tiny-delta-s2"
-_BENCHMARKS = ("chain_3", "nested_sums")
 
 
 class Training:
@@ -58,8 +56,7 @@ class Training:
         remove_metrics_so_far(self.directory)
 
     def show(self) -> int:
-        places = places_of(self._study)
-        return show_under_way(places.results, places.database, places.artifacts)
+        return show_in_progress(self._study.results, Store.of(self._study.results))
 
     def shown(self, name: str = _RUN) -> list[Run]:
         client = self.client()
@@ -69,7 +66,7 @@ class Training:
         return [run for run in runs if run.data.tags["rlvr.result"] == f"under way {name}"]
 
     def client(self) -> MlflowClient:
-        return MlflowClient(tracking_uri=database_uri(places_of(self._study).database))
+        return client_of(self._study)
 
     def assert_shows(self, steps: int, status: str) -> str:
         """That MLflow shows exactly the first ``steps``; the id of its run."""
@@ -89,14 +86,10 @@ class Training:
 @pytest.fixture
 def training(tracked_study: Study, empty_database: Path) -> Training:
     """All others of the study are finished, and nothing was projected yet."""
-    shutil.copy(empty_database, places_of(tracked_study).database)
+    shutil.copy(empty_database, Store.of(tracked_study.results).database)
     for path in (tracked_study.runs_file, tracked_study.study_file):
         shutil.copy(path, tracked_study.results)
     return Training(tracked_study)
-
-
-def project_whole(study: Study) -> None:
-    project_study(TrackedStudy("laptop", _BENCHMARKS, runs_named(study)), places_of(study))
 
 
 def test_it_grows_in_one_run_and_ends_with_the_training(training: Training) -> None:
@@ -178,12 +171,13 @@ def test_an_interrupted_look_leaves_no_step_twice(training: Training, monkeypatc
 
     def interrupted(client: MlflowClient, *arguments: Any, **named: Any) -> None:
         calls.append(named)
-        if sum("tags" in call for call in calls) == 4:
+        if sum("tags" in call for call in calls) == 3:
             raise KeyboardInterrupt
         original(client, *arguments, **named)
 
     training.reach(5)
     monkeypatch.setattr(MlflowClient, "log_batch", interrupted)
+    monkeypatch.setattr(planned_run, "_METRICS_PER_CALL", 50)  # two steps
     with pytest.raises(KeyboardInterrupt):
         training.show()
     monkeypatch.undo()
@@ -205,7 +199,7 @@ def test_the_projection_of_the_study_takes_its_place(training: Training, tracked
     training.reach(5)
     assert training.show() == 6
     training.finish()
-    project_whole(tracked_study)
+    project(tracked_study)
     assert training.shown() == [] and training.shown("tiny-grpo-s1") == []
     assert training.show() == 0
 
@@ -214,7 +208,7 @@ def test_a_finished_study_with_one_training_under_way_again_shows_that_one(
     training: Training, tracked_study: Study
 ) -> None:
     training.finish()
-    project_whole(tracked_study)
+    project(tracked_study)
     for name in training.finished:
         (training.directory / name).unlink()
     training.reach(3)
@@ -236,25 +230,23 @@ def test_a_named_study_has_its_own(training: Training, tracked_study: Study) -> 
 
 
 def test_nothing_that_was_started_needs_no_database(tmp_path: Path) -> None:
-    assert show_under_way(tmp_path, tmp_path / "mlflow.db", tmp_path / "artifacts") == 0
+    assert show_in_progress(tmp_path, Store.of(tmp_path)) == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_interface_makes_a_lost_database_again_whole(
     training: Training, tracked_study: Study, empty_database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = places_of(tracked_study)
+    store = Store.of(tracked_study.results)
     training.finish()
-    project_whole(tracked_study)
+    project(tracked_study)
     whole = number_of_runs(training)
-    places.database.unlink()
+    store.database.unlink()
     with pytest.raises(UserError, match=r"mlflow\.db: is missing; `make ui` makes it again"):
         training.show()
     shutil.copy(empty_database, tracked_study.root / "made.db")
-    monkeypatch.setattr(
-        "rlvr.tracking.database._initialise", lambda path: shutil.copy(tracked_study.root / "made.db", path)
-    )
-    monkeypatch.setattr("rlvr.tracking.__main__.serve", lambda *_: None)
+    monkeypatch.setattr(Store, "_initialise", lambda self: shutil.copy(tracked_study.root / "made.db", self.database))
+    monkeypatch.setattr("rlvr.report.mlflow.server.serve", lambda *_: None)
     assert main(["ui", "--results", str(tracked_study.results), "--port", "0"]) == 0
     assert number_of_runs(training) == whole and training.shown() == []
 
@@ -272,7 +264,7 @@ class Looks:
         self._errors = list(errors)
         self.number = 0
 
-    def __call__(self, *_: Path) -> int:
+    def __call__(self, *_: object) -> int:
         self.number += 1
         error = self._errors.pop(0)
         if error is not None:
@@ -286,9 +278,9 @@ def test_watching_goes_on_after_an_error_and_ends_with_what_started_it(
     damaged, busy = UserError("runs.json: is not JSON"), MlflowException("database is locked\nand more")
     looks = Looks(damaged, damaged, busy, PermissionError("no"), None)
     parents = iter([7, 7, 7, 7, 7, 1])
-    monkeypatch.setattr(under_way, "show_under_way", looks)
+    monkeypatch.setattr(in_progress, "show_in_progress", looks)
     monkeypatch.setattr("os.getppid", lambda: next(parents))
-    watch(tmp_path, tmp_path / "mlflow.db", tmp_path / "artifacts", 0.001, 7)
+    watch(tmp_path, Store.of(tmp_path), 0.001, 7)
     assert looks.number == 5
     assert capsys.readouterr().err == "".join(
         f"warning: {reason}\n" for reason in ("runs.json: is not JSON", "database is locked", "no")
@@ -300,13 +292,13 @@ def test_a_database_that_was_deleted_is_watched_no_longer(
 ) -> None:
     database = tmp_path / "mlflow.db"
 
-    def look(*_: Path) -> int:
+    def look(*_: object) -> int:
         database.touch()
         return 0
 
-    monkeypatch.setattr(under_way, "show_under_way", look)
+    monkeypatch.setattr(in_progress, "show_in_progress", look)
     monkeypatch.setattr("time.sleep", lambda _: database.unlink())
-    watch(tmp_path, database, tmp_path / "artifacts", 0.001, os.getppid())
+    watch(tmp_path, Store.of(tmp_path), 0.001, os.getppid())
     assert capsys.readouterr().err == f"warning: {database}: was deleted; trainings are watched no longer\n"
 
 

@@ -1,4 +1,4 @@
-"""From result files to MLflow runs: study > method (on a model) > seed > evaluation on a benchmark."""
+"""The MLflow runs of a finished study: study > method (on a model) > seed > evaluation on a benchmark."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
-
 from evals.core.errors import UserError
 from evals.core.files import sha256_file
-from evals.core.manifest import Manifest, read_manifest
+from evals.core.manifest import Manifest
 from evals.core.records import ProblemFile
 from evals.tables.averages import condition_average
 from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results, Run
-from rlvr.tracking.entry import Entry, Point, content_hash, flatten
-from rlvr.tracking.history import history_of, read_table
+from rlvr.report.mlflow.planned_run import (
+    NOTE_TAG,
+    PlannedRun,
+    content_hash,
+    flatten,
+    metrics_of_steps,
+    note,
+    read_steps,
+    single_metrics,
+)  # fmt: skip
+from rlvr.report.provenance import read_run_manifest, run_directory
 
-SHOWN_FOLDERS = ("tables", "figures")
-_SHOWN = (".md", ".csv", ".tex", ".png", ".svg")
-_LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
+_SHOWN_FOLDERS = ("tables", "figures")
+_SHOWN_ENDINGS = (".md", ".csv", ".tex", ".png", ".svg")
 
 
-def entries(study: str, results: Results, directory: Path, own: Path) -> Iterator[Entry]:
-    """Every run that MLflow shall show, parents before children.
+def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iterator[PlannedRun]:
+    """Plan every MLflow run of a study, parents before children.
 
     Args:
         study: name of the study, tagged on every run.
@@ -34,7 +40,7 @@ def entries(study: str, results: Results, directory: Path, own: Path) -> Iterato
     Raises:
         UserError: a file is missing or malformed.
     """
-    manifests = {run.run: _read_run_manifest(run, directory) for run in results.runs}
+    manifests = {run.run: read_run_manifest(run, directory) for run in results.runs}
     latest = max(_ended(manifest) for manifest in manifests.values())
     # MLflow lists the newest runs first and nests a child only under a parent on the same page: parents come last.
     yield _overview(study, results, own, latest + len(results.conditions))
@@ -47,29 +53,30 @@ def entries(study: str, results: Results, directory: Path, own: Path) -> Iterato
                 yield _evaluation(study, results, run, benchmark, manifest, directory)
 
 
-def _overview(study: str, results: Results, directory: Path, now: int) -> Entry:
+def tables_and_figures(own: Path) -> dict[Path, str]:
+    """The study's tables and figures and the folders that they are shown in."""
+    files = {path: folder for folder in _SHOWN_FOLDERS for path in sorted((own / folder).glob("*"))}
+    return {path: folder for path, folder in files.items() if path.suffix in _SHOWN_ENDINGS}
+
+
+def run_tags(study: str, stage: str, run: Run) -> dict[str, str]:
+    """The tags that runs are grouped and filtered by."""
+    seed = "none" if run.seed is None else str(run.seed)
+    return {"study": study, "stage": stage, "model": run.model, "method": run.method, "seed": seed}
+
+
+def _overview(study: str, results: Results, own: Path, now: int) -> PlannedRun:
     """The tables and figures; the main table is also the description that MLflow renders."""
-    files = {
-        path: folder
-        for folder in SHOWN_FOLDERS
-        for path in sorted((directory / folder).glob("*"))
-        if path.suffix in _SHOWN
-    }
-    table = directory / "tables" / "main.md"
+    files, table = tables_and_figures(own), own / "tables" / "main.md"
     if table not in files:
         raise UserError(f"{table}: no such file")
-    tags = {
-        "study": study,
-        "stage": "overview",
-        "reference_method": results.reference_method,
-        MLFLOW_RUN_NOTE: table.read_text(encoding="utf-8").split("\n## ")[0][:_LONGEST_NOTE],
-    }
+    tags = {"study": study, "stage": "overview", "reference_method": results.reference_method, NOTE_TAG: note(table, 1)}
     content = content_hash(tags, {path.name: sha256_file(path) for path in files})
-    name = f"{study}: tables and figures"
-    return Entry(f"study {study}", name, None, content, content, tags, now, now, artifacts=files)
+    tags |= {"fingerprint": content}
+    return PlannedRun(f"study {study}", f"{study}: tables and figures", content, tags, now, now, artifacts=files)
 
 
-def _condition(study: str, results: Results, condition: Condition, now: int) -> Entry:
+def _condition(study: str, results: Results, condition: Condition, now: int) -> PlannedRun:
     """A method on a model: its means over seeds and how it compares."""
     tags = {"study": study, "stage": "method", "model": condition.model, "method": condition.method}
     values: dict[str, float | None] = {}
@@ -86,44 +93,39 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
                 if name == ALL_BENCHMARKS:
                     tags[f"verdict_against_{against}"] = comparison.verdict
     content = content_hash(tags, condition.title, values)
-    metrics = _single_points(values, now)
-    result = f"method {condition.model} {condition.method}"
-    return Entry(result, condition.title, None, content, content, tags, now, now, metrics=metrics)
+    tags |= {"fingerprint": content}
+    result = _condition_result(condition.model, condition.method)
+    return PlannedRun(result, condition.title, content, tags, now, now, metrics=single_metrics(values, now))
 
 
-def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Entry:
+def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> PlannedRun:
     """One seed: every column of its metrics at every step, its settings, the hashes of its weights."""
-    folder = _run_directory(run, directory)
-    tags = run_tags(study, "base_model" if run.method == BASE else "train", run)
+    folder, is_base = run_directory(run, directory), run.method == BASE
+    tags = run_tags(study, "base_model" if is_base else "train", run)
     tags |= {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()}
-    problem_sets = () if run.method == BASE else (ProblemFile.of(directory / "problems" / "train"),)
-    tags |= {f"sha256/problems/{problem_set.name}": problem_set.sha256 for problem_set in problem_sets}
+    problems = None if is_base else ProblemFile.of(directory / "problems" / "train")
+    tags |= {f"sha256/problems/{problems.name}": problems.sha256} if problems else {}
     ended = _ended(manifest)
-    metrics = folder / "metrics.parquet"
-    history = history_of(read_table(metrics), ended) if metrics.name in manifest.outputs else ()
-    return Entry(
+    path = folder / "metrics.parquet"
+    metrics = metrics_of_steps(read_steps(path), ended) if path.name in manifest.outputs else []
+    return PlannedRun(
         f"run {run.run}",
         run.run,
-        f"method {run.model} {run.method}",
-        manifest.fingerprint,
         content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters)),
-        tags,
-        min((point.milliseconds for point in history), default=ended),
+        tags | {"fingerprint": manifest.fingerprint},
+        min((metric.timestamp for metric in metrics), default=ended),
         ended,
-        params=flatten(dict(manifest.parameters)),
-        history=history,
-        problem_sets=problem_sets,
+        parent=_condition_result(run.model, run.method),
+        params=flatten(manifest.parameters),
+        metrics=metrics,
+        problems=problems,
         artifacts={folder / "manifest.json": ""},
     )
 
 
-def run_tags(study: str, stage: str, run: Run) -> dict[str, str]:
-    """Tags by which runs are grouped and filtered."""
-    seed = "none" if run.seed is None else str(run.seed)
-    return {"study": study, "stage": stage, "model": run.model, "method": run.method, "seed": seed}
-
-
-def _evaluation(study: str, results: Results, run: Run, benchmark: str, training: Manifest, directory: Path) -> Entry:
+def _evaluation(
+    study: str, results: Results, run: Run, benchmark: str, training: Manifest, directory: Path
+) -> PlannedRun:
     """A run on a benchmark, nested under the run."""
     score = results.scores[run.run, benchmark]
     k = score.samples_per_problem
@@ -142,41 +144,28 @@ def _evaluation(study: str, results: Results, run: Run, benchmark: str, training
         "unparsable_rate": score.unparsable_rate,
         "mean_tokens": score.mean_tokens,
     }
-    tags = run_tags(study, "evaluation", run) | {
-        "benchmark": benchmark,
-        "train_fingerprint": training.fingerprint,
-        f"sha256/problems/{benchmark}": problems.sha256,
-    }
+    tags = run_tags(study, "evaluation", run) | {f"sha256/problems/{benchmark}": problems.sha256}
+    tags |= {"benchmark": benchmark, "train_fingerprint": training.fingerprint}
     now = _ended(training)
     content = content_hash(tags, values, score.correct_counts)
-    return Entry(
+    return PlannedRun(
         f"score {run.run} {benchmark}",
         f"{run.run} on {benchmark}",
-        f"run {run.run}",
         content,
-        content,
-        tags,
+        tags | {"fingerprint": content},
         now,
         now,
+        parent=f"run {run.run}",
         params={"benchmark": benchmark, "samples_per_problem": str(k), "problems": str(len(score.correct_counts))},
-        metrics=_single_points(values, now),
-        problem_sets=(problems,),
+        metrics=single_metrics(values, now),
+        problems=problems,
     )
 
 
-def _run_directory(run: Run, directory: Path) -> Path:
-    return directory / "base" / run.model if run.method == BASE else directory / "runs" / run.run
-
-
-def _read_run_manifest(run: Run, directory: Path) -> Manifest:
-    kind = "base_model" if run.method == BASE else "run"
-    return read_manifest(_run_directory(run, directory) / "manifest.json", kind)
+def _condition_result(model: str, method: str) -> str:
+    return f"method {model} {method}"
 
 
 def _ended(manifest: Manifest) -> int:
     """Milliseconds since the epoch."""
     return round(1000 * datetime.fromisoformat(manifest.created).timestamp())
-
-
-def _single_points(values: dict[str, float | None], now: int) -> tuple[Point, ...]:
-    return tuple(Point(key, float(value), 0, now) for key, value in values.items() if value is not None)

@@ -1,0 +1,113 @@
+"""The MLflow database, which one process at a time makes and writes.
+
+MLflow 3.17 creates its tables without a lock: of several processes that open a new database at once most fail and may
+leave it broken. Here it is made under a file lock, in a temporary file, and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow.exceptions
+import sqlalchemy
+from filelock import FileLock, Timeout
+from mlflow.tracking import MlflowClient
+
+from evals.core.errors import UserError
+
+LOCK_SECONDS = 600.0
+_SQLITE_HEADER = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True)
+class Store:
+    """What MLflow keeps of the results.
+
+    Attributes:
+        database: SQLite file.
+        artifacts: directory for copies of tables, figures and manifests.
+    """
+
+    database: Path
+    artifacts: Path
+
+    @classmethod
+    def of(cls, results: Path) -> Store:
+        """The store of a results/ directory."""
+        return cls(results / "mlflow.db", results / "mlflow-artifacts")
+
+    @property
+    def uri(self) -> str:
+        """The address of the database."""
+        return f"sqlite:///{self.database.resolve()}"
+
+    @contextlib.contextmanager
+    def writing(self, lock_seconds: float = LOCK_SECONDS) -> Iterator[MlflowClient]:
+        """Hold the database's lock, and make the database if there is none.
+
+        Raises:
+            UserError: another process kept the lock for ``lock_seconds``, or the file is no MLflow database.
+        """
+        path = self.database
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_name(path.name + ".lock"), timeout=lock_seconds), _without_waiting_for_the_disk():
+                if not path.exists():
+                    self._initialise()
+                self._check_header()
+                yield self._client()
+        except Timeout:
+            raise UserError(f"{path}: another process has been writing it for {lock_seconds:.0f} s") from None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+    def _initialise(self) -> None:
+        unfinished = self.database.with_name(f".{self.database.name}.new")
+        unfinished.unlink(missing_ok=True)  # left by a process that died here; the lock says that none uses it now
+        Store(unfinished, self.artifacts)._client()
+        os.replace(unfinished, self.database)
+
+    def _check_header(self) -> None:
+        """Refuse a file that is no SQLite database: MLflow would try to open it for more than a minute."""
+        with open(self.database, "rb") as handle:
+            if handle.read(len(_SQLITE_HEADER)) != _SQLITE_HEADER:
+                raise UserError(
+                    f"{self.database}: is not an SQLite database; delete it, it is made again from the results"
+                )
+
+    def _client(self) -> MlflowClient:
+        for name in ("alembic", "mlflow.store.db.utils"):
+            logging.getLogger(name).setLevel(logging.WARNING)  # dozens of lines about migrations of an empty database
+        try:
+            client = MlflowClient(tracking_uri=self.uri)
+            client.get_experiment("0")
+        except (sqlalchemy.exc.SQLAlchemyError, mlflow.exceptions.MlflowException) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"{self.database}: is not an MLflow database ({reason}); delete it, it is made again from the results"
+            ) from None
+        return client
+
+
+@contextlib.contextmanager
+def _without_waiting_for_the_disk() -> Iterator[None]:
+    """Let the system write to the disk when it likes: MLflow commits several times for each run, a third of the time.
+
+    A killed process still leaves a whole database; after a power cut it may have to be made again from the results.
+    Connections are relaxed through an event of SQLAlchemy's public interface; MLflow itself is not touched.
+    """
+
+    def relax(connection: sqlite3.Connection, record: object) -> None:
+        connection.execute("PRAGMA synchronous = OFF")
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", relax)
+    try:
+        yield
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "connect", relax)

@@ -1,0 +1,178 @@
+"""The MLflow experiment of a study: it is made to show exactly the planned runs, and what is right stays untouched.
+
+Runs are recognised by the tag ``rlvr.result`` and held to be right by the tag ``rlvr.content``. A run whose content
+changed is replaced: the old one is deleted as in MLflow's own interface (hidden, restorable under "Deleted"), because
+two active runs of one result would be averaged by whoever groups them. Runs of results that the study no longer has
+are deleted in the same way; runs without the tag are the user's own and stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+from mlflow.entities import Param, Run, RunTag, ViewType
+from mlflow.tracking import MlflowClient
+
+from evals.core.errors import UserError
+from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.planned_run import PlannedRun
+
+RESULT_TAG, CONTENT_TAG, GROUP_TAG = "rlvr.result", "rlvr.content", "rlvr.part"
+_LAST_STEP_TAG, _HISTORY_TAG = "rlvr.last_step", "rlvr.history"
+_NAME_TAG, _PARENT_TAG = "mlflow.runName", "mlflow.parentRunId"
+_KIND_TAG = "mlflow.experimentKind"  # opens the interface on runs and charts instead of on chat traces
+_PAGE = 1000  # runs per answer, MLflow's limit
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The experiment of a study in a database that this process has locked.
+
+    Attributes:
+        identity: MLflow's id.
+        artifacts: the only directory under which files of replaced runs are removed.
+    """
+
+    client: MlflowClient
+    identity: str
+    artifacts: Path
+
+    @classmethod
+    def of(cls, client: MlflowClient, name: str, artifacts: Path) -> Experiment:
+        """Open an experiment; it is made or restored if need be.
+
+        Raises:
+            UserError: it exists and keeps its artifacts elsewhere, as after results/ was moved.
+        """
+        location = artifacts.resolve().as_uri()
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            identity = client.create_experiment(name, location, {_KIND_TAG: "custom_model_development"})
+            return cls(client, identity, artifacts)
+        if found.artifact_location != location:
+            raise UserError(
+                f"experiment {name}: keeps its artifacts in {found.artifact_location}, not in {location}; "
+                "delete the MLflow database, it is made again from the results"
+            )
+        if found.lifecycle_stage == "deleted":
+            client.restore_experiment(found.experiment_id)
+        return cls(client, found.experiment_id, artifacts)
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, store: Store, name: str) -> Iterator[Experiment]:
+        """Lock the database and open an experiment; errors as for :meth:`of` and :meth:`Store.writing`."""
+        with store.writing() as client:
+            yield cls.of(client, name, store.artifacts)
+
+    def runs(self) -> dict[str, Run]:
+        """Every run that this package made, of all groups, by its result."""
+        found: dict[str, Run] = {}
+        token = None
+        while True:
+            page = self.client.search_runs([self.identity], "", ViewType.ACTIVE_ONLY, _PAGE, page_token=token)
+            found |= {run.data.tags[RESULT_TAG]: run for run in page if RESULT_TAG in run.data.tags}
+            token = page.token
+            if not token:
+                return found
+
+    def bring_into_line(
+        self, planned: Iterable[PlannedRun], group: str = "", untouched: Container[str] = ()
+    ) -> dict[str, int]:
+        """Make, extend, replace and delete the runs of a group until it consists of the planned ones.
+
+        Args:
+            planned: parents before children.
+            group: runs of other groups are not looked at; the study's own results are the group without a name.
+            untouched: results whose runs stay as they are, though they are not planned.
+
+        Returns:
+            How many runs were ``created``, ``kept``, ``replaced`` and ``removed``.
+        """
+        existing = {name: run for name, run in self.runs().items() if run.data.tags.get(GROUP_TAG, "") == group}
+        run_ids: dict[str, str] = {}
+        counts = Counter(created=0, kept=0, replaced=0, removed=0)
+        for plan in planned:
+            parent = run_ids[plan.parent] if plan.parent is not None else None
+            old = existing.pop(plan.result, None)
+            if old is not None and _is_right(old, plan):
+                run_ids[plan.result] = old.info.run_id
+                if parent is not None and old.data.tags.get(_PARENT_TAG) != parent:
+                    self.client.set_tag(old.info.run_id, _PARENT_TAG, parent)
+                if plan.growing:
+                    self._complete(old, plan)
+                counts["kept"] += 1
+                continue
+            if old is not None:
+                self._remove(old)
+            run_ids[plan.result] = self._create(plan, parent, group)
+            counts["created" if old is None else "replaced"] += 1
+        for result, old in existing.items():
+            if result not in untouched:
+                self._remove(old)
+                counts["removed"] += 1
+        return dict(counts)
+
+    def _remove(self, run: Run) -> None:
+        """Delete a run, and its copies of files if they lie under ``artifacts``."""
+        self.client.delete_run(run.info.run_id)
+        folder = Path(url2pathname(urlparse(run.info.artifact_uri).path))
+        if folder.is_relative_to(self.artifacts.resolve()):
+            shutil.rmtree(folder.parent, ignore_errors=True)
+
+    def _create(self, plan: PlannedRun, parent: str | None, group: str) -> str:
+        tags = {**plan.tags, RESULT_TAG: plan.result, _NAME_TAG: plan.name}
+        tags |= {GROUP_TAG: group} if group else {}
+        tags |= {_PARENT_TAG: parent} if parent is not None else {}
+        run = self.client.create_run(self.identity, start_time=plan.started, tags=tags)
+        run_id: str = run.info.run_id
+        self.client.log_batch(run_id, params=[Param(key, value) for key, value in plan.params.items()])
+        if plan.datasets:
+            self.client.log_inputs(run_id, datasets=plan.datasets)
+        for path, folder in plan.artifacts.items():
+            self.client.log_artifact(run_id, str(path), folder or None)
+        self.client.set_tag(run_id, CONTENT_TAG, plan.content)  # a run that was left half-written lacks it
+        self._complete(run, plan)
+        return run_id
+
+    def _complete(self, run: Run, plan: PlannedRun) -> None:
+        """Add the steps that the run does not show yet, and its end."""
+        run_id, last = run.info.run_id, _last_step(run)
+        for batch in plan.batches():
+            if plan.growing:
+                batch = [metric for metric in batch if metric.step > last]
+            if batch:
+                step = batch[-1].step
+                tags = {_LAST_STEP_TAG: str(step), _HISTORY_TAG: plan.history_hashes[step]} if plan.growing else {}
+                self.client.log_batch(run_id, batch, tags=[RunTag(key, value) for key, value in tags.items()])
+        if plan.ended is not None:
+            self.client.set_terminated(run_id, plan.status, plan.ended)
+        elif plan.status != run.info.status:  # a killed one may go on, and MLflow takes no end back
+            self.client.update_run(run_id, plan.status)
+        for key, value in plan.final_tags.items():
+            self.client.set_tag(run_id, key, value)
+
+
+def _is_right(run: Run, plan: PlannedRun) -> bool:
+    """Whether ``run`` shows the plan or, if that grows, its first steps.
+
+    A run of finished results is still RUNNING if a killed projection left it half-written. A run that grows is wrong
+    if a step that it shows was lost since and done again.
+    """
+    tags, last = run.data.tags, _last_step(run)
+    if tags.get(CONTENT_TAG) != plan.content:
+        return False
+    if not plan.growing:
+        return bool(run.info.status == "FINISHED")
+    return last == 0 or tags.get(_HISTORY_TAG) == plan.history_hashes.get(last)
+
+
+def _last_step(run: Run) -> int:
+    return int(run.data.tags.get(_LAST_STEP_TAG, 0))

@@ -1,0 +1,167 @@
+"""Trainings that the projection of their study does not show yet, as MLflow runs that grow while they train.
+
+A study is projected when it is finished, which at paper scale takes days. Until then each of its trainings is a run of
+a group of its own in the study's experiment, with the metrics of the steps done so far; the projection of the study
+removes this group, because it shows the same trainings as finished runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlflow.entities import Run as MlflowRun
+from mlflow.exceptions import MlflowException
+from pydantic import ConfigDict
+from sqlalchemy.exc import SQLAlchemyError
+
+from evals.core.errors import UserError
+from evals.core.manifest import read_manifest
+from evals.core.record import Record
+from evals.core.single_writer import is_held
+from evals.tables.records import BASE, Run, read_runs
+from rlvr.metrics_so_far import METRICS_SO_FAR, PARAMETERS
+from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.experiment import GROUP_TAG, Experiment
+from rlvr.report.mlflow.planned_run import PlannedRun, content_hash, flatten, metrics_of_steps, read_steps
+from rlvr.report.mlflow.study import run_tags
+
+IN_PROGRESS = "under way"
+"""The group of these runs; a part of their names."""
+
+_COMPLETE_TAG = "rlvr.whole"  # the hash of a finished training's metrics, which are not read again
+
+
+class _StudySettings(Record):
+    """The part of ``study.json`` that is read here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    study: str
+
+
+def show_in_progress(results: Path, store: Store) -> int:
+    """Bring MLflow into line with the trainings in progress of every study in ``results``.
+
+    Returns:
+        How many trainings are shown that no projection of a study shows.
+
+    Raises:
+        UserError: a file is malformed, the database cannot be written, or it is missing and has to be made again from
+            the finished results. A training whose files cannot be read does not keep others from being shown.
+    """
+    studies = list(_started_studies(results))
+    if not studies:
+        return 0
+    if not store.database.exists() and any([*results.glob("*tracking.json"), *results.glob("studies/*/tracking.json")]):
+        raise UserError(f"{store.database}: is missing; `make ui` makes it again from the results")
+    number, problems = 0, list[str]()
+    with store.writing() as client:
+        for study, runs in studies:
+            experiment = Experiment.of(client, study, store.artifacts)
+            shown = experiment.runs()
+            finished = {run.data.tags.get("fingerprint") for run in shown.values() if GROUP_TAG not in run.data.tags}
+            planned, untouched = [], set()
+            for run in runs:
+                old = shown.get(f"{IN_PROGRESS} {run.run}")
+                try:
+                    plan = _plan(study, run, results / "runs" / run.run, finished, old)
+                except (UserError, OSError) as error:
+                    problems.append(str(error))
+                    plan = old
+                if isinstance(plan, PlannedRun):
+                    planned.append(plan)
+                elif plan is not None:
+                    untouched.add(f"{IN_PROGRESS} {run.run}")
+            experiment.bring_into_line(planned, IN_PROGRESS, untouched)
+            number += len(planned) + len(untouched)
+    if problems:
+        raise UserError(problems[0])
+    return number
+
+
+def watch(results: Path, store: Store, seconds: float, parent: int) -> None:
+    """Show trainings in progress every so many ``seconds``, until ``parent`` is no longer this process's parent.
+
+    An error is printed once, and the next look tries again. It ends when somebody deletes the database, because MLflow
+    keeps the deleted file open.
+    """
+    printed, known = "", None
+    while os.getppid() == parent:
+        if known is not None and _file_number(store.database) != known:
+            print(
+                f"warning: {store.database}: was deleted; trainings are watched no longer", file=sys.stderr, flush=True
+            )
+            return
+        try:
+            show_in_progress(results, store)
+            printed = ""
+        except (UserError, MlflowException, SQLAlchemyError, OSError) as error:
+            reason = str(error).partition("\n")[0]
+            if reason != printed:
+                print(f"warning: {reason}", file=sys.stderr, flush=True)
+            printed = reason
+        known = _file_number(store.database)
+        time.sleep(seconds)
+
+
+def _file_number(path: Path) -> int | None:
+    """The number that differs between a file and another one that took its name."""
+    return path.stat().st_ino if path.exists() else None
+
+
+def _started_studies(results: Path) -> Iterator[tuple[str, list[Run]]]:
+    """Name and runs of every study that was started."""
+    for sheet in [results / "runs.json", *sorted(results.glob("studies/*/runs.json"))]:
+        settings = sheet.with_name("study.json")
+        if sheet.exists() and settings.exists():
+            yield _StudySettings.read(settings).study, list(read_runs(sheet))
+
+
+def _plan(
+    study: str, run: Run, directory: Path, finished: set[str | None], old: MlflowRun | None
+) -> PlannedRun | MlflowRun | None:
+    """Plan the MLflow run of a training.
+
+    Args:
+        study: name of the study.
+        run: the training.
+        directory: where its files are.
+        finished: fingerprints of the runs that a projection of the study shows.
+        old: the MLflow run that shows it now.
+
+    Returns:
+        The planned run, or ``old`` where that is to stay as it is, or None where there is nothing to show.
+
+    Raises:
+        UserError: a file is malformed.
+    """
+    manifest, path = None, directory / METRICS_SO_FAR
+    if (directory / "manifest.json").exists() and run.method != BASE:
+        manifest, path = read_manifest(directory / "manifest.json", "run"), directory / "metrics.parquet"
+        if manifest.fingerprint in finished:
+            return None
+        if old is not None and old.data.tags.get(_COMPLETE_TAG) == manifest.outputs.get(path.name):
+            return old
+    elif run.method == BASE or not path.exists():
+        return old
+    frame = read_steps(path)
+    params = flatten(manifest.parameters if manifest else frame.attrs.get(PARAMETERS, {}))
+    metrics = metrics_of_steps(frame, path.stat().st_mtime_ns // 1_000_000)
+    times = [metric.timestamp for metric in metrics]
+    return PlannedRun(
+        f"{IN_PROGRESS} {run.run}",
+        f"{run.run} ({IN_PROGRESS})",
+        content_hash(params),
+        run_tags(study, "train, under way", run),
+        min(times, default=None),
+        max(times, default=None) if manifest else None,
+        params=params,
+        metrics=metrics,
+        status="FINISHED" if manifest else "RUNNING" if is_held(directory / "state") else "KILLED",
+        growing=True,
+        final_tags={_COMPLETE_TAG: manifest.outputs[path.name]} if manifest else {},
+    )

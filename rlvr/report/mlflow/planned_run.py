@@ -1,0 +1,147 @@
+"""The record of an MLflow run that should exist, and how its parameters and metrics are read from result files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric
+
+from evals.core.errors import InvalidInput
+from evals.core.files import fingerprint, read_parquet
+from evals.core.records import ProblemFile
+
+NOTE_TAG = "mlflow.note.content"
+"""The tag that MLflow renders as a run's description."""
+
+# Part of every content hash: raise it when this package shows the same files differently.
+_VERSION = 1
+_LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
+_DIGEST_LENGTH = 16  # MLflow takes up to 36 characters; the whole SHA-256 stands in a tag
+_METRICS_PER_CALL = 900  # MLflow takes 1,000 metrics and tags together
+_SECONDS_COLUMN = "seconds_step"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """An MLflow run that should exist.
+
+    Attributes:
+        result: identity within the experiment, such as ``run tiny-dapo-s1``.
+        name: name that people see.
+        content: hash of what was found; a run with another one is written again.
+        tags: beside those that this package adds by itself.
+        started: milliseconds since the epoch, as are all times.
+        ended: None while it may go on.
+        parent: ``result`` of the run that this one is nested under, which is planned before it.
+        metrics: in the order of their steps; none of them is NaN.
+        problems: shown as MLflow's data set.
+        artifacts: files -> the folder of the run that they are copied to.
+        status: FINISHED, RUNNING or KILLED.
+        growing: whether later steps are added to the run that shows the earlier ones, instead of writing it again.
+        final_tags: written when everything else is.
+    """
+
+    result: str
+    name: str
+    content: str
+    tags: Mapping[str, str]
+    started: int | None
+    ended: int | None
+    parent: str | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    metrics: Sequence[Metric] = ()
+    problems: ProblemFile | None = None
+    artifacts: Mapping[Path, str] = field(default_factory=dict)
+    status: str = "FINISHED"
+    growing: bool = False
+    final_tags: Mapping[str, str] = field(default_factory=dict)
+
+    def batches(self) -> Iterator[list[Metric]]:
+        """The metrics of whole steps, as many steps as MLflow takes in one call."""
+        batch: list[Metric] = []
+        for _, of_step in groupby(self.metrics, key=lambda metric: metric.step):
+            step = list(of_step)
+            if batch and len(batch) + len(step) > _METRICS_PER_CALL:
+                yield batch
+                batch = []
+            batch += step
+        if batch:
+            yield batch
+
+    @property
+    def datasets(self) -> list[DatasetInput]:
+        """The problems as MLflow's data sets."""
+        if self.problems is None:
+            return []
+        source = json.dumps({"uri": self.problems.path})
+        dataset = Dataset(self.problems.name, self.problems.sha256[:_DIGEST_LENGTH], "local", source)
+        return [DatasetInput(dataset, [InputTag("mlflow.data.context", self.problems.role)])]
+
+    @cached_property
+    def history_hashes(self) -> dict[int, str]:
+        """Step -> a hash of all metrics up to it; the time of measurement does not count."""
+        hashes, before = {}, ""
+        for step, metrics in groupby(self.metrics, key=lambda metric: metric.step):
+            hashes[step] = before = fingerprint([before, [(metric.key, repr(metric.value)) for metric in metrics]])
+        return hashes
+
+
+def content_hash(*parts: Any) -> str:
+    """The hash that decides whether a run is up to date."""
+    return fingerprint([_VERSION, *parts])
+
+
+def note(markdown: Path, sections: int) -> str:
+    """The title and the first ``sections`` sections of a Markdown file, as far as MLflow keeps them."""
+    return "\n## ".join(markdown.read_text(encoding="utf-8").split("\n## ")[:sections])[:_LONGEST_NOTE]
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, str]:
+    """Nested settings as dotted keys: ``{"training": {"steps": 60}}`` -> ``{"training.steps": "60"}``."""
+    if isinstance(value, Mapping) and value:
+        flat: dict[str, str] = {}
+        for key, inner in value.items():
+            flat |= flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+        return flat
+    return {prefix: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
+
+
+def read_steps(path: Path) -> pd.DataFrame:
+    """Read the metrics of a training, one row per step.
+
+    Raises:
+        UserError: the file is missing, is not parquet, or lacks the column ``step``.
+    """
+    frame = read_parquet(path)
+    if "step" not in frame:
+        raise InvalidInput(str(path), "", "lacks the column step")
+    return frame
+
+
+def metrics_of_steps(frame: pd.DataFrame, ended: int) -> list[Metric]:
+    """Every number of every step, timed so that the last step is at ``ended``; NaN (not measured) makes no metric."""
+    frame = frame.sort_values("step", kind="stable")
+    seconds = frame[_SECONDS_COLUMN].fillna(0.0) if _SECONDS_COLUMN in frame else frame["step"] * 0.0
+    times = (ended - 1000 * (seconds.sum() - seconds.cumsum())).round().astype(int).tolist()
+    columns = frame.drop(columns="step").select_dtypes("number").astype(float)
+    names = [str(name) for name in columns]
+    rows = zip(frame["step"].astype(int).tolist(), times, columns.to_numpy().tolist(), strict=True)
+    return [
+        Metric(name, value, time, step)
+        for step, time, values in rows
+        for name, value in zip(names, values, strict=True)
+        if not math.isnan(value)
+    ]
+
+
+def single_metrics(values: Mapping[str, float | None], time: int) -> list[Metric]:
+    """Values that were measured once, at step 0; None makes no metric."""
+    return [Metric(key, float(value), time, 0) for key, value in values.items() if value is not None]

@@ -1,0 +1,102 @@
+"""MLflow's web interface, on loopback only."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from evals.core.errors import InvalidInput, UserError
+from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.in_progress import show_in_progress
+from rlvr.report.mlflow.projected import project_newer
+
+HOST = "127.0.0.1"
+
+
+def browse(results: Path, port: int) -> NoReturn:
+    """Project what is newer than MLflow's database, then become MLflow's server.
+
+    Raises:
+        UserError: the port is taken or not allowed, or no study was started.
+    """
+    check_port(port)
+    store = Store.of(results)
+    lost = not store.database.exists()  # then everything is projected again, whoever makes the file first
+    studies = [results / "tracking.json", *sorted(results.glob("studies/*/tracking.json"))]
+    for record in [*filter(Path.exists, studies), *sorted(results.glob("*.tracking.json"))]:
+        with _warning():
+            if (counts := project_newer(record, results, store, lost)) is not None:
+                print(f"{record}: {describe(counts)}")
+    with _warning():
+        number = show_in_progress(results, store)
+        if number:
+            print(f"trainings in progress, or of a study that is: {number}")
+    if not store.database.exists():
+        raise UserError(f"{results}: holds no study that was started; run one first")
+    serve(results, store, port)
+
+
+def describe(counts: Mapping[str, int]) -> str:
+    """The counts of a projection in words."""
+    return "MLflow runs: " + ", ".join(f"{number} {word}" for word, number in counts.items())
+
+
+@contextlib.contextmanager
+def _warning() -> Iterator[None]:
+    """Print what cannot be shown; a study in progress lacks some outputs, and the rest is still worth browsing."""
+    try:
+        yield
+    except UserError as error:
+        print(f"warning: {error}; showing what there is", file=sys.stderr)
+
+
+def serve(results: Path, store: Store, port: int) -> NoReturn:
+    """Become the MLflow server: this process is replaced, so that signals reach the server itself.
+
+    Another process watches the trainings in progress in ``results``; it ends with the server.
+
+    Raises:
+        UserError: the port is taken or not allowed.
+    """
+    check_port(port)
+    print(f"MLflow on http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
+    watcher = ["rlvr.tracking", "watch", "--results", str(results), "--parent", str(os.getpid())]
+    subprocess.Popen([sys.executable, "-m", *watcher])
+    command = [
+        *(sys.executable, "-m", "mlflow", "server"),
+        *("--backend-store-uri", store.uri),
+        *("--default-artifact-root", store.artifacts.resolve().as_uri()),
+        *("--host", HOST),
+        *("--port", str(port)),
+        *("--workers", "1"),
+    ]
+    os.execv(sys.executable, command)
+
+
+def check_port(port: int) -> None:
+    """Check that a server could listen on a loopback port.
+
+    Raises:
+        InvalidInput: it could not.
+    """
+    try:
+        _bind(port)
+    except (OSError, OverflowError) as error:
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        reason = f"{port} is taken" if taken else f"{port} cannot be used ({error})"
+        raise InvalidInput("", "--port", reason, f"a free port, such as {_bind(0)}") from None
+
+
+def _bind(port: int) -> int:
+    """Listen on a port for a moment; the port's number, which the system chooses for 0."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((HOST, port))
+        return int(probe.getsockname()[1])
