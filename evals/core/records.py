@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
@@ -62,6 +64,41 @@ def parse_runs(content: Any, source: str) -> list[Run]:
 def read_runs(path: Path) -> list[Run]:
     """Read ``runs.json``; errors as for :func:`parse_runs`, or the file is missing or is not JSON."""
     return parse_runs(read_json(path), str(path))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A row of the main table: one method on one model, over all of its seeds.
+
+    Attributes:
+        title: the method's name for people; with the model's name where a study has several models.
+        runs: one run per seed, in seed order; the base model has a single run.
+    """
+
+    model: str
+    method: str
+    title: str
+    runs: tuple[Run, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The training seeds; empty for the base model."""
+        return tuple(run.seed for run in self.runs if run.seed is not None)
+
+
+def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
+    """Group runs by model and method: models and methods in the order met, the base of each model first."""
+    grouped: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        grouped.setdefault((run.model, run.method), []).append(run)
+    models = list(dict.fromkeys(run.model for run in runs))
+    conditions = [
+        Condition(
+            model, method, f"{members[0].title} ({model})" if len(models) > 1 else members[0].title, tuple(members)
+        )
+        for (model, method), members in grouped.items()
+    ]
+    return tuple(sorted(conditions, key=lambda row: (models.index(row.model), row.method != BASE)))
 
 
 class ProblemKind(Record):
@@ -220,9 +257,19 @@ class BenchmarkScores(Record):
     model_config = ConfigDict(extra="ignore")
 
     benchmark: str
-    samples_per_problem: int
-    problem_ids: tuple[str | int, ...]
-    scores: tuple[Score, ...]
+    samples_per_problem: int = Field(ge=1)
+    problem_ids: tuple[str | int, ...] = Field(min_length=1)
+    scores: tuple[Score, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        for score in self.scores:
+            counts, most = score.correct_counts, self.samples_per_problem
+            if len(counts) != len(self.problem_ids):
+                raise ValueError(f"{score.run}: correct_counts has {len(counts)}; accepted: {len(self.problem_ids)}")
+            if min(counts) < 0 or max(counts) > most:
+                raise ValueError(f"{score.run}: correct_counts has {min(counts)}..{max(counts)}; accepted: 0..{most}")
+        return self
 
 
 class Verdict(StrEnum):

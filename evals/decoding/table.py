@@ -10,14 +10,14 @@ from typing import Any
 import pandas as pd
 
 from evals.core.files import read_json, read_jsonl, write_text
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.decoding import SCHEMES
 from evals.decoding.settings import Decoding
+from evals.results import Results, read_results
 from evals.tables import numbers
-from evals.tables.averages import condition_average
 from evals.tables.layout import Table, markdown
 from evals.tables.manifests import write_output_manifest
 from evals.tables.paper import paper_frame
-from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results, read_results
 
 
 @dataclass(frozen=True)
@@ -178,5 +178,5 @@ def _by_benchmark(results: Results) -> Table:
 
 
 def _average_cell(results: Results, condition: Condition, benchmark: str) -> str:
-    average = condition_average(results, condition, [benchmark])
+    average = results.average(condition, benchmark)
     return numbers.percent_with_error(average.value, average.standard_error)

@@ -11,8 +11,8 @@ from evals.core.errors import UserError
 from evals.figures.differences import draw_differences
 from evals.figures.scores import draw_scores
 from evals.figures.style import ENDINGS, house_style, save
+from evals.results import read_results
 from evals.tables.manifests import write_output_manifest
-from evals.tables.records import read_results
 
 _FIGURES = {"scores": draw_scores, "differences": draw_differences}
 

@@ -12,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison
 from evals.figures.panels import method_panels
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
-from evals.tables.records import ALL_BENCHMARKS, BASE, Comparison, Results
+from evals.results import Results
 
 
 def draw_differences(results: Results) -> Figure:

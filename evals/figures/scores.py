@@ -5,10 +5,10 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.figures.panels import method_panels
 from evals.figures.style import NEUTRAL, MethodStyle, method_styles
-from evals.tables.averages import Average, condition_average
-from evals.tables.records import BASE, Condition, Results
+from evals.results import Average, Results
 
 _NARROWEST = 5.0  # per cent
 
@@ -20,8 +20,8 @@ def draw_scores(results: Results) -> Figure:
     names = [*results.benchmarks, "mean of all benchmarks"]
     figure, panels = method_panels(names, [condition.title for condition in conditions])
     for name, axes in zip(names, panels, strict=True):
-        benchmarks = [name] if name in results.benchmarks else results.benchmarks
-        averages = [condition_average(results, condition, benchmarks) for condition in conditions]
+        benchmark = name if name in results.benchmarks else ALL_BENCHMARKS
+        averages = [results.average(condition, benchmark) for condition in conditions]
         _draw_bases(axes, conditions, averages)
         for row, (condition, average) in enumerate(zip(conditions, averages, strict=True)):
             _draw_average(axes, row, average, styles[condition.method])

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
 
 from evals.core.files import replacing
-from evals.tables.records import BASE, Run
+from evals.core.records import BASE, Run
 
 ENDINGS = (".png", ".svg")
 NEUTRAL = "#6b6b6b"

@@ -9,7 +9,7 @@ from evals.core.errors import UserError
 from evals.core.files import fingerprint, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
 from evals.scores.comparison import Claim, Settings, compare
-from evals.scores.table import read_score_table
+from evals.scores.table import read_counts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
         bootstrap_resamples=arguments.resamples,
         permutations=arguments.permutations,
     )
-    content = compare([read_score_table(path) for path in paths], settings)
+    content = compare([read_counts(path) for path in paths], settings)
     write_json(out, content)
     inputs = {path.as_posix(): sha256_file(path) for path in paths}
     parameters = {key: value for key, value in content.items() if key != "comparisons"}

@@ -12,15 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.core.errors import UserError
-from evals.scores.table import ScoreTable
+from evals.core.records import ALL_BENCHMARKS, BASE, Verdict
+from evals.scores.table import BenchmarkCounts
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference, estimate_difference
 from evals.statistics.multiplicity import holm
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, sign_flip_p_values
 
-ALL_BENCHMARKS = "all"
-BASE_METHOD = "base"
 MINIMUM_DIFFERING_PROBLEMS = 6
 """With fewer problems that differ no sign flip can reach 5 % (2 / 2^5 is more), and no interval is given either."""
 
@@ -32,14 +31,6 @@ class Claim(StrEnum):
     """Methods, whose seeds are a sample of all the seeds that could have been trained."""
     CHECKPOINTS = "checkpoints"
     """The very policies that were evaluated."""
-
-
-class Verdict(StrEnum):
-    """A comparison in words."""
-
-    BETTER = "better"
-    WORSE = "worse"
-    NOT_DISTINGUISHABLE = "not distinguishable"
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class Settings:
     bootstrap_resamples: int = 10_000
     permutations: int = 100_000
     resample_samples: bool = False
-    given: tuple[str, ...] = (BASE_METHOD,)
+    given: tuple[str, ...] = (BASE,)
 
 
 @dataclass(frozen=True)
@@ -98,7 +89,7 @@ class Pair:
         return np.concatenate(shares) / len(benchmarks)
 
 
-def compare(tables: Sequence[ScoreTable], settings: Settings) -> dict[str, Any]:
+def compare(tables: Sequence[BenchmarkCounts], settings: Settings) -> dict[str, Any]:
     """The content of ``comparisons.json`` (docs/architecture.md, section 5).
 
     Raises:
@@ -139,44 +130,43 @@ def compare(tables: Sequence[ScoreTable], settings: Settings) -> dict[str, Any]:
     }
 
 
-def _pairs(tables: Sequence[ScoreTable], settings: Settings) -> list[Pair]:
+def _pairs(tables: Sequence[BenchmarkCounts], settings: Settings) -> list[Pair]:
     """All pairs to compare: models and methods in file order."""
     pairs = []
     for model, methods in _methods_by_model(tables, settings.reference_method).items():
         for method in methods:
-            for against in dict.fromkeys((settings.reference_method, BASE_METHOD)):
-                if method not in (against, BASE_METHOD) and against in methods:
+            for against in dict.fromkeys((settings.reference_method, BASE)):
+                if method not in (against, BASE) and against in methods:
                     pairs.append(_pair(tables, model, method, against, settings))
-    if not pairs and settings.reference_method != BASE_METHOD:  # a study of base models has nothing to compare
+    if not pairs and settings.reference_method != BASE:  # a study of base models has nothing to compare
         raise UserError(f"--scores: hold no method but {settings.reference_method}; nothing to compare")
     return pairs
 
 
-def _methods_by_model(tables: Sequence[ScoreTable], reference: str) -> dict[str, list[str]]:
+def _methods_by_model(tables: Sequence[BenchmarkCounts], reference: str) -> dict[str, list[str]]:
     """Each model's methods, in file order, after checking that every benchmark has the same runs."""
     first = tables[0]
     for number, table in enumerate(tables):
-        differing = sorted(set(first.runs) ^ set(table.runs))
+        differing = sorted(set(first.counts) ^ set(table.counts))
         if differing:
             raise UserError(f"{table.path}: run {differing[0]} is in only one of it and {first.path}")
         if table.benchmark in [other.benchmark for other in tables[:number]]:
             raise UserError(f"{table.path}: benchmark {table.benchmark} is given twice")
     methods: dict[str, list[str]] = {}
-    for row in first.runs.values():
-        members = methods.setdefault(row.model, [])
-        if row.method not in members:
-            members.append(row.method)
+    for model, method in first.methods.values():
+        members = methods.setdefault(model, [])
+        if method not in members:
+            members.append(method)
     for model, members in methods.items():
         if reference not in members:
             raise UserError(f"--reference-method: {reference} has no scores for {model}; it has {', '.join(members)}")
     return methods
 
 
-def _pair(tables: Sequence[ScoreTable], model: str, method: str, against: str, settings: Settings) -> Pair:
+def _pair(tables: Sequence[BenchmarkCounts], model: str, method: str, against: str, settings: Settings) -> Pair:
     """Two methods' accuracies; seeds in the same order on every benchmark."""
     names = {
-        name: [row.run for row in tables[0].runs.values() if (row.model, row.method) == (model, name)]
-        for name in (method, against)
+        name: [run for run, known in tables[0].methods.items() if known == (model, name)] for name in (method, against)
     }
     return Pair(
         model,

@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
-
-GRADE_KEYS = ("problem_id", "sample", "correct", "answer", "reason", "tokens", "finish_reason")
-
-
-@dataclass(frozen=True)
-class Grade:
-    """One graded sample, as docs/architecture.md section 3 describes it."""
-
-    correct: bool
-    answer: str | None
-    reason: str
-    tokens: int
-    finish_reason: str
+from evals.core.record import read_rows
+from evals.core.records import Grade
 
 
 @dataclass(frozen=True)
@@ -63,7 +50,7 @@ def read_graded_run(directory: Path) -> GradedRun:
     manifest = verify_outputs(directory / "manifest.json", "grades")
     if "grades.jsonl" not in manifest.outputs:
         raise UserError(f"{directory / 'manifest.json'}: outputs: does not list grades.jsonl")
-    by_problem, expected = grades_by_problem(path, read_jsonl(path, GRADE_KEYS))
+    by_problem, expected = grades_by_problem(path, read_rows(path, Grade))
     return GradedRun(
         directory,
         by_problem,
@@ -72,23 +59,22 @@ def read_graded_run(directory: Path) -> GradedRun:
     )
 
 
-def grades_by_problem(path: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[Grade]], int]:
-    """The grades of every problem, in file order, and how many each has.
+def grades_by_problem(path: Path, grades: Sequence[Grade]) -> tuple[dict[str, list[Grade]], int]:
+    """Group grades by problem, in file order; with the number of samples of each problem.
 
     Args:
-        path: where the rows stood, for messages.
-        rows: with :data:`GRADE_KEYS`.
+        path: their file, for messages.
+        grades: one a sample.
 
     Raises:
-        UserError: a value has the wrong type, a sample is missing or doubled, or problems differ in their number of
-            samples.
+        UserError: there are none, a sample is missing or occurs twice, or problems differ in their number of samples.
     """
     by_problem: dict[str, dict[int, Grade]] = {}
-    for number, row in enumerate(rows, start=1):
-        samples = by_problem.setdefault(str(row["problem_id"]), {})
-        if row["sample"] in samples:
-            raise UserError(f"{path}: grade {number}: sample {row['sample']} of {row['problem_id']} occurs twice")
-        samples[row["sample"]] = _grade(path, number, row)
+    for number, grade in enumerate(grades, start=1):
+        samples = by_problem.setdefault(str(grade.problem_id), {})
+        if grade.sample in samples:
+            raise UserError(f"{path}: grade {number}: sample {grade.sample} of {grade.problem_id} occurs twice")
+        samples[grade.sample] = grade
     if not by_problem:
         raise UserError(f"{path}: holds no grades")
     expected = max(len(samples) for samples in by_problem.values())
@@ -97,19 +83,3 @@ def grades_by_problem(path: Path, rows: Sequence[Mapping[str, Any]]) -> tuple[di
         if missing:
             raise UserError(f"{path}: problem {problem} lacks sample {missing[0]} of 0..{expected - 1}")
     return {problem: list(samples.values()) for problem, samples in by_problem.items()}, expected
-
-
-def _grade(path: Path, number: int, row: Mapping[str, Any]) -> Grade:
-    """One row, with the types checked that the scores rest on."""
-    expected: tuple[tuple[str, type | tuple[type, ...]], ...] = (
-        ("sample", int),
-        ("correct", bool),
-        ("answer", (str, type(None))),
-        ("reason", str),
-        ("tokens", int),
-        ("finish_reason", str),
-    )
-    for key, kinds in expected:
-        if not isinstance(row[key], kinds):
-            raise UserError(f"{path}: grade {number}: {key}: {row[key]!r} has the wrong type")
-    return Grade(row["correct"], row["answer"], row["reason"], row["tokens"], row["finish_reason"])

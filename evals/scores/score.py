@@ -4,53 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, read_json, sha256_file, write_json
+from evals.core.files import fingerprint, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
-from evals.scores.grades import Grade, GradedRun, read_graded_run
+from evals.core.records import Grade, Run, read_runs
+from evals.scores.grades import GradedRun, read_graded_run
 from evals.statistics.accuracy import average_at_k, g_pass_at_k, majority_at_k, pass_at_k
 from evals.statistics.interval import score_interval
 from evals.statistics.standard_error import clustered_standard_error, sampling_standard_error
 
 CONFIDENCE = 0.95
 G_PASS_THRESHOLDS = (0.5, 0.75, 1.0)
-
-
-@dataclass(frozen=True)
-class Run:
-    """Whose grades they are; the base model has method ``base`` and no seed."""
-
-    run: str
-    model: str
-    method: str
-    seed: int | None
-
-
-def read_runs(path: Path) -> dict[str, Run]:
-    """Read the study's runs, by name.
-
-    Raises:
-        UserError: the file is not a list of objects with run, model, method and seed, or a run occurs twice.
-    """
-    content = read_json(path)
-    if not isinstance(content, list) or not content:
-        raise UserError(f"{path}: must be a list of objects with run, model, method, seed")
-    runs: dict[str, Run] = {}
-    for number, entry in enumerate(content, start=1):
-        missing = [key for key in ("run", "model", "method", "seed") if not isinstance(entry, dict) or key not in entry]
-        if missing:
-            raise UserError(f"{path}: entry {number} lacks {', '.join(missing)}")
-        run = Run(entry["run"], entry["model"], entry["method"], entry["seed"])
-        if run.run in runs:
-            raise UserError(f"{path}: entry {number}: run {run.run} occurs twice")
-        runs[run.run] = run
-    return runs
 
 
 def score_benchmark(benchmark: str, graded: Sequence[GradedRun], runs: dict[str, Run], runs_path: Path) -> Any:
@@ -157,7 +126,8 @@ def run(arguments: argparse.Namespace) -> None:
     """
     out: Path = arguments.out
     graded = [read_graded_run(directory) for directory in arguments.grades]
-    content = score_benchmark(arguments.benchmark, graded, read_runs(arguments.runs), arguments.runs)
+    runs = {run.run: run for run in read_runs(arguments.runs)}
+    content = score_benchmark(arguments.benchmark, graded, runs, arguments.runs)
     write_json(out, content)
     inputs = {arguments.runs.as_posix(): sha256_file(arguments.runs)}
     for entry in graded:

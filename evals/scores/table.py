@@ -1,4 +1,4 @@
-"""Reading ``results/scores/{benchmark}.json`` back for comparisons."""
+"""The correct counts of all runs on one benchmark, which comparisons are computed from."""
 
 from __future__ import annotations
 
@@ -8,69 +8,52 @@ from pathlib import Path
 
 import numpy as np
 
-from evals.core.errors import UserError
-from evals.core.files import read_json
+from evals.core.errors import InvalidInput
 from evals.core.manifest import verify_outputs
-from evals.statistics.accuracy import FloatArray, check_counts
+from evals.core.records import BenchmarkScores
+from evals.statistics.accuracy import FloatArray
 
 
 @dataclass(frozen=True)
-class ScoredRun:
-    """One run's counts of correct samples, aligned with the table's problems."""
+class BenchmarkCounts:
+    """The correct samples of all runs on one benchmark.
 
-    run: str
-    model: str
-    method: str
-    correct_counts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ScoreTable:
-    """All runs' scores on one benchmark; ``runs`` in file order, by name."""
+    Attributes:
+        path: the file, for messages.
+        samples: samples per problem.
+        problems: their number N.
+        methods: run -> its model and method, in file order.
+        counts: run -> correct samples of each problem.
+    """
 
     path: Path
     benchmark: str
     samples: int
     problems: int
-    runs: Mapping[str, ScoredRun]
+    methods: Mapping[str, tuple[str, str]]
+    counts: Mapping[str, Sequence[int]]
 
     def accuracies(self, runs: Sequence[str]) -> FloatArray:
         """Fraction of correct samples [len(runs), N]."""
-        return np.array([self.runs[run].correct_counts for run in runs]) / self.samples
+        return np.array([self.counts[run] for run in runs]) / self.samples
 
 
-def read_score_table(path: Path) -> ScoreTable:
-    """Read a scores file after checking it against its manifest.
+def read_counts(path: Path) -> BenchmarkCounts:
+    """Read a scores file for comparisons, after checking it against its manifest.
 
     Raises:
-        UserError: the file is missing, changed or malformed, or a run's counts are no counts or of another length.
+        UserError: the file is missing, changed or malformed, or holds fewer than two problems.
     """
     verify_outputs(path.with_suffix(".manifest.json"), "scores")
-    content = read_json(path)
-    _require(path, "the file", content, ("benchmark", "samples_per_problem", "problem_ids", "scores"))
-    samples, problems = content["samples_per_problem"], len(content["problem_ids"])
+    content = BenchmarkScores.read(path)
+    problems = len(content.problem_ids)
     if problems < 2:
-        raise UserError(f"{path}: problem_ids: a comparison needs at least two problems, found {problems}")
-    runs: dict[str, ScoredRun] = {}
-    for number, row in enumerate(content["scores"], start=1):
-        _require(path, f"scores entry {number}", row, ("run", "model", "method", "correct_counts"))
-        counts = row["correct_counts"]
-        if len(counts) != problems:
-            raise UserError(
-                f"{path}: run {row['run']}: correct_counts has {len(counts)} entries for {problems} problems"
-            )
-        try:
-            check_counts(counts, samples)
-        except ValueError as error:
-            raise UserError(f"{path}: run {row['run']}: {error}") from None
-        runs[row["run"]] = ScoredRun(row["run"], row["model"], row["method"], tuple(counts))
-    if not runs:
-        raise UserError(f"{path}: scores: is empty")
-    return ScoreTable(path, content["benchmark"], samples, problems, runs)
-
-
-def _require(path: Path, where: str, value: object, keys: Sequence[str]) -> None:
-    """Refuse what is no object or lacks a key."""
-    missing = [key for key in keys if not isinstance(value, dict) or key not in value]
-    if missing:
-        raise UserError(f"{path}: {where} lacks {', '.join(missing)}")
+        raise InvalidInput(str(path), "problem_ids", f"has {problems}", "at least 2 problems, for a comparison")
+    return BenchmarkCounts(
+        path,
+        content.benchmark,
+        content.samples_per_problem,
+        problems,
+        {row.run: (row.model, row.method) for row in content.scores},
+        {row.run: row.correct_counts for row in content.scores},
+    )

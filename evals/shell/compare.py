@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
-from evals.scores.comparison import ALL_BENCHMARKS, Claim, Settings, compare
-from evals.scores.table import ScoredRun, ScoreTable
+from evals.core.records import ALL_BENCHMARKS
+from evals.scores.comparison import Claim, Settings, compare
+from evals.scores.table import BenchmarkCounts
 from evals.shell.inputs import Answers, find_files, read_answers
 from evals.shell.output import add_format_options, print_rows
 from evals.shell.score import add_grading_options
@@ -89,7 +90,7 @@ def _paths(side: str, text: str) -> list[Path]:
     return paths
 
 
-def _tables(sides: Mapping[str, Sequence[Sequence[Answers]]]) -> list[ScoreTable]:
+def _tables(sides: Mapping[str, Sequence[Sequence[Answers]]]) -> list[BenchmarkCounts]:
     """One table for each set of problems; every seed of either side has to have answered it once."""
     by_problems: dict[frozenset[str], list[tuple[str, int, Answers]]] = {}
     for side, seeds in sides.items():
@@ -97,7 +98,7 @@ def _tables(sides: Mapping[str, Sequence[Sequence[Answers]]]) -> list[ScoreTable
             for each in answers:
                 by_problems.setdefault(frozenset(each.grades), []).append((side, seed, each))
     expected = [(side, seed) for side, seeds in sides.items() for seed in range(len(seeds))]
-    tables: list[ScoreTable] = []
+    tables: list[BenchmarkCounts] = []
     for number, (problems, members) in enumerate(by_problems.items()):
         found = [(side, seed) for side, seed, _ in members]
         first = members[0][2]
@@ -113,10 +114,9 @@ def _tables(sides: Mapping[str, Sequence[Sequence[Answers]]]) -> list[ScoreTable
         if len(problems) < 2:
             raise UserError(f"{first.path}: a comparison needs at least two problems")
         name = first.benchmark if first.benchmark not in {table.benchmark for table in tables} else f"{number + 1}"
-        runs = {
-            f"{side}-{seed}": ScoredRun(f"{side}-{seed}", "model", side, each.counts) for side, seed, each in members
-        }
-        tables.append(ScoreTable(first.path, name, first.samples, len(problems), runs))
+        methods = {f"{side}-{seed}": ("model", side) for side, seed, _ in members}
+        counts = {f"{side}-{seed}": each.counts for side, seed, each in members}
+        tables.append(BenchmarkCounts(first.path, name, first.samples, len(problems), methods, counts))
     return tables
 
 

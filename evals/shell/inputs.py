@@ -12,10 +12,12 @@ from typing import Any
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.manifest import read_manifest, verify_outputs
+from evals.core.record import read_rows
+from evals.core.records import Grade
 from evals.grading.grade_file import SAMPLE_KEYS, grade_samples
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
-from evals.scores.grades import GRADE_KEYS, Grade, grades_by_problem
+from evals.scores.grades import grades_by_problem
 
 _NAMES = ("grades.jsonl", "samples.jsonl")
 
@@ -99,14 +101,15 @@ def read_answers(files: Sequence[Path], problems: Sequence[Path], kind: Kind | N
             if not rows:
                 raise UserError(f"{path}: is empty")
             if "correct" in rows[0]:
-                rows = read_jsonl(path, GRADE_KEYS)
+                grades = read_rows(path, Grade)
             elif "text" in rows[0]:
                 golds = _problems_of(path, {str(row["problem_id"]) for row in read_jsonl(path, SAMPLE_KEYS)}, problems)
                 pool = pool or stack.enter_context(GradingPool(workers))
                 rows, _ = grade_samples(path, golds, pool, kind or _kind_of(golds))
+                grades = [Grade.parse(row, str(path)) for row in rows]
             else:
                 raise UserError(f"{path}: line 1 has neither correct, as grades have, nor text, as samples have")
-            grades, samples = grades_by_problem(path, rows)
+            by_problem, samples = grades_by_problem(path, grades)
             standard = path.name in _NAMES
             place = path.absolute().parent
             answers.append(
@@ -114,7 +117,7 @@ def read_answers(files: Sequence[Path], problems: Sequence[Path], kind: Kind | N
                     path,
                     place.parent.name if standard else path.stem,
                     place.name if standard else "–",
-                    grades,
+                    by_problem,
                     samples,
                     verified,
                 )

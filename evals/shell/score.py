@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from evals.core.errors import UserError
+from evals.core.records import ALL_BENCHMARKS
 from evals.grading.verdict import Kind
 from evals.scores.score import CONFIDENCE, measure
 from evals.shell.inputs import Answers, default_workers, find_files, read_answers
@@ -22,8 +23,6 @@ from evals.statistics.accuracy import g_pass_at_k, majority_at_k, pass_at_k
 from evals.statistics.average import estimate_average
 from evals.tables import numbers
 from evals.tables.layout import Table
-
-ALL = "all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +114,7 @@ def _suite_row(run_name: str, members: Sequence[Answers], confidence: float) -> 
     )
     return {
         "run": run_name,
-        "benchmark": ALL,
+        "benchmark": ALL_BENCHMARKS,
         "problems": sum(len(each.grades) for each in members),
         "samples_per_problem": members[0].samples if len({each.samples for each in members}) == 1 else None,
         "confidence": confidence,

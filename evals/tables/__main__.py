@@ -13,6 +13,8 @@ import pandas as pd
 
 from evals.core.errors import UserError
 from evals.core.files import write_text
+from evals.core.records import read_runs
+from evals.results import Results, read_results
 from evals.tables.audit import audit_frame, audit_tables, read_audits
 from evals.tables.by_seed import by_seed_frame, by_seed_tables
 from evals.tables.costs import cost_files
@@ -22,7 +24,6 @@ from evals.tables.manifests import write_output_manifest
 from evals.tables.paper import paper_frame, paper_tables
 from evals.tables.paper_vs_ours import confront, paper_vs_ours_frame, paper_vs_ours_table, parse_own_settings
 from evals.tables.published import read_published, read_settings
-from evals.tables.records import Results, read_results, read_runs
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,9 +11,9 @@ import pandas as pd
 
 from evals.core.errors import UserError
 from evals.core.files import read_json
+from evals.core.records import Run
 from evals.tables import numbers
 from evals.tables.layout import Table
-from evals.tables.records import Run
 
 _COUNTS = ("samples", "correct", "truncated", "no_answer", "timeouts", "unparsable", "other_failures")
 _SECOND = ("compared", "failed", "only_ours", "only_second")

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 
+from evals.core.records import Run
+from evals.results import Results
 from evals.tables import numbers
 from evals.tables.layout import Table
-from evals.tables.records import Results, Run
+
+_NUMBERS = (
+    "average_at_k",
+    "standard_error",
+    "majority_at_k",
+    "truncation_rate",
+    "no_answer_rate",
+    "timeout_rate",
+    "unparsable_rate",
+    "mean_tokens",
+    "total_tokens",
+)
 
 
 def by_seed_tables(results: Results) -> list[Table]:
@@ -65,14 +77,16 @@ def by_seed_frame(results: Results) -> pd.DataFrame:
 
 
 def _frame_row(results: Results, run: Run, benchmark: str) -> dict[str, Any]:
-    values = asdict(results.scores[run.run, benchmark])
-    low, high = values.pop("confidence_interval") or (None, None)
-    passes = values.pop("pass_at_k")
-    values.pop("correct_counts")
-    identity = {"run": run.run, "model": run.model, "method": run.method, "seed": run.seed, "title": run.title}
-    return (
-        identity
-        | values
-        | {"confidence_low": low, "confidence_high": high}
-        | {f"pass_at_{key}": value for key, value in passes.items()}
-    )
+    score = results.scores[run.run, benchmark]
+    low, high = score.confidence_interval or (None, None)
+    return {
+        **dict(run),
+        "benchmark": benchmark,
+        "samples_per_problem": results.samples_per_problem,
+        **{name: getattr(score, name) for name in _NUMBERS},
+        "confidence_low": low,
+        "confidence_high": high,
+        **{f"pass_at_{k}": value for k, value in score.pass_at_k.items()},
+        "sampling_standard_error": score.sampling_standard_error,
+        **{f"g_pass_at_{results.samples_per_problem}_{share}": value for share, value in score.g_pass_at_k.items()},
+    }

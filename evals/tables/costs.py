@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from evals.core.errors import UserError
-from evals.tables.records import BASE, Condition, Run
+from evals.core.records import BASE, Condition, Run
 
 EVALUATION_STAGES = ("sample", "grade")
 

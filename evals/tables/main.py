@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition
+from evals.results import Results
 from evals.tables import numbers
-from evals.tables.averages import condition_average
 from evals.tables.costs import Cost, condition_cost
 from evals.tables.layout import Table
-from evals.tables.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Results
 
 Costs = Mapping[tuple[str, str], Cost]
 _COMPARED = (
@@ -72,7 +72,7 @@ def _summary(results: Results, costs: Costs, notes: Sequence[str]) -> Table:
     )
     rows = []
     for condition in results.conditions:
-        average = condition_average(results, condition, results.benchmarks)
+        average = results.average(condition)
         against = results.comparison(condition, results.reference_method, ALL_BENCHMARKS)
         cost = costs[condition.model, condition.method]
         rows.append(
@@ -107,7 +107,7 @@ def _summary(results: Results, costs: Costs, notes: Sequence[str]) -> Table:
 def _by_benchmark(results: Results) -> Table:
     rows = []
     for condition in results.conditions:
-        averages = [condition_average(results, condition, [benchmark]) for benchmark in results.benchmarks]
+        averages = [results.average(condition, benchmark) for benchmark in results.benchmarks]
         # Without a single success the error is 0 too, which would look like certainty.
         errors = [None if average.confidence_interval is None else average.standard_error for average in averages]
         cells = [
@@ -176,15 +176,14 @@ def _frame_row(results: Results, condition: Condition, costs: Costs) -> dict[str
         "confidence": results.confidence,
     }
     for name in (ALL_BENCHMARKS, *results.benchmarks):
-        benchmarks = results.benchmarks if name == ALL_BENCHMARKS else [name]
-        average = condition_average(results, condition, benchmarks)
+        average = results.average(condition, name)
         row[f"{name}_avg_at_{k}"] = average.value
         row[f"{name}_standard_error"] = average.standard_error
         row |= _bounds(name, average.confidence_interval)
     for against in (results.reference_method, BASE):
         for name in (ALL_BENCHMARKS, *results.benchmarks):
             comparison = results.comparison(condition, against, name)
-            values = asdict(comparison) if comparison else dict.fromkeys(_COMPARED)
+            values = dict(comparison) if comparison else dict.fromkeys(_COMPARED)
             prefix = f"{name}_versus_{against}"
             row |= {f"{prefix}_{key}": values[key] for key in _COMPARED if key != "confidence_interval"}
             row |= _bounds(prefix, values["confidence_interval"])

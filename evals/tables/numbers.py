@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evals.tables.records import Interval
+from evals.core.records import Interval
 
 NOTHING = "–"
 NO_INTERVAL = "[–]"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition
+from evals.results import Results
 from evals.statistics.multiplicity import holm
 from evals.tables import numbers
-from evals.tables.averages import condition_average
 from evals.tables.layout import Table
 from evals.tables.published import Published
-from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results
 
 _SIGNIFICANCE = 0.05
 
@@ -31,7 +31,7 @@ def paper_frame(results: Results) -> pd.DataFrame:
 
 
 def _row(results: Results, condition: Condition) -> dict[str, Any]:
-    average = condition_average(results, condition, results.benchmarks)
+    average = results.average(condition)
     against = results.comparison(condition, results.reference_method, ALL_BENCHMARKS)
     low, high = average.confidence_interval or (None, None)
     difference_low, difference_high = (against.confidence_interval if against else None) or (None, None)

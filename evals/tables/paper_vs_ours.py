@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from evals.core.errors import UserError
+from evals.core.records import ALL_BENCHMARKS, Condition
+from evals.results import Average, Results
 from evals.tables import numbers
-from evals.tables.averages import Average, condition_average
 from evals.tables.layout import Table
 from evals.tables.published import SETTINGS, Published
-from evals.tables.records import Condition, Results
 
 _WORDS = {
     "model": "model",
@@ -90,7 +90,7 @@ def confront(
             if row.method != condition.method:
                 continue
             benchmark = row.benchmark if row.benchmark in results.benchmarks else None
-            average = condition_average(results, condition, [benchmark] if benchmark else results.benchmarks)
+            average = results.average(condition, benchmark or ALL_BENCHMARKS)
             differing = _differing(row, condition, benchmark, settings[row.arxiv], own, results.samples_per_problem)
             found.append(
                 Confrontation(row, condition, benchmark, average, differing, _verdict(row, average, differing))

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from evals.core.errors import UserError
 from evals.core.files import read_json, write_text
+from evals.core.records import BASE, read_runs
 from evals.figures.style import ENDINGS, house_style, save
+from evals.results import read_results
 from evals.tables.audit import read_audits
 from evals.tables.manifests import write_output_manifest
 from evals.tables.published import read_published
-from evals.tables.records import BASE, read_results, read_runs
 from rlvr.report.curves import draw_curves, read_metrics
 from rlvr.report.page import NamedStudy, page_files, render
 from rlvr.report.provenance import read_status

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.core.errors import UserError
+from evals.core.records import BASE, Condition, Run, conditions_of
 from evals.figures.style import NEUTRAL, MethodStyle, method_styles, new_figure
-from evals.tables.records import BASE, Condition, Run, conditions_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl
-from evals.tables.records import BASE, Condition, Results
+from evals.core.records import BASE, Condition
+from evals.results import Results
 from rlvr.report.summary import best_condition
 
 _WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"

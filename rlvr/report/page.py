@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from evals.results import Results
 from evals.tables.audit import Audits, audit_tables
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
@@ -17,7 +18,6 @@ from evals.tables.layout import Table
 from evals.tables.main import main_tables, read_costs
 from evals.tables.paper import paper_tables
 from evals.tables.published import Published
-from evals.tables.records import Results
 from rlvr.page_template import page_template
 from rlvr.report.embedded_figure import EmbeddedFigure
 from rlvr.report.examples import example_files, read_examples

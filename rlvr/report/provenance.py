@@ -9,8 +9,7 @@ from pathlib import Path
 from evals.core.errors import UserError
 from evals.core.files import read_json
 from evals.core.manifest import Manifest, read_manifest
-from evals.core.records import ProblemFile
-from evals.tables.records import BASE, Run
+from evals.core.records import BASE, ProblemFile, Run
 
 _KEYS = ("result", "current", "reasons", "code_edited_since")
 

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.core.errors import UserError
+from evals.core.records import BASE, Condition, Run, conditions_of
 from evals.figures.style import method_styles, new_figure
-from evals.tables.records import BASE, Condition, Run, conditions_of
 from rlvr.report.curves import CURVES, OTHERS, by_seed, draw_seeds
 
 _REWARD = CURVES[0]

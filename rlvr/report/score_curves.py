@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from evals.core.errors import UserError
+from evals.core.records import BASE, BenchmarkScores, Run
 from evals.figures.style import NEUTRAL, method_styles, new_figure
-from evals.tables.records import BASE, Run, read_scores
 
 Points = Mapping[str, Sequence[tuple[int, str]]]
 """Method -> steps of training, and the name under which the method is scored after them."""
@@ -27,13 +27,12 @@ def read_averages(runs: Sequence[Run], paths: Sequence[Path]) -> tuple[dict[str,
         UserError: a file is malformed, or lacks a run.
     """
     values: dict[str, list[float]] = {}
-    benchmarks, k = set(), 0
+    k = 0
     for path in paths:
-        name, scores = read_scores(path)
-        benchmarks.add(name)
-        for score in scores:
+        content = BenchmarkScores.read(path)
+        k = content.samples_per_problem
+        for score in content.scores:
             values.setdefault(score.run, []).append(score.average_at_k)
-            k = score.samples_per_problem
     averages: dict[str, dict[str, float]] = {}
     for run in runs:
         if run.run not in values:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition
+from evals.results import Results
 from evals.tables import numbers
-from evals.tables.averages import condition_average
-from evals.tables.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Results
 
 _VERDICTS = (
     ("better", "Better than {reference}"),
@@ -19,7 +19,7 @@ def best_condition(results: Results, model: str) -> Condition:
     """The trained method with the highest average on a model; the base model itself where none was trained."""
     conditions = [condition for condition in results.conditions if condition.model == model]
     trained = [condition for condition in conditions if condition.method != BASE] or conditions
-    return max(trained, key=lambda condition: condition_average(results, condition, results.benchmarks).value)
+    return max(trained, key=lambda condition: results.average(condition).value)
 
 
 def findings(results: Results) -> list[str]:
@@ -41,7 +41,7 @@ def findings(results: Results) -> list[str]:
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:
     k = results.samples_per_problem
-    value = condition_average(results, best, results.benchmarks)
+    value = results.average(best)
     sentence = (
         f"{best.title} has the highest average, {numbers.percent_with_interval(value.value, value.confidence_interval)}"
         f" % avg@{k} over {len(results.benchmarks)} benchmarks"
@@ -49,7 +49,7 @@ def _best(results: Results, best: Condition, conditions: Sequence[Condition]) ->
     gain = results.comparison(best, BASE, ALL_BENCHMARKS)
     base = next((condition for condition in conditions if condition.method == BASE), None)
     if gain is not None and base is not None:
-        before = condition_average(results, base, results.benchmarks).value
+        before = results.average(base).value
         sentence += (
             f": {numbers.points_with_interval(gain.difference, gain.confidence_interval)} points over the base model's "
             f"{numbers.percent(before)} % (paired p {_equals(gain.p_value)})"

@@ -8,9 +8,10 @@ import pandas as pd
 
 from evals.core.errors import UserError
 from evals.core.files import read_parquet
+from evals.core.records import BASE
+from evals.results import Results
 from evals.tables import numbers
 from evals.tables.layout import Table
-from evals.tables.records import BASE, Results
 
 _PARTS = {
     "seconds_rollout": "Rollout",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evals.core.errors import UserError
-from evals.tables.records import read_runs
+from evals.core.records import read_runs
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.in_progress import watch
 from rlvr.report.mlflow.projected import TrackedExtra, TrackedStudy

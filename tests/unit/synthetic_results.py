@@ -220,32 +220,34 @@ def _write_training(
     _write_cost(results / "costs" / "train" / f"{run['run']}.tsv", float(generator.uniform(60, 80)), 540.0)
 
 
+def score_row(run: dict[str, Any], counts: np.ndarray, k: int) -> dict[str, Any]:
+    """A row of a scores file; all but the counts and the average is made up."""
+    rates = counts / k
+    average, error = float(rates.mean()), float(rates.std(ddof=1) / np.sqrt(len(rates)))
+    return {
+        **{key: run[key] for key in ("run", "model", "method", "seed")},
+        "average_at_k": average,
+        "standard_error": error,
+        "confidence_interval": [max(0.0, average - 2.045 * error), min(1.0, average + 2.045 * error)],
+        "sampling_standard_error": error / 5,
+        "pass_at_k": {"1": average, "8": min(1.0, average * 1.3)},
+        "g_pass_at_k": {"0.5": average * 0.9, "0.75": average * 0.6, "1": average * 0.2},
+        "majority_at_k": min(1.0, average * 1.1),
+        "truncation_rate": 0.002,
+        "no_answer_rate": 0.011,
+        "timeout_rate": 0.0,
+        "unparsable_rate": 0.0,
+        "mean_tokens": 21.3,
+        "total_tokens": 20448,
+        "correct_counts": [int(count) for count in counts],
+    }
+
+
 def _write_scores(
     results: Path, benchmark: str, runs: list[dict[str, Any]], counts: dict[str, np.ndarray], k: int
 ) -> None:
-    rows = []
-    for run in runs:
-        rates = counts[run["run"]] / k
-        average, error = float(rates.mean()), float(rates.std(ddof=1) / np.sqrt(len(rates)))
-        rows.append(
-            {
-                **{key: run[key] for key in ("run", "model", "method", "seed")},
-                "average_at_k": average,
-                "standard_error": error,
-                "confidence_interval": [max(0.0, average - 2.045 * error), min(1.0, average + 2.045 * error)],
-                "sampling_standard_error": error / 5,
-                "pass_at_k": {"1": average, "8": min(1.0, average * 1.3)},
-                "majority_at_k": min(1.0, average * 1.1),
-                "truncation_rate": 0.002,
-                "no_answer_rate": 0.011,
-                "timeout_rate": 0.0,
-                "unparsable_rate": 0.0,
-                "mean_tokens": 21.3,
-                "total_tokens": 20448,
-                "correct_counts": [int(count) for count in counts[run["run"]]],
-            }
-        )
-    ids = [f"{benchmark}-{number:03d}" for number in range(len(rates))]
+    rows = [score_row(run, counts[run["run"]], k) for run in runs]
+    ids = [f"{benchmark}-{number:03d}" for number in range(len(counts[runs[0]["run"]]))]
     write_json(
         results / "scores" / f"{benchmark}.json",
         {"benchmark": benchmark, "samples_per_problem": k, "problem_ids": ids, "scores": rows},

@@ -172,7 +172,7 @@ rule table_decoding:
         comparisons="results/decoding/comparisons.json",
         runs="results/decoding/runs.json",
         chosen="results/decoding/chosen.json",
-        code=modules("evals.decoding.table", "evals.decoding", "evals.tables", "evals.statistics"),
+        code=modules("evals.decoding.table", "evals.decoding", "evals.tables", "evals.results", "evals.statistics"),
     output:
         report("results/decoding/tables/decoding.md", caption="../report/decoding_table.rst", category="Decoding"),
         multiext("results/decoding/tables/decoding", ".csv", ".manifest.json"),
@@ -189,7 +189,7 @@ rule table_decoding:
 rule figure_decoding:
     input:
         sweeps=SWEEPS,
-        code=modules("evals.decoding.figure", "evals.decoding", "evals.figures", "evals.tables", "evals.statistics"),
+        code=modules("evals.decoding.figure", "evals.decoding", "evals.figures", "evals.tables", "evals.results", "evals.statistics"),
     output:
         report(
             "results/decoding/figures/replaced_tokens.png",
@@ -218,6 +218,7 @@ rule page_decoding:
             "rlvr.report.embedded_figure",
             "evals.decoding",
             "evals.tables",
+            "evals.results",
             "evals.statistics",
         ),
         template=PAGE_TEMPLATES,

@@ -5,7 +5,7 @@ rule table_main:
         comparisons="results/{scope}comparisons.json",
         runs="results/{scope}runs.json",
         metrics=training_metrics,
-        code=modules("evals.tables", "evals.statistics"),
+        code=modules("evals.tables", "evals.results", "evals.statistics"),
     output:
         report("results/{scope}tables/main.md", caption="../report/main_table.rst", category="Tables"),
         multiext("results/{scope}tables/main", ".csv", ".tex", ".manifest.json"),
@@ -25,7 +25,7 @@ rule table_by_seed:
         scores=scope_scores,
         comparisons="results/{scope}comparisons.json",
         runs="results/{scope}runs.json",
-        code=modules("evals.tables", "evals.statistics"),
+        code=modules("evals.tables", "evals.results", "evals.statistics"),
     output:
         report("results/{scope}tables/by_seed.md", caption="../report/by_seed.rst", category="Tables"),
         multiext("results/{scope}tables/by_seed", ".csv", ".manifest.json"),
@@ -40,7 +40,7 @@ rule table_audit:
     input:
         audits=scope_audits,
         runs="results/{scope}runs.json",
-        code=modules("evals.tables", "evals.statistics"),
+        code=modules("evals.tables", "evals.results", "evals.statistics"),
     output:
         report("results/{scope}tables/audit.md", caption="../report/audit.rst", category="Tables"),
         multiext("results/{scope}tables/audit", ".csv", ".manifest.json"),
@@ -57,7 +57,7 @@ rule table_paper:
         comparisons="results/{scope}comparisons.json",
         runs="results/{scope}runs.json",
         published=f"{REPOSITORY}/config/reference/published.csv",
-        code=modules("evals.tables", "evals.statistics"),
+        code=modules("evals.tables", "evals.results", "evals.statistics"),
     output:
         report("results/{scope}tables/paper.md", caption="../report/paper_table.rst", category="Tables"),
         multiext("results/{scope}tables/paper", ".csv", ".manifest.json"),
@@ -78,7 +78,7 @@ rule table_paper_vs_ours:
         comparisons="results/{scope}comparisons.json",
         runs="results/{scope}runs.json",
         published=expand(f"{REPOSITORY}/config/reference/{{file}}", file=["published.csv", "settings.yaml"]),
-        code=modules("evals.tables", "evals.statistics"),
+        code=modules("evals.tables", "evals.results", "evals.statistics"),
     output:
         report("results/{scope}tables/paper_vs_ours.md", caption="../report/paper_vs_ours.rst", category="Tables"),
         multiext("results/{scope}tables/paper_vs_ours", ".csv", ".manifest.json"),
@@ -97,7 +97,7 @@ rule figure_of_scores:
         scores=scope_scores,
         comparisons="results/{scope}comparisons.json",
         runs="results/{scope}runs.json",
-        code=modules("evals.figures", "evals.tables", "evals.statistics"),
+        code=modules("evals.figures", "evals.tables", "evals.results", "evals.statistics"),
     output:
         report("results/{scope}figures/{figure}.png", caption="../report/{figure}.rst", category="Figures"),
         multiext("results/{scope}figures/{figure}", ".svg", ".manifest.json"),
@@ -114,7 +114,7 @@ rule figure_training_curves:
     input:
         metrics=training_metrics,
         runs="results/{scope}runs.json",
-        code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.records", "evals.tables.manifests"),
+        code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.manifests"),
     output:
         report(
             "results/{scope}figures/training_curves.png", caption="../report/training_curves.rst", category="Figures"
@@ -132,7 +132,7 @@ rule figure_reward_curves:
     input:
         metrics=metrics_of_curves,
         runs=sheets_of_curves,
-        code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.records", "evals.tables.manifests"),
+        code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.manifests"),
         drawing=modules("rlvr.report.reward_curves"),
     output:
         report("results/{scope}figures/reward_curves.png", caption="../report/reward_curves.rst", category="Figures"),
@@ -152,7 +152,7 @@ rule figure_score_curves:
         scores=scores_of_score_curves,
         runs=sheets_of_score_curves,
         code=modules(
-            "rlvr.report.score_curves", "evals.figures.style", "evals.tables.records", "evals.tables.manifests"
+            "rlvr.report.score_curves", "evals.figures.style", "evals.tables.manifests"
         ),
     output:
         report("results/{scope}figures/score_curves.png", caption="../report/score_curves.rst", category="Figures"),
@@ -176,7 +176,7 @@ rule report_html:
         tables=scope_tables,
         figures=scope_figures,
         manifests=run_manifests,
-        code=modules("rlvr.report", "rlvr.page_template", "evals.figures", "evals.tables", "evals.statistics"),
+        code=modules("rlvr.report", "rlvr.page_template", "evals.figures", "evals.tables", "evals.results", "evals.statistics"),
         published=f"{REPOSITORY}/config/reference/published.csv",
         template=expand(
             f"{REPOSITORY}/rlvr/report/templates/{{file}}",

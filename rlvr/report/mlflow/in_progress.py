@@ -21,8 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from evals.core.errors import UserError
 from evals.core.manifest import read_manifest
 from evals.core.record import Record
+from evals.core.records import BASE, Run, read_runs
 from evals.core.single_writer import is_held
-from evals.tables.records import BASE, Run, read_runs
 from rlvr.metrics_so_far import METRICS_SO_FAR, PARAMETERS
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import GROUP_TAG, Experiment

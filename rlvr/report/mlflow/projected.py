@@ -12,7 +12,8 @@ from pydantic import ConfigDict, Field
 from evals.core.errors import UserError
 from evals.core.files import sha256_file, write_json
 from evals.core.record import Record
-from evals.tables.records import Run, read_results_of
+from evals.core.records import Run
+from evals.results import read_results
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import Experiment
 from rlvr.report.mlflow.in_progress import IN_PROGRESS
@@ -41,7 +42,7 @@ class TrackedStudy(Record):
     def plan(self, record: Path, results: Path) -> list[PlannedRun]:
         """Plan its MLflow runs; raises UserError if a result is missing or malformed."""
         scores = [record.with_name("scores") / f"{benchmark}.json" for benchmark in self.benchmarks]
-        read = read_results_of(self.runs, scores, record.with_name("comparisons.json"))
+        read = read_results(self.runs, scores, record.with_name("comparisons.json"))
         return list(study_runs(self.study, read, results, record.parent))
 
     def project(self, record: Path, results: Path, store: Store) -> dict[str, int]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from evals.core.errors import UserError
 from evals.core.files import sha256_file
 from evals.core.manifest import Manifest
-from evals.core.records import ProblemFile
-from evals.tables.averages import condition_average
-from evals.tables.records import ALL_BENCHMARKS, BASE, Condition, Results, Run
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition, ProblemFile, Run
+from evals.results import Results
 from rlvr.report.mlflow.planned_run import (
     NOTE_TAG,
     PlannedRun,
@@ -81,7 +80,7 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
     tags = {"study": study, "stage": "method", "model": condition.model, "method": condition.method}
     values: dict[str, float | None] = {}
     for name in (ALL_BENCHMARKS, *results.benchmarks):
-        average = condition_average(results, condition, results.benchmarks if name == ALL_BENCHMARKS else [name])
+        average = results.average(condition, name)
         values[f"{name}/avg_at_{results.samples_per_problem}"] = average.value
         values[f"{name}/standard_error"] = average.standard_error
         for against in (results.reference_method, BASE):
@@ -128,7 +127,7 @@ def _evaluation(
 ) -> PlannedRun:
     """A run on a benchmark, nested under the run."""
     score = results.scores[run.run, benchmark]
-    k = score.samples_per_problem
+    k = results.samples_per_problem
     problems = ProblemFile.of(directory / "problems" / benchmark)
     low, high = score.confidence_interval or (None, None)
     values = {

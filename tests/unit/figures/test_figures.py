@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from evals.core.manifest import verify_outputs
+from evals.core.records import ALL_BENCHMARKS, Comparison, Run
 from evals.figures.__main__ import main
 from evals.figures.differences import draw_differences
 from evals.figures.scores import draw_scores
 from evals.figures.style import VERDICT_COLOURS, house_style, method_styles, save
-from evals.tables.averages import condition_average
-from evals.tables.records import Comparison, Results, Run, read_results
+from evals.results import Results, read_results
 from tests.unit.synthetic_results import METHODS, Study
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -28,8 +28,9 @@ def results(synthetic_study: Study) -> Results:
 
 
 def _runs(methods: list[str]) -> list[Run]:
-    base = Run("tiny-base", "tiny", "base", None, "Base model")
-    return [base, *(Run(f"tiny-{method}-s1", "tiny", method, 1, method) for method in methods)]
+    base = Run(run="tiny-base", model="tiny", method="base", seed=None, title="Base model")
+    trained = [base.model_copy(update={"run": f"tiny-{name}-s1", "method": name, "seed": 1}) for name in methods]
+    return [base, *trained]
 
 
 def _texts_outside(figure: Figure) -> list[str]:
@@ -60,15 +61,14 @@ def test_scores_draw_every_methods_average_in_its_colour(results: Results) -> No
         figure = draw_scores(results)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["chain_3", "nested_sums", "mean of all benchmarks"]
     styles = method_styles(results.runs)
-    for axes, benchmarks in zip(figure.axes, (["chain_3"], ["nested_sums"], results.benchmarks), strict=True):
+    for axes, name in zip(figure.axes, ("chain_3", "nested_sums", ALL_BENCHMARKS), strict=True):
         drawn = {
             (round(float(line.get_xdata()[0]), 6), to_hex(line.get_color()))
             for line in axes.lines
             if line.get_marker() == "o"
         }
         expected = {
-            (round(100 * condition_average(results, row, benchmarks).value, 6), styles[row.method].colour)
-            for row in results.conditions
+            (round(100 * results.average(row, name).value, 6), styles[row.method].colour) for row in results.conditions
         }
         assert drawn == expected
 
@@ -76,7 +76,7 @@ def test_scores_draw_every_methods_average_in_its_colour(results: Results) -> No
 def test_a_model_that_solves_nothing_is_drawn_at_zero_on_an_axis_of_per_cents(results: Results) -> None:
     base = tuple(run for run in results.runs if run.method == "base")
     nothing = {
-        key: dataclasses.replace(score, average_at_k=0.0, correct_counts=(0,) * len(score.correct_counts))
+        key: score.model_copy(update={"average_at_k": 0.0, "correct_counts": (0,) * len(score.correct_counts)})
         for key, score in results.scores.items()
     }
     with house_style():
@@ -104,7 +104,7 @@ def test_one_very_wide_interval_does_not_hide_the_others(results: Results) -> No
 
     before, none = end(results.comparisons)
     key = next(key for key in results.comparisons if key[1:3] == ("grpo", "dapo"))
-    wide = dataclasses.replace(results.comparisons[key], confidence_interval=(-0.9, 0.9))
+    wide = results.comparisons[key].model_copy(update={"confidence_interval": (-0.9, 0.9)})
     after, arrows = end({**results.comparisons, key: wide})
     assert none == 0 and arrows == 2
     assert after < 90 and after < 4 * before
@@ -125,7 +125,7 @@ def test_a_method_alone_is_drawn_against_its_base_model(results: Results) -> Non
 @pytest.mark.parametrize("draw", [draw_scores, draw_differences])
 def test_no_text_is_clipped(results: Results, draw: Callable[[Results], Figure], benchmarks: int) -> None:
     long = "DAPO with a very long name, query-preserved, reward-balanced, and more of it"
-    runs = tuple(dataclasses.replace(run, title=long) if run.method == "grpo" else run for run in results.runs)
+    runs = tuple(run.model_copy(update={"title": long}) if run.method == "grpo" else run for run in results.runs)
     with house_style():
         figure = draw(dataclasses.replace(results, runs=runs, benchmarks=results.benchmarks[:benchmarks]))
         assert _texts_outside(figure) == []
@@ -137,7 +137,7 @@ def test_long_names_of_many_methods_do_not_run_into_each_other(
 ) -> None:
     title = "DFPO, advantage-orthogonal, query-preserved, and some more words"
     one = next(run for run in results.runs if run.method == "grpo")
-    copies = [dataclasses.replace(one, method=f"m{number}", title=f"{title} {number}") for number in range(20)]
+    copies = [one.model_copy(update={"method": f"m{number}", "title": f"{title} {number}"}) for number in range(20)]
     scores, comparisons = dict(results.scores), dict(results.comparisons)
     for copy in copies:
         comparisons |= {

@@ -8,8 +8,8 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
+from evals.core.records import read_runs
 from evals.figures.style import house_style
-from evals.tables.records import read_runs
 from rlvr.report.__main__ import main
 from rlvr.report.curves import CURVES, draw_curves, read_metrics
 from tests.unit.synthetic_results import Study

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,8 +12,8 @@ from matplotlib.axes import Axes
 
 from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
+from evals.core.records import Run, read_runs
 from evals.figures.style import house_style
-from evals.tables.records import Run, read_runs
 from rlvr.report.__main__ import main
 from rlvr.report.curves import read_metrics
 from rlvr.report.reward_curves import draw_rewards
@@ -58,7 +57,7 @@ def test_each_panel_has_its_method_and_the_reference_in_black(
 def test_two_studies_stand_side_by_side_each_with_a_reference_of_its_own(
     runs: list[Run], metrics: dict[str, pd.DataFrame]
 ) -> None:
-    other = [dataclasses.replace(run, run=f"{run.run}x", method=f"{run.method}_x") for run in runs if run.seed]
+    other = [run.model_copy(update={"run": f"{run.run}x", "method": f"{run.method}_x"}) for run in runs if run.seed]
     shifted = {f"{run}x": frame.assign(reward_mean=frame["reward_mean"] / 2) for run, frame in metrics.items()}
     with house_style():
         figure = draw_rewards([runs, other], ["Stable", "Unstable"], {**metrics, **shifted}, "dapo")

@@ -9,8 +9,8 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
+from evals.core.records import Run
 from evals.figures.style import house_style
-from evals.tables.records import Run
 from rlvr.report.__main__ import main
 from rlvr.report.score_curves import draw_score_curves, read_averages
 from tests.unit.synthetic_results import Study
@@ -18,7 +18,7 @@ from tests.unit.synthetic_results import Study
 
 def _run(method: str, seed: int | None) -> Run:
     suffix = "" if seed is None else f"-s{seed}"
-    return Run(f"tiny-{method}{suffix}", "tiny", method, seed, method.upper())
+    return Run(run=f"tiny-{method}{suffix}", model="tiny", method=method, seed=seed, title=method.upper())
 
 
 def test_lines_start_at_the_base_model_and_pass_through_the_means() -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-FILES_AND_ERRORS = {"evals/core/files.py", "evals/command_line.py", "evals/core/errors.py", "evals/core/manifest.py"}
+FILES_AND_ERRORS = {
+    path.relative_to(REPOSITORY).as_posix()
+    for path in (REPOSITORY / "evals/command_line.py", *(REPOSITORY / "evals/core").glob("*.py"))
+}
 """How files are read and written and errors told: not what stands in them."""
 
 

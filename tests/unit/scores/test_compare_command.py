@@ -17,6 +17,7 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.scores.__main__ import main
 from evals.scores.comparison import verdict
 from evals.statistics.difference import estimate_difference
+from tests.unit.synthetic_results import score_row
 
 SAMPLES = 32
 Counts = Mapping[tuple[str, int | None], np.ndarray]
@@ -24,13 +25,12 @@ Counts = Mapping[tuple[str, int | None], np.ndarray]
 
 def write_scores(root: Path, benchmark: str, counts: Counts, model: str = "tiny") -> Path:
     rows = [
-        {
-            "run": f"{model}-{method}" + ("" if seed is None else f"-s{seed}"),
-            "model": model,
-            "method": method,
-            "seed": seed,
-            "correct_counts": values.tolist(),
-        }
+        score_row(
+            {"run": f"{model}-{method}" + ("" if seed is None else f"-s{seed}")}
+            | {"model": model, "method": method, "seed": seed},
+            values,
+            SAMPLES,
+        )
         for (method, seed), values in counts.items()
     ]
     problems = len(next(iter(counts.values())))

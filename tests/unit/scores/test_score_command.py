@@ -104,8 +104,8 @@ def test_the_order_of_the_grades_does_not_matter(tmp_path: Path) -> None:
         (half_right(10, 3), "run tiny-dapo-s1 has 3 samples per problem where tiny-base has 4"),
         (half_right()[:-1], "problem p9 lacks sample 3 of 0..3"),
         ([*half_right(), grade(0, 0, True)], "sample 0 of p0 occurs twice"),
-        ([grade(0, 0, True) | {"correct": "yes"}], "grade 1: correct: 'yes' has the wrong type"),
-        ([{"problem_id": "p0"}], "line 1 lacks sample, correct"),
+        ([grade(0, 0, True) | {"correct": "yes"}], "line 1: correct: is 'yes'; accepted: true or false"),
+        ([{"problem_id": "p0"}], "line 1: lacks sample, correct"),
         ([], "holds no grades"),
     ],
 )

@@ -15,6 +15,8 @@ from scipy import stats
 from evals.__main__ import main
 from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
+from evals.core.record import read_rows
+from evals.core.records import Grade
 from evals.scores.grades import grades_by_problem
 from evals.scores.score import measure
 from evals.statistics.difference import estimate_difference
@@ -72,7 +74,7 @@ def test_scores_of_a_loose_file_are_those_of_the_study(tmp_path: Path, capsys: p
     path = tmp_path / "mine.jsonl"
     write_grades(path, 0.4, 1)
     (row,) = rows(capsys, "score", path, "--k", "1", "4", "8")
-    parsed = [json.loads(line) for line in path.read_text().splitlines()]
+    parsed = read_rows(path, Grade)
     expected = measure(list(grades_by_problem(path, parsed)[0].values()), 0.95)
     assert row["run"] == "mine" and row["verified"] is False
     for key in ("average_at_k", "standard_error", "confidence_interval", "sampling_standard_error", "correct_counts"):

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
+from evals.core.records import Condition, Score
+from evals.results import Results, read_results
 from evals.statistics.interval import score_interval
-from evals.tables.averages import condition_average
-from evals.tables.records import Condition, Results, Score, read_results
 from tests.unit.synthetic_results import Study
 
 
@@ -24,13 +24,13 @@ def _condition(results: Results, method: str) -> Condition:
 def _with_counts(results: Results, counts: dict[tuple[str, str], list[int]]) -> Results:
     scores: dict[tuple[str, str], Score] = dict(results.scores)
     for key, values in counts.items():
-        scores[key] = dataclasses.replace(scores[key], correct_counts=tuple(values))
+        scores[key] = scores[key].model_copy(update={"correct_counts": tuple(values)})
     return dataclasses.replace(results, scores=scores)
 
 
 def test_average_and_error_equal_a_loop_over_problems_and_seeds(results: Results) -> None:
     condition = _condition(results, "delta")
-    average = condition_average(results, condition, results.benchmarks)
+    average = results.average(condition)
     k = results.samples_per_problem
     seed_means, problem_variance, values = [0.0, 0.0], 0.0, []
     for benchmark in results.benchmarks:
@@ -59,7 +59,7 @@ def test_seeds_that_disagree_widen_the_interval(results: Results) -> None:
     apart = _with_counts(
         results, {(first, "chain_3"): (counts - 8).tolist(), (second, "chain_3"): (counts + 8).tolist()}
     )
-    narrow, wide = (condition_average(some, condition, ["chain_3"]) for some in (agreeing, apart))
+    narrow, wide = (some.average(condition, "chain_3") for some in (agreeing, apart))
     assert narrow.value == pytest.approx(wide.value)
     assert narrow.standard_error is not None and wide.standard_error is not None
     assert wide.standard_error > 2 * narrow.standard_error
@@ -67,17 +67,16 @@ def test_seeds_that_disagree_widen_the_interval(results: Results) -> None:
 
 def test_the_base_model_on_one_benchmark_has_the_interval_of_its_score(results: Results) -> None:
     base = _condition(results, "base")
-    average = condition_average(results, base, ["chain_3"])
+    average = results.average(base, "chain_3")
     score = results.scores["tiny-base", "chain_3"]
     assert average.standard_error == pytest.approx(score.standard_error)
     assert average.confidence_interval == pytest.approx(score_interval(np.array(score.correct_counts), 32))
-    assert condition_average(results, base, results.benchmarks).confidence_interval is not None
+    assert results.average(base).confidence_interval is not None
 
 
 def test_one_seed_gives_no_interval_rather_than_one_without_seed_variance(results: Results) -> None:
-    condition = _condition(results, "dapo")
-    alone = dataclasses.replace(condition, runs=condition.runs[:1])
-    average = condition_average(results, alone, results.benchmarks)
+    alone = dataclasses.replace(results, runs=tuple(run for run in results.runs if run.seed != 2))
+    average = alone.average(_condition(alone, "dapo"))
     assert average.standard_error is None and average.confidence_interval is None
 
 
@@ -85,7 +84,7 @@ def test_intervals_stay_within_zero_and_one_and_lean_to_the_side_with_room(resul
     condition = _condition(results, "dapo")
     spread = {run.run: [30 + (problem + seed) % 2 for problem in range(11)] for seed, run in enumerate(condition.runs)}
     counts = {(run, "chain_3"): [*row, 4] for run, row in spread.items()}
-    average = condition_average(_with_counts(results, counts), condition, ["chain_3"])
+    average = _with_counts(results, counts).average(condition, "chain_3")
     interval = average.confidence_interval
     assert interval is not None and 0.0 <= interval[0] < average.value < interval[1] <= 1.0
     assert average.value - interval[0] > 1.5 * (interval[1] - average.value)
@@ -95,12 +94,12 @@ def test_a_handful_of_failures_gives_no_interval(results: Results) -> None:
     condition = _condition(results, "dapo")
     for row in ([32] * 12, [32] * 11 + [5], [0] * 6 + [1] * 6):
         counts = {(run.run, "chain_3"): row for run in condition.runs}
-        assert condition_average(_with_counts(results, counts), condition, ["chain_3"]).confidence_interval is None
+        assert _with_counts(results, counts).average(condition, "chain_3").confidence_interval is None
 
 
 def test_seeds_without_spread_leave_the_interval_of_the_problems(results: Results) -> None:
     condition = _condition(results, "dapo")
     row = [2, 30, 5, 8, 16, 31, 9, 1, 20, 12, 14, 7]
     counts = {(run.run, "chain_3"): row for run in condition.runs}
-    average = condition_average(_with_counts(results, counts), condition, ["chain_3"])
+    average = _with_counts(results, counts).average(condition, "chain_3")
     assert average.confidence_interval == pytest.approx(score_interval(np.array(row), 32), abs=1e-3)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from evals.core.errors import UserError
+from evals.core.records import conditions_of, read_runs
 from evals.tables.costs import condition_cost, read_benchmark_file, run_cost
-from evals.tables.records import conditions_of, read_runs
 from tests.unit.synthetic_results import Study
 
 _HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
+from evals.results import Results, read_results
 from evals.tables.paper import paper_frame, paper_tables
 from evals.tables.paper_vs_ours import confront, paper_vs_ours_frame, paper_vs_ours_table, parse_own_settings
 from evals.tables.published import Published, read_published, read_settings
-from evals.tables.records import Results, read_results
 from tests.unit.synthetic_results import Study
 
 REFERENCE = Path(__file__).resolve().parents[3] / "config" / "reference"

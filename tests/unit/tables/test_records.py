@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from evals.core.errors import UserError
-from evals.tables.records import BASE, Results, read_results, read_runs
+from evals.core.errors import InvalidInput, UserError
+from evals.core.records import BASE, read_runs
+from evals.results import Results, read_results
 from tests.unit.synthetic_results import Study
 
 
@@ -39,14 +40,25 @@ def test_unknown_keys_are_passed_over(editable_study: Study) -> None:
 def test_a_score_without_a_key_is_named(editable_study: Study, key: str) -> None:
     path = editable_study.scores[0]
     _edit(path, lambda content: content["scores"][2].pop(key))
-    with pytest.raises(UserError, match=rf"{path.name}: scores entry 3 lacks {key}$"):
+    with pytest.raises(InvalidInput) as error:
+        _read(editable_study)
+    assert (error.value.source, error.value.key, error.value.found) == (str(path), "scores.2", f"lacks {key}")
+
+
+@pytest.mark.parametrize(("counts", "accepted"), [([1] * 11, "12"), ([33] * 12, "0..32"), ([-1] * 12, "0..32")])
+def test_counts_that_do_not_fit_the_benchmark_are_named(
+    editable_study: Study, counts: list[int], accepted: str
+) -> None:
+    _edit(editable_study.scores[0], lambda content: content["scores"][2].update(correct_counts=counts))
+    with pytest.raises(InvalidInput, match=rf"tiny-grpo-s2: correct_counts has .*accepted: {accepted}$"):
         _read(editable_study)
 
 
 def test_a_comparison_without_a_key_is_named(editable_study: Study) -> None:
     _edit(editable_study.comparisons, lambda content: content["comparisons"][0].pop("verdict"))
-    with pytest.raises(UserError, match=r"comparisons\.json: comparisons entry 1 lacks verdict$"):
+    with pytest.raises(InvalidInput) as error:
         _read(editable_study)
+    assert (error.value.key, error.value.found) == ("comparisons.0", "lacks verdict")
 
 
 def test_a_run_without_a_score_is_named(editable_study: Study) -> None:
@@ -65,8 +77,8 @@ def test_a_method_without_a_comparison_is_named(editable_study: Study) -> None:
 
 
 def test_benchmarks_with_different_k_are_refused(editable_study: Study) -> None:
-    _edit(editable_study.scores[0], lambda content: content.update(samples_per_problem=16))
-    with pytest.raises(UserError, match=r"samples_per_problem: must be the same .* 16 in .*chain_3.* 32 in"):
+    _edit(editable_study.scores[0], lambda content: content.update(samples_per_problem=64))
+    with pytest.raises(UserError, match=r"samples_per_problem: must be the same .* 64 in .*chain_3.* 32 in"):
         _read(editable_study)
 
 

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from evals.core.manifest import verify_outputs
+from evals.core.records import BASE
+from evals.results import read_results
 from evals.tables.__main__ import main
 from evals.tables.main import main_tables, read_costs
-from evals.tables.records import BASE, read_results
 from tests.unit.synthetic_results import Study
 
 _NOTE = "Generated problems, a tiny model."
@@ -69,7 +70,7 @@ def test_what_says_nothing_is_left_out(synthetic_study: Study) -> None:
     base = replace(results, runs=tuple(run for run in results.runs if run.method == BASE))
     assert [table.name for table in main_tables(base, costs, [])] == ["main", "by_benchmark"]
     nothing = {
-        key: replace(score, average_at_k=0.0, correct_counts=(0,) * len(score.correct_counts), confidence_interval=None)
+        key: score.model_copy(update={"correct_counts": (0,) * len(score.correct_counts)})
         for key, score in base.scores.items()
     }
     (row,) = main_tables(replace(base, scores=nothing), costs, [])[1].rows
@@ -110,7 +111,9 @@ def test_the_tables_of_differences_show_the_corrected_p_values(written: Path, sy
 def test_by_seed_lists_every_run_of_every_benchmark(written: Path, synthetic_study: Study) -> None:
     frame = pd.read_csv(written / "by_seed.csv")
     assert len(frame) == 7 * 2 and set(frame["benchmark"]) == {"chain_3", "nested_sums"}
-    assert {"standard_error", "truncation_rate", "no_answer_rate", "pass_at_8"} <= set(frame.columns)
+    assert {"standard_error", "truncation_rate", "no_answer_rate", "pass_at_8", "g_pass_at_32_0.5"} <= set(
+        frame.columns
+    )
     header, _, *rows = _rows((written / "by_seed.md").read_text())
     assert [row[0] for row in rows] == [run["run"] for run in synthetic_study.runs()]
     assert "No answer" in header and "Truncated" in header

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from evals.tables.records import read_runs
+from evals.core.records import read_runs
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.projected import TrackedStudy
 from tests.unit.engine.conftest import make_run, study_files
