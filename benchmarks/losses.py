@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlvr.methods.aggregation import Normaliser, aggregate
-from rlvr.methods.method import LOSSES
-from rlvr.methods.seams import PolicyLoss
+from rlvr.methods.aggregation import Aggregation, Normaliser
+from rlvr.methods.losses.base import PolicyLoss
+from rlvr.methods.method import components
 
 
 def draw(rollouts: int, length: int, device: str) -> dict[str, Tensor]:
@@ -48,8 +48,9 @@ def draw(rollouts: int, length: int, device: str) -> dict[str, Tensor]:
 def step(loss: PolicyLoss, inputs: dict[str, Tensor], normaliser: Normaliser) -> None:
     """One forward and backward pass."""
     log_probs = inputs["log_probs"].detach().requires_grad_()
-    token_loss, _ = loss(**{**inputs, "log_probs": log_probs}, generator=torch.Generator().manual_seed(1))
-    aggregate(token_loss, inputs["response_mask"], loss.aggregation, normaliser).backward()
+    aggregation, generator = Aggregation(loss.default_aggregation), torch.Generator().manual_seed(1)
+    token_loss, _ = loss(**{**inputs, "log_probs": log_probs}, generator=generator, aggregation=aggregation)
+    aggregation(token_loss, inputs["response_mask"], normaliser).backward()
 
 
 def seconds(run: Callable[[], object], device: str) -> float:
@@ -73,8 +74,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     moved = torch.stack([inputs["log_probs"], inputs["old_log_probs"], inputs["advantages"], inputs["log_probs"]])
     target = torch.empty_like(moved)
     runs: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(moved)}
-    for name, piece in sorted(LOSSES.items()):
-        runs[name] = partial(step, piece(), inputs, normaliser)
+    for name, loss in components("loss").items():
+        runs[name] = partial(step, loss(), inputs, normaliser)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for repetition in range(-2, arguments.repetitions):  # the first two rounds warm up and are not counted
         for name, run in runs.items():

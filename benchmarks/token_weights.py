@@ -19,14 +19,9 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.seams import TokenWeights
-from rlvr.methods.token_weights.delta import DelTA
-from rlvr.methods.token_weights.forking_tokens import ForkingTokens
-from rlvr.methods.token_weights.lambda_selection import LambdaSelection
-from rlvr.methods.token_weights.perplexity import Perplexity
-from rlvr.methods.token_weights.probability import Dominate, LowProbability
-from rlvr.methods.token_weights.random_lambda import RandomLambda
-from rlvr.methods.token_weights.within_side import WithinSide
+from rlvr.methods.token_weights.base import TokenWeights
+from rlvr.methods.token_weights.delta import DelTA, LambdaSelection, WithinSide
+from rlvr.methods.token_weights.token_rules import Dominate, ForkingTokens, LowProbability, Perplexity, RandomLambda
 
 WEIGHTINGS: dict[str, TokenWeights] = {
     "delta": DelTA(),

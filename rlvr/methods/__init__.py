@@ -1,5 +1,5 @@
-"""RLVR methods as four pure pieces each: advantage, token weights, policy loss, batching; needs torch and nothing else.
+"""RLVR methods as pure tensor functions: reward shaping, advantage, token weights, policy loss and batching.
 
-``rlvr.methods.method.compose`` builds a method from a resolved catalogue entry; ``rlvr.methods.seams`` says what an
-engine may call on it; ``rlvr.methods.aggregation`` turns token losses into the loss of a mini-batch.
+``method.compose`` builds a method from a resolved catalogue entry. ``declarations`` lists the components and their
+hyper-parameters without importing torch; everything else needs torch.
 """

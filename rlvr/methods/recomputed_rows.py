@@ -1,4 +1,4 @@
-"""Rows of tokens that are read but never held: what stands for a matrix [n, D] that there is no room for."""
+"""A matrix [n, D] of token rows that is recomputed on each read, for when there is no room to hold it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Visit = Callable[[Tensor, Tensor], object]
 
 @dataclass(frozen=True)
 class RecomputedRows:
-    """[n, D] whose rows are computed anew at every reading.
+    """A matrix [n, D] whose rows are computed anew at every reading.
 
     Attributes:
         shape: n and D.
@@ -29,7 +29,7 @@ class RecomputedRows:
     read: Callable[[Visit], None]
 
     def select(self, chosen: Tensor) -> RecomputedRows:
-        """The rows at ``chosen`` [n] bool; the others are computed all the same."""
+        """Select the rows at ``chosen`` [n] bool; the others are computed all the same."""
         kept = chosen.cpu()
         places = kept.long().cumsum(dim=0) - 1
 
@@ -43,7 +43,7 @@ class RecomputedRows:
         return RecomputedRows((int(kept.sum()), self.shape[1]), self.dtype, self.device, read)
 
     def changed(self, change: Callable[[Tensor, Tensor], Tensor]) -> RecomputedRows:
-        """Other rows [k, D] of the same type, made by ``change`` from places [k] and rows [k, D]."""
+        """Make other rows [k, D] of the same type by ``change`` from places [k] and rows [k, D]."""
         return RecomputedRows(
             self.shape,
             self.dtype,

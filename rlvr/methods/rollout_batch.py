@@ -1,4 +1,4 @@
-"""What a token weighting may look at: one rollout batch under the policy that sampled it."""
+"""The rollout batch that token weights are computed from, and the floating type that methods compute in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlvr.methods.recomputed_rows import RecomputedRows
 
 @dataclass(frozen=True)
 class RowShare:
-    """Which of the N tokens' rows this process holds, if several hold a part each; everything else they all have.
+    """The part of the N tokens' rows that this process holds, if several hold a part each; all else they all have.
 
     Attributes:
         start: first token.
@@ -33,7 +33,7 @@ class RowShare:
         return slice(self.start, self.stop)
 
     def select(self, tokens: Tensor) -> RowShare:
-        """The share of the tokens at ``tokens`` [N] bool."""
+        """Restrict the share to the tokens at ``tokens`` [N] bool."""
         before, until = int(tokens[: self.start].sum()), int(tokens[: self.stop].sum())
         return RowShare(before, until, self.total, self.gather)
 
@@ -53,13 +53,13 @@ class RolloutBatch:
         mini_batch_ids: [B] int64, the optimizer mini-batch of each rollout.
         group_ids: [B] int64, the prompt that each rollout answers.
         token_ids: [B, T] int64, the sampled tokens.
-        temperature: that the tokens were sampled at and the log-probabilities are of.
+        temperature: of sampling and of the log-probabilities.
         generator: of random numbers on the CPU, this rollout batch's own.
         first_metrics: the metrics that the weighting gave on the run's first rollout batch; empty on that batch.
         head_weight: [V, D], weight of the language-model head. None unless the method asks for hidden states.
         hidden_states: [N, D], inputs of the language-model head; row n belongs to the n-th true entry of
-            ``response_mask`` in row-major order. Rows that are computed anew at every reading where the engine has no
-            room for them. None unless the method asks for them.
+            ``response_mask`` in row-major order. Where the engine has no room for them, rows that are computed anew at
+            every reading. None unless the method asks for them.
         share: the tokens whose rows ``hidden_states`` has; None for all of them.
     """
 
@@ -105,5 +105,19 @@ class RolloutBatch:
 
     @property
     def token_advantages(self) -> Tensor:
-        """[N] advantages of the real tokens, in the row order of ``hidden_states``."""
-        return self.advantages.repeat_interleave(self.response_mask.sum(dim=1))
+        """The advantages [N] of the real tokens, in the row order of ``hidden_states``."""
+        return self.per_token(self.advantages)
+
+    def per_token(self, values: Tensor) -> Tensor:
+        """Repeat each rollout's value of [B] for its real tokens: [N], in the row order of ``hidden_states``."""
+        return values.repeat_interleave(self.response_mask.sum(dim=1))
+
+
+def computation_type(values: Tensor | RecomputedRows) -> torch.dtype:
+    """Return float32, or the type of ``values`` if that has more bits."""
+    return torch.promote_types(values.dtype, torch.float32)
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Convert ``values`` to float32 if they have fewer bits."""
+    return values.to(computation_type(values))

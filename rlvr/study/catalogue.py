@@ -6,30 +6,64 @@ from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from evals.core.errors import UserError
-from rlvr.study.validation import check, read_schema, read_yaml
+from pydantic import ConfigDict, Field, create_model
+
+from evals.core.errors import InvalidInput
+from evals.core.record import Record
+from rlvr.methods.declarations import BATCHING_KINDS, KINDS, composition, declarations
+from rlvr.study.validation import read_yaml
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "methods.yaml"
 
 Entry = dict[str, Any]
+Version = Annotated[int, Field(ge=1)]
+
+
+class Description(Record):
+    """What every entry of the catalogue says of itself, next to its components.
+
+    Attributes:
+        title: name for people, as tables and figures show it.
+        paper: arXiv identifier.
+        version: raised when a change of the method's code changes its results; part of a run's fingerprint.
+        choices: what was chosen where paper and code differ.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    title: str = Field(min_length=1)
+    paper: str = Field(pattern=r"^[0-9]{4}\.[0-9]{5}$")
+    version: Version
+    choices: str = Field(min_length=1)
 
 
 @cache
 def load_catalogue(path: Path = CATALOGUE) -> dict[str, Entry]:
-    """All entries, as written; not to be changed, for they are read once.
+    """Read all entries, as written; they are read once and must not be changed.
 
     Raises:
-        UserError: an entry does not fit the schema.
+        UserError: an entry is not accepted.
     """
     entries: dict[str, Entry] = read_yaml(path)
-    check(entries, read_schema("methods.schema.json"), str(path))
+    for name, entry in entries.items():
+        Description.parse(entry, f"{path}: {name}")
+        resolve_method(name, {}, entries, f"{path}: {name}")
     return entries
 
 
+@cache
+def resolved_entry() -> type[Record]:
+    """Build the record of a complete entry: its description and every component with all hyper-parameters."""
+    described: dict[str, Any] = {
+        name: (field.annotation, field) for name, field in Description.model_fields.items() if name != "version"
+    }
+    return create_model("Entry", __base__=composition(), version=(list[Version], ...), **described)
+
+
 def resolve_method(name: str, overrides: Mapping[str, Any], catalogue: Mapping[str, Entry], source: str) -> Entry:
-    """The complete entry of a study's method.
+    """Complete the entry of a study's method.
 
     Args:
         name: the method's name in the study.
@@ -38,27 +72,24 @@ def resolve_method(name: str, overrides: Mapping[str, Any], catalogue: Mapping[s
         source: names the study's key in messages.
 
     Raises:
-        UserError: no such entry, a circle of ``extends``, or a piece that is not accepted.
+        InvalidInput: no such entry, a circle of ``extends``, or a component that is not accepted.
     """
-    schema = read_schema("methods.schema.json")
-    definitions = schema["$defs"]
-    check(dict(overrides), {"$ref": "#/$defs/entry", "$defs": definitions}, source)
     parent = overrides.get("extends", name)
     entry = _inherit(_resolve(parent, catalogue, source, ()), overrides)
     if parent != name and "title" not in overrides:
         entry["title"] = name
     entry.pop("extends", None)
-    entry = _with_defaults(entry, definitions)
-    check(entry, {"$ref": "#/$defs/resolved_entry", "$defs": definitions}, source)
+    entry = _with_defaults(entry)
+    resolved_entry().parse(entry, source)
     return entry
 
 
-def _resolve(name: str, catalogue: Mapping[str, Entry], source: str, below: tuple[str, ...]) -> Entry:
-    """An entry with everything that it extends merged in."""
-    if name not in catalogue:
-        raise UserError(f"{source}: {name!r} is no method of the catalogue; accepted: {', '.join(catalogue)}")
+def _resolve(name: Any, catalogue: Mapping[str, Entry], source: str, below: tuple[str, ...]) -> Entry:
+    """Merge everything that an entry extends into it."""
+    if not isinstance(name, str) or name not in catalogue:
+        raise InvalidInput(source, "", f"{name!r} is no method of the catalogue", ", ".join(catalogue))
     if name in below:
-        raise UserError(f"{source}: {' -> '.join([*below, name])} extend one another in a circle")
+        raise InvalidInput(source, "", f"{' -> '.join([*below, name])} extend one another in a circle")
     entry = catalogue[name]
     if "extends" not in entry:
         return {**deepcopy(entry), "version": [entry["version"]]}
@@ -66,31 +97,27 @@ def _resolve(name: str, catalogue: Mapping[str, Entry], source: str, below: tupl
 
 
 def _inherit(parent: Entry, entry: Mapping[str, Any]) -> Entry:
-    """``entry`` on top of ``parent``, with the versions of both: a descendant is what its ancestors' code makes it."""
+    """Put ``entry`` on top of ``parent``, with the versions of both: the code of each decides the results."""
     versions = [*parent["version"], *([entry["version"]] if "version" in entry else [])]
     return {**_merge(parent, {key: value for key, value in entry.items() if key != "version"}), "version": versions}
 
 
-def _with_defaults(entry: Entry, definitions: Mapping[str, Any]) -> Entry:
-    """``entry`` with every hyper-parameter written out, so that a changed default changes what a run is."""
+def _with_defaults(entry: Entry) -> Entry:
+    """Write out every hyper-parameter, so that a changed default changes what a run is."""
 
-    def complete(seam: str, piece: Any) -> Any:
-        definition = definitions.get(f"{seam}.{piece.get('name')}") if isinstance(piece, Mapping) else None
-        if definition is None:
-            return piece
-        known = definition["properties"]
-        return {**{key: known[key]["default"] for key in known if "default" in known[key]}, **piece}
+    def complete(kind: str, component: Any) -> Any:
+        declared = declarations()[kind].get(component.get("name")) if isinstance(component, Mapping) else None
+        return component if declared is None else {**declared.defaults, **component}
 
-    batching = entry.get("batching") or {}
-    return {
-        **entry,
-        **{seam: complete(seam, entry.get(seam)) for seam in ("reward_shaping", "advantage", "token_weights", "loss")},
-        "batching": {seam: complete(seam, batching.get(seam)) for seam in ("assignment", "selection")},
-    }
+    batching = entry.get("batching")
+    if isinstance(batching, Mapping):
+        batching = {**batching, **{kind: complete(kind, batching.get(kind)) for kind in BATCHING_KINDS}}
+    kinds = [kind for kind in KINDS if kind not in BATCHING_KINDS]
+    return {**entry, **{kind: complete(kind, entry.get(kind)) for kind in kinds}, "batching": batching}
 
 
 def _merge(parent: Entry, changes: Mapping[str, Any]) -> Entry:
-    """``parent`` with ``changes``: a piece of the same name is changed field by field, of another name replaced."""
+    """Change ``parent``: a component of the same name field by field, one of another name is replaced."""
     merged = deepcopy(parent)
     for key, value in changes.items():
         old = merged.get(key)

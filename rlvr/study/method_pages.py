@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evals.core.errors import UserError
+from rlvr.methods.declarations import declarations
 from rlvr.study.catalogue import Entry, resolve_method
-from rlvr.study.validation import read_schema
 
 _WIDTH = 110
-_SEAMS = (
+_LABELS = (
     ("reward_shaping", "Reward shaping"),
     ("advantage", "Advantage"),
     ("token_weights", "Token weights"),
@@ -28,7 +28,7 @@ _NOTHING = {
 
 
 def list_methods(catalogue: Mapping[str, Entry]) -> Iterator[str]:
-    """One line per method: name, title, paper."""
+    """List the methods, one line each: name, title, paper."""
     names = max(map(len, catalogue))
     titles = max(len(entry["title"]) for entry in catalogue.values())
     for name, entry in catalogue.items():
@@ -37,32 +37,31 @@ def list_methods(catalogue: Mapping[str, Entry]) -> Iterator[str]:
 
 
 def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
-    """A method's resolved pieces, each with its equation in words and its hyper-parameters, and what was chosen.
+    """Describe a method: its components, each with its equation in words and its hyper-parameters, and its choices.
 
     Raises:
-        UserError: no such method; names that are nearest to it.
+        UserError: no such method; the message gives the nearest names.
     """
     if name not in catalogue:
         near = [other for other in catalogue if name in other] or difflib.get_close_matches(name, catalogue, n=4)
         hint = f"nearest: {', '.join(near)}" if near else "python -m rlvr methods lists them"
         raise UserError(f"{name!r} is no method of the catalogue; {hint}")
     entry = resolve_method(name, {}, catalogue, name)
-    definitions = read_schema("methods.schema.json")["$defs"]
     yield f"{name}: {entry['title']} (arXiv {entry['paper']})"
     lineage = list(_lineage(name, catalogue))
     if len(lineage) > 1:
         yield f"  from {', which extends '.join(lineage[1:])}"
-    for seam, label in _SEAMS:
-        piece = entry["batching"][seam] if seam in entry["batching"] else entry[seam]
+    for kind, label in _LABELS:
+        component = entry["batching"][kind] if kind in entry["batching"] else entry[kind]
         yield ""
-        yield from _piece_lines(seam, label, piece, definitions)
+        yield from _component_lines(kind, label, component)
     yield ""
     yield "Choices, where paper and code differ or are silent"
     yield from _wrapped(entry["choices"], "  ")
 
 
 def _lineage(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
-    """The entry's name, and what it extends, up to the root."""
+    """List the entry's name and what it extends, up to the root."""
     while True:
         yield name
         if "extends" not in catalogue[name]:
@@ -70,24 +69,20 @@ def _lineage(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
         name = catalogue[name]["extends"]
 
 
-def _piece_lines(
-    seam: str, label: str, piece: Mapping[str, Any] | None, definitions: Mapping[str, Any]
-) -> Iterator[str]:
-    if piece is None:
+def _component_lines(kind: str, label: str, component: Mapping[str, Any] | None) -> Iterator[str]:
+    if component is None:
         yield f"{label}: none"
-        yield from _wrapped(_NOTHING[seam], "  ")
+        yield from _wrapped(_NOTHING[kind], "  ")
         return
-    definition = definitions[f"{seam}.{piece['name']}"]
-    yield f"{label}: {piece['name']}"
-    yield from _wrapped(definition["description"], "  ")
-    for key, value in piece.items():
-        if key != "name":
-            meaning = definition["properties"][key]["description"]
-            yield from _wrapped(f"{key} = {_word(value)}: {meaning}", "    ")
+    declared = declarations()[kind][component["name"]]
+    yield f"{label}: {declared.name}"
+    yield from _wrapped(declared.summary, "  ")
+    for key, parameter in declared.parameters.items():
+        yield from _wrapped(f"{key} = {_word(component[key])}: {parameter.description}", "    ")
 
 
 def _word(value: object) -> str:
-    """A value as the reader says it."""
+    """Write a value for people."""
     if value is None:
         return "none"
     if isinstance(value, bool):

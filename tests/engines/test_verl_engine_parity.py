@@ -177,7 +177,7 @@ def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> 
         weight_decay=0.1,
         gradient_clip=1.0,
     )
-    updater = Updater(model, method.loss, settings, 1)
+    updater = Updater(model, method, settings, 1)
     norms = []
     for number, part in enumerate(mini_batches):
         found = updater.update(tokens, old, advantages[:, None] * weights, groups, [part], number)

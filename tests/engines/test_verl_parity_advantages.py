@@ -15,12 +15,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr.methods.advantages.dr_grpo import DrGRPO
-from rlvr.methods.advantages.gpg import GPG
-from rlvr.methods.advantages.grpo import GRPO
-from rlvr.methods.advantages.reinforce_plus_plus import ReinforcePlusPlus
-from rlvr.methods.advantages.rloo import RLOO
-from rlvr.methods.seams import Advantage
+from rlvr.methods.advantages import GPG, GRPO, RLOO, Advantage, DrGRPO, ReinforcePlusPlus
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from torch import Tensor
 
-from rlvr.methods.aggregation import Aggregation, Normaliser, aggregate
+from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from tests.engines.mini_batches import EXTREME, MIXED, Drawing, drawings
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")
@@ -18,15 +18,15 @@ pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines"
 from verl.trainer.ppo.core_algos import agg_loss
 
 Agrees = Callable[[str, Tensor, Tensor], None]
-MODES: tuple[Aggregation, ...] = get_args(Aggregation)
+MODES: tuple[Mode, ...] = get_args(Mode)
 LONGEST = 64
 
 
-def of_ours(token_loss: Tensor, mask: Tensor, mode: Aggregation, whole: Tensor) -> tuple[Tensor, Tensor]:
+def of_ours(token_loss: Tensor, mask: Tensor, mode: Mode, whole: Tensor) -> tuple[Tensor, Tensor]:
     """Value [] and gradient [B, T] of the rows given, normalised by the ``whole`` mini-batch's mask."""
     values = token_loss.clone().requires_grad_()
-    normaliser = Normaliser.of(whole, LONGEST if mode == "seq-mean-token-sum-norm" else None)
-    value = aggregate(values, mask, mode, normaliser)
+    aggregation = Aggregation(mode, LONGEST if mode == "seq-mean-token-sum-norm" else None)
+    value = aggregation(values, mask, Normaliser.of(whole))
     return value, torch.autograd.grad(value, values)[0]
 
 
@@ -41,7 +41,7 @@ def of_verl(token_loss: Tensor, mask: Tensor, mode: str, **whole: Any) -> tuple[
 @given(drawing=drawings)
 @example(drawing=EXTREME)
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_mini_batch_in_one_piece(assert_agrees: Agrees, mode: Aggregation, drawing: Drawing) -> None:
+def test_a_mini_batch_in_one_piece(assert_agrees: Agrees, mode: Mode, drawing: Drawing) -> None:
     batch = drawing.mini_batch()
     value, gradient = of_ours(batch.log_probs, batch.response_mask, mode, batch.response_mask)
     expected, slopes = of_verl(batch.log_probs, batch.response_mask, mode)
@@ -51,7 +51,7 @@ def test_a_mini_batch_in_one_piece(assert_agrees: Agrees, mode: Aggregation, dra
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("mode", MODES)
-def test_micro_batches_and_ranks_add_up_alike(assert_agrees: Agrees, mode: Aggregation, ranks: int) -> None:
+def test_micro_batches_and_ranks_add_up_alike(assert_agrees: Agrees, mode: Mode, ranks: int) -> None:
     """verl's workers hand every micro-batch the mini-batch's counts; FSDP then takes the mean over ranks."""
     batch = MIXED.mini_batch()
     mask = batch.response_mask
@@ -67,7 +67,7 @@ def test_micro_batches_and_ranks_add_up_alike(assert_agrees: Agrees, mode: Aggre
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "token-mean"])
-def test_verls_workers_count_empty_responses_and_ours_do_not(assert_agrees: Agrees, mode: Aggregation) -> None:
+def test_verls_workers_count_empty_responses_and_ours_do_not(assert_agrees: Agrees, mode: Mode) -> None:
     """agg_loss alone leaves them out; told the mini-batch's size, as by verl's workers, it divides by all."""
     batch = EXTREME.mini_batch()
     value, _ = of_ours(batch.log_probs, batch.response_mask, mode, batch.response_mask)
@@ -80,7 +80,7 @@ def test_without_a_constant_verl_divides_by_the_width_of_the_micro_batch() -> No
     batch = MIXED.mini_batch()
     values, mask = batch.log_probs.masked_fill(~batch.response_mask, 0.0), batch.response_mask.long()
     wider = torch.nn.functional.pad(values, (0, 9)), torch.nn.functional.pad(mask, (0, 9))
-    mode = "seq-mean-token-sum-norm"
+    mode: Mode = "seq-mean-token-sum-norm"
     assert agg_loss(*wider, mode) == agg_loss(values, mask, mode) / 2
-    with pytest.raises(ValueError, match="needs the constant length"):
-        aggregate(values, batch.response_mask, mode, Normaliser.of(batch.response_mask))
+    with pytest.raises(ValueError, match="aggregation_constant is None"):
+        Aggregation(mode)

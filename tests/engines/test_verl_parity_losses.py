@@ -6,7 +6,7 @@ Where they differ the difference is computed here and explained in docs/methods/
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,17 +14,14 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from torch import Tensor
 
-from rlvr.methods.aggregation import Normaliser, aggregate
-from rlvr.methods.losses.cispo import CISPO
-from rlvr.methods.losses.clip_cov import ClipCov
+from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
+from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.cov import ClipCov, KLCov
 from rlvr.methods.losses.gmpo import GMPO
-from rlvr.methods.losses.gspo import GSPO
-from rlvr.methods.losses.gspo_token import GSPOToken
-from rlvr.methods.losses.kl_cov import KLCov
-from rlvr.methods.losses.reinforce import Reinforce
+from rlvr.methods.losses.gspo import GSPO, GSPOToken
+from rlvr.methods.losses.reinforce import CISPO, Reinforce
 from rlvr.methods.losses.sapo import SAPO
-from rlvr.methods.seams import PolicyLoss
 from tests.engines.mini_batches import EXTREME, MIXED, UNIFORM, Drawing, MiniBatch, drawings
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")
@@ -45,6 +42,7 @@ class Case:
     Attributes:
         limit: the log-ratios compared; verl lets any pass where ours stops at 20.
         weighted: whether tokens of one response may have different advantages.
+        mode: the aggregation; None for the loss's own.
     """
 
     loss: PolicyLoss
@@ -52,11 +50,16 @@ class Case:
     actor: dict[str, Any]
     limit: float = float("inf")
     weighted: bool = True
+    mode: Mode | None = None
 
     @property
     def name(self) -> str:
         """For test ids and the summary."""
         return f"loss {self.verl} ({type(self.loss).__name__})"
+
+    @property
+    def aggregation(self) -> Aggregation:
+        return Aggregation(self.mode or self.loss.default_aggregation)
 
 
 def clip(low: float, high: float) -> dict[str, Any]:
@@ -65,7 +68,12 @@ def clip(low: float, high: float) -> dict[str, Any]:
 
 CASES = [
     Case(Clipped(), "vanilla", {**clip(0.2, 0.28), "clip_ratio_c": 10.0}),
-    Case(Clipped(0.2, 0.2, None, "seq-mean-token-mean"), "vanilla", {**clip(0.2, 0.2), "clip_ratio_c": NEVER}),
+    Case(
+        Clipped(0.2, 0.2, None),
+        "vanilla",
+        {**clip(0.2, 0.2), "clip_ratio_c": NEVER},
+        mode="seq-mean-token-mean",
+    ),
     Case(GSPO(), "gspo", clip(3e-4, 4e-4), weighted=False),
     Case(GSPOToken(), "gspo", clip(3e-4, 4e-4)),
     Case(SAPO(), "sapo", {"tau_pos": 1.0, "tau_neg": 1.05}),
@@ -99,19 +107,20 @@ def actor(settings: dict[str, Any], **batch: Any) -> ActorConfig:
     )
 
 
-def of_ours(loss: PolicyLoss, batch: MiniBatch, normaliser: Normaliser | None = None) -> tuple[Tensor, Tensor]:
+def of_ours(case: Case, batch: MiniBatch, normaliser: Normaliser | None = None) -> tuple[Tensor, Tensor]:
     """Loss [] and gradient [B, T] of our function."""
     log_probs = batch.log_probs.clone().requires_grad_()
-    token_loss, _ = loss(
+    token_loss, _ = case.loss(
         log_probs,
         batch.old_log_probs,
         batch.advantages,
         batch.response_mask,
         batch.group_ids,
         torch.Generator().manual_seed(0),
+        case.aggregation,
     )
-    whole = normaliser or Normaliser.of(batch.response_mask, loss.aggregation_constant)
-    value = aggregate(token_loss, batch.response_mask, loss.aggregation, whole)
+    whole = normaliser or Normaliser.of(batch.response_mask)
+    value = case.aggregation(token_loss, batch.response_mask, whole)
     return value, torch.autograd.grad(value, log_probs)[0]
 
 
@@ -148,8 +157,8 @@ def test_every_loss_that_verl_registers_is_compared_or_named_as_not_ours() -> No
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_loss_and_gradient_are_verls(assert_agrees: Agrees, case: Case, drawing: Drawing) -> None:
     batch = drawing.mini_batch(case.weighted).within(case.limit)
-    value, gradient = of_ours(case.loss, batch)
-    expected, slopes = of_verl(case.verl, batch, case.loss.aggregation, actor(case.actor))
+    value, gradient = of_ours(case, batch)
+    expected, slopes = of_verl(case.verl, batch, case.aggregation.mode, actor(case.actor))
     if case.verl == "geo_mean":
         expected, slopes = expected / non_empty_share(batch), slopes / non_empty_share(batch)
     assert_agrees(f"{case.name}, value", value, expected)
@@ -168,15 +177,15 @@ def test_the_batches_reach_every_branch_of_the_losses() -> None:
     for loss, metric in ((ClipCov(0.2, 0.1, 5.0), "covariance_clipped_fraction"), (KLCov(0.2), "penalised_fraction")):
         batch = MIXED.mini_batch()
         arguments = (batch.old_log_probs, batch.advantages, batch.response_mask, batch.group_ids)
-        assert loss(batch.log_probs, *arguments, torch.Generator())[1][metric].sum() > 2
+        assert loss(batch.log_probs, *arguments, torch.Generator(), Aggregation("token-mean"))[1][metric].sum() > 2
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_single_precision_agrees_to_single_precision(case: Case) -> None:
     for drawing in (UNIFORM, MIXED):
         batch = drawing.mini_batch(case.weighted).with_floats(Tensor.float)
-        value, gradient = of_ours(case.loss, batch)
-        expected, slopes = of_verl(case.verl, batch, case.loss.aggregation, actor(case.actor))
+        value, gradient = of_ours(case, batch)
+        expected, slopes = of_verl(case.verl, batch, case.aggregation.mode, actor(case.actor))
         assert value.dtype == expected.dtype == torch.float32
         torch.testing.assert_close(value, expected, rtol=2e-6, atol=1e-6)
         torch.testing.assert_close(gradient, slopes, rtol=2e-6, atol=1e-6)
@@ -186,12 +195,12 @@ def test_single_precision_agrees_to_single_precision(case: Case) -> None:
 
 
 def test_verls_sapo_takes_the_response_mean_whatever_it_is_told(assert_agrees: Agrees) -> None:
-    batch = MIXED.mini_batch()
+    batch, sapo = MIXED.mini_batch(), next(case for case in CASES if case.verl == "sapo")
     told, _ = of_verl("sapo", batch, "token-mean", actor({}))
     untold, _ = of_verl("sapo", batch, "seq-mean-token-mean", actor({}))
     assert told == untold
-    assert_agrees("loss sapo, told token-mean", of_ours(SAPO(), batch)[0], told)
-    assert abs(of_ours(SAPO(aggregation="token-mean"), batch)[0] - told) > 0.01
+    assert_agrees("loss sapo, told token-mean", of_ours(sapo, batch)[0], told)
+    assert abs(of_ours(replace(sapo, mode="token-mean"), batch)[0] - told) > 0.01
 
 
 def test_verls_geo_mean_ignores_the_mode_and_the_mini_batch(assert_agrees: Agrees) -> None:
@@ -201,12 +210,12 @@ def test_verls_geo_mean_ignores_the_mode_and_the_mini_batch(assert_agrees: Agree
     whole = actor(case.actor, dp_size=1, batch_num_tokens=int(batch.response_mask.sum()), global_batch_size=8)
     halves = [batch.rows(rows) for rows in torch.arange(8).split(4)]
     summed = sum(of_verl("geo_mean", half, "token-mean", whole)[0] for half in halves)
-    ours = sum(of_ours(case.loss, half, Normaliser.of(batch.response_mask))[0] for half in halves)
+    ours = sum(of_ours(case, half, Normaliser.of(batch.response_mask))[0] for half in halves)
     assert_agrees("loss geo_mean, two micro-batches, half of verl's sum", torch.as_tensor(ours), summed / 2)
     with_empty = EXTREME.mini_batch().within(19.0)
     assert with_empty.response_mask.any(dim=1).sum() == 6
     theirs = of_verl("geo_mean", with_empty, "token-mean", whole)[0]
-    assert_agrees("loss geo_mean, empty responses, 8/6 of verl's", of_ours(case.loss, with_empty)[0], theirs * 8 / 6)
+    assert_agrees("loss geo_mean, empty responses, 8/6 of verl's", of_ours(case, with_empty)[0], theirs * 8 / 6)
 
 
 def test_a_token_of_weight_0_leaves_the_geometric_mean_in_verl_and_not_in_ours(assert_agrees: Agrees) -> None:
@@ -215,7 +224,7 @@ def test_a_token_of_weight_0_leaves_the_geometric_mean_in_verl_and_not_in_ours(a
     batch = MiniBatch(new, new * 0, torch.tensor([[1.0, 0.0, 1.0]]), torch.ones(1, 3, dtype=torch.bool), torch.zeros(1))
     theirs = of_verl("geo_mean", batch, "token-mean", actor(case.actor))[0]
     assert_agrees("loss geo_mean, a token of weight 0, verl's", theirs, -2 / 3 * torch.tensor(0.5 / 3).double().exp())
-    ours = of_ours(case.loss, batch)[0]
+    ours = of_ours(case, batch)[0]
     assert_agrees("loss geo_mean, a token of weight 0, ours", ours, -2 / 3 * torch.tensor(0.4 / 3).double().exp())
 
 
@@ -227,9 +236,9 @@ def test_verls_covariances_are_those_of_a_micro_batch(case: Case, assert_agrees:
     config = actor(case.actor, dp_size=1, batch_num_tokens=whole.tokens, global_batch_size=8)
     halves = [batch.rows(rows) for rows in torch.arange(8).split(4)]
     summed = sum(of_verl(case.verl, half, "token-mean", config)[0] for half in halves)
-    alone = sum(of_ours(case.loss, half, whole)[0] for half in halves)
+    alone = sum(of_ours(case, half, whole)[0] for half in halves)
     assert_agrees(f"{case.name}, each micro-batch alone", torch.as_tensor(alone), torch.as_tensor(summed))
-    assert abs(of_ours(case.loss, batch)[0] - summed) > 1e-4
+    assert abs(of_ours(case, batch)[0] - summed) > 1e-4
 
 
 def test_verls_clip_cov_draws_from_the_global_generator() -> None:
@@ -249,7 +258,7 @@ def test_verls_clip_cov_draws_from_the_global_generator() -> None:
             actor(case.actor),
         )
         losses.add(float(loss))
-        assert of_ours(case.loss, batch)[0] == of_ours(case.loss, batch)[0]
+        assert of_ours(case, batch)[0] == of_ours(case, batch)[0]
     assert len(losses) > 1
 
 
@@ -261,14 +270,14 @@ def test_beyond_20_verls_ratio_goes_on_growing(name: str) -> None:
     new = torch.tensor([[-1.0, -100.0]])
     batch = MiniBatch(new, one, -torch.ones(1, 2), torch.ones(1, 2, dtype=torch.bool), torch.zeros(1))
     assert of_verl(name, batch, "token-mean", actor(case.actor))[0].isinf()
-    assert of_ours(case.loss, batch)[0].isfinite()
+    assert of_ours(case, batch)[0].isfinite()
 
 
 def test_with_token_weights_verls_gspo_is_the_token_form() -> None:
     """Same loss, but each token's gradient follows its own advantage; in ours (GSPO) it follows the response's mean."""
     drawing = Drawing(3, 1e-4, [5, 9, 3, 8, 5, 5, 7, 9], MIXED.rewards, True)
     batch = drawing.mini_batch()
-    value, gradient = of_ours(GSPO(), batch)
+    value, gradient = of_ours(Case(GSPO(), "gspo", {}), batch)
     expected, slopes = of_verl("gspo", batch, "seq-mean-token-mean", actor(clip(3e-4, 4e-4)))
     torch.testing.assert_close(value, expected)
     assert (gradient - slopes).abs().max() > 1e-3
@@ -278,6 +287,6 @@ def test_with_token_weights_verls_gspo_is_the_token_form() -> None:
 def test_a_mini_batch_without_tokens_is_nan_in_verl() -> None:
     empty = Drawing(0, 0.3, [0] * 8, [1.0] * 8, False).mini_batch()
     for case in CASES:
-        value, gradient = of_ours(case.loss, empty)
+        value, gradient = of_ours(case, empty)
         assert value == 0 and not gradient.any()
     assert of_verl("vanilla", empty, "token-mean", actor(CASES[0].actor))[0].isnan()

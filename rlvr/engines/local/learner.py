@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.random import generator_for, random_projection
 from evals.core.run_spec import LocalRun
@@ -112,10 +111,7 @@ class Learner:
         """
         checkpoint = run.base / "checkpoint"
         training = run.training
-        try:
-            self.method = compose(run.method)
-        except ValueError as error:
-            raise UserError(f"method {run.method_name}: {error}") from error
+        self.method = compose(run.method, f"method {run.method_name}")
         self.run = run
         self._budget = hidden_state_budget
         self.position = Position()
@@ -132,7 +128,7 @@ class Learner:
             temperature=training.temperature,
             batch_size=training.sampling_batch_size,
         )
-        self.updater = Updater(self.model, self.method.loss, training, run.seed)
+        self.updater = Updater(self.model, self.method, training, run.seed)
 
     def restore(self, store: StateStore) -> None:
         """Continue from the newest undamaged state, if there is one."""

@@ -12,8 +12,8 @@ from evals.core.errors import UserError
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalTraining
 from rlvr.engines.local.policy import TokenBatch, score, unpack
-from rlvr.methods.aggregation import Normaliser, aggregate
-from rlvr.methods.seams import PolicyLoss
+from rlvr.methods.aggregation import Normaliser
+from rlvr.methods.method import Method
 
 Observer = Callable[[Tensor, Tensor, Tensor], None]
 """Is shown, before each backward pass, the rollouts [b], their log-probabilities [b, t] under the policy of this very
@@ -28,12 +28,12 @@ class Updater:
 
     observer: Observer | None = None
 
-    def __init__(self, model: PreTrainedModel, loss: PolicyLoss, training: LocalTraining, seed: int) -> None:
+    def __init__(self, model: PreTrainedModel, method: Method, training: LocalTraining, seed: int) -> None:
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
         )
         self._model = model
-        self._loss = loss
+        self._loss, self._aggregation = method.loss, method.aggregation
         self._training = training
         self._seed = seed
 
@@ -88,7 +88,7 @@ class Updater:
         generator: torch.Generator,
     ) -> dict[str, float]:
         """Gradients of one mini-batch, and its loss and metrics."""
-        normaliser = Normaliser.of(tokens.select(indices).response_mask, self._loss.aggregation_constant)
+        normaliser = Normaliser.of(tokens.select(indices).response_mask)
         # Only losses that look at single rollouts may be cut into micro-batches freely.
         size = self._training.micro_batch_size if self._loss.coupling == "rollout" else len(indices)
         totals: dict[str, float] = {"loss": 0.0}
@@ -104,11 +104,12 @@ class Updater:
                 mask,
                 group_ids[rows],
                 generator,
+                self._aggregation,
             )
             if self.observer is not None:
                 slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
                 self.observer(rows, log_probs.detach(), slope)
-            loss = aggregate(token_loss, mask, self._loss.aggregation, normaliser)
+            loss = self._aggregation(token_loss, mask, normaliser)
             loss.backward()
             totals["loss"] += loss.item()
             for name, values in metrics.items():

@@ -30,10 +30,7 @@ def _read(path: Path, cluster_file: Path | None) -> tuple[VerlRun, Cluster, Plac
 
 
 def _launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
-    try:
-        return launch(run, cluster, places)
-    except ValueError as error:
-        raise UserError(f"method {run.method_name}: {error}") from error
+    return launch(run, cluster, places)
 
 
 def _render(arguments: argparse.Namespace) -> None:

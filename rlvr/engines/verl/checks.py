@@ -25,10 +25,7 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
     Raises:
         UserError: one line that names the key and what is accepted.
     """
-    try:
-        method = compose(run.method)
-    except ValueError as error:
-        raise UserError(f"method {run.method_name}: {error}") from error
+    method = compose(run.method, f"method {run.method_name}")
     training = run.training
     if training.rollouts_per_update % cluster.data_parallel:
         raise InvalidInput(

@@ -40,7 +40,7 @@ from rlvr.engines.verl.launch import ENGINE_VENDOR
 from rlvr.engines.verl.merge import PROBE
 from rlvr.engines.verl.this_run import this_run
 from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
-from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.recomputed_rows import RecomputedRows, Visit
 from rlvr.methods.rollout_batch import RolloutBatch, RowShare
 
@@ -246,17 +246,18 @@ class MethodEngine(FSDPEngineWithLMHead):
         log_probs = padded("log_probs").requires_grad_()
         whole_mask = torch.arange(log_probs.shape[1]) < torch.tensor(all_lengths)[:, None]
         updates = (tensordict_utils.get(data, STEP) - 1) * ours.run.training.updates_per_step + self._update
-        loss = ours.method.loss
-        token_loss, metrics = loss(
+        aggregation = ours.method.aggregation
+        token_loss, metrics = ours.method.loss(
             log_probs,
             padded("old_log_probs"),
             padded("advantages"),
             whole_mask,
             torch.cat([part["groups"] for part in parts]),
             generator_for("loss", ours.run.seed, updates),
+            aggregation,
         )
-        normaliser = Normaliser.of(whole_mask, loss.aggregation_constant)
-        value = aggregate(token_loss, whole_mask, loss.aggregation, normaliser)
+        normaliser = Normaliser.of(whole_mask)
+        value = aggregation(token_loss, whole_mask, normaliser)
         (gradient,) = torch.autograd.grad(value, log_probs)
         before = sum(len(part["lengths"]) for part in parts[: self.get_data_parallel_rank()])
         own = [row[:length] for row, length in zip(gradient[before : before + len(lengths)], lengths, strict=True)]

@@ -106,7 +106,7 @@ def launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
     Raises:
         ValueError: the method's entry is not accepted; one line.
     """
-    method = compose(run.method)
+    method = compose(run.method, f"method {run.method_name}")
     environment = _environment(cluster, places)
     overrides: dict[str, Value] = {
         **_data(run, places),
@@ -216,8 +216,8 @@ def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
         f"{actor}.strategy": "fsdp2",
         f"{actor}.policy_loss.loss_mode": NAME_PREFIX + str(run.method["loss"]["name"]),
         # Our losses aggregate by themselves; verl's own metrics follow.
-        f"{actor}.loss_agg_mode": method.loss.aggregation,
-        f"{actor}.loss_scale_factor": method.loss.aggregation_constant,
+        f"{actor}.loss_agg_mode": method.aggregation.mode,
+        f"{actor}.loss_scale_factor": method.aggregation.constant,
         f"{actor}.use_kl_loss": False,
         f"{actor}.entropy_coeff": 0,
         f"{actor}.ppo_mini_batch_size": training.prompts_per_step // slices,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rlvr.methods.batching.ranks import balanced_shards
+from rlvr.methods.assignments import balanced_shares
 from rlvr.methods.method import Method
 
 
@@ -46,7 +46,7 @@ def rank_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> 
     sizes = sorted({part.numel() for part in mini_batches})
     if len(sizes) != 1 or sizes[0] % ranks:
         raise ValueError(f"mini-batches have {sizes} rollouts; accepted: one size that {ranks} ranks divide")
-    shares = [[part[shard] for shard in balanced_shards(lengths[part], ranks)] for part in mini_batches]
+    shares = [[part[shard] for shard in balanced_shares(lengths[part], ranks)] for part in mini_batches]
     return torch.cat([of_rank[rank] for rank in range(ranks) for of_rank in shares])
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.aggregation import Aggregation, Normaliser
+from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.method import Method
-from rlvr.methods.seams import PolicyLoss
 
 
 @dataclass
@@ -24,12 +24,14 @@ class RegisteredLoss:
 
     Attributes:
         loss: ours.
+        aggregation: the method's.
         gradient: [B, T] of the mini-batch's loss with respect to this micro-batch's log-probabilities, if the loss
             couples rollouts and was therefore computed on the whole mini-batch before; see engine.py.
         token_sums: sums over the micro-batch's tokens of the metrics of the last call.
     """
 
     loss: PolicyLoss
+    aggregation: Aggregation
     gradient: Tensor | None = None
     token_sums: dict[str, float] = field(default_factory=dict)
 
@@ -50,7 +52,7 @@ class RegisteredLoss:
             log_prob: [B, T], with gradient.
             advantages: [B, T], token weights included.
             response_mask: [B, T].
-            loss_agg_mode: ignored, the loss knows its own.
+            loss_agg_mode: ignored, the method has its own.
             config: verl's actor configuration; ``global_batch_info`` has the mini-batch's counts.
             rollout_is_weights: not supported, None.
 
@@ -67,12 +69,12 @@ class RegisteredLoss:
         if self.loss.coupling != "rollout":
             raise ValueError(f"{type(self.loss).__name__} couples rollouts; it runs in our engine only")
         rollouts = torch.arange(len(mask), device=mask.device)
-        token_loss, metrics = self.loss(log_prob, old_log_prob, advantages, mask, rollouts, torch.Generator())
-        self.token_sums = {name: float(values.detach()[mask].sum()) for name, values in metrics.items()}
-        normaliser = Normaliser(
-            int(info["batch_num_tokens"]), int(info["global_batch_size"]), self.loss.aggregation_constant
+        token_loss, metrics = self.loss(
+            log_prob, old_log_prob, advantages, mask, rollouts, torch.Generator(), self.aggregation
         )
-        return aggregate(token_loss, mask, self.loss.aggregation, normaliser) * info["dp_size"], {}
+        self.token_sums = {name: float(values.detach()[mask].sum()) for name, values in metrics.items()}
+        normaliser = Normaliser(int(info["batch_num_tokens"]), int(info["global_batch_size"]))
+        return self.aggregation(token_loss, mask, normaliser) * info["dp_size"], {}
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,11 @@ def this_run() -> ThisRun:
         UserError: a file is missing or not accepted.
     """
     run = VerlRun.read(Path(os.environ[RUN_VARIABLE]))
-    method = compose(run.method)
+    method = compose(run.method, f"method {run.method_name}")
     return ThisRun(
         run,
         Cluster.read(Path(os.environ[CLUSTER_VARIABLE])),
         method,
-        RegisteredLoss(method.loss),
+        RegisteredLoss(method.loss, method.aggregation),
         RegisteredAdvantage(method, run.training.max_new_tokens),
     )

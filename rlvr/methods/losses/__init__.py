@@ -1,1 +1,1 @@
-"""Policy losses: per-token objectives of the current policy against the policy that sampled."""
+"""Policy losses: objectives of each token, of the current policy against the policy that sampled."""

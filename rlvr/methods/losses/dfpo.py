@@ -1,4 +1,4 @@
-"""DFPO, Drift Fixing Policy Optimization (arXiv 2604.13088): weights under which shared tokens cancel in a group."""
+"""DFPO, Drift Fixing Policy Optimization (arXiv 2604.13088), and GRPO-fix, the clip that the same paper proposes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rlvr.methods.aggregation import Aggregation, aggregation_constant_field, aggregation_field, check_aggregation
-from rlvr.methods.hyper_parameter import check_hyper_parameters, hyper_parameter
-from rlvr.methods.losses.ratio import MAX_LOG_RATIO, approximate_kl, log_ratio, mean_log_ratio
-from rlvr.methods.precision import at_least_float32
-from rlvr.methods.seams import Coupling
+from rlvr.methods.losses.base import MAX_LOG_RATIO, Coupling, PolicyLoss, TokenLoss, Tokens, clip_fractions
+from rlvr.methods.parameters import hyper_parameter
 
 
 @dataclass(frozen=True)
-class DFPO:
+class DFPO(PolicyLoss):
     """-w~_i A_i pi_theta / sg[pi_theta], w~ a transform, within the group, of stop-gradient sequence weights w_i.
 
     "min_replace" gives every response its group's smallest weight, so that sum_i w~_i A_i = 0 whenever the advantages
@@ -24,62 +21,67 @@ class DFPO:
     w~ = w - (A.w / |A|^2) A, so that the sum is 0 in any case; a weight can become negative. Nothing is clipped. At
     w = 1 and with whole groups both are the plain group-advantage policy gradient.
 
-    The paper's weights and hyper-parameters were not to be had; w is GSPO's length-normalised ratio ("sequence_mean")
+    The paper's weights and hyper-parameters are not published; w is GSPO's length-normalised ratio ("sequence_mean")
     or the product of token ratios, its log limited to +-20. Groups are those within the mini-batch: batching has to
     keep them whole for the cancellation to be the group's. seq-mean-token-mean divides by each response's own length
     and breaks the exact cancellation of shared tokens; token-mean keeps it.
     """
 
+    name: ClassVar[str] = "dfpo"
     coupling: ClassVar[Coupling] = "group"
 
     transform: Literal["min_replace", "advantage_orthogonal"] = hyper_parameter(
         "min_replace", "how the weights of a group are changed"
     )
     weight: Literal["sequence_mean", "product"] = hyper_parameter("sequence_mean", "the weight of a response")
-    aggregation: Aggregation = aggregation_field("token-mean")  # noqa: RUF009 (a field)
-    aggregation_constant: float | None = aggregation_constant_field()
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value outside its range."""
-        check_hyper_parameters(self)
-        check_aggregation(self)
-
-    def __call__(
-        self,
-        log_probs: Tensor,
-        old_log_probs: Tensor,
-        advantages: Tensor,
-        response_mask: Tensor,
-        group_ids: Tensor,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token loss [B, T] and metrics [B, T]; ``sequence_weight`` is w~. ``generator`` plays no part.
+    def token_loss(self, tokens: Tokens) -> TokenLoss:
+        """Compute the loss; ``sequence_weight`` is w~.
 
         With token weights, a response's advantage in the transform is the mean over its tokens.
         """
-        log_ratios = log_ratio(log_probs, old_log_probs, response_mask)
-        signal = at_least_float32(advantages).masked_fill(~response_mask, 0.0)
-        weights = self._transformed(log_ratios.detach(), signal, response_mask, group_ids)
-        slope_one = (log_ratios - log_ratios.detach()).exp()
-        metrics = {"sequence_weight": weights * response_mask, "approximate_kl": approximate_kl(log_ratios)}
-        return -weights * signal * slope_one, metrics
+        weights = self._transformed(tokens)
+        slope_one = (tokens.log_ratios - tokens.log_ratios.detach()).exp()
+        return TokenLoss(-weights * tokens.advantages * slope_one, {"sequence_weight": weights * tokens.mask})
 
-    def _transformed(self, log_ratios: Tensor, signal: Tensor, response_mask: Tensor, group_ids: Tensor) -> Tensor:
-        """w~ [B, 1]; responses without tokens take no part."""
-        logs = log_ratios.sum(dim=1, keepdim=True)
-        if self.weight == "sequence_mean":
-            logs = mean_log_ratio(log_ratios, response_mask)
+    def _transformed(self, tokens: Tokens) -> Tensor:
+        """Compute w~ [B, 1]; responses without tokens take no part."""
+        log_ratios = tokens.log_ratios.detach()
+        logs = tokens.mean(log_ratios) if self.weight == "sequence_mean" else log_ratios.sum(dim=1, keepdim=True)
         weights = logs[:, 0].clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-        present = response_mask.any(dim=1)
-        _, members = torch.unique(group_ids, return_inverse=True)
+        present = tokens.mask.any(dim=1)
+        _, members = torch.unique(tokens.group_ids, return_inverse=True)
         groups = int(members.max()) + 1
         if self.transform == "min_replace":
             smallest = torch.full_like(weights[:1], torch.inf).repeat(groups)
             smallest = smallest.scatter_reduce(0, members, weights.masked_fill(~present, torch.inf), "amin")
             return smallest[members].masked_fill(~present, 0.0)[:, None]
-        advantages = signal.sum(dim=1) / response_mask.sum(dim=1).clamp(min=1)
+        advantages = tokens.mean(tokens.advantages)[:, 0]
         zeros = torch.zeros_like(weights[:1]).repeat(groups)
         products = zeros.index_add(0, members, advantages * weights)
         squares = zeros.index_add(0, members, advantages.square())
         along = torch.where(squares > 0, products / squares.clamp(min=torch.finfo(squares.dtype).tiny), 0.0)
         return (weights - along[members] * advantages).masked_fill(~present, 0.0)[:, None]
+
+
+@dataclass(frozen=True)
+class GRPOFix(PolicyLoss):
+    """-clip(r, 1 - epsilon_low, 1 + epsilon_high) A: no gradient outside the range, on either side.
+
+    PPO's minimum stops a token above the range only if its advantage is positive and below it only if negative, so a
+    token that right and wrong responses share loses its gradient in some of them and keeps it in others. The appendix
+    with the exact definition is not published; this is a reading of the paper's description.
+    """
+
+    name: ClassVar[str] = "grpo_fix"
+
+    epsilon_low: float = hyper_parameter(0.2, "no gradient below 1 minus this", above=0.0, maximum=1.0)
+    epsilon_high: float = hyper_parameter(0.28, "no gradient above 1 plus this", above=0.0)
+
+    def token_loss(self, tokens: Tokens) -> TokenLoss:
+        """Compute the loss; clip fractions count tokens outside the range that have an advantage."""
+        advantages, ratios = tokens.advantages, tokens.ratios
+        lower, upper = 1.0 - self.epsilon_low, 1.0 + self.epsilon_high
+        acts = advantages != 0
+        marks = clip_fractions(acts & (ratios < lower), acts & (ratios > upper), ratios)
+        return TokenLoss(-advantages * ratios.clamp(lower, upper), marks)

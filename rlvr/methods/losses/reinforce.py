@@ -1,45 +1,41 @@
-"""REINFORCE: the policy gradient itself, without a ratio; the loss of GPG (arXiv 2504.02546)."""
+"""REINFORCE, the loss of GPG (arXiv 2504.02546), and CISPO (arXiv 2506.13585), which weighs it by a bounded ratio."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
-from rlvr.methods.aggregation import Aggregation, aggregation_constant_field, aggregation_field, check_aggregation
-from rlvr.methods.hyper_parameter import check_hyper_parameters
-from rlvr.methods.losses.ratio import approximate_kl, log_ratio
-from rlvr.methods.precision import at_least_float32
-from rlvr.methods.seams import Coupling
+from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens, clip_fractions
+from rlvr.methods.parameters import hyper_parameter
 
 
 @dataclass(frozen=True)
-class Reinforce:
+class Reinforce(PolicyLoss):
     """-A log pi_theta. Off the sampling policy nothing corrects it and nothing bounds the step."""
 
-    coupling: ClassVar[Coupling] = "rollout"
+    name: ClassVar[str] = "reinforce"
 
-    aggregation: Aggregation = aggregation_field("token-mean")  # noqa: RUF009 (a field)
-    aggregation_constant: float | None = aggregation_constant_field()
+    def token_loss(self, tokens: Tokens) -> TokenLoss:
+        """Compute the loss; it has no metrics of its own."""
+        return TokenLoss(-tokens.advantages * tokens.log_probs, {})
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value outside its range."""
-        check_hyper_parameters(self)
-        check_aggregation(self)
 
-    def __call__(
-        self,
-        log_probs: Tensor,
-        old_log_probs: Tensor,
-        advantages: Tensor,
-        response_mask: Tensor,
-        group_ids: Tensor,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Token loss [B, T] and metrics [B, T]; the first four inputs are [B, T], the others play no part."""
-        log_ratios = log_ratio(log_probs, old_log_probs, response_mask)
-        signal = at_least_float32(advantages).masked_fill(~response_mask, 0.0)
-        current = at_least_float32(log_probs).masked_fill(~response_mask, 0.0)
-        return -signal * current, {"approximate_kl": approximate_kl(log_ratios)}
+@dataclass(frozen=True)
+class CISPO(PolicyLoss):
+    """-sg[clip(r, 1 - epsilon_low, 1 + epsilon_high)] A log pi_theta: REINFORCE with a bounded importance weight.
+
+    Clipped importance-sampling policy optimization (arXiv 2506.13585). No token loses its gradient; a ratio outside the
+    range counts as much as one at its end. With epsilon_low = 1 the lower side is open.
+    """
+
+    name: ClassVar[str] = "cispo"
+
+    epsilon_low: float = hyper_parameter(1.0, "the weight is at least 1 minus this", above=0.0, maximum=1.0)
+    epsilon_high: float = hyper_parameter(0.28, "the weight is at most 1 plus this", above=0.0)
+
+    def token_loss(self, tokens: Tokens) -> TokenLoss:
+        """Compute the loss; clip fractions count tokens whose weight is bounded."""
+        ratios = tokens.ratios.detach()
+        lower, upper = 1.0 - self.epsilon_low, 1.0 + self.epsilon_high
+        loss = -ratios.clamp(lower, upper) * tokens.advantages * tokens.log_probs
+        return TokenLoss(loss, clip_fractions(ratios < lower, ratios > upper, ratios))

@@ -1,1 +1,1 @@
-"""Token weights: how much the advantage counts at each token, fixed for one rollout batch."""
+"""Token weights: factors on the advantage of each token, computed once per rollout batch."""

@@ -1,4 +1,4 @@
-"""DelTA, Discriminative Token Credit Assignment (arXiv 2605.21467), and the ablations that change one step of it.
+"""DelTA, Discriminative Token Credit Assignment (arXiv 2605.21467), and the ablations of its paper.
 
 A token counts for more the better its gradient tells rewarded responses from punished ones. The side centroids of the
 tokens' vectors make a linear discriminant, refined by soft assignment, and the weight grows with the margin on the
@@ -8,78 +8,134 @@ because their length cancels in the margin: they are read 2 K + 2 times in chunk
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from rlvr.methods.hyper_parameter import check_hyper_parameters, hyper_parameter
-from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights.discriminant import TokenVectors
-from rlvr.methods.token_weights.lambda_map import unit_interval_to_weights
-from rlvr.methods.token_weights.scopes import Scope, ranks_field, scope_field, token_scopes
-from rlvr.methods.token_weights.side_weights import weigh_scopes
-from rlvr.methods.token_weights.token_proxy import Proxy, token_vectors
+from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.rollout_batch import RolloutBatch, computation_type
+from rlvr.methods.token_weights.base import Denominator, TokenWeights, selection_weights
+from rlvr.methods.token_weights.discriminant import Proxy, TokenVectors, token_vectors
+
+_WEISZFELD_STEPS = 20
+_WEISZFELD_FLOOR = 1e-12
+"""Smallest squared distance that a step divides by: a token on the median would have infinite weight."""
 
 
 @dataclass(frozen=True)
-class DelTA:
-    """Weights lambda_min + (lambda_max - lambda_min) sigmoid(margin / scale), divided by their mean over all tokens.
-
-    Sides go by the sign of the advantage. Tokens of advantage 0 get lambda_min and enter the mean. If a side is empty
-    there is nothing to tell apart and every weight is 1. Because of the division only lambda_max / lambda_min matters,
-    so a range on both sides of 1 is no restriction. The last six fields are the paper's ablations and the scope of its
-    statistics; their defaults are the method.
-    """
+class LambdaRange(TokenWeights):
+    """The hyper-parameters that DelTA, its sketched form and its ablations without an opposite side share."""
 
     needs_hidden_states: ClassVar[bool] = True
-    sketch_dimensions: ClassVar[int | None] = None
 
     lambda_min: float = hyper_parameter(
         0.8, "weight, before normalisation, of the least telling token", minimum=0.0, maximum=1.0
     )
     lambda_max: float = hyper_parameter(1.2, "weight, before normalisation, of the most telling token", minimum=1.0)
     refinements: int = hyper_parameter(1, "refinement steps of the centroids (the paper's K)", minimum=0)
+
+
+@dataclass(frozen=True)
+class SideWeights(LambdaRange):
+    """The base of weights from soft assignments of tokens to the two sides, the signs of the advantage."""
+
+    @abstractmethod
+    def _weigh_part(self, vectors: TokenVectors, batch: RolloutBatch) -> tuple[Tensor, Tensor] | None:
+        """Compute weights [N] and the scales [2] of the margins; None if every weight is 1."""
+
+    def _weigh_parts(
+        self, batch: RolloutBatch, vectors: TokenVectors, parts: Sequence[Tensor]
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Compute the weights [N] of the ``parts``, [N] bool each, and metrics with the mean scales of the parts."""
+        weights = torch.ones_like(vectors.mass)
+        scales = []
+        for part in parts:
+            found = self._weigh_part(vectors.select(part), batch)
+            if found is not None:
+                weights[part] = found[0]
+                scales.append(found[1])
+        mean_scales = torch.stack(scales).mean(dim=0) if scales else torch.full((2,), torch.nan)
+        positive, negative = vectors.sides
+        return weights, {
+            "positive_token_fraction": float(positive.double().mean()),
+            "negative_token_fraction": float(negative.double().mean()),
+            "token_weight_mean_positive": float(weights[positive].mean()),
+            "token_weight_mean_negative": float(weights[negative].mean()),
+            "margin_scale_positive": float(mean_scales[0]),
+            "margin_scale_negative": float(mean_scales[1]),
+        }
+
+    def _lambdas(self, soft: Tensor, acts: Tensor, range_map: bool = True, normalised: bool = True) -> Tensor:
+        """Map soft assignments [N] in [0, 1] to weights [N], all in float64.
+
+        With the range map lambda = lambda_min + (lambda_max - lambda_min) soft, so tokens of advantage 0, where
+        ``acts`` [N] is false, get lambda_min; without it lambda = soft, and they get 0 and leave the normaliser.
+        Normalised weights are lambda over its mean.
+        """
+        present = soft.masked_fill(~acts, 0.0)
+        weights = self.lambda_min + (self.lambda_max - self.lambda_min) * present if range_map else present
+        if not normalised:
+            return weights
+        return weights / (weights.mean() if range_map else weights[acts].mean())
+
+
+@dataclass(frozen=True)
+class DelTA(SideWeights):
+    """Weights lambda_min + (lambda_max - lambda_min) sigmoid(margin / scale), divided by their mean over all tokens.
+
+    Sides go by the sign of the advantage. Tokens of advantage 0 get lambda_min and enter the mean. If a side is empty
+    there is nothing to tell apart and every weight is 1. Because of the division only lambda_max / lambda_min matters,
+    so a range on both sides of 1 is no restriction. The last eight fields are the paper's ablations and the scope of
+    its statistics; their defaults are the method.
+    """
+
+    name: ClassVar[str] = "delta"
+
     scale: Literal["margin_deviation", "first_batch", "mean_distance", "one"] = hyper_parameter(
         "margin_deviation", "what margins are divided by: re-estimated, the run's first, a distance, or nothing"
     )
     assignment: Literal["soft", "hard"] = hyper_parameter("soft", "sigmoid of the margin, or 1 where it is positive")
-    proxy: Proxy = hyper_parameter("sampled_token_row", "the gradient that stands in for a token's")  # noqa: RUF009
+    proxy: Proxy = hyper_parameter("sampled_token_row", "the gradient that stands in for a token's")
     top_k: int = hyper_parameter(20, "tokens that the hidden gradient's softmax is cut to", minimum=1)
     range_map: bool = hyper_parameter(True, "whether assignments are mapped to [lambda_min, lambda_max]")
     normalised: bool = hyper_parameter(True, "whether weights are divided by their mean")
-    scope: Scope = scope_field()  # noqa: RUF009 (a field)
-    ranks: int = ranks_field()
+    scope: Literal["global", "group", "rank"] = hyper_parameter(
+        "global", "rollouts whose tokens' statistics are taken together"
+    )
+    ranks: int = hyper_parameter(
+        8, "equal contiguous shards of the rollout batch that scope rank parts it into", minimum=1
+    )
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for a value outside its range."""
-        check_hyper_parameters(self)
+    def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """Compute the weights [N], with mean 1 if normalised."""
+        return self._weigh_parts(batch, token_vectors(batch, self.proxy, self.top_k), self._parts(batch))
 
-    def __call__(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Weights [B, T], at least float32 (mean 1 over the tokens, 0 at padding), and metrics.
+    def _parts(self, batch: RolloutBatch) -> list[Tensor]:
+        """List the tokens of each part over which statistics are taken: [N] bool each, none empty."""
+        rollouts, device = batch.response_mask.shape[0], batch.response_mask.device
+        if self.scope == "global":
+            of_rollout = torch.zeros(rollouts, dtype=torch.int64, device=device)
+        elif self.scope == "group":
+            of_rollout = batch.group_ids
+        else:
+            of_rollout = torch.arange(rollouts, device=device) * self.ranks // rollouts
+        of_token = batch.per_token(of_rollout)
+        return [of_token == part for part in torch.unique(of_token)]
 
-        Raises:
-            ValueError: the batch has no hidden states.
-        """
-        vectors = token_vectors(batch, self.proxy, self.top_k)
+    def _weigh_part(self, vectors: TokenVectors, batch: RolloutBatch) -> tuple[Tensor, Tensor] | None:
+        if not bool(vectors.sides.any(dim=1).all()):
+            return None
         frozen = _first_scales(batch.first_metrics) if self.scale == "first_batch" else None
-
-        def weigh(part: TokenVectors) -> tuple[Tensor, Tensor] | None:
-            if not bool(part.sides.any(dim=1).all()):
-                return None
-            soft, scales = self._assign(part, frozen)
-            acts = part.sides.any(dim=0)
-            lambdas = unit_interval_to_weights(
-                soft, acts, self.lambda_min, self.lambda_max, self.range_map, self.normalised
-            )
-            return lambdas, scales
-
-        return weigh_scopes(batch, vectors, token_scopes(batch, self.scope, self.ranks), weigh)
+        soft, scales = self._assign(vectors, frozen)
+        return self._lambdas(soft, vectors.sides.any(dim=0), self.range_map, self.normalised), scales
 
     def _assign(self, vectors: TokenVectors, frozen: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Assignments [N] and final scales [2]; ``frozen`` [2] replaces the scales of this batch."""
+        """Compute assignments [N] and final scales [2]; ``frozen`` [2] replaces the scales of this batch."""
         shares = vectors.shares()
         margins = vectors.margins(shares)
         scales = self._initial_scales(vectors, margins) if frozen is None else frozen
@@ -92,7 +148,7 @@ class DelTA:
         return self._soft(margins, vectors.per_token(scales)), scales
 
     def _initial_scales(self, vectors: TokenVectors, margins: Tensor) -> Tensor:
-        """The scales [2] of the margins of the initial centroids."""
+        """Compute the scales [2] of the margins of the initial centroids."""
         if self.scale == "one":
             return torch.ones(2, dtype=torch.float64, device=margins.device)
         if self.scale == "mean_distance":
@@ -101,12 +157,116 @@ class DelTA:
         return vectors.deviations(margins)
 
     def _soft(self, margins: Tensor, scales: Tensor) -> Tensor:
-        """Assignments [N] of margins [N] and scales [N]."""
+        """Compute assignments [N] of margins [N] and scales [N]."""
         return (margins > 0).double() if self.assignment == "hard" else torch.sigmoid(margins / scales)
 
 
+@dataclass(frozen=True)
+class SketchedDelTA(LambdaRange):
+    """DelTA's weights, of hidden states that the engine has projected to sketch_dimensions random directions.
+
+    For rollout batches whose hidden states fit nowhere. Projected vectors keep inner products in expectation (Johnson
+    and Lindenstrauss), and margins are inner products, so the weights are DelTA's with noise that falls with the root
+    of the dimensions; docs/performance.md has it measured. The engine projects while the old log-probs are computed,
+    and never holds [N, D].
+    """
+
+    name: ClassVar[str] = "sketched_delta"
+
+    sketch_dimensions: int = hyper_parameter(64, "dimensions of the random projection", minimum=8)
+
+    def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """Compute the weights [N], with mean 1."""
+        if batch.hidden_states is not None and batch.hidden_states.shape[1] != self.sketch_dimensions:
+            raise ValueError(
+                f"hidden_states have {batch.hidden_states.shape[1]} dimensions; the sketch has {self.sketch_dimensions}"
+            )
+        return DelTA(self.lambda_min, self.lambda_max, self.refinements).weigh(batch)
+
+
+@dataclass(frozen=True)
+class LambdaSelection(TokenWeights):
+    """Keeps part of the tokens with an advantage other than 0, ranked over the rollout batch by DelTA's lambda.
+
+    The paper shows figures only: the ranking's scope, the denominator (the kept tokens of each mini-batch) and the
+    exclusion of tokens of advantage 0 are ours. Ties are broken at random, so where DelTA has nothing to say every
+    selection is a random one.
+    """
+
+    name: ClassVar[str] = "lambda_selection"
+    needs_hidden_states: ClassVar[bool] = True
+
+    keep: Literal["top", "random", "bottom"] = hyper_parameter("top", "which end of the ranking is trained on")
+    ratio: float = hyper_parameter(0.5, "part of the tokens that is kept", above=0.0, maximum=1.0)
+    denominator: Denominator = hyper_parameter("selected", "tokens that the token mean divides by")
+    refinements: int = hyper_parameter(1, "refinement steps of DelTA's centroids", minimum=0)
+
+    def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """Compute the weights [N]."""
+        lambdas, metrics = DelTA(refinements=self.refinements).weigh(batch)
+        candidates = (batch.token_advantages != 0).nonzero()[:, 0]
+        order = candidates[torch.randperm(candidates.numel(), generator=batch.generator).to(candidates.device)]
+        if self.keep != "random":
+            compared = lambdas.to(computation_type(batch.old_log_probs))[order]
+            order = order[compared.argsort(descending=self.keep == "top", stable=True)]
+        selected = torch.zeros(len(lambdas), dtype=torch.bool, device=lambdas.device)
+        selected[order[: math.ceil(self.ratio * order.numel())]] = True
+        fraction = {"selected_token_fraction": float(selected.double().mean())}
+        return selection_weights(selected, batch, self.denominator), metrics | fraction
+
+
+@dataclass(frozen=True)
+class WithinSide(SideWeights):
+    """Weights from alpha = sigmoid(-|v - m|^2 / scale), m the centre of the token's own side.
+
+    DelTA's ablations without an opposite side. The scale is the standard deviation of |v - m|^2 over the side, lagging
+    one refinement as DelTA's does; range map and normalisation are DelTA's. alpha never exceeds one half. The centre is
+    the mean weighted by |A| (the paper's formula; its scale is not published), or the geometric median with the same
+    weights by 20 steps of Weiszfeld's algorithm from that mean, our reading of the paper's "l2-centroid".
+    """
+
+    name: ClassVar[str] = "within_side"
+
+    centre: Literal["mean", "geometric_median"] = hyper_parameter("mean", "what stands for a side")
+
+    def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """Compute the weights [N], with mean 1."""
+        vectors = token_vectors(batch, "sampled_token_row", top_k=1)
+        return self._weigh_parts(batch, vectors, [torch.ones_like(vectors.sides[0])])
+
+    def _weigh_part(self, vectors: TokenVectors, batch: RolloutBatch) -> tuple[Tensor, Tensor] | None:
+        acts = vectors.sides.any(dim=0)
+        if not bool(acts.any()):
+            return None
+        soft, scales = self._assign(vectors)
+        return self._lambdas(soft, acts), scales
+
+    def _assign(self, vectors: TokenVectors) -> tuple[Tensor, Tensor]:
+        """Compute soft assignments [N] and final scales [2]."""
+        squared_lengths = vectors.squared_lengths()
+        centres = self._centres(vectors, None, squared_lengths)
+        distances = vectors.own_distances(centres, squared_lengths)
+        scales = vectors.deviations(distances)
+        for _ in range(self.refinements):
+            soft = torch.sigmoid(-distances / vectors.per_token(scales))
+            centres = self._centres(vectors, soft, squared_lengths)
+            scales = vectors.deviations(distances)
+            distances = vectors.own_distances(centres, squared_lengths)
+        return torch.sigmoid(-distances / vectors.per_token(scales)), scales
+
+    def _centres(self, vectors: TokenVectors, soft: Tensor | None, squared_lengths: Tensor) -> Tensor:
+        """Compute the centres [2, D] of the sides, weighted by mass times ``soft`` [N]."""
+        centres = vectors.centroids(soft)
+        if self.centre == "mean":
+            return centres
+        for _ in range(_WEISZFELD_STEPS):
+            nearness = vectors.own_distances(centres, squared_lengths).clamp(min=_WEISZFELD_FLOOR).rsqrt()
+            centres = vectors.centroids(nearness if soft is None else soft * nearness)
+        return centres
+
+
 def _first_scales(first_metrics: Mapping[str, float]) -> Tensor | None:
-    """The scales [2] of the run's first rollout batch, None on it, or if it had one side only."""
+    """Read the scales [2] of the run's first rollout batch; None on that batch, or if it had one side only."""
     names = ("margin_scale_positive", "margin_scale_negative")
     if any(name not in first_metrics for name in names):
         return None

@@ -1,28 +1,33 @@
-"""Side centroids and margins of token vectors v = c m, read in chunks so that nothing of their size [N, D] is made."""
+"""Token vectors, the stand-ins for tokens' gradients, with side centroids and margins.
+
+The vectors are read in chunks, so that nothing of their size [N, D] is made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from rlvr.methods.recomputed_rows import RecomputedRows
-from rlvr.methods.rollout_batch import RowShare
+from rlvr.methods.rollout_batch import RolloutBatch, RowShare, at_least_float32, computation_type
 
+Proxy = Literal["sampled_token_row", "top_k_hidden_gradient"]
 VARIANCE_FLOOR = 1e-8
+_CHUNK_ROWS = 4096
 _CHUNK_ELEMENTS = 1 << 20
 """Entries converted to float32 at a time (4 MiB): stays in the cache, so that memory is read once."""
 
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """N vectors v_n = coefficients_n rows_n, of tokens on one of two sides or on neither.
+    """The N vectors v_n = coefficients_n rows_n, of tokens on one of two sides or on neither.
 
     Attributes:
-        rows: [N, D] in any floating type, or the rows of the tokens that ``share`` says; held, or computed at each
-            reading.
+        rows: [N, D] in any floating type, or the rows of the tokens of ``share``; held, or computed at each reading.
         coefficients: [N] in float64.
         sides: [2, N] bool, tokens of positive and of negative advantage.
         mass: [N] in float64, the weight of each token in its side's centroid.
@@ -41,7 +46,7 @@ class TokenVectors:
         return self.sides[0].double() - self.sides[1].double()
 
     def select(self, tokens: Tensor) -> TokenVectors:
-        """The vectors at ``tokens`` [N] bool."""
+        """Select the vectors at ``tokens`` [N] bool."""
         if bool(tokens.all()):
             return self
         share = None if self.share is None else self.share.select(tokens)
@@ -50,11 +55,11 @@ class TokenVectors:
         return TokenVectors(rows, self.coefficients[tokens], self.sides[:, tokens], self.mass[tokens], share)
 
     def per_token(self, of_side: Tensor) -> Tensor:
-        """A value [2] of each side at its tokens [N]; off both sides, the negative side's."""
+        """Give each token [N] its side's value of [2]; off both sides, the negative side's."""
         return torch.where(self.sides[0], of_side[0], of_side[1])
 
     def shares(self, soft: Tensor | None = None, before: Tensor | None = None) -> Tensor:
-        """[2, N] in float64: the part that each token has in its side's centroid, by mass times ``soft`` [N].
+        """Compute the share [2, N] in float64 of each token in its side's centroid, by mass times ``soft`` [N].
 
         A side without any weight keeps its shares ``before`` [2, N] (0 without them).
         """
@@ -64,27 +69,27 @@ class TokenVectors:
         return shares if before is None else torch.where(totals > 0, shares, before)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """sum_n weights_n v_n, [D] in float64, for ``weights`` [N]."""
+        """Compute sum_n weights_n v_n, [D] in float64, for ``weights`` [N]."""
         narrow = (weights * self.coefficients).to(self._wide)[self._own]
         total = torch.zeros(self.rows.shape[1], dtype=torch.float64, device=self.rows.device)
         self._read(lambda chosen, chunk: total.add_(narrow[chosen] @ chunk))
         return total if self.share is None else self.share.total(total)
 
     def centroids(self, soft: Tensor | None = None) -> Tensor:
-        """[2, D] in float64: centroids weighted by mass times ``soft`` [N]; 0 for a side without any weight."""
+        """Compute the centroids [2, D] in float64, weighted by mass times ``soft`` [N]; 0 for a side without weight."""
         return torch.stack([self.weighted_sum(share) for share in self.shares(soft)])
 
     def projections(self, direction: Tensor) -> Tensor:
-        """Inner products of v and direction [N] in float64, for ``direction`` [D]."""
+        """Compute the inner products [N] in float64 of v and ``direction`` [D]."""
         narrow = direction.to(self._wide)
         return self.coefficients * self._of_all_tokens(lambda chunk: chunk @ narrow)
 
     def squared_lengths(self) -> Tensor:
-        """|v|^2 [N] in float64."""
+        """Compute |v|^2 [N] in float64."""
         return self.coefficients.square() * self._of_all_tokens(lambda chunk: chunk.square().sum(dim=1))
 
     def margins(self, shares: Tensor) -> Tensor:
-        """How much nearer, in squared distance, v is to its own side's centroid: [N] in float64, 0 off both sides.
+        """Compute how much nearer (in squared distance) v is to its own side's centroid: [N] in float64, 0 off both.
 
         The centroids are the sums of v weighted by ``shares`` [2, N]. |v|^2 cancels, and the centroids' own squared
         lengths differ by the inner product of their sum with their difference. So one weighted sum, the difference,
@@ -94,14 +99,14 @@ class TokenVectors:
         return torch.mul(self.signs, 2.0 * projections - (shares.sum(dim=0) * projections).sum())
 
     def own_distances(self, centroids: Tensor, squared_lengths: Tensor) -> Tensor:
-        """Squared distance [N] of v to its own side's centroid of [2, D], in float64; 0 off both sides."""
+        """Compute the squared distance [N] of v to its own side's centroid of [2, D], in float64; 0 off both sides."""
         own = self.per_token(centroids.square().sum(dim=1)) - 2.0 * torch.where(
             self.sides[0], self.projections(centroids[0]), self.projections(centroids[1])
         )
         return (squared_lengths + own).clamp(min=0.0) * self.sides.any(dim=0)
 
     def deviations(self, values: Tensor) -> Tensor:
-        """Population standard deviation [2] of ``values`` [N] over each side, with a floor; the floor for no tokens."""
+        """Compute the population standard deviation [2] of ``values`` [N] over each side, with a floor."""
         variances = [
             values[side].var(correction=0) if bool(side.any()) else values.new_zeros(()) for side in self.sides
         ]
@@ -109,16 +114,16 @@ class TokenVectors:
 
     @property
     def _own(self) -> slice:
-        """The tokens whose rows are here."""
+        """The tokens whose rows this process holds."""
         return slice(None) if self.share is None else self.share.own
 
     @property
     def _wide(self) -> torch.dtype:
-        """float32, or the type of the rows if that has more bits."""
-        return torch.promote_types(self.rows.dtype, torch.float32)
+        """The floating type that rows are converted to: float32, or their own if that has more bits."""
+        return computation_type(self.rows)
 
     def _of_all_tokens(self, value: Callable[[Tensor], Tensor]) -> Tensor:
-        """[N] of a function of rows, chunk [n, D] -> [n]; each process computes it of the rows that it has."""
+        """Apply a function of rows, chunk [n, D] -> [n], to all tokens [N]; each process computes its own rows'."""
         values = torch.zeros(self.rows.shape[0], dtype=self._wide, device=self.rows.device)
 
         def put(chosen: slice | Tensor, chunk: Tensor) -> None:
@@ -128,7 +133,7 @@ class TokenVectors:
         return values if self.share is None else self.share.gather(values)
 
     def _read(self, visit: Callable[[slice | Tensor, Tensor], object]) -> None:
-        """Give ``visit`` places that cover the rows, with their rows in the wide type, which hold until it returns."""
+        """Give ``visit`` places that cover the rows, with their rows in the wide type, valid until it returns."""
         rows, wide = self.rows, self._wide
         if isinstance(rows, RecomputedRows):
             rows.read(lambda chosen, chunk: visit(chosen.to(rows.device), chunk.to(wide)))
@@ -138,3 +143,55 @@ class TokenVectors:
         for start in range(0, rows.shape[0], size):
             chosen = slice(start, min(start + size, rows.shape[0]))
             visit(chosen, rows[chosen] if buffer is None else buffer[: chosen.stop - start].copy_(rows[chosen]))
+
+
+def token_vectors(batch: RolloutBatch, proxy: Proxy, top_k: int) -> TokenVectors:
+    """Form the vectors of the real tokens, weighted by the size of their advantage.
+
+    ``sampled_token_row`` is v = (1 - p) h, up to sign the gradient of log p with respect to the sampled token's row of
+    the language-model head. ``top_k_hidden_gradient`` is the gradient with respect to h, the softmax cut to the
+    ``top_k`` most likely tokens, see :func:`hidden_gradients`.
+
+    Raises:
+        ValueError: the batch has no hidden states.
+    """
+    if batch.hidden_states is None:
+        raise ValueError("the weighting needs the hidden states of the rollout batch")
+    advantages = batch.token_advantages.double()
+    sides = torch.stack((advantages > 0, advantages < 0))
+    if proxy == "sampled_token_row":
+        rows = batch.hidden_states
+        coefficients = 1.0 - batch.old_log_probs[batch.response_mask].double().exp()
+    else:
+        rows = hidden_gradients(batch, top_k)
+        coefficients = torch.ones_like(advantages)
+    return TokenVectors(rows, coefficients, sides, advantages.abs(), batch.share)
+
+
+def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows:
+    """Compute (W[y] - sum_j p_j W[j]) / temperature over the ``top_k`` most likely tokens j, p renormalised: [N, D].
+
+    W[y] stays the first term where the sampled token y is not among them. Computed in float32 or better, and kept in
+    the type of the hidden states.
+
+    Raises:
+        ValueError: the batch has no hidden states or no head weight.
+    """
+    if batch.hidden_states is None or batch.head_weight is None:
+        raise ValueError("the hidden gradient needs the hidden states and the head weight of the rollout batch")
+    head = at_least_float32(batch.head_weight)
+    tokens = batch.token_ids[batch.response_mask]
+    if batch.share is not None:
+        tokens = tokens[batch.share.own]
+
+    def gradients(sampled: Tensor, hidden: Tensor) -> Tensor:
+        top = (hidden.to(head.dtype) @ head.T / batch.temperature).topk(min(top_k, head.shape[0]), dim=1)
+        expected = (top.values.softmax(dim=1)[:, :, None] * head[top.indices]).sum(dim=1)
+        return ((head[sampled] - expected) / batch.temperature).to(hidden.dtype)
+
+    hidden_states = batch.hidden_states
+    if isinstance(hidden_states, RecomputedRows):
+        return hidden_states.changed(lambda at, hidden: gradients(tokens[at.to(tokens.device)], hidden))
+    chunks = zip(tokens.split(_CHUNK_ROWS), hidden_states.split(_CHUNK_ROWS), strict=True)
+    parts = [gradients(sampled, hidden) for sampled, hidden in chunks]
+    return torch.cat(parts) if parts else hidden_states

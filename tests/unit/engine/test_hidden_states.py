@@ -12,8 +12,7 @@ import torch
 from evals.core.random import random_projection
 from rlvr.engines.local.hidden_states import HiddenStateStore
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights.delta import DelTA
-from rlvr.methods.token_weights.sketched_delta import SketchedDelTA
+from rlvr.methods.token_weights.delta import DelTA, SketchedDelTA
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -12,9 +12,13 @@ from transformers import AutoModelForCausalLM
 from evals.core.run_spec import LocalRun
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.update import Updater
+from rlvr.methods.advantages import GRPO
+from rlvr.methods.aggregation import Aggregation, Mode
+from rlvr.methods.assignments import RandomSplit
+from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.losses.gspo import GSPO
-from rlvr.methods.seams import PolicyLoss
+from rlvr.methods.method import Method
 
 GENERATOR = torch.Generator().manual_seed(5)
 RESPONSES = [torch.randint(3, 40, (n,), generator=GENERATOR).tolist() for n in (1, 7, 3, 12, 5, 5, 2, 9)]
@@ -23,22 +27,28 @@ MINI_BATCHES = [torch.tensor([7, 0, 3, 2]), torch.tensor([1, 6, 5, 4])]
 
 
 def updated_weights(
-    study_files: Path, run: LocalRun, loss: PolicyLoss, micro_batch_size: int
+    study_files: Path, run: LocalRun, method: Method, micro_batch_size: int
 ) -> tuple[list[torch.Tensor], dict[str, float]]:
     model = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
     log_probs, _ = score_in_chunks(model, TOKENS, 1.0, 8)
     advantages = torch.tensor([1.0, -1.0, 0.5, 0.0, -2.0, 1.0, 0.3, -0.1])[:, None].expand(8, 12)
     training = run.training.model_copy(update={"micro_batch_size": micro_batch_size})
-    updater = Updater(model, loss, training, 1)
+    updater = Updater(model, method, training, 1)
     old_log_probs = unpack(log_probs, TOKENS.response_mask) - 0.1
     metrics = updater.update(TOKENS, old_log_probs, advantages, torch.arange(8) // 4, MINI_BATCHES, 0)
     return [parameter.detach() for parameter in model.parameters()], metrics
 
 
-@pytest.mark.parametrize("loss", [Clipped(), GSPO(), Clipped(aggregation="seq-mean-token-mean")])
-def test_micro_batches_add_up(study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss) -> None:
-    whole, metrics = updated_weights(study_files, make_run(), loss, 4)
-    cut, cut_metrics = updated_weights(study_files, make_run(), loss, 1)
+@pytest.mark.parametrize(
+    ("loss", "mode"),
+    [(Clipped(), "token-mean"), (GSPO(), "seq-mean-token-mean"), (Clipped(), "seq-mean-token-mean")],
+)
+def test_micro_batches_add_up(
+    study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss, mode: Mode
+) -> None:
+    method = Method(GRPO(), None, loss, Aggregation(mode), RandomSplit(), None)
+    whole, metrics = updated_weights(study_files, make_run(), method, 4)
+    cut, cut_metrics = updated_weights(study_files, make_run(), method, 1)
     for left, right in zip(whole, cut, strict=True):
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
     assert metrics == pytest.approx(cut_metrics, rel=1e-4, abs=1e-6)

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from rlvr.methods.losses.cispo import CISPO
-from rlvr.methods.losses.clip_cov import ClipCov
-from rlvr.methods.losses.dfpo import DFPO
+from rlvr.methods.aggregation import Aggregation, Mode
+from rlvr.methods.losses.base import PolicyLoss
+from rlvr.methods.losses.cov import ClipCov, KLCov
+from rlvr.methods.losses.dfpo import DFPO, GRPOFix
 from rlvr.methods.losses.fipo import FIPO
 from rlvr.methods.losses.gmpo import GMPO
-from rlvr.methods.losses.grpo_fix import GRPOFix
-from rlvr.methods.losses.gspo_token import GSPOToken
-from rlvr.methods.losses.kl_cov import KLCov
-from rlvr.methods.losses.reinforce import Reinforce
+from rlvr.methods.losses.gspo import GSPOToken
+from rlvr.methods.losses.reinforce import CISPO, Reinforce
 
 Token = tuple[int, int]
 Reference = dict[Token, tuple[float, float]]
 
 
 class Batch:
-    """Plain numbers of a mini-batch."""
+    """Plain numbers of a mini-batch that is aggregated by ``mode``."""
 
-    def __init__(self, inputs: Any) -> None:
+    def __init__(self, inputs: Any, mode: Mode = "token-mean") -> None:
+        self.mode = mode
         self.lengths = [int(row.sum()) for row in inputs.response_mask]
         self.new = inputs.log_probs.tolist()
         self.old = inputs.old_log_probs.tolist()
@@ -135,7 +136,7 @@ def fipo(loss: FIPO, batch: Batch) -> Reference:
         )
 
     kept = [i for i, length in enumerate(batch.lengths) if length and bounded(i) <= 1]
-    if loss.aggregation == "token-mean":
+    if batch.mode == "token-mean":
         correction = sum(batch.lengths) / max(1, sum(batch.lengths[i] for i in kept))
     else:
         correction = sum(length > 0 for length in batch.lengths) / max(1, len(kept))
@@ -207,22 +208,40 @@ def clip_cov_with_all_drawn(loss: ClipCov, batch: Batch) -> Reference:
     return result
 
 
-CASES: list[tuple[Any, Callable[..., Reference]]] = [
-    (CISPO(), cispo),
-    (CISPO(epsilon_low=0.2, aggregation="seq-mean-token-mean"), cispo),
-    (Reinforce(), reinforce),
-    (GRPOFix(), grpo_fix),
-    (GSPOToken(), gspo_token),
-    (GSPOToken(epsilon_low=0.2, epsilon_high=0.3, aggregation="token-mean"), gspo_token),
-    (GMPO(), gmpo),
-    (FIPO(), fipo),
-    (FIPO(half_life=2.0, future_low=0.2, safety_ratio=3.0, dual_clip=3.0), fipo),
-    (FIPO(future_high=None, safety_rule="reset", safety_ratio=1.5, aggregation="seq-mean-token-mean"), fipo),
-    (DFPO(), dfpo),
-    (DFPO(weight="product", aggregation="seq-mean-token-mean"), dfpo),
-    (DFPO(transform="advantage_orthogonal"), dfpo),
-    (DFPO(transform="advantage_orthogonal", weight="product"), dfpo),
-    (KLCov(), kl_cov),
-    (KLCov(top_fraction=0.3, kl_coefficient=0.1), kl_cov),
-    (ClipCov(clip_fraction=1.0, covariance_low=0.0), clip_cov_with_all_drawn),
+def aggregation_of(loss: PolicyLoss, mode: Mode | None = None) -> Aggregation:
+    """The aggregation ``mode``, or else the loss's own."""
+    return Aggregation(mode or loss.default_aggregation)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss, its reference, and the mode that it is aggregated by, or None for the loss's own."""
+
+    loss: Any
+    reference: Callable[..., Reference]
+    mode: Mode | None = None
+
+    @property
+    def aggregation(self) -> Aggregation:
+        return aggregation_of(self.loss, self.mode)
+
+
+CASES = [
+    Case(CISPO(), cispo),
+    Case(CISPO(epsilon_low=0.2), cispo, "seq-mean-token-mean"),
+    Case(Reinforce(), reinforce),
+    Case(GRPOFix(), grpo_fix),
+    Case(GSPOToken(), gspo_token),
+    Case(GSPOToken(epsilon_low=0.2, epsilon_high=0.3), gspo_token, "token-mean"),
+    Case(GMPO(), gmpo),
+    Case(FIPO(), fipo),
+    Case(FIPO(half_life=2.0, future_low=0.2, safety_ratio=3.0, dual_clip=3.0), fipo),
+    Case(FIPO(future_high=None, safety_rule="reset", safety_ratio=1.5), fipo, "seq-mean-token-mean"),
+    Case(DFPO(), dfpo),
+    Case(DFPO(weight="product"), dfpo, "seq-mean-token-mean"),
+    Case(DFPO(transform="advantage_orthogonal"), dfpo),
+    Case(DFPO(transform="advantage_orthogonal", weight="product"), dfpo),
+    Case(KLCov(), kl_cov),
+    Case(KLCov(top_fraction=0.3, kl_coefficient=0.1), kl_cov),
+    Case(ClipCov(clip_fraction=1.0, covariance_low=1e-9), clip_cov_with_all_drawn),
 ]

@@ -10,13 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.advantages.dr_grpo import DrGRPO
-from rlvr.methods.advantages.gpg import GPG
-from rlvr.methods.advantages.grpo import GRPO
-from rlvr.methods.advantages.one_sided import OneSided
-from rlvr.methods.advantages.reinforce_plus_plus import ReinforcePlusPlus
-from rlvr.methods.advantages.rloo import RLOO
-from rlvr.methods.rewards.overlong import Overlong
+from rlvr.methods.advantages import GPG, GRPO, RLOO, DrGRPO, OneSided, ReinforcePlusPlus
+from rlvr.methods.rewards import Overlong
 
 Rewards = list[float]
 

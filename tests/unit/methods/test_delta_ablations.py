@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights.delta import DelTA
-from rlvr.methods.token_weights.lambda_selection import LambdaSelection
-from rlvr.methods.token_weights.random_lambda import RandomLambda
-from rlvr.methods.token_weights.within_side import WithinSide
+from rlvr.methods.token_weights.delta import DelTA, LambdaSelection, WithinSide
+from rlvr.methods.token_weights.token_rules import RandomLambda
 
 B, T, D, V = 8, 6, 5, 11
 Vector = list[float]

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights import discriminant
@@ -160,9 +161,10 @@ def test_equal_bounds_are_dapo() -> None:
     assert torch.equal(weights, batch.response_mask.double())
     advantages = batch.advantages.unsqueeze(1).repeat(1, 6)
     new = batch.old_log_probs + 0.1
+    mean = Aggregation("token-mean")
     arguments = (new, batch.old_log_probs, batch.response_mask, batch.group_ids)
-    weighted, _ = Clipped()(*arguments[:2], weights * advantages, *arguments[2:], batch.generator)
-    plain, _ = Clipped()(*arguments[:2], advantages, *arguments[2:], batch.generator)
+    weighted, _ = Clipped()(*arguments[:2], weights * advantages, *arguments[2:], batch.generator, mean)
+    plain, _ = Clipped()(*arguments[:2], advantages, *arguments[2:], batch.generator, mean)
     assert torch.equal(weighted, plain)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlvr.methods.batching.dynamic_sampling import DynamicSampling
-from rlvr.methods.seams import Selection
+from rlvr.methods.selections import DynamicSampling, Selection
 
 
 def select(correct: list[int], rounds: int) -> Selection | None:

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights.forking_tokens import ForkingTokens
+from rlvr.methods.token_weights.token_rules import ForkingTokens
 
 
 def draw_batch(seed: int, levels: int = 1000) -> RolloutBatch:
@@ -77,13 +77,12 @@ def test_selected_denominator_makes_the_token_mean_a_mean_over_selected_tokens(m
     weights, _ = ForkingTokens()(batch)
     rows = batch.mini_batch_ids == mini_batch
     mask = batch.response_mask[rows]
-    signal = (weights * batch.advantages.unsqueeze(1))[rows]
+    weighted = (weights * batch.advantages.unsqueeze(1))[rows]
     old = batch.old_log_probs[rows]
-    token_loss, _ = Clipped()(old + 0.1, old, signal, mask, batch.group_ids[rows], batch.generator)
-    value = aggregate(token_loss, mask, "token-mean", Normaliser.of(mask))
-    plain, _ = Clipped()(
-        old + 0.1, old, batch.advantages[rows].unsqueeze(1).repeat(1, 5), mask, batch.group_ids[rows], batch.generator
-    )
+    others, mean = (mask, batch.group_ids[rows], batch.generator), Aggregation("token-mean")
+    token_loss, _ = Clipped()(old + 0.1, old, weighted, *others, mean)
+    value = mean(token_loss, mask, Normaliser.of(mask))
+    plain, _ = Clipped()(old + 0.1, old, batch.advantages[rows].unsqueeze(1).repeat(1, 5), *others, mean)
     torch.testing.assert_close(value, plain[weights[rows] > 0].mean(), rtol=1e-12, atol=0)
 
 

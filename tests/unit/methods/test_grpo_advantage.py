@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.advantages.grpo import GRPO
+from rlvr.methods.advantages import GRPO
 
 
 def oracle(rewards: list[float], group_ids: list[int], epsilon: float) -> list[float]:

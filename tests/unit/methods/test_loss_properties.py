@@ -11,20 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.aggregation import Normaliser, aggregate
-from rlvr.methods.losses.cispo import CISPO
-from rlvr.methods.losses.clip_cov import ClipCov
+from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.losses.dfpo import DFPO
+from rlvr.methods.losses.cov import ClipCov, KLCov
+from rlvr.methods.losses.dfpo import DFPO, GRPOFix
 from rlvr.methods.losses.fipo import FIPO
 from rlvr.methods.losses.gmpo import GMPO
-from rlvr.methods.losses.grpo_fix import GRPOFix
-from rlvr.methods.losses.gspo import GSPO
-from rlvr.methods.losses.gspo_token import GSPOToken
-from rlvr.methods.losses.kl_cov import KLCov
-from rlvr.methods.losses.reinforce import Reinforce
+from rlvr.methods.losses.gspo import GSPO, GSPOToken
+from rlvr.methods.losses.reinforce import CISPO, Reinforce
 from rlvr.methods.losses.sapo import SAPO
-from tests.unit.methods.loss_references import Batch, covariances
+from tests.unit.methods.loss_references import Batch, aggregation_of, covariances
 
 ORTHOGONAL = DFPO(transform="advantage_orthogonal")
 ROLLOUT_LOSSES = [CISPO(), Clipped(), GMPO(), GRPOFix(), GSPO(), GSPOToken(), Reinforce(), SAPO()]
@@ -42,6 +38,7 @@ def call(loss: Any, inputs: Any, rows: Any = slice(None), log_probs: Any = None)
         inputs.response_mask[rows],
         inputs.group_ids[rows],
         torch.Generator().manual_seed(0),
+        aggregation_of(loss),
     )
 
 
@@ -51,7 +48,7 @@ def gradient_of(loss: Any, inputs: Any, parts: list[Any]) -> torch.Tensor:
     normaliser = Normaliser.of(inputs.response_mask)
     for rows in parts:
         token_loss, _ = call(loss, inputs, rows, log_probs)
-        aggregate(token_loss, inputs.response_mask[rows], loss.aggregation, normaliser).backward()
+        aggregation_of(loss)(token_loss, inputs.response_mask[rows], normaliser).backward()
     assert log_probs.grad is not None
     return log_probs.grad
 
@@ -159,8 +156,8 @@ def shared_token_gradient(loss: Any, old_shared: float = -0.6) -> float:
     advantages = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(1, 3)
     mask = torch.ones(2, 3, dtype=torch.bool)
     groups = torch.zeros(2, dtype=torch.int64)
-    token_loss, _ = loss(log_probs, old, advantages, mask, groups, torch.Generator())
-    (gradient,) = torch.autograd.grad(aggregate(token_loss, mask, loss.aggregation, Normaliser.of(mask)), logit)
+    token_loss, _ = loss(log_probs, old, advantages, mask, groups, torch.Generator(), aggregation_of(loss))
+    (gradient,) = torch.autograd.grad(aggregation_of(loss)(token_loss, mask, Normaliser.of(mask)), logit)
     return float(gradient)
 
 
@@ -180,14 +177,17 @@ def test_grpo_fix_drops_a_shared_token_in_all_responses_or_in_none(old_shared: f
     assert one_sided < 1e-15 if old_shared == -0.6 else one_sided > 1e-2
 
 
-def fipo_of(loss: FIPO, log_ratios: list[list[float]], advantages: list[float]) -> tuple[float, dict[str, Any]]:
+def fipo_of(
+    loss: FIPO, log_ratios: list[list[float]], advantages: list[float], mode: Mode = "token-mean"
+) -> tuple[float, dict[str, Any]]:
     """Loss of a mini-batch of equally long responses, and its metrics."""
     old = torch.full((len(log_ratios), len(log_ratios[0])), -1.0, dtype=torch.float64)
-    signal = torch.tensor(advantages, dtype=torch.float64)[:, None].expand_as(old)
+    of_tokens = torch.tensor(advantages, dtype=torch.float64)[:, None].expand_as(old)
     mask, groups = torch.ones_like(old, dtype=torch.bool), torch.zeros(len(log_ratios), dtype=torch.int64)
     new = old + torch.tensor(log_ratios, dtype=torch.float64)
-    token_loss, metrics = loss(new, old, signal, mask, groups, torch.Generator())
-    return float(aggregate(token_loss, mask, loss.aggregation, Normaliser.of(mask))), metrics
+    aggregation = Aggregation(mode)
+    token_loss, metrics = loss(new, old, of_tokens, mask, groups, torch.Generator(), aggregation)
+    return float(aggregation(token_loss, mask, Normaliser.of(mask))), metrics
 
 
 def test_fipo_future_weights_by_hand() -> None:
@@ -210,16 +210,16 @@ def test_fipo_safety_rule_by_hand(rule: Any, expected: list[float]) -> None:
     torch.testing.assert_close(metrics["future_weight"][:, 0].tolist(), [0.6, 0.6, 1.2])
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
-def test_fipo_drops_a_response_as_if_it_had_not_been_sampled(aggregation: Any) -> None:
-    loss = FIPO(aggregation=aggregation)
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
+def test_fipo_drops_a_response_as_if_it_had_not_been_sampled(mode: Mode) -> None:
+    loss = FIPO()
     kept, signs = [[0.1, 0.2, -0.3], [0.4, 3.0, 0.1]], [1.0, -1.0]
-    expected, _ = fipo_of(loss, kept, signs)
-    twice_over, metrics = fipo_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, -1.0])
+    expected, _ = fipo_of(loss, kept, signs, mode)
+    twice_over, metrics = fipo_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, -1.0], mode)
     assert twice_over == pytest.approx(expected, rel=1e-12)
     assert metrics["dropped_fraction"].sum(dim=1).tolist() == [0, 0, 3]
-    assert fipo_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, 1.0])[0] != pytest.approx(expected, rel=1e-3)
-    assert fipo_of(loss, [*kept, [3.0, 0.1, 2.0]], [*signs, -1.0])[0] != pytest.approx(expected, rel=1e-3)
+    assert fipo_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, 1.0], mode)[0] != pytest.approx(expected, rel=1e-3)
+    assert fipo_of(loss, [*kept, [3.0, 0.1, 2.0]], [*signs, -1.0], mode)[0] != pytest.approx(expected, rel=1e-3)
 
 
 def test_clip_cov_draws_the_asked_fraction_of_eligible_tokens_at_random_and_repeatably() -> None:
@@ -229,7 +229,8 @@ def test_clip_cov_draws_the_asked_fraction_of_eligible_tokens_at_random_and_repe
     advantages = torch.randn(10, 1, generator=generator, dtype=torch.float64).repeat(1, 100)
     mask, groups = torch.ones(10, 100, dtype=torch.bool), torch.zeros(10, dtype=torch.int64)
     loss = ClipCov(clip_fraction=0.01, covariance_low=0.1, covariance_high=0.5)
-    results = [loss(new, old, advantages, mask, groups, torch.Generator().manual_seed(seed))[1] for seed in (1, 1, 2)]
+    generators = [torch.Generator().manual_seed(seed) for seed in (1, 1, 2)]
+    results = [loss(new, old, advantages, mask, groups, each, aggregation_of(loss))[1] for each in generators]
     drawn = [metrics["covariance_clipped_fraction"].bool() for metrics in results]
     assert [int(tokens.sum()) for tokens in drawn] == [10, 10, 10]
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])

@@ -11,18 +11,15 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.aggregation import Normaliser, aggregate
-from rlvr.methods.losses.cispo import CISPO
+from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.losses.dfpo import DFPO
+from rlvr.methods.losses.cov import KLCov
+from rlvr.methods.losses.dfpo import DFPO, GRPOFix
 from rlvr.methods.losses.fipo import FIPO
 from rlvr.methods.losses.gmpo import GMPO
-from rlvr.methods.losses.grpo_fix import GRPOFix
-from rlvr.methods.losses.gspo import GSPO
-from rlvr.methods.losses.gspo_token import GSPOToken
-from rlvr.methods.losses.kl_cov import KLCov
-from rlvr.methods.losses.reinforce import Reinforce
-from tests.unit.methods.loss_references import CASES, Batch, Reference, covariances
+from rlvr.methods.losses.gspo import GSPO, GSPOToken
+from rlvr.methods.losses.reinforce import CISPO, Reinforce
+from tests.unit.methods.loss_references import CASES, Batch, Case, aggregation_of, covariances
 
 SPREADS = [0.0, 0.0003, 0.3, 3.0, 50.0]
 
@@ -39,29 +36,33 @@ def draw_cases(draw_loss_inputs: Callable[..., Any], spread: float) -> list[Any]
     return cases
 
 
-def run(loss: Any, inputs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def run(
+    loss: Any, inputs: Any, aggregation: Aggregation | None = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Token losses [B, T], loss of the mini-batch, its gradient [B, T]."""
+    aggregation = aggregation or aggregation_of(loss)
     log_probs = inputs.log_probs.clone().requires_grad_()
     arguments = (inputs.old_log_probs, inputs.advantages, inputs.response_mask, inputs.group_ids)
-    token_loss, _ = loss(log_probs, *arguments, torch.Generator().manual_seed(0))
-    value = aggregate(token_loss, inputs.response_mask, loss.aggregation, Normaliser.of(inputs.response_mask))
+    token_loss, _ = loss(log_probs, *arguments, torch.Generator().manual_seed(0), aggregation)
+    value = aggregation(token_loss, inputs.response_mask, Normaliser.of(inputs.response_mask))
     (gradient,) = torch.autograd.grad(value, log_probs)
     return token_loss.detach(), value.detach(), gradient
 
 
-def assert_equals_reference(loss: Any, reference: Callable[..., Reference], inputs: Any) -> None:
+def assert_equals_reference(case: Case, inputs: Any) -> None:
     """Token losses, loss of the mini-batch and gradient, to 1e-9."""
-    batch = Batch(inputs)
+    loss, aggregation = case.loss, case.aggregation
+    batch = Batch(inputs, aggregation.mode)
     if not batch.tokens:
         return  # test_a_batch_of_empty_responses_has_loss_and_gradient_zero
     if isinstance(loss, KLCov) and len(set(covariances(batch).values())) < len(batch.tokens):
         return  # which of equal covariances is penalised is nowhere said
-    token_loss, value, gradient = run(loss, inputs)
+    token_loss, value, gradient = run(loss, inputs, aggregation)
     sequences = sum(length > 0 for length in batch.lengths)
     total, expected, slopes = 0.0, torch.zeros_like(gradient), torch.zeros_like(gradient)
-    for (i, t), (one, slope) in reference(loss, batch).items():
+    for (i, t), (one, slope) in case.reference(loss, batch).items():
         share = 1 / sum(batch.lengths)
-        if loss.aggregation == "seq-mean-token-mean":
+        if aggregation.mode == "seq-mean-token-mean":
             share = 1 / (sequences * batch.lengths[i])
         total += share * one
         expected[i, t], slopes[i, t] = one, share * slope
@@ -70,13 +71,11 @@ def assert_equals_reference(loss: Any, reference: Callable[..., Reference], inpu
     torch.testing.assert_close(gradient, slopes, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("loss", "reference"), CASES, ids=lambda case: repr(case) if not callable(case) else "")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.loss}-{case.aggregation.mode}")
 @pytest.mark.parametrize("spread", SPREADS)
-def test_losses_equal_their_references(
-    loss: Any, reference: Callable[..., Reference], spread: float, draw_loss_inputs: Callable[..., Any]
-) -> None:
+def test_losses_equal_their_references(case: Case, spread: float, draw_loss_inputs: Callable[..., Any]) -> None:
     for inputs in draw_cases(draw_loss_inputs, spread):
-        assert_equals_reference(loss, reference, inputs)
+        assert_equals_reference(case, inputs)
 
 
 @given(
@@ -93,12 +92,12 @@ def test_losses_equal_their_references_on_groups_of_any_lengths_and_rewards(
 ) -> None:
     """All right, all wrong and mixed groups; whole groups of empty responses."""
     inputs = draw_loss_inputs(seed, spread, lengths=lengths, rewards=rewards)
-    for loss, reference in CASES:
-        assert_equals_reference(loss, reference, inputs)
+    for case in CASES:
+        assert_equals_reference(case, inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("loss", [case[0] for case in CASES], ids=repr)
+@pytest.mark.parametrize("loss", [case.loss for case in CASES], ids=repr)
 def test_low_precision_inputs_lose_nothing_beyond_float32(
     loss: Any, dtype: torch.dtype, draw_loss_inputs: Callable[..., Any]
 ) -> None:
@@ -118,7 +117,7 @@ def test_low_precision_inputs_lose_nothing_beyond_float32(
 def test_gradient_at_ratio_one_is_that_of_reinforce(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(7, 0.0)
     gradient = run(loss, inputs)[2]
-    expected = run(Reinforce(aggregation=loss.aggregation), inputs)[2]
+    expected = run(Reinforce(), inputs, aggregation_of(loss))[2]
     torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
@@ -139,12 +138,13 @@ def test_gspo_token_has_the_gradient_of_gspo_where_a_response_has_one_advantage(
         )
 
 
-@pytest.mark.parametrize("loss", [case[0] for case in CASES], ids=repr)
+@pytest.mark.parametrize("loss", [case.loss for case in CASES], ids=repr)
 def test_a_batch_of_empty_responses_has_loss_and_gradient_zero(loss: Any) -> None:
     mask = torch.zeros(2, 3, dtype=torch.bool)
     log_probs = torch.full((2, 3), -torch.inf, requires_grad=True)
     garbage = torch.full((2, 3), torch.nan)
-    token_loss, _ = loss(log_probs, garbage, garbage, mask, torch.zeros(2, dtype=torch.int64), torch.Generator())
-    value = aggregate(token_loss, mask, loss.aggregation, Normaliser.of(mask))
+    groups, aggregation = torch.zeros(2, dtype=torch.int64), aggregation_of(loss)
+    token_loss, _ = loss(log_probs, garbage, garbage, mask, groups, torch.Generator(), aggregation)
+    value = aggregation(token_loss, mask, Normaliser.of(mask))
     (gradient,) = torch.autograd.grad(value, log_probs)
     assert value.item() == 0.0 and torch.equal(gradient, torch.zeros(2, 3))

@@ -9,12 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.batching.length_sorted import LengthSorted
-from rlvr.methods.batching.query_preserved import QueryPreserved
-from rlvr.methods.batching.random_split import RandomSplit
-from rlvr.methods.batching.ranks import balanced_shards
-from rlvr.methods.batching.sign_separated import SignSeparated
-from rlvr.methods.batching.verl_v1 import VerlV1
+from rlvr.methods.assignments import LengthSorted, QueryPreserved, RandomSplit, SignSeparated, VerlV1, balanced_shares
 
 
 def assign(piece: Any, group_ids: torch.Tensor, updates: int, seed: int = 0) -> list[torch.Tensor]:
@@ -70,7 +65,7 @@ def test_trainers_partitions(seed: int, ranks: int, updates: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, 200, (128,), generator=generator)
     group_ids, rewards = torch.arange(16).repeat_interleave(8), torch.ones(128)
-    shards = balanced_shards(lengths, ranks)
+    shards = balanced_shares(lengths, ranks)
     work = [int(lengths[shard].sum()) for shard in shards]
     assert max(work) - min(work) <= 200
     assert max(map(len, shards)) - min(map(len, shards)) <= 1

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights.perplexity import Perplexity
-from rlvr.methods.token_weights.probability import Dominate, LowProbability
+from rlvr.methods.token_weights.token_rules import Dominate, LowProbability, Perplexity
 
 
 def draw_batch(seed: int) -> RolloutBatch:

@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.batching.reward_balanced import RewardBalanced
-from rlvr.methods.seams import Selection
+from rlvr.methods.selections import RewardBalanced, Selection
 
 
 def select(

@@ -21,7 +21,8 @@ WIDTH = 256
 def this_run(method: str) -> ThisRun:
     run = make_run(method)
     pieces = compose(run.method)
-    return ThisRun(run, make_cluster(), pieces, RegisteredLoss(pieces.loss), RegisteredAdvantage(pieces, 8))
+    loss = RegisteredLoss(pieces.loss, pieces.aggregation)
+    return ThisRun(run, make_cluster(), pieces, loss, RegisteredAdvantage(pieces, 8))
 
 
 def vectors() -> Tensor:

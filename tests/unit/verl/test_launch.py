@@ -152,4 +152,4 @@ def test_a_method_that_is_none_ends_in_one_line(tmp_path: Path, capsys: pytest.C
     (tmp_path / "cluster.json").write_text(json.dumps(CLUSTER), encoding="utf-8")
     assert main(["render", str(tmp_path / "run.json")]) == 2
     error = capsys.readouterr().err
-    assert "method delta: advantage.name is None" in error and error.count("\n") == 1
+    assert "method delta: lacks advantage" in error and error.count("\n") == 1

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlvr.engines.verl.layout import dealt_layout, mini_batch_ids, rank_layout, whole_groups_fraction
-from rlvr.methods.batching.query_preserved import QueryPreserved
-from rlvr.methods.batching.random_split import RandomSplit
+from rlvr.methods.assignments import QueryPreserved, RandomSplit
 
 
 def sliced_by_workers(order: Tensor, ranks: int, updates: int) -> list[set[int]]:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss, group_ids
-from rlvr.methods.aggregation import Normaliser, aggregate
+from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
+from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.losses.kl_cov import KLCov
+from rlvr.methods.losses.cov import KLCov
 from rlvr.methods.losses.sapo import SAPO
 from rlvr.methods.method import compose
 from tests.unit.verl.conftest import run_content
@@ -26,15 +27,18 @@ def batch(rollouts: int = 8, length: int = 6) -> tuple[Tensor, Tensor, Tensor, T
     return old, new.requires_grad_(), advantages, torch.arange(length) < lengths[:, None]
 
 
-@pytest.mark.parametrize("loss", [Clipped(), Clipped(aggregation="seq-mean-token-mean"), SAPO()])
+@pytest.mark.parametrize(
+    ("loss", "mode"),
+    [(Clipped(), "token-mean"), (Clipped(), "seq-mean-token-mean"), (SAPO(), "seq-mean-token-mean")],
+)
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_micro_batches_and_ranks_add_up_to_the_mini_batch(loss: Clipped | SAPO, ranks: int) -> None:
-    old, new, advantages, mask = batch()
-    token_loss, metrics = loss(new, old, advantages, mask, torch.arange(8), torch.Generator())
-    whole = aggregate(token_loss, mask, loss.aggregation, Normaliser.of(mask))
+def test_micro_batches_and_ranks_add_up_to_the_mini_batch(loss: PolicyLoss, mode: Mode, ranks: int) -> None:
+    (old, new, advantages, mask), aggregation = batch(), Aggregation(mode)
+    token_loss, metrics = loss(new, old, advantages, mask, torch.arange(8), torch.Generator(), aggregation)
+    whole = aggregation(token_loss, mask, Normaliser.of(mask))
     (expected,) = torch.autograd.grad(whole, new)
     info = {"dp_size": ranks, "batch_num_tokens": int(mask.sum()), "global_batch_size": 8}
-    registered = RegisteredLoss(loss)
+    registered = RegisteredLoss(loss, aggregation)
     total, sums = torch.zeros((), dtype=torch.float64), 0.0
     for rows in torch.arange(8).split(3):
         value, found = registered(
@@ -51,11 +55,12 @@ def test_micro_batches_and_ranks_add_up_to_the_mini_batch(loss: Clipped | SAPO, 
 def test_a_coupled_loss_goes_through_its_gradient() -> None:
     loss, (old, new, advantages, mask) = KLCov(top_fraction=0.2), batch()
     config = SimpleNamespace(global_batch_info={"dp_size": 1, "batch_num_tokens": 1, "global_batch_size": 1})
-    registered = RegisteredLoss(loss)
+    mean = Aggregation("token-mean")
+    registered = RegisteredLoss(loss, mean)
     with pytest.raises(ValueError, match="KLCov couples rollouts"):
         registered(old, new, advantages, mask, config=config)
-    token_loss, _ = loss(new, old, advantages, mask, torch.arange(8), torch.Generator())
-    (expected,) = torch.autograd.grad(aggregate(token_loss, mask, "token-mean", Normaliser.of(mask)), new)
+    token_loss, _ = loss(new, old, advantages, mask, torch.arange(8), torch.Generator(), mean)
+    (expected,) = torch.autograd.grad(mean(token_loss, mask, Normaliser.of(mask)), new)
     value = torch.zeros((), dtype=torch.float64)
     for rows in torch.arange(8).split(3):
         registered.gradient = expected[rows]

@@ -81,7 +81,8 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
     monkeypatch.delitem(sys.modules, "rlvr.engines.verl.replay_buffer")  # it has seen what verl is not
     run = make_run(method, prompts_per_step=PROMPTS, samples_per_prompt=SAMPLES, updates_per_step=1)
     pieces = compose(run.method)
-    ours = ThisRun(run, make_cluster(), pieces, RegisteredLoss(pieces.loss), RegisteredAdvantage(pieces, 8))
+    loss = RegisteredLoss(pieces.loss, pieces.aggregation)
+    ours = ThisRun(run, make_cluster(), pieces, loss, RegisteredAdvantage(pieces, 8))
     monkeypatch.setattr(buffer, "this_run", lambda: ours)
     return buffer.SelectingReplayBuffer().sample(1, "train", PROMPTS)
 

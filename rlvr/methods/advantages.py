@@ -1,0 +1,168 @@
+"""Advantages: from rewards to the value of each rollout, before any rollout is dropped."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from rlvr.methods.parameters import Component, hyper_parameter
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rollouts with the statistics of their groups (the rollouts of one prompt); all [B], in float64.
+
+    Attributes:
+        rewards: of each rollout.
+        sizes: of its group.
+        centred: the reward less its group's mean, which counts as 0 in a group of one; exactly 0 in a larger group of
+            equal rewards, because rounding in a mean must not hand the tokens of such a group a sign.
+        deviations: the standard deviation of its group, with n - 1 in the denominator; 1 in a group of one, as in verl.
+        lengths: in tokens, of their own type.
+    """
+
+    rewards: Tensor
+    sizes: Tensor
+    centred: Tensor
+    deviations: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, rewards: Tensor, group_ids: Tensor, lengths: Tensor) -> Groups:
+        """Compute the statistics of rewards [B] in the groups of group_ids [B]."""
+        exact = rewards.double()
+        groups, members = torch.unique(group_ids, return_inverse=True)
+        zeros = torch.zeros(len(groups), dtype=torch.float64, device=rewards.device)
+        sizes = zeros.index_add(0, members, torch.ones_like(exact))
+        lone = sizes == 1
+        means = zeros.index_add(0, members, exact) / sizes
+        centred = exact - means.masked_fill(lone, 0.0)[members]
+        highest = (zeros - torch.inf).scatter_reduce(0, members, exact, "amax")
+        lowest = (zeros + torch.inf).scatter_reduce(0, members, exact, "amin")
+        centred = centred.masked_fill(((highest == lowest) & ~lone)[members], 0.0)
+        squares = zeros.index_add(0, members, centred.square())
+        deviations = (squares / (sizes - 1).clamp(min=1)).sqrt().masked_fill(lone, 1.0)
+        return cls(exact, sizes[members], centred, deviations[members], lengths)
+
+
+@dataclass(frozen=True)
+class Advantage(Component, ABC):
+    """The base of advantages; a subclass gives the formula over :class:`Groups`."""
+
+    kind: ClassVar[str] = "advantage"
+
+    @abstractmethod
+    def of(self, groups: Groups) -> Tensor:
+        """Compute the advantages [B] in float64."""
+
+    def __call__(self, rewards: Tensor, group_ids: Tensor, lengths: Tensor) -> Tensor:
+        """Compute advantages [B], in the type of rewards [B], of group_ids [B] int64 and lengths [B] in tokens."""
+        return self.of(Groups.of(rewards, group_ids, lengths)).to(rewards.dtype)
+
+
+@dataclass(frozen=True)
+class GRPO(Advantage):
+    """A_i = (R_i - mean_j R_j) / (std_j R_j + epsilon), over the rollouts j of the same prompt (arXiv 2402.03300).
+
+    The standard deviation has n - 1 in its denominator. A group of one has mean 0 and standard deviation 1 by
+    convention (as in verl), so its advantage is its reward over 1 + epsilon.
+    """
+
+    name: ClassVar[str] = "grpo"
+
+    epsilon: float = hyper_parameter(1e-6, "added to the standard deviation of the rewards", above=0.0)
+
+    def of(self, groups: Groups) -> Tensor:
+        """Compute the advantages [B] in float64."""
+        return groups.centred / (groups.deviations + self.epsilon)
+
+
+@dataclass(frozen=True)
+class OneSided(GRPO):
+    """GRPO's A_i where it has the given sign, 0 elsewhere: positive-only and negative-only training.
+
+    The other responses stay in the batch and in its normaliser, so that a token of the remaining sign gets exactly the
+    gradient that it has in joint training.
+    """
+
+    name: ClassVar[str] = "one_sided"
+
+    sign: Literal["positive", "negative"] = hyper_parameter("positive", "advantages that are kept")
+
+    def of(self, groups: Groups) -> Tensor:
+        """Compute the advantages [B] in float64."""
+        advantages = super().of(groups)
+        return advantages.clamp(min=0.0) if self.sign == "positive" else advantages.clamp(max=0.0)
+
+
+@dataclass(frozen=True)
+class DrGRPO(Advantage):
+    """A_i = R_i - mean_j R_j over the rollouts j of the same prompt; a group of one keeps its reward.
+
+    Dr.GRPO (arXiv 2503.20783): the reward less its group's mean, not divided by anything.
+    """
+
+    name: ClassVar[str] = "dr_grpo"
+
+    def of(self, groups: Groups) -> Tensor:
+        """Compute the advantages [B] in float64."""
+        return groups.centred
+
+
+@dataclass(frozen=True)
+class RLOO(Advantage):
+    """A_i = R_i - mean_(j != i) R_j = n / (n - 1) (R_i - mean_j R_j); 0 in a group of one, which has no others.
+
+    REINFORCE leave-one-out (arXiv 2402.14740).
+    """
+
+    name: ClassVar[str] = "rloo"
+
+    def of(self, groups: Groups) -> Tensor:
+        """Compute the advantages [B] in float64."""
+        return torch.where(groups.sizes > 1, groups.sizes / (groups.sizes - 1).clamp(min=1), 0.0) * groups.centred
+
+
+@dataclass(frozen=True)
+class GPG(Advantage):
+    """A_i = alpha (R_i - mean_j R_j), alpha = rollouts / rollouts with a reward other than 0.
+
+    GPG (arXiv 2504.02546). As in verl, alpha counts rewards other than 0, so with rewards of +-1 it is 1.
+    """
+
+    name: ClassVar[str] = "gpg"
+
+    def of(self, groups: Groups) -> Tensor:
+        """Compute the advantages [B] in float64."""
+        return groups.rewards.numel() / max(1, int((groups.rewards != 0).sum())) * groups.centred
+
+
+@dataclass(frozen=True)
+class ReinforcePlusPlus(Advantage):
+    """A = (X - mean X) / sqrt(var X + 1e-8) over the valid tokens of the rollout batch; X is R, or R - group mean R.
+
+    REINFORCE++ (arXiv 2501.03262). The method's return is the discounted reward-to-go of a token. With one reward for
+    the whole response and no discount it is the same at each of its tokens, so one value per response, weighted by its
+    length, is enough. The variance has n - 1 in its denominator. ``baseline`` "group_mean" is the paper's variant for
+    several rollouts of a prompt. Where all values are equal, the advantages are 0.
+    """
+
+    name: ClassVar[str] = "reinforce_plus_plus"
+
+    baseline: Literal["none", "group_mean"] = hyper_parameter("none", "what is taken from a reward beforehand")
+
+    def of(self, groups: Groups) -> Tensor:
+        """Compute the advantages [B] in float64."""
+        values = groups.rewards if self.baseline == "none" else groups.centred
+        counts = groups.lengths.to(values)
+        tokens = counts.sum()
+        with_tokens = values[counts > 0]
+        if with_tokens.numel() == 0 or bool((with_tokens == with_tokens[0]).all()):
+            return torch.zeros_like(values)
+        mean = (values * counts).sum() / tokens
+        variance = ((values - mean).square() * counts).sum() / (tokens - 1).clamp(min=1)
+        return (values - mean) * (variance + 1e-8).rsqrt()

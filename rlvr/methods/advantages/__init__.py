@@ -1,1 +1,0 @@
-"""Advantages: from the rewards of a group to what each rollout is worth."""

@@ -1,0 +1,182 @@
+"""Assignments: the optimizer mini-batch of each rollout."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from rlvr.methods.advantages import Groups
+from rlvr.methods.parameters import Component, hyper_parameter
+
+
+@dataclass(frozen=True)
+class Assignment(Component, ABC):
+    """The base of assignments.
+
+    Attributes:
+        keeps_groups: whether all rollouts of a prompt stay together.
+        equal_sizes: whether all mini-batches are of one size wherever they can be.
+    """
+
+    kind: ClassVar[str] = "assignment"
+    keeps_groups: ClassVar[bool] = False
+    equal_sizes: ClassVar[bool] = True
+
+    @abstractmethod
+    def __call__(
+        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Split the rollouts 0 .. B-1 into ``updates`` index tensors (int64); the other tensors are [B].
+
+        Raises:
+            ValueError: there are too few rollouts for so many mini-batches.
+        """
+
+
+@dataclass(frozen=True)
+class RandomSplit(Assignment):
+    """A random partition whose parts differ by at most one rollout; a prompt's rollouts scatter."""
+
+    name: ClassVar[str] = "random_split"
+
+    def __call__(
+        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Split the rollouts at random."""
+        _check_updates(updates, rewards.numel(), "rollouts")
+        return list(torch.randperm(rewards.numel(), generator=generator).tensor_split(updates))
+
+
+@dataclass(frozen=True)
+class QueryPreserved(Assignment):
+    """Groups are dealt to the mini-batches at random, whole; the parts differ by at most one group.
+
+    Query-preserved mini-batches (Cancellation Hypothesis, arXiv 2605.08666). The shared parts of right and wrong
+    responses to one prompt push in opposite directions and cancel, provided they meet in the same optimizer step.
+    """
+
+    name: ClassVar[str] = "query_preserved"
+    keeps_groups: ClassVar[bool] = True
+
+    def __call__(
+        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Split the rollouts by group; there have to be as many groups as mini-batches."""
+        groups, members = torch.unique(group_ids, return_inverse=True)
+        _check_updates(updates, groups.numel(), "prompts")
+        mini_batch_of_group = torch.empty(groups.numel(), dtype=torch.int64)
+        for number, part in enumerate(torch.randperm(groups.numel(), generator=generator).tensor_split(updates)):
+            mini_batch_of_group[part] = number
+        mini_batch_ids = mini_batch_of_group[members.cpu()]
+        return [torch.nonzero(mini_batch_ids == number).flatten() for number in range(updates)]
+
+
+@dataclass(frozen=True)
+class SignSeparated(Assignment):
+    """Rewarded and punished rollouts never share an optimizer step, so nothing that they have in common cancels.
+
+    A control that is broken on purpose (arXiv 2605.08666). A rollout's sign is that of its reward less its group's
+    mean. Mini-batches are shared out in proportion to the two signs, at least one each, and stand in random order;
+    rollouts of sign 0 fill up the smaller ones. With one update, or one sign, there is nothing to separate.
+    """
+
+    name: ClassVar[str] = "sign_separated"
+    equal_sizes: ClassVar[bool] = False
+
+    def __call__(
+        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Split the rollouts by the sign of their centred rewards."""
+        _check_updates(updates, rewards.numel(), "rollouts")
+        signs = Groups.of(rewards, group_ids, lengths).centred.sign().cpu()
+        order = torch.randperm(rewards.numel(), generator=generator)
+        positive, negative, neutral = (order[signs[order] == sign] for sign in (1, -1, 0))
+        parts = _fill_up(_share_out(positive, negative, updates), neutral)
+        return [parts[number] for number in torch.randperm(updates, generator=generator).tolist()]
+
+
+@dataclass(frozen=True)
+class VerlV1(Assignment):
+    """Each rank's share stays in prompt order and is sliced: most of a prompt's rollouts share a mini-batch, not all.
+
+    The V1 trainer of verl 0.9.1 and every verl before October 2025 do so (docs/methods/cancellation.md).
+    """
+
+    name: ClassVar[str] = "verl_v1"
+
+    ranks: int = hyper_parameter(8, "data-parallel ranks that the trainer is imitated with", minimum=1)
+
+    def __call__(
+        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
+    ) -> list[Tensor]:
+        """Split the rollouts as ranks slice their shares; there have to be ranks times updates of them."""
+        if self.ranks * updates > lengths.numel():
+            raise ValueError(
+                f"{lengths.numel()} rollouts cannot be split over {self.ranks} ranks and {updates} updates"
+            )
+        shares = [self._in_order(share, lengths.cpu()) for share in balanced_shares(lengths, self.ranks)]
+        # Mini-batch m is the m-th part of every rank's share, as each worker slices its own.
+        parts = [share.tensor_split(updates) for share in shares]
+        return [torch.cat([part[number] for part in parts]) for number in range(updates)]
+
+    def _in_order(self, share: Tensor, lengths: Tensor) -> Tensor:
+        """Return the rollouts of a rank's share in the order that they are sliced in."""
+        return share
+
+
+@dataclass(frozen=True)
+class LengthSorted(VerlV1):
+    """Each rank's share is sorted by length, short responses at both ends, and sliced: mini-batches differ in length.
+
+    verl's V0 trainer of 0.9.1 does so since October 2025 (docs/methods/cancellation.md). Where wrong answers are longer
+    it separates rewards too, and it scatters a prompt's rollouts.
+    """
+
+    name: ClassVar[str] = "length_sorted"
+
+    def _in_order(self, share: Tensor, lengths: Tensor) -> Tensor:
+        """Return the share with the short rollouts at both ends and the long ones in the middle."""
+        order = share[lengths[share].argsort(stable=True)]
+        return torch.cat([order[::2], order[1::2].flip(0)])
+
+
+def balanced_shares(lengths: Tensor, ranks: int) -> list[Tensor]:
+    """Deal rollouts to ranks as verl does: indices of each, ascending; equal numbers and nearly equal total lengths.
+
+    Rollouts are dealt from the longest down, to and fro over the ranks. verl solves the same partition with
+    Karmarkar and Karp's algorithm; the shares are as even for batches of this kind.
+    """
+    order = lengths.cpu().argsort(descending=True, stable=True)
+    turns = torch.arange(ranks).repeat(-(-order.numel() // ranks))[: order.numel()]
+    rounds = torch.arange(order.numel()) // ranks
+    rank_of = torch.where(rounds % 2 == 0, turns, ranks - 1 - turns)
+    return [order[rank_of == rank].sort().values for rank in range(ranks)]
+
+
+def _check_updates(updates: int, available: int, unit: str) -> None:
+    if not 1 <= updates <= available:
+        raise ValueError(f"{available} {unit} cannot be split into {updates} mini-batches")
+
+
+def _share_out(positive: Tensor, negative: Tensor, updates: int) -> list[Tensor]:
+    """Split into ``updates`` parts of one sign each, some of them empty if a sign has fewer rollouts than parts."""
+    signed = positive.numel() + negative.numel()
+    if updates == 1 or not positive.numel() or not negative.numel():
+        return list(torch.cat([positive, negative]).tensor_split(updates))
+    share = min(max(round(updates * positive.numel() / signed), 1), updates - 1)
+    return [*positive.tensor_split(share), *negative.tensor_split(updates - share)]
+
+
+def _fill_up(parts: list[Tensor], neutral: Tensor) -> list[Tensor]:
+    """Deal ``neutral`` rollouts one by one to whichever part is smallest."""
+    sizes = [part.numel() for part in parts]
+    extra: list[list[int]] = [[] for _ in parts]
+    for rollout in neutral.tolist():
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += 1
+        extra[smallest].append(rollout)
+    return [torch.cat([part, torch.tensor(more, dtype=torch.int64)]) for part, more in zip(parts, extra, strict=True)]

@@ -1,1 +1,0 @@
-"""Batching: which rollouts make up the rollout batch, and which optimizer mini-batch each of them goes to."""

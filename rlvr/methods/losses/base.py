@@ -1,0 +1,157 @@
+"""The base of policy losses: it masks, forms ratios, and checks hyper-parameters, so that a loss is its equation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from rlvr.methods.aggregation import Aggregation, Mode
+from rlvr.methods.parameters import Component
+from rlvr.methods.rollout_batch import at_least_float32
+
+Coupling = Literal["rollout", "group", "mini_batch"]
+"""The unit that micro-batches may not part, so that their losses add up to the mini-batch's."""
+
+MAX_LOG_RATIO = 20.0
+"""The limit of log-ratios: exp(20) is about 5e8, outside every clip range, and finite times any float32 advantage."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a mini-batch or a micro-batch; all tensors are [B, T] unless their text says otherwise.
+
+    Derived values are in float32 or better, and exactly 0, with gradient 0, at padding: padding is replaced before
+    anything is computed from it, because 0 times an overflow met later would be NaN.
+
+    Attributes:
+        given_log_probs: of the current policy; the only tensor with a gradient.
+        given_old_log_probs: of the policy that sampled.
+        given_advantages: advantages times token weights.
+        mask: bool, true at response tokens.
+        group_ids: [B], the prompt of each rollout.
+        generator: of random numbers on the CPU, the optimizer step's own.
+    """
+
+    given_log_probs: Tensor
+    given_old_log_probs: Tensor
+    given_advantages: Tensor
+    mask: Tensor
+    group_ids: Tensor
+    generator: torch.Generator
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Log pi_theta."""
+        return at_least_float32(self.given_log_probs).masked_fill(~self.mask, 0.0)
+
+    @cached_property
+    def advantages(self) -> Tensor:
+        """A, advantages times token weights."""
+        return at_least_float32(self.given_advantages).masked_fill(~self.mask, 0.0)
+
+    @cached_property
+    def log_ratios(self) -> Tensor:
+        """Log pi_theta - log pi_old."""
+        difference = at_least_float32(self.given_log_probs) - at_least_float32(self.given_old_log_probs)
+        return difference.masked_fill(~self.mask, 0.0)
+
+    @cached_property
+    def limited_log_ratios(self) -> Tensor:
+        """The log-ratios, limited to +-20."""
+        return self.log_ratios.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+    @cached_property
+    def ratios(self) -> Tensor:
+        """R = pi_theta / pi_old, of the limited log-ratios."""
+        return self.limited_log_ratios.exp()
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Compute the mean [B, 1] over each response's tokens of ``values``, which are 0 at padding."""
+        return values.sum(dim=1, keepdim=True) / self.mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def covariances(self) -> Tensor:
+        """Compute (A - mean A)(log pi - mean log pi) of each of the N tokens, means over all of them: [N], no gradient.
+
+        Large where a probable token is rewarded or an improbable one punished: what makes the policy's entropy fall
+        (arXiv 2505.22617).
+        """
+        current, advantages = self.log_probs.detach()[self.mask], self.advantages[self.mask]
+        return (advantages - advantages.mean()) * (current - current.mean())
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """The result of a loss; all tensors are [B, T].
+
+    Attributes:
+        values: the loss of each token.
+        metrics: the loss's own; an engine averages them over the mini-batch's tokens.
+        kept: bool, the tokens that count in the mini-batch's normaliser; None for all.
+    """
+
+    values: Tensor
+    metrics: Mapping[str, Tensor]
+    kept: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class PolicyLoss(Component, ABC):
+    """The base of token losses of the current policy against the one that sampled.
+
+    Attributes:
+        coupling: which rollouts a micro-batch may not part.
+        default_aggregation: the paper's, used where a catalogue entry names none.
+    """
+
+    kind: ClassVar[str] = "loss"
+    coupling: ClassVar[Coupling] = "rollout"
+    default_aggregation: ClassVar[Mode] = "token-mean"
+
+    @abstractmethod
+    def token_loss(self, tokens: Tokens) -> TokenLoss:
+        """Compute the loss of each token and the loss's own metrics."""
+
+    def __call__(
+        self,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        group_ids: Tensor,
+        generator: torch.Generator,
+        aggregation: Aggregation,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute the token loss [B, T], 0 at padding, and metrics [B, T].
+
+        Args:
+            log_probs: [B, T] of the current policy; only they carry a gradient.
+            old_log_probs: [B, T] of the policy that sampled.
+            advantages: [B, T], times the token weights.
+            response_mask: [B, T] bool.
+            group_ids: [B], the prompt of each rollout.
+            generator: a CPU generator of the optimizer step's own.
+            aggregation: the engine's next step; a loss that drops tokens corrects its normaliser.
+        """
+        tokens = Tokens(log_probs, old_log_probs, advantages, response_mask, group_ids, generator)
+        loss = self.token_loss(tokens)
+        limited = tokens.limited_log_ratios.detach()
+        # An estimate of KL(pi_old || pi_theta) from samples of pi_old that is never negative: r - 1 - log r.
+        metrics = {**loss.metrics, "approximate_kl": torch.expm1(limited) - limited}
+        if loss.kept is None:
+            return loss.values, metrics
+        return loss.values * loss.kept * aggregation.correction(response_mask, loss.kept), metrics
+
+
+def clip_fractions(below: Tensor, above: Tensor, like: Tensor) -> dict[str, Tensor]:
+    """Mark tokens [B, T] whose gradient is stopped (or bounded) below and above the range, in the type of ``like``."""
+    return {
+        "clip_fraction": (below | above).to(like.dtype),
+        "clip_fraction_lower": below.to(like.dtype),
+        "clip_fraction_upper": above.to(like.dtype),
+    }

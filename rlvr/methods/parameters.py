@@ -1,0 +1,104 @@
+"""Hyper-parameters: declared on the class of a component, checked when an instance is made.
+
+Imports no torch, so that :mod:`rlvr.methods.declarations` can use the same declarations to check a configuration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, get_type_hints
+
+import pydantic
+
+from evals.core.record import Record
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One hyper-parameter.
+
+    Attributes:
+        type: float, int, bool, a Literal of strings, or one of these or None.
+        default: its value where a configuration gives none.
+        description: one line, with the unit.
+        bounds: pydantic's keywords (ge, le, gt, lt) and their values.
+    """
+
+    type: Any
+    default: Any
+    description: str
+    bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def hyper_parameter(
+    default: object,
+    description: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Declare a dataclass field. All arguments have to be literals: they are also read without running the module.
+
+    Args:
+        default: the value where a configuration gives none; it has to satisfy the bounds itself.
+        description: one line, with the unit.
+        minimum: the smallest accepted value.
+        maximum: the largest accepted value.
+        above: every accepted value is greater than this.
+        below: every accepted value is smaller than this.
+    """
+    bounds = {"ge": minimum, "le": maximum, "gt": above, "lt": below}
+    given = {keyword: bound for keyword, bound in bounds.items() if bound is not None}
+    return dataclasses.field(default=default, metadata={"description": description, "bounds": given})
+
+
+def parameter_of(field: dataclasses.Field[Any], annotation: Any) -> Parameter:
+    """Describe a field that :func:`hyper_parameter` declared; ``annotation`` is its type."""
+    return Parameter(annotation, field.default, field.metadata["description"], field.metadata["bounds"])
+
+
+def record_of(
+    title: str, parameters: Mapping[str, Parameter], base: type[Record] = Record, **others: Any
+) -> type[Record]:
+    """Build the record that checks values of ``parameters``; ``others`` are further fields as pydantic takes them."""
+    field: Any = pydantic.Field
+    fields: dict[str, Any] = {
+        name: (each.type, field(each.default, description=each.description, **each.bounds))
+        for name, each in parameters.items()
+    }
+    return pydantic.create_model(title, __base__=base, **others, **fields)
+
+
+@dataclass(frozen=True)
+class Component:
+    """The base of all components of a method: a frozen dataclass of hyper-parameters that can be called.
+
+    A subclass belongs to the catalogue once it has a ``name``; no other list mentions it.
+    """
+
+    kind: ClassVar[str]
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check the hyper-parameters.
+
+        Raises:
+            InvalidInput: a value is outside its range.
+        """
+        _checks(type(self)).parse(vars(self), f"{self.kind} {self.name}")
+
+
+def parameters_of(component: type[Component]) -> dict[str, Parameter]:
+    """Describe the hyper-parameters of a component's class, in the order of its fields."""
+    hints = get_type_hints(component)
+    return {field.name: parameter_of(field, hints[field.name]) for field in dataclasses.fields(component)}
+
+
+@cache
+def _checks(component: type[Component]) -> type[Record]:
+    return record_of(component.__name__, parameters_of(component))

@@ -1,1 +1,0 @@
-"""What is done to rewards before they become advantages."""
