@@ -19,9 +19,8 @@ from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from rlvr.base_model import VERSION
 from rlvr.base_model.tokenizer import build_tokenizer
-from rlvr.checkpoint import save_checkpoint
-from rlvr.progress import Progress
-from rlvr.run_state import StateStore, optimizer_tensors, restore_optimizer_tensors
+from rlvr.runs.progress import Progress
+from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
 
 _IGNORED = -100  # cross_entropy's label for positions that carry no loss
 
@@ -129,12 +128,8 @@ def _run_steps(
     metrics: list[dict[str, float]] = []
     first = 0
     if found := store.latest():
-        first, tensors, values = found
-        # By parameter, as it was saved: a head tied to the embedding is no parameter of its own.
-        for name, parameter in model.named_parameters():
-            parameter.data.copy_(tensors[f"model.{name}"])
-        optimizer.load_state_dict(restore_optimizer_tensors(optimizer.state_dict(), tensors))
-        metrics = values["metrics"]
+        load_training_tensors(model, optimizer, found.tensors)
+        first, metrics = found.step, found.values["metrics"]
     progress = Progress(directory, f"base model {directory.name}", settings.steps, first)
     for step in range(first, settings.steps):
         started = time.monotonic()
@@ -149,8 +144,7 @@ def _run_steps(
         metrics.append({"step": step + 1, "loss": loss.item(), "seconds_step": time.monotonic() - started})
         progress.report(step + 1, loss=loss.item())
         if (step + 1) % checkpoint_interval == 0 or step + 1 == settings.steps:
-            tensors = {f"model.{name}": tensor for name, tensor in model.named_parameters()}
-            store.save(step + 1, tensors | optimizer_tensors(optimizer.state_dict()), {"metrics": metrics})
+            store.save(step + 1, training_tensors(model, optimizer), {"metrics": metrics})
     return metrics
 
 

@@ -27,7 +27,7 @@ from rlvr.diagnostics.comparison_parts import read_rewards, write_comparison
 from rlvr.diagnostics.comparison_table import COLUMNS, KIND, TYPES
 from rlvr.diagnostics.direction import ModelPair
 from rlvr.engines.local.policy import TokenBatch
-from rlvr.progress import Progress
+from rlvr.runs.progress import Progress
 
 _CHECKED_TOKENS = 32  # of the first sequence, to see whether a model's head makes its logits
 

@@ -25,8 +25,8 @@ from rlvr.diagnostics.moment import moment_directory
 from rlvr.diagnostics.token_table import StepRecord, token_rows
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
 from rlvr.engines.local.policy import score_in_chunks, unpack
-from rlvr.progress import Progress
-from rlvr.run_state import save_tensors
+from rlvr.runs.progress import Progress
+from rlvr.runs.state import save_tensors
 
 _COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")
 _TOLERANCE = 1e-4

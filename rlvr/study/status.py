@@ -16,7 +16,7 @@ from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
-from rlvr.source_hash import edited_since
+from rlvr.runs.source_hash import edited_since
 from rlvr.study.paper_scale import VERL
 from rlvr.study.study import BASE, Run, Study
 

@@ -21,7 +21,7 @@ from evals.core.random import generator_for
 from evals.core.run_spec import LocalTraining
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.update import Updater
-from rlvr.engines.verl.layout import mini_batch_ids
+from rlvr.engines.rollout_metrics import mini_batch_ids
 from rlvr.methods.method import Method, compose
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.study.catalogue import load_catalogue, resolve_method
@@ -154,7 +154,7 @@ def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> 
             old_log_probs=old,
             entropies=unpack(entropies, mask),
             response_mask=mask,
-            mini_batch_ids=mini_batch_ids(mini_batches),
+            mini_batch_ids=mini_batch_ids(mini_batches, len(groups)),
             group_ids=groups,
             token_ids=tokens.response_ids,
             temperature=1.0,

@@ -17,7 +17,7 @@ import pytest
 from evals.core.manifest import verify_outputs
 from rlvr.engines.verl.checkpoints import MANIFEST
 from rlvr.engines.verl.metrics import read_metrics
-from rlvr.metrics_so_far import METRICS_SO_FAR
+from rlvr.runs.progress import METRICS_SO_FAR
 from tests.engines.study_directory import ROOT, StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")

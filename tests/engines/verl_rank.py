@@ -30,9 +30,10 @@ def main() -> None:
 def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
     from evals.core.run_spec import Cluster, VerlRun
+    from rlvr.engines.rollout_metrics import mini_batch_ids
     from rlvr.engines.verl.compose import compose
     from rlvr.engines.verl.launch import Places, launch
-    from rlvr.engines.verl.layout import lay_out, mini_batch_ids
+    from rlvr.engines.verl.layout import lay_out
     from rlvr.methods.method import compose as compose_method
 
     given, directory = json.loads(path.read_text(encoding="utf-8")), path.parent
@@ -55,7 +56,7 @@ def compute(path: Path) -> None:
         [given["responses"][row] for row in own],
         torch.tensor(given["advantages"])[own],
         torch.tensor(given["groups"])[own],
-        mini_batch_ids(mini_batches)[own],
+        mini_batch_ids(mini_batches, len(layout))[own],
         layout.argsort()[own],
     )
     scores = one.score(batch)

@@ -15,7 +15,7 @@ SAVE = """
 import sys, torch
 from pathlib import Path
 from evals.core.errors import UserError
-from rlvr.run_state import StateStore
+from rlvr.runs.state import StateStore
 store = StateStore(Path(sys.argv[1]), "a" * 64)
 store.save(1, {"model.w": torch.ones(8)}, {})
 try:

@@ -245,7 +245,7 @@ rule track_decoding:
             "rlvr.tracking",
             "rlvr.report.mlflow",
             "rlvr.report.provenance",
-            "rlvr.metrics_so_far",
+            "rlvr.runs.progress",
         ),
     output:
         "results/decoding.tracking.json",

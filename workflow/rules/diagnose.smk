@@ -154,7 +154,7 @@ rule track_phenomena:
             "rlvr.tracking",
             "rlvr.report.mlflow",
             "rlvr.report.provenance",
-            "rlvr.metrics_so_far",
+            "rlvr.runs.progress",
         ),
     output:
         "results/phenomena.tracking.json",

@@ -8,7 +8,7 @@ rule track:
         tables=scope_tables,
         figures=scope_figures,
         manifests=run_manifests,
-        code=modules("rlvr.tracking", "rlvr.report.mlflow", "rlvr.report.provenance", "rlvr.metrics_so_far", "evals.tables", "evals.results", "evals.statistics", "evals.core.single_writer"),
+        code=modules("rlvr.tracking", "rlvr.report.mlflow", "rlvr.report.provenance", "rlvr.runs.progress", "evals.tables", "evals.results", "evals.statistics", "evals.core.single_writer"),
     output:
         "results/{scope}tracking.json",
     log:

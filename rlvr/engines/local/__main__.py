@@ -9,14 +9,13 @@ from pathlib import Path
 
 from evals.command_line import run_command
 
-_STOPPED = 143  # 128 + SIGTERM, what a shell reports for a process that was terminated
-
 
 def _train(arguments: argparse.Namespace) -> None:
     import torch
 
     from evals.core.run_spec import Execution, LocalRun
-    from rlvr.engines.local.train import Interrupted, train
+    from rlvr.engines.local.train import train
+    from rlvr.runs.termination import STOPPED, Interrupted
 
     torch.set_num_threads(arguments.threads)
     execution = Execution(
@@ -30,7 +29,7 @@ def _train(arguments: argparse.Namespace) -> None:
         train(LocalRun.read(arguments.run_file), arguments.out or arguments.run_file.parent, execution)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
-        sys.exit(_STOPPED)
+        sys.exit(STOPPED)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

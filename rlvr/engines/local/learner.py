@@ -1,9 +1,12 @@
-"""What a run changes while it goes: the model, the optimizer, and how far it is."""
+"""A training in progress: the model, the optimizer, the position, and the steps that change them."""
 
 from __future__ import annotations
 
 import math
 import resource
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,23 +21,49 @@ from evals.generation.checkpoint import load_tokenizer
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
-from rlvr.engines.local.clock import StepClock
-from rlvr.engines.local.hidden_states import HiddenStateStore
-from rlvr.engines.local.policy import score_in_chunks, unpack
+from rlvr.engines.local.policy import HiddenStateStore, score_in_chunks, unpack
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, reward, roll_out
 from rlvr.engines.local.update import Updater
+from rlvr.engines.rollout_metrics import mini_batch_ids, rollout_metrics
 from rlvr.methods.method import compose
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.run_state import StateStore, optimizer_tensors, restore_optimizer_tensors
+from rlvr.runs.state import State, StateStore, load_training_tensors, training_tensors
+
+_COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")
+_TOLERANCE = 1e-4
+"""The largest relative difference of a repeated step's metric; the same number of threads on one machine gives 0."""
+
+
+class StepClock:
+    """Seconds spent in the parts of one step."""
+
+    PARTS = ("rollout", "reward", "log_probs", "token_weights", "update")
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._started = time.monotonic()
+        self._seconds = dict.fromkeys(self.PARTS, 0.0)
+
+    @contextmanager
+    def time(self, part: str) -> Iterator[None]:
+        """Add the seconds of the block to ``part``."""
+        started = time.monotonic()
+        yield
+        self._seconds[part] += time.monotonic() - started
+
+    def metrics(self) -> dict[str, float]:
+        """Seconds by part, and of the step so far."""
+        parts = {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
+        return {**parts, "seconds_step": time.monotonic() - self._started}
 
 
 @dataclass(frozen=True)
 class HiddenStateBudget:
-    """How much of the hidden states is kept in memory.
+    """The memory for hidden states.
 
     Attributes:
-        size: largest store in bytes; a larger one is spilled.
-        directory: where to.
+        size: the largest store that is kept in memory, in bytes.
+        directory: where a larger one is spilled to.
     """
 
     size: int
@@ -43,7 +72,7 @@ class HiddenStateBudget:
 
 @dataclass
 class Position:
-    """How far a run is. Random numbers are functions of it, so it is all that has to be saved of them.
+    """The position of a run. Random numbers are functions of it, so it is all that has to be saved of them.
 
     Attributes:
         step: rollout steps done.
@@ -60,13 +89,13 @@ class Position:
 
 @dataclass(frozen=True)
 class RolloutStep:
-    """The rollout batch of a step, and what it took to get it.
+    """The rollout batch of a step.
 
     Attributes:
         rollouts: those that are trained on.
         rewards: [B].
         advantages: [B], of whole groups.
-        metrics: of everything that was sampled, what was not selected included: how good the policy is, and its cost.
+        metrics: of everything that was sampled, what was not selected included.
     """
 
     rollouts: Rollouts
@@ -130,25 +159,17 @@ class Learner:
         )
         self.updater = Updater(self.model, self.method, training, run.seed)
 
-    def restore(self, store: StateStore) -> None:
-        """Continue from the newest undamaged state, if there is one."""
-        found = store.latest()
-        if found is None:
-            return
-        step, tensors, values = found
-        for name, parameter in self.model.named_parameters():
-            parameter.data.copy_(tensors[f"model.{name}"])
-        optimizer = self.updater.optimizer
-        optimizer.load_state_dict(restore_optimizer_tensors(optimizer.state_dict(), tensors))
-        self.position = Position(step, values["prompts_used"], values["updates"], values["metrics"])
-        print(f"{self.run.run}: continues after step {step} of {self.run.training.steps}", flush=True)
+    def restore(self, state: State) -> None:
+        """Continue from a saved state."""
+        load_training_tensors(self.model, self.updater.optimizer, state.tensors)
+        values = state.values
+        self.position = Position(state.step, values["prompts_used"], values["updates"], values["metrics"])
 
     def save(self, store: StateStore) -> None:
         """Save everything that :meth:`restore` needs."""
         position = self.position
-        tensors = {f"model.{name}": parameter for name, parameter in self.model.named_parameters()}
         values = {"prompts_used": position.prompts_used, "updates": position.updates, "metrics": position.metrics}
-        store.save(position.step, tensors | optimizer_tensors(self.updater.optimizer.state_dict()), values)
+        store.save(position.step, training_tensors(self.model, self.updater.optimizer), values)
 
     def step(self, pool: GradingPool) -> dict[str, float]:
         """One rollout batch and its optimizer steps; returns the step's metrics."""
@@ -182,7 +203,7 @@ class Learner:
             old_log_probs=unpack(log_probs, mask),
             entropies=unpack(entropies, mask),
             response_mask=mask,
-            mini_batch_ids=_mini_batch_ids(mini_batches, len(advantages)).to(mask.device),
+            mini_batch_ids=mini_batch_ids(mini_batches, len(advantages)).to(mask.device),
             group_ids=rollouts.group_ids.to(mask.device),
             token_ids=rollouts.tokens.response_ids.to(mask.device),
             temperature=training.temperature,
@@ -252,7 +273,7 @@ class Learner:
                 shaped = method.reward_shaping(rewards, rollouts.lengths, training.max_new_tokens)
             advantages = method.advantage(shaped, rollouts.group_ids, rollouts.lengths)
             if method.selection is None:
-                return RolloutStep(rollouts, rewards, advantages, _rollout_metrics(rollouts, rewards, 0.0))
+                return RolloutStep(rollouts, rewards, advantages, _metrics_of(rollouts, rewards, 0.0))
             selection = method.selection(
                 rewards,
                 rollouts.group_ids,
@@ -263,7 +284,7 @@ class Learner:
             )
             if selection is not None:
                 kept = selection.indices
-                metrics = _rollout_metrics(rollouts, rewards, selection.discarded_fraction)
+                metrics = _metrics_of(rollouts, rewards, selection.discarded_fraction)
                 return RolloutStep(rollouts.select(kept), rewards[kept], advantages[kept], metrics)
 
     def _hidden_state_store(self, rollouts: Rollouts) -> HiddenStateStore:
@@ -295,24 +316,22 @@ class Learner:
         return weights, {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
-def _rollout_metrics(rollouts: Rollouts, rewards: Tensor, discarded_fraction: float) -> dict[str, float]:
-    """Reward, length and truncation of the rollouts, and their number."""
-    groups = rollouts.group_ids.unique(return_inverse=True)[1]
-    means = torch.zeros(int(groups.max()) + 1).scatter_add_(0, groups, rewards) / torch.bincount(groups)
-    return {
-        "reward_mean": float(rewards.mean()),
-        "response_length_mean": float(rollouts.lengths.float().mean()),
-        "truncation_rate": sum(rollouts.truncated) / len(rollouts.truncated),
-        "groups_mixed_fraction": float(((means > 0) & (means < 1)).float().mean()),
-        "tokens_generated": int(rollouts.lengths.sum()),
-        "prompts_sampled": len(means),
-        "rollouts_discarded_fraction": discarded_fraction,
-    }
+def _metrics_of(rollouts: Rollouts, rewards: Tensor, discarded_fraction: float) -> dict[str, float]:
+    """Metrics of everything that was sampled."""
+    truncated = torch.tensor(rollouts.truncated)
+    return rollout_metrics(rewards, rollouts.group_ids, rollouts.lengths, truncated, discarded_fraction)
 
 
-def _mini_batch_ids(mini_batches: list[Tensor], rollouts: int) -> Tensor:
-    """[B] the mini-batch that each rollout belongs to."""
-    ids = torch.full((rollouts,), -1)
-    for number, indices in enumerate(mini_batches):
-        ids[indices] = number
-    return ids
+def require_same_step(run: str, found: Mapping[str, float], recorded: Mapping[str, float]) -> None:
+    """Check that a repeated step has the metrics that the run wrote down.
+
+    Raises:
+        UserError: it has not.
+    """
+    for name in _COMPARED:
+        if abs(found[name] - recorded[name]) > _TOLERANCE * max(1.0, abs(recorded[name])):
+            raise UserError(
+                f"{run}: step {found['step']:.0f} has {name} {found[name]:.6g} when it is repeated and "
+                f"{recorded[name]:.6g} in the run's metrics; use the run's number of threads and device, and code of "
+                "its versions"
+            )

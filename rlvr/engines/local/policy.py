@@ -1,17 +1,22 @@
-"""The policy as the trainer sees it: log-probabilities, entropies and hidden states of given responses.
+"""The policy of the trainer: log-probabilities, entropies and hidden states of given responses.
 
 Shapes: B rollouts, T longest response, N response tokens in all, D hidden width.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
+
+from evals.core.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class TokenBatch:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a forward pass says about the response tokens, packed in row-major order of the response mask.
+    """The response tokens under a policy, packed in row-major order of the response mask.
 
     Attributes:
         log_probs: [N] log-probability of each token, at the sampling temperature.
@@ -117,3 +122,56 @@ def score_in_chunks(
 def unpack(packed: Tensor, response_mask: Tensor) -> Tensor:
     """[N] values into [B, T], zero at padding; gradients pass."""
     return packed.new_zeros(response_mask.shape).masked_scatter(response_mask, packed)
+
+
+class HiddenStateStore:
+    """The hidden states [N, D] of a rollout batch, filled from the top, in the model's precision.
+
+    Up to a budget they are in memory, beyond it in a file that is mapped into memory and has no name any more, so that
+    nothing is left of it however the process ends.
+    """
+
+    def __init__(self, tokens: int, width: int, dtype: torch.dtype, budget_bytes: int, directory: Path) -> None:
+        """Make room for ``tokens`` rows.
+
+        Args:
+            tokens: N.
+            width: D.
+            dtype: type of the rows.
+            budget_bytes: largest store that is kept in memory.
+            directory: where a larger one is mapped from.
+
+        Raises:
+            UserError: the file cannot be made as large as it has to be.
+        """
+        self.spilled = tokens * width * dtype.itemsize > budget_bytes
+        self._filled = 0
+        if not self.spilled:
+            self._rows = torch.empty(tokens, width, dtype=dtype)
+            return
+        descriptor, name = tempfile.mkstemp(dir=directory, prefix="hidden_states.")
+        try:
+            os.posix_fallocate(descriptor, 0, tokens * width * dtype.itemsize)
+            flat = torch.from_file(name, shared=True, size=tokens * width, dtype=dtype)
+        except OSError as error:
+            size = tokens * width * dtype.itemsize >> 20
+            raise UserError(f"{directory}: no room for {size} MiB of hidden states ({error})") from error
+        finally:
+            os.close(descriptor)
+            os.unlink(name)
+        self._rows = flat.view(tokens, width)
+
+    def append(self, rows: Tensor) -> None:
+        """Keep the next rows [n, D]."""
+        self._rows[self._filled : self._filled + len(rows)] = rows
+        self._filled += len(rows)
+
+    def rows(self) -> Tensor:
+        """All rows [N, D].
+
+        Raises:
+            ValueError: fewer rows were kept than there is room for.
+        """
+        if self._filled != len(self._rows):
+            raise ValueError(f"{self._filled} of {len(self._rows)} hidden states were kept")
+        return self._rows

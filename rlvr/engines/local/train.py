@@ -1,47 +1,49 @@
-"""Train one resolved run until the planned number of steps is done, whatever happens to the process meanwhile."""
+"""Train one run in this process, through any number of interruptions."""
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pandas as pd
 import torch
 
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, write_parquet
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import write_json
+from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading import GradingPool
-from rlvr.checkpoint import save_checkpoint
 from rlvr.engines.local import VERSION
-from rlvr.engines.local.learner import HiddenStateBudget, Learner
-from rlvr.metrics_so_far import remove_metrics_so_far, write_metrics_so_far
-from rlvr.progress import Progress
-from rlvr.run_state import StateStore
-from rlvr.source_hash import source_hashes
+from rlvr.engines.local.learner import HiddenStateBudget, Learner, require_same_step
+from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, write_result
+from rlvr.runs.progress import Progress, remove_metrics_so_far, write_metrics_so_far
+from rlvr.runs.state import StateStore, save_checkpoint
+from rlvr.runs.termination import Interrupted, termination
 
 _WEIGHTS = "checkpoint/model.safetensors"
 
 
-class Interrupted(Exception):
-    """The run was asked to stop, and its state is saved."""
-
-
-def train(run: LocalRun, directory: Path, execution: Execution) -> None:
+def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: Sequence[int] = ()) -> None:
     """Carry out ``run`` and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
-    Killed at any moment and started again, it continues from its last state and ends with the same bytes.
+    A run that was killed at any moment continues from its last state when it is started again, and ends with the same
+    bytes.
+
+    Args:
+        run: what is trained.
+        directory: of the run.
+        execution: how it is carried out.
+        checkpoints_at: steps after which the policy is kept as well (see :mod:`rlvr.engines.result`). One that the run
+            has already passed is made by repeating the run up to it, from the nearest state that is still kept or from
+            the start; what the run wrote down of the repeated steps is held against them.
 
     Raises:
-        UserError: an input is missing or damaged, a method is not accepted, or the directory cannot be written.
+        UserError: an input is missing or damaged, a method or a step is not accepted, or the directory cannot be
+            written.
         Interrupted: on SIGTERM, after the state is saved.
     """
     if execution.device == "cuda" and not torch.cuda.is_available():
@@ -53,70 +55,93 @@ def train(run: LocalRun, directory: Path, execution: Execution) -> None:
         str(run.problems / "problems.jsonl"): problems.outputs["problems.jsonl"],
     }
     versions = {"engine": VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
-    parameters = {**run.parameters(), "versions": versions}
-    identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
-    started = time.monotonic()
-    store = StateStore(directory / "state", identity)
+    training = Training(run, inputs, versions)
+    store = StateStore(directory / "state", training.fingerprint)
     with store.single_writer(execution.lock_wait_seconds):
+        lacking = lacking_checkpoints(directory, training, checkpoints_at)
         learner = Learner(run, execution.device, HiddenStateBudget(execution.hidden_state_budget << 20, directory))
-        learner.restore(store)
-        _run_steps(learner, store, directory, execution, parameters)
-        files = save_checkpoint(learner.model, learner.tokenizer, directory / "checkpoint")
-        metrics = pd.DataFrame(learner.position.metrics)
-        write_parquet(directory / "metrics.parquet", metrics)
-        Manifest(
-            kind="run",
-            inputs=inputs,
-            outputs=hash_files(directory, *files, directory / "metrics.parquet"),
-            parameters=parameters,
-            fingerprint=identity,
-            details={
-                "steps": learner.position.step,
-                "optimizer_steps": learner.position.updates,
-                "tokens_generated": int(metrics["tokens_generated"].sum()),
-                "seconds_steps": float(metrics["seconds_step"].sum()),
-                "seconds_last_process": time.monotonic() - started,
-                "source": source_hashes(),
-            },
-        ).write(directory / "manifest.json")
+        _Attempt(training, directory, learner, store, lacking).finish(execution)
         remove_metrics_so_far(directory)
 
 
-def _run_steps(
-    learner: Learner, store: StateStore, directory: Path, execution: Execution, parameters: Mapping[str, Any]
-) -> None:
-    """All steps that are not done yet.
+@dataclass
+class _Attempt:
+    """One process's work on a training.
 
-    Raises:
-        Interrupted: on SIGTERM, after the state is saved.
+    Attributes:
+        training: what is trained.
+        directory: of the run.
+        learner: at the start of the run.
+        store: of its states.
+        lacking: steps whose policies are asked for and not there.
     """
-    run, position = learner.run, learner.position
-    progress = Progress(directory, run.run, run.training.steps, position.step)
-    write_metrics_so_far(directory, parameters, pd.DataFrame(position.metrics))
-    with GradingPool(workers=execution.grading_workers) as pool, _termination() as asked_to_stop:
-        while position.step < run.training.steps:
-            row = learner.step(pool)
-            position.metrics.append(row)
-            write_metrics_so_far(directory, parameters, pd.DataFrame(position.metrics))
-            progress.report(position.step, reward_mean=row["reward_mean"])
-            last = position.step == run.training.steps
-            if last or asked_to_stop() or position.step % execution.checkpoint_interval == 0:
-                learner.save(store)
-            if asked_to_stop() and not last:
-                raise Interrupted(f"{run.run}: stopped after step {position.step}; its state is saved")
 
+    training: Training
+    directory: Path
+    learner: Learner
+    store: StateStore
+    lacking: Sequence[int]
+    started: float = field(default_factory=time.monotonic)
 
-@contextmanager
-def _termination() -> Iterator[Callable[[], bool]]:
-    """Note a SIGTERM instead of dying from it; yields a function that says whether one has come."""
-    received = False
+    def finish(self, execution: Execution) -> None:
+        """Do all steps that are not done yet, and write the result.
 
-    def note(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal received
-        received = True
+        Raises:
+            Interrupted: on SIGTERM, after the state is saved.
+        """
+        run, learner = self.training.run, self.learner
+        newest = self.store.latest()
+        with GradingPool(workers=execution.grading_workers) as pool, termination() as asked_to_stop:
+            passed = [step for step in self.lacking if newest is not None and step < newest.step]
+            if newest is not None and passed:
+                earlier = self.store.latest(at_most=passed[0])
+                if earlier is not None:
+                    learner.restore(earlier)
+                done = learner.position.step
+                if done < passed[-1]:
+                    print(f"{run.run}: repeats steps {done + 1} to {passed[-1]}, to keep policies of them", flush=True)
+                self._keep_policy()
+                while learner.position.step < passed[-1]:
+                    row = self._step(pool)
+                    require_same_step(run.run, row, newest.values["metrics"][learner.position.step - 1])
+                    if asked_to_stop():
+                        raise Interrupted(f"{run.run}: stopped while it repeated step {learner.position.step}")
+            if newest is not None:
+                learner.restore(newest)
+                newest = None  # its tensors need no longer be held
+                print(f"{run.run}: continues after step {learner.position.step} of {run.training.steps}", flush=True)
+                self._keep_policy()
+            position = learner.position
+            progress = Progress(self.directory, run.run, run.training.steps, position.step)
+            write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
+            while position.step < run.training.steps:
+                row = self._step(pool)
+                write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
+                progress.report(position.step, reward_mean=row["reward_mean"])
+                last = position.step == run.training.steps
+                if last or asked_to_stop() or position.step % execution.checkpoint_interval == 0:
+                    learner.save(self.store)
+                if asked_to_stop() and not last:
+                    raise Interrupted(f"{run.run}: stopped after step {position.step}; its state is saved")
+        self._write(self.training, self.directory)
 
-    previous = signal.signal(signal.SIGTERM, note)
-    try:
-        yield lambda: received
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    def _step(self, pool: GradingPool) -> dict[str, float]:
+        """Do one step; returns its metrics."""
+        row = self.learner.step(pool)
+        self.learner.position.metrics.append(row)
+        self._keep_policy()
+        return row
+
+    def _keep_policy(self) -> None:
+        """Write the policy after the present step, if it is asked for and not there."""
+        step = self.learner.position.step
+        if step in self.lacking:
+            shorter, place = self.training.after(step), checkpoint_directory(self.directory, step)
+            write_json(place / "run.json", shorter.run.to_json())
+            self._write(shorter, place)
+
+    def _write(self, training: Training, place: Path) -> None:
+        """Write the present policy and the metrics so far as the result of ``training``."""
+        files = save_checkpoint(self.learner.model, self.learner.tokenizer, place / "checkpoint")
+        metrics = pd.DataFrame(self.learner.position.metrics)
+        write_result(place, training, files, metrics, seconds_last_process=time.monotonic() - self.started)

@@ -15,7 +15,6 @@ from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.launch import Launch, Places, launch
 
 _REPOSITORY = Path(__file__).parents[3]
-_STOPPED = 143  # 128 + SIGTERM, what a shell reports for a process that was terminated
 
 
 def _read(path: Path, cluster_file: Path | None) -> tuple[VerlRun, Cluster, Places]:
@@ -56,7 +55,8 @@ def _validate(arguments: argparse.Namespace) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    from rlvr.engines.verl.train import Execution, Interrupted, train
+    from rlvr.engines.verl.train import Execution, train
+    from rlvr.runs.termination import STOPPED, Interrupted
 
     run, cluster, places = _read(arguments.run_file, arguments.cluster)
     python = _python(arguments.python)
@@ -64,7 +64,7 @@ def _train(arguments: argparse.Namespace) -> None:
         train(run, places.run, Execution(cluster, python, places.study, _REPOSITORY, arguments.lock_wait_seconds))
     except Interrupted as stop:
         print(stop, file=sys.stderr)
-        sys.exit(_STOPPED)
+        sys.exit(STOPPED)
 
 
 def _preflight(arguments: argparse.Namespace) -> None:

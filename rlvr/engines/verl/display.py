@@ -11,8 +11,7 @@ import pandas as pd
 from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.metrics import read_metrics
-from rlvr.metrics_so_far import write_metrics_so_far
-from rlvr.progress import Progress
+from rlvr.runs.progress import Progress, write_metrics_so_far
 
 
 class Display:

@@ -67,14 +67,6 @@ def dealt_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) ->
     return dealt.view(-1, ranks).T.flatten()
 
 
-def mini_batch_ids(mini_batches: Sequence[Tensor]) -> Tensor:
-    """[B] the mini-batch that each rollout belongs to."""
-    ids = torch.empty(sum(part.numel() for part in mini_batches), dtype=torch.int64)
-    for number, part in enumerate(mini_batches):
-        ids[part] = number
-    return ids
-
-
 def whole_groups_fraction(ids: Tensor, groups: Tensor) -> float:
     """Part of the prompts whose rollouts all share a mini-batch."""
     lowest = {group: int(ids[groups == group].min()) for group in groups.unique().tolist()}

@@ -28,31 +28,6 @@ def truncations(extra_fields: Iterable[Any]) -> Tensor:
     return torch.tensor([bool(fields["reward_extra_info"]["truncated"]) for fields in plain])
 
 
-def outcome_metrics(
-    rewards: Tensor, groups: Tensor, lengths: Tensor, truncated: Tensor, discarded_fraction: float
-) -> dict[str, float]:
-    """Means over all rollouts that were sampled.
-
-    Args:
-        rewards: [B].
-        groups: [B] prompts, numbered from 0.
-        lengths: [B] in tokens.
-        truncated: [B] bool, cut off at the longest length.
-        discarded_fraction: part of them that is not trained on.
-    """
-    means = torch.zeros(int(groups.max()) + 1).scatter_add_(0, groups, rewards) / torch.bincount(groups)
-    found = {
-        "reward_mean": float(rewards.mean()),
-        "response_length_mean": float(lengths.float().mean()),
-        "truncation_rate": float(truncated.float().mean()),
-        "groups_mixed_fraction": float(((means > 0) & (means < 1)).float().mean()),
-        "tokens_generated": float(lengths.sum()),
-        "prompts_sampled": float(len(means)),
-        "rollouts_discarded_fraction": discarded_fraction,
-    }
-    return {OURS + name: value for name, value in found.items()}
-
-
 def token_metrics(log_probs: Tensor, rollout_log_probs: Tensor, entropies: Tensor, mask: Tensor) -> dict[str, float]:
     """Means over the tokens that are trained on, whatever the loss's own aggregation; all [B, T].
 

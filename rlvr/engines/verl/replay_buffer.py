@@ -12,8 +12,9 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from evals.core.random import generator_for
+from rlvr.engines.rollout_metrics import rollout_metrics
 from rlvr.engines.verl.metrics import OURS
-from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics, truncations
+from rlvr.engines.verl.outcomes import canonical_order, truncations
 from rlvr.engines.verl.registered import group_ids
 from rlvr.engines.verl.this_run import this_run
 
@@ -63,8 +64,8 @@ class SelectingReplayBuffer(ReplayBuffer):
             keys=[keys[row] for row in kept],
             tags=[{**tags[row], "advantage": float(advantages[row])} for row in kept],
         )
-        metrics = outcome_metrics(rewards, groups, lengths, truncated, selection.discarded_fraction)
-        metrics[OURS + "sampling_rounds"] = float(rounds)
+        of_all = rollout_metrics(rewards, groups, lengths, truncated, selection.discarded_fraction)
+        metrics = {OURS + name: float(value) for name, value in {**of_all, "sampling_rounds": rounds}.items()}
         return batch, metrics
 
     def _wait(self, partition_id: str) -> None:

@@ -7,11 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pandas as pd
@@ -33,15 +30,12 @@ from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
 from rlvr.engines.verl.worker_log import RAY_TIMED_OUT, ended, last_words
-from rlvr.metrics_so_far import remove_metrics_so_far
-from rlvr.source_hash import source_hashes
+from rlvr.runs.progress import remove_metrics_so_far
+from rlvr.runs.source_hash import source_hashes
+from rlvr.runs.termination import Interrupted, termination
 
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 120.0
-
-
-class Interrupted(Exception):
-    """The run was asked to stop; what verl saved last is there."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +135,7 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Dis
     log = places.log
     words = [execution.python, *started.words[1:]]
     written = log.stat().st_size if log.exists() else 0
-    with log.open("ab") as output, _termination() as asked_to_stop:
+    with log.open("ab") as output, termination() as asked_to_stop:
         process = subprocess.Popen(
             words,
             cwd=log.parent,
@@ -201,19 +195,3 @@ def _end(process: subprocess.Popen[Any]) -> None:
             process.wait(timeout=_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             print("verl does not end; it is killed", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _termination() -> Iterator[Any]:
-    """Note a SIGTERM instead of dying from it; yields a function that says whether one has come."""
-    received = False
-
-    def note(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal received
-        received = True
-
-    previous = signal.signal(signal.SIGTERM, note)
-    try:
-        yield lambda: received
-    finally:
-        signal.signal(signal.SIGTERM, previous)

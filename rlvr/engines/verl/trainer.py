@@ -20,9 +20,10 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
-from rlvr.engines.verl.layout import lay_out, mini_batch_ids, whole_groups_fraction
+from rlvr.engines.rollout_metrics import mini_batch_ids, rollout_metrics
+from rlvr.engines.verl.layout import lay_out, whole_groups_fraction
 from rlvr.engines.verl.metrics import OURS
-from rlvr.engines.verl.outcomes import canonical_order, outcome_metrics, token_metrics, truncations
+from rlvr.engines.verl.outcomes import canonical_order, token_metrics, truncations
 from rlvr.engines.verl.registered import group_ids
 from rlvr.engines.verl.this_run import this_run
 from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
@@ -62,10 +63,11 @@ class MethodTrainer(PPOTrainerSync):
             generator_for("mini_batches", run.seed, self.global_steps - 1),
         )
         mini_batches = [order[part] for part in ours]
-        ids = mini_batch_ids(mini_batches)
+        ids = mini_batch_ids(mini_batches, expected)
         metrics[OURS + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
         if method.selection is None:  # otherwise the replay buffer has them, of everything that was sampled
-            metrics.update(outcome_metrics(rewards, groups, lengths, truncations(read["extra_fields"]), 0.0))
+            found = rollout_metrics(rewards, groups, lengths, truncations(read["extra_fields"]), 0.0)
+            metrics.update({OURS + name: float(value) for name, value in found.items()})
         if "advantage" in batch.tags[0]:  # a selection left rollouts of their groups out
             advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         else:

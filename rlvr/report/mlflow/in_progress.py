@@ -23,11 +23,11 @@ from evals.core.manifest import read_manifest
 from evals.core.record import Record
 from evals.core.records import BASE, Run, read_runs
 from evals.core.single_writer import is_held
-from rlvr.metrics_so_far import METRICS_SO_FAR, PARAMETERS
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import GROUP_TAG, Experiment
 from rlvr.report.mlflow.planned_run import PlannedRun, content_hash, flatten, metrics_of_steps, read_steps
 from rlvr.report.mlflow.study import run_tags
+from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
 
 IN_PROGRESS = "under way"
 """The group of these runs; a part of their names."""

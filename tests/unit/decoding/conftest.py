@@ -9,7 +9,7 @@ import torch
 
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
-from rlvr.checkpoint import save_checkpoint
+from rlvr.runs.state import save_checkpoint
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from evals.core.random import random_projection
-from rlvr.engines.local.hidden_states import HiddenStateStore
+from rlvr.engines.local.policy import HiddenStateStore
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA, SketchedDelTA
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from evals.core.errors import UserError
-from rlvr.run_state import StateStore, optimizer_tensors, restore_optimizer_tensors
+from rlvr.runs.state import StateStore, load_training_tensors, training_tensors
 
 
 def test_the_newest_of_two_kept_states_is_found(tmp_path: Path) -> None:
@@ -54,6 +54,14 @@ def test_a_damaged_state_falls_back_to_the_one_before(
     assert "step-00000002: damaged" in capsys.readouterr().out
 
 
+def test_an_earlier_state_is_found(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "a" * 64)
+    for step in (2, 4):
+        store.save(step, {"model.w": torch.ones(1)}, {})
+    found = [store.latest(at_most=step) for step in (1, 2, 3, 9)]
+    assert [None if each is None else each.step for each in found] == [None, 2, 2, 4]
+
+
 def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path: Path) -> None:
     store = StateStore(tmp_path, "a" * 64)
     store.save(1, {"model.w": torch.ones(1)}, {})
@@ -69,7 +77,7 @@ def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path: Path) -> N
 HOLDER = """
 import sys, time
 from pathlib import Path
-from rlvr.run_state import StateStore
+from rlvr.runs.state import StateStore
 with StateStore(Path(sys.argv[1]), "a" * 64).single_writer(0):
     print("held", flush=True)
     time.sleep(60)
@@ -93,20 +101,23 @@ def test_only_one_process_writes_and_a_dead_ones_lock_is_free(tmp_path: Path) ->
     assert time.monotonic() - started < 2
 
 
-def test_optimizer_state_survives_the_round_trip() -> None:
-    weights = [torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(2, 2))]
-    optimizer = torch.optim.AdamW(weights, lr=0.1)
-    for weight in weights:
-        weight.grad = torch.ones_like(weight)
-    optimizer.step()
-    copies = [torch.nn.Parameter(weight.detach().clone()) for weight in weights]
-    other = torch.optim.AdamW(copies, lr=0.1)
-    saved = {name: value.clone() for name, value in optimizer_tensors(optimizer.state_dict()).items()}
-    other.load_state_dict(restore_optimizer_tensors(other.state_dict(), saved))
-    for pair in zip(weights, copies, strict=True):
-        for weight in pair:
-            weight.grad = torch.full_like(weight, 0.5)
-    optimizer.step()
-    other.step()
-    for weight, copy in zip(weights, copies, strict=True):
+def test_model_and_optimizer_survive_the_round_trip() -> None:
+    def model_and_optimizer(seed: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2))
+        return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def update(model: torch.nn.Module, optimizer: torch.optim.Optimizer, gradient: float) -> None:
+        for weight in model.parameters():
+            weight.grad = torch.full_like(weight, gradient)
+        optimizer.step()
+
+    model, optimizer = model_and_optimizer(1)
+    update(model, optimizer, 1.0)
+    saved = {name: value.clone() for name, value in training_tensors(model, optimizer).items()}  # type: ignore[arg-type]
+    other, its_optimizer = model_and_optimizer(2)
+    load_training_tensors(other, its_optimizer, saved)  # type: ignore[arg-type]
+    for pair in ((model, optimizer), (other, its_optimizer)):
+        update(*pair, 0.5)
+    for weight, copy in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(weight, copy)

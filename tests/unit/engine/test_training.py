@@ -13,15 +13,17 @@ import pandas as pd
 import pytest
 import torch
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json
 from evals.core.manifest import hash_files, verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.problems.__main__ import main as problems_main
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.rollout import PromptOrder
-from rlvr.engines.local.train import Interrupted, train
-from rlvr.metrics_so_far import METRICS_SO_FAR
+from rlvr.engines.local.train import train
+from rlvr.engines.result import checkpoint_directory
+from rlvr.runs.progress import METRICS_SO_FAR
+from rlvr.runs.termination import Interrupted
 
 EXECUTION = Execution(
     device="cpu", checkpoint_interval=1, lock_wait_seconds=1, grading_workers=1, hidden_state_budget=4096
@@ -95,13 +97,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
     monkeypatch.undo()
     train(make_run(**changes), tmp_path / "killed", EXECUTION)
     assert checkpoint_hash(tmp_path / "killed") == checkpoint_hash(tmp_path / "undisturbed")
-    timeless = [
-        f for f in pd.read_parquet(tmp_path / "killed/metrics.parquet") if "seconds" not in f and "memory" not in f
-    ]
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(tmp_path / "killed/metrics.parquet")[timeless],
-        pd.read_parquet(tmp_path / "undisturbed/metrics.parquet")[timeless],
-    )
+    pd.testing.assert_frame_equal(timeless(tmp_path / "killed"), timeless(tmp_path / "undisturbed"))
 
 
 def test_sigterm_saves_and_stops(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +120,66 @@ def test_sigterm_saves_and_stops(make_run: MakeRun, tmp_path: Path, monkeypatch:
     assert not so_far.exists()
     train(make_run(), tmp_path / "whole", execution)
     assert checkpoint_hash(tmp_path / "run") == checkpoint_hash(tmp_path / "whole")
+
+
+def timeless(directory: Path) -> pd.DataFrame:
+    """The metrics that no clock and no memory has a part in."""
+    metrics = pd.read_parquet(directory / "metrics.parquet")
+    return metrics[[name for name in metrics if "seconds" not in name and "memory" not in name]]
+
+
+@pytest.mark.parametrize("method", ["dapo", "balanced"])
+def test_the_policy_after_an_earlier_step_is_that_of_a_run_of_that_length(
+    make_run: MakeRun, tmp_path: Path, method: str
+) -> None:
+    changes = {"method": QUERY_PRESERVED_REWARD_BALANCED} if method == "balanced" else {}
+    train(make_run(**changes), tmp_path / "plain", EXECUTION)
+    train(make_run(**changes), tmp_path / "run", EXECUTION, checkpoints_at=[3, 1])
+    assert checkpoint_hash(tmp_path / "run") == checkpoint_hash(tmp_path / "plain")
+    for steps in (1, 3):
+        shorter, kept = tmp_path / f"{steps} steps", checkpoint_directory(tmp_path / "run", steps)
+        train(make_run(training={"steps": steps}, **changes), shorter, EXECUTION)
+        assert checkpoint_hash(kept) == checkpoint_hash(shorter)
+        pd.testing.assert_frame_equal(timeless(kept), timeless(shorter))
+        manifests = [verify_outputs(place / "manifest.json", "run") for place in (kept, shorter)]
+        assert manifests[0].fingerprint == manifests[1].fingerprint
+        assert manifests[0].parameters == manifests[1].parameters
+        assert LocalRun.read(kept / "run.json").training.steps == steps
+
+
+def test_a_finished_run_repeats_its_steps_for_a_policy_that_was_not_kept(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(make_run(training={"steps": 2}), tmp_path / "shorter", EXECUTION)
+    train(make_run(), tmp_path / "run", EXECUTION)
+    whole = checkpoint_hash(tmp_path / "run")
+    train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[2])
+    assert "repeats steps 1 to 2" in capsys.readouterr().out  # states of steps 3 and 4 alone were kept
+    kept = checkpoint_directory(tmp_path / "run", 2)
+    assert checkpoint_hash(kept) == checkpoint_hash(tmp_path / "shorter")
+    assert checkpoint_hash(tmp_path / "run") == whole
+    written = (kept / "manifest.json").stat().st_mtime_ns
+    train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[2, 3])
+    assert "repeats" not in capsys.readouterr().out  # one is there, and the state of step 3 is kept
+    assert (kept / "manifest.json").stat().st_mtime_ns == written
+    assert checkpoint_directory(tmp_path / "run", 3).is_dir()
+
+
+def test_a_repeated_step_that_is_not_the_run_s_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
+    train(make_run(), tmp_path / "run", EXECUTION)
+    for values in (tmp_path / "run").glob("state/*/step-00000004/values.json"):
+        content = read_json(values)
+        content["values"]["metrics"][0]["loss"] += 1.0  # as on a machine that computes otherwise
+        write_json(values, content)
+    with pytest.raises(UserError, match="step 1 has loss"):
+        train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[1])
+
+
+@pytest.mark.parametrize("step", [0, 4, 5])
+def test_a_step_that_the_run_has_no_earlier_policy_of_is_refused(make_run: MakeRun, tmp_path: Path, step: int) -> None:
+    with pytest.raises(InvalidInput) as error:
+        train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[step])
+    assert error.value.key == "checkpoints_at" and "1 to 3" in error.value.accepted
 
 
 def test_state_of_another_configuration_is_not_continued(make_run: MakeRun, tmp_path: Path) -> None:
@@ -171,14 +227,13 @@ def test_seeds_differ_and_repeat(make_run: MakeRun, tmp_path: Path) -> None:
 
 
 def test_bad_runs_are_refused_in_one_line(make_run: MakeRun, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="lacks temperature"):
-        content = json.loads((tmp_path / "run.json").read_text()) if (tmp_path / "run.json").exists() else None
-        make_run()
-        content = json.loads((tmp_path / "run.json").read_text())
-        del content["training"]["temperature"]
-        (tmp_path / "run.json").write_text(json.dumps(content))
-        LocalRun.read(tmp_path / "run.json")
-    with pytest.raises(UserError, match=r"method dapo: loss\.name is 'foo'; accepted"):
+    make_run()
+    content = read_json(tmp_path / "run.json")
+    del content["training"]["temperature"]
+    with pytest.raises(InvalidInput) as error:
+        LocalRun.parse(content, "run.json")
+    assert error.value.key == "training" and error.value.found == "lacks temperature"
+    with pytest.raises(UserError, match=r"method dapo: loss\.name"):
         train(make_run(method={**QUERY_PRESERVED_REWARD_BALANCED, "loss": {"name": "foo"}}), tmp_path, EXECUTION)
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="no GPU"):

@@ -13,7 +13,7 @@ import pytest
 
 from evals.core.errors import UserError
 from rlvr.methods.method import compose
-from rlvr.source_hash import _hash_source
+from rlvr.runs.source_hash import _hash_source
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml

@@ -17,11 +17,11 @@ from mlflow.tracking import MlflowClient
 from evals.core.errors import UserError
 from evals.core.files import read_json
 from evals.core.single_writer import single_writer
-from rlvr.metrics_so_far import METRICS_SO_FAR, remove_metrics_so_far, write_metrics_so_far
 from rlvr.report.mlflow import in_progress, planned_run
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.in_progress import show_in_progress, watch
 from rlvr.report.mlflow.planned_run import flatten
+from rlvr.runs.progress import METRICS_SO_FAR, remove_metrics_so_far, write_metrics_so_far
 from rlvr.tracking.__main__ import main
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import client_of, project

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rlvr.engines.verl.display import Display, keep_metrics
 from rlvr.engines.verl.launch import Places
-from rlvr.metrics_so_far import METRICS_SO_FAR, PARAMETERS
+from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
 from tests.unit.verl.conftest import make_run
 
 

@@ -6,9 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlvr.methods.batching.query_preserved import QueryPreserved
+from rlvr.methods.batching.random_split import RandomSplit
 from torch import Tensor
 
-from rlvr.engines.verl.layout import dealt_layout, mini_batch_ids, rank_layout, whole_groups_fraction
+from rlvr.engines.rollout_metrics import mini_batch_ids
+from rlvr.engines.verl.layout import dealt_layout, rank_layout, whole_groups_fraction
 from rlvr.methods.assignments import QueryPreserved, RandomSplit
 
 
@@ -43,7 +46,7 @@ def test_workers_slice_the_mini_batches_that_were_assigned(
     order = rank_layout(parts, lengths, ranks)
     assert sorted(order.tolist()) == list(range(len(groups)))
     assert sliced_by_workers(order, ranks, updates) == [set(part.tolist()) for part in parts]
-    fraction = whole_groups_fraction(mini_batch_ids(parts), groups)
+    fraction = whole_groups_fraction(mini_batch_ids(parts, len(groups)), groups)
     assert fraction == 1.0 if whole or updates == 1 else fraction < 1.0
 
 
@@ -71,7 +74,7 @@ def test_unequal_mini_batches_are_dealt_evenly(ranks: int) -> None:
     order = dealt_layout(parts, lengths, ranks)
     assert sorted(order.tolist()) == list(range(256))
     shares = torch.bincount(
-        mini_batch_ids(parts)[order] + 4 * torch.arange(256).div(256 // ranks, rounding_mode="floor")
+        mini_batch_ids(parts, 256)[order] + 4 * torch.arange(256).div(256 // ranks, rounding_mode="floor")
     )
     of_ranks = shares.view(ranks, 4)
     assert (of_ranks.amax(dim=0) - of_ranks.amin(dim=0) <= 1).all()

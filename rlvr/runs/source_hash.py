@@ -1,7 +1,7 @@
-"""Hashes of our own source that ignore comments, docstrings and layout.
+"""Hashes of the project's own source that ignore comments, docstrings and layout.
 
-Recorded with every run, so that a report can say that code was edited since, without an edited comment costing a
-retraining. Whether an edit changes results is for its author to say, by raising the VERSION of what was edited.
+They are recorded with every run, so that a report can say that code was edited since. An edit alone makes no run out of
+date: whoever changes results raises the VERSION of what was edited.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("evals/problems", "evals/generation", "evals/grading", "rlvr/base_model", "rlvr/methods", "rlvr/engines")
 _HASH_LENGTH = 16
 

@@ -1,8 +1,8 @@
 """Training state on disk: saved whole, verified before use, written by one process at a time.
 
 A state directory belongs to one fingerprint. Inside it, ``step-00000040/`` holds tensors (safetensors) and values
-(JSON) of one moment; it appears whole, by a rename, and ``values.json`` names the hash of the tensors. Nothing is
-pickled. A damaged newest state falls back to the one before.
+(JSON) after one step; it appears whole, by a rename, and ``values.json`` names the hash of the tensors. Nothing is
+pickled. If the newest state is damaged, the one before it is used.
 """
 
 from __future__ import annotations
@@ -14,25 +14,43 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.optim import Optimizer
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, replacing, sha256_file, write_json
+from evals.core.files import read_json, replacing, sha256_file, write_json, write_text
 from evals.core.single_writer import single_writer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 _KEPT_STATES = 2
 _STEP_DIRECTORY = re.compile(r"step-(\d{8})")
 
 
+class State(NamedTuple):
+    """A saved state.
+
+    Attributes:
+        step: how many steps were done.
+        tensors: of the model and the optimizer.
+        values: everything else, as JSON.
+    """
+
+    step: int
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+
+
 class StateStore:
-    """Saves and restores the state of one training run under one fingerprint."""
+    """Saves and restores the state of one training under one fingerprint."""
 
     def __init__(self, directory: Path, fingerprint: str) -> None:
-        """``directory`` is the run's state directory; each fingerprint has its own place in it."""
+        """Use the run's state ``directory``, in which each fingerprint has a directory of its own."""
         self._root = directory
         self._directory = directory / fingerprint[:16]
 
@@ -47,7 +65,7 @@ class StateStore:
             yield
 
     def save(self, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Save the state after ``step`` steps; visible at once or not at all. Older states beyond two are removed.
+        """Save the state after ``step`` steps, whole or not at all. Older states beyond two are removed.
 
         Raises:
             UserError: the disk is full or not writable.
@@ -72,17 +90,19 @@ class StateStore:
         for old in self._steps()[:-_KEPT_STATES]:
             shutil.rmtree(self._path(old))
 
-    def latest(self) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-        """The newest undamaged state as (step, tensors, values), or None if there is none."""
-        for leftover in self._directory.glob(".saving-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+    def latest(self, at_most: int | None = None) -> State | None:
+        """The newest undamaged state, of at most so many steps if a limit is given; None if there is none."""
+        for unfinished in self._directory.glob(".saving-*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
         for step in reversed(self._steps()):
+            if at_most is not None and step > at_most:
+                continue
             path = self._path(step)
             try:
                 content = read_json(path / "values.json")
                 if sha256_file(path / "tensors.safetensors") != content["tensors_sha256"]:
                     raise UserError(f"{path}: its tensors differ from the hash they were saved with")
-                return step, load_file(path / "tensors.safetensors"), content["values"]
+                return State(step, load_file(path / "tensors.safetensors"), content["values"])
             except (UserError, KeyError, TypeError) as error:
                 print(f"{path}: damaged ({error}); going back to the state before it", flush=True)
         return None
@@ -111,20 +131,57 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             raise UserError(f"{path}: cannot be written: {error}") from error
 
 
-def optimizer_tensors(optimizer_state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a torch optimizer's state dict under flat names: ``optimizer.{parameter}.{key}``."""
-    return {
-        f"optimizer.{index}.{key}": value
-        for index, entries in optimizer_state["state"].items()
-        for key, value in entries.items()
-    }
+def training_tensors(model: PreTrainedModel, optimizer: Optimizer) -> dict[str, Tensor]:
+    """The tensors of a model and its optimizer under flat names.
+
+    They are ``model.{parameter}`` and ``optimizer.{number of the parameter}.{key}``. A head that is tied to the
+    embedding is no parameter of its own.
+    """
+    tensors: dict[str, Tensor] = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
+    for index, of_parameter in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{key}": value for key, value in of_parameter.items()}
+    return tensors
 
 
-def restore_optimizer_tensors(optimizer_state: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """An optimizer state dict with the tensors of :func:`optimizer_tensors` put back."""
+def load_training_tensors(model: PreTrainedModel, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put the tensors of :func:`training_tensors` back."""
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(tensors[f"model.{name}"])
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
             state.setdefault(int(index), {})[key] = value
-    return {**optimizer_state, "state": state}
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def save_checkpoint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, directory: Path) -> list[Path]:
+    """Write a Hugging Face checkpoint, with the same bytes for the same weights; returns its files.
+
+    The weights are written last: a directory without ``model.safetensors`` is not a checkpoint.
+
+    Raises:
+        UserError: the disk is full or not writable.
+    """
+    config = model.config.to_diff_dict()
+    config["architectures"] = [type(model).__name__]
+    config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
+    contents: dict[str, Any] = {
+        "config.json": config,
+        "generation_config.json": {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id},
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": tokenizer.eos_token,
+            "pad_token": tokenizer.pad_token,
+            "unk_token": tokenizer.unk_token,
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": tokenizer.model_max_length,
+        },
+    }
+    for name, content in contents.items():
+        write_json(directory / name, content)
+    write_text(directory / "tokenizer.json", tokenizer.backend_tokenizer.to_str(pretty=True))
+    # Weights tied to the embedding are one tensor, stored once, as Hugging Face does.
+    save_tensors(directory / "model.safetensors", dict(model.named_parameters()))
+    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+    return [directory / name for name in names]

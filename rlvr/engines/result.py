@@ -1,0 +1,112 @@
+"""The files that a training leaves, at its end and after earlier steps that are asked for.
+
+    results/runs/{run}/checkpoint/                       the policy after the last step, a Hugging Face checkpoint
+    results/runs/{run}/metrics.parquet, manifest.json
+    results/runs/{run}/checkpoints/step-{N}/             the same three after step N, and run.json
+
+Nothing in a training depends on its number of steps, so the policy after N steps of it is the policy of a training that
+is N steps long. ``checkpoints/step-{N}`` says so: its run.json and its manifest are those of that shorter training,
+under the longer one's name, so that the directory serves wherever a run's directory does. The steps that are asked for
+are no part of a training's fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import fingerprint, write_parquet
+from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.run_spec import RunSpec
+from rlvr.runs.source_hash import source_hashes
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything that determines the outcome of a training.
+
+    Attributes:
+        run: the content of run.json.
+        inputs: path of every file that was read -> SHA-256 of its bytes.
+        versions: of the engine, the sampler and the grader.
+    """
+
+    run: RunSpec
+    inputs: Mapping[str, str]
+    versions: Mapping[str, Any]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the manifest."""
+        return {**self.run.parameters(), "versions": dict(self.versions)}
+
+    @property
+    def fingerprint(self) -> str:
+        """The identity: the same parameters and the same bytes, wherever they lie."""
+        return fingerprint({"parameters": self.parameters, "inputs": list(self.inputs.values())})
+
+    def after(self, steps: int) -> Training:
+        """The training that ends after ``steps`` steps."""
+        settings = self.run.training.model_copy(update={"steps": steps})
+        return replace(self, run=self.run.model_copy(update={"training": settings}))
+
+
+def checkpoint_directory(directory: Path, step: int) -> Path:
+    """The directory of the policy after ``step`` steps under a run's ``directory``."""
+    return directory / "checkpoints" / f"step-{step}"
+
+
+def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int]) -> list[int]:
+    """Those of ``steps`` after which no intact checkpoint of this training lies under ``directory``, ascending.
+
+    Raises:
+        InvalidInput: the training has no such step, or it is the last one, whose policy is the training's own.
+    """
+    lacking = []
+    for step in sorted(set(steps)):
+        if not 0 < step < training.run.training.steps:
+            accepted = f"1 to {training.run.training.steps - 1}, the steps before the last one"
+            raise InvalidInput(training.run.run, "checkpoints_at", f"is {step}", accepted)
+        try:
+            manifest = verify_outputs(checkpoint_directory(directory, step) / "manifest.json", "run")
+        except UserError:  # not made yet, or damaged
+            lacking.append(step)
+            continue
+        if manifest.fingerprint != training.after(step).fingerprint:
+            lacking.append(step)
+    return lacking
+
+
+def write_result(
+    directory: Path, training: Training, checkpoint: Sequence[Path], metrics: pd.DataFrame, **details: Any
+) -> None:
+    """Write metrics and manifest beside a checkpoint.
+
+    Args:
+        directory: of the result.
+        training: whose result it is.
+        checkpoint: files of the checkpoint, under ``directory``.
+        metrics: a row a step.
+        details: of the manifest, before those that every training has.
+    """
+    write_parquet(directory / "metrics.parquet", metrics)
+    Manifest(
+        kind="run",
+        inputs=training.inputs,
+        outputs=hash_files(directory, *checkpoint, directory / "metrics.parquet"),
+        parameters=training.parameters,
+        fingerprint=training.fingerprint,
+        details={
+            "steps": training.run.training.steps,
+            "optimizer_steps": int(metrics["optimizer_steps"].sum()),
+            "tokens_generated": int(metrics["tokens_generated"].sum()),
+            "seconds_steps": float(metrics["seconds_step"].sum()),
+            **details,
+            "source": source_hashes(),
+        },
+    ).write(directory / "manifest.json")

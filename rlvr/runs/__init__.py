@@ -1,0 +1,1 @@
+"""The files of a training while it runs: saved states, checkpoints, progress, metrics so far; and how it is stopped."""

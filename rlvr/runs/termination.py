@@ -1,0 +1,31 @@
+"""A training that is asked to stop saves its state first."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOPPED = 143
+"""The exit status of a training that was stopped: 128 + SIGTERM, as a shell reports it."""
+
+
+class Interrupted(Exception):
+    """The training was asked to stop, and its state is saved."""
+
+
+@contextmanager
+def termination() -> Iterator[Callable[[], bool]]:
+    """Note a SIGTERM instead of dying from it; yields a function that says whether one has come."""
+    received = False
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal received
+        received = True
+
+    previous = signal.signal(signal.SIGTERM, note)
+    try:
+        yield lambda: received
+    finally:
+        signal.signal(signal.SIGTERM, previous)
