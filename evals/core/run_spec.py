@@ -234,11 +234,11 @@ class Execution(Record):
         hidden_state_budget: mebibytes of hidden states that are kept in memory; more are spilled to a file.
     """
 
-    device: Literal["cpu", "cuda"]
-    checkpoint_interval: Count
-    lock_wait_seconds: float
-    grading_workers: Count
-    hidden_state_budget: Index
+    device: Literal["cpu", "cuda"] = "cpu"
+    checkpoint_interval: Count = 10
+    lock_wait_seconds: NotNegative = 600.0
+    grading_workers: Count = 1
+    hidden_state_budget: Index = 4096
 
 
 class Cluster(Record):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.random import generator_for, random_projection
 from evals.core.run_spec import LocalRun

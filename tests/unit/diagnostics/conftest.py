@@ -15,7 +15,7 @@ from rlvr.engines.local.train import train
 from tests.unit.engine.conftest import DAPO, TRAINING, study_files
 
 __all__ = ["study_files"]
-EXECUTION = Execution("cpu", 10, 1.0, 1, 4096)
+EXECUTION = Execution(lock_wait_seconds=1.0)
 KEPT_STEPS = (1, 3)
 
 

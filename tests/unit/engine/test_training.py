@@ -25,9 +25,7 @@ from rlvr.engines.result import checkpoint_directory
 from rlvr.runs.progress import METRICS_SO_FAR
 from rlvr.runs.termination import Interrupted
 
-EXECUTION = Execution(
-    device="cpu", checkpoint_interval=1, lock_wait_seconds=1, grading_workers=1, hidden_state_budget=4096
-)
+EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
 MakeRun = Callable[..., LocalRun]
 QUERY_PRESERVED_REWARD_BALANCED = {
     "version": 1,

@@ -36,7 +36,7 @@ def test_both_engines_metrics_have_one_name_each(
     directory = tmp_path / "local"
     directory.mkdir()
     local = make_run(training={"steps": 2}, method=method, method_name="delta")
-    train(local, directory, Execution("cpu", 1, 1, 1, 4096))
+    train(local, directory, Execution(checkpoint_interval=1, lock_wait_seconds=1))
     results = tracked_study.results
     shutil.copy(directory / "metrics.parquet", results / "runs" / "tiny-delta-s1" / "metrics.parquet")
     read_metrics([RECORDED], 2).to_parquet(results / "runs" / "tiny-delta-s2" / "metrics.parquet")

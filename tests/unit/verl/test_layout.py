@@ -6,8 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlvr.methods.batching.query_preserved import QueryPreserved
-from rlvr.methods.batching.random_split import RandomSplit
 from torch import Tensor
 
 from rlvr.engines.rollout_metrics import mini_batch_ids
