@@ -50,13 +50,13 @@ lint: environment ## check style, types and the workflow
 	@$(BIN)/python workflow/lint.py
 
 ui: environment ## show the runs in MLflow, on this machine only
-	@$(BIN)/python -m rlvr.tracking ui --results results $(ARGS)
+	@$(BIN)/python -m rlvr ui --results results $(ARGS)
 
 status: environment ## say of each result whether it is current, and why not
 	@$(BIN)/python -m rlvr status $(ARGS)
 
 clean-state: environment ## delete saved training state; finished results stay
-	@$(BIN)/python -m rlvr.study.clean_state
+	@$(BIN)/python -m rlvr clean-state
 
 # $(call resolve,INPUT,OPTIONS): .venv-lock.tmp/resolved is what INPUT asks for, as in requirements.lock where that will do.
 define resolve

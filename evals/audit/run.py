@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evals.audit import second_grader
 from evals.audit.second_grader import judge_choice, judge_text
 from evals.core.errors import UserError
-from evals.core.files import read_jsonl, sha256_bytes
-from evals.core.manifest import verify_outputs
+from evals.core.files import fingerprint, read_jsonl, sha256_bytes, sha256_file, write_json
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.generation.withheld import TEXT_HASH
+from evals.grading.grade_file import read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT
 from evals.grading.verdict import CODE, Kind, Reason
 from evals.grading.workers import Judge, WorkerProcesses
@@ -149,3 +151,49 @@ def _compared(grades: Sequence[Row], opinions: Sequence[Reason]) -> dict[str, An
             for row, reason in apart[:DISAGREEMENTS_LISTED]
         ],
     }
+
+
+def write_audit(
+    benchmark: str, grades: Sequence[Path], samples: Sequence[Path], problems: Path, workers: int, out: Path
+) -> None:
+    """Write the audit of one benchmark, and a manifest beside it.
+
+    Args:
+        benchmark: its name.
+        grades: directories of the grades of each run.
+        samples: directories of their samples, in the same order.
+        problems: problems.jsonl of the benchmark.
+        workers: processes of the second grader.
+        out: the JSON file.
+
+    Raises:
+        UserError: an input is missing, changed or malformed, or the output cannot be written.
+    """
+    if len(grades) != len(samples):
+        raise UserError(f"--samples: are {len(samples)}; accepted: one for each of --grades, {len(grades)}")
+    if workers < 1:
+        raise UserError(f"--workers: is {workers}; accepted: 1 or more")
+    golds = read_golds(problems)
+    inputs = {problems.as_posix(): sha256_file(problems)}
+    audits = []
+    second = SecondGrader(workers)
+    try:
+        for sampled, graded_as in zip(samples, grades, strict=True):  # one run in memory at a time
+            graded = read_graded_samples(sampled, graded_as)
+            if graded.benchmark != benchmark:
+                raise UserError(f"{graded_as}: holds grades of {graded.benchmark}, not of {benchmark}")
+            inputs |= graded.hashes
+            audits.append(audit_run(graded, golds, second))
+    finally:
+        second.close()
+    grader = {"name": second_grader.NAME, "version": second_grader.VERSION}
+    write_json(out, {"benchmark": benchmark, "second_grader": grader, "audits": audits})
+    parameters = {"benchmark": benchmark, "second_grader": grader}
+    Manifest(
+        kind="audit",
+        inputs=inputs,
+        outputs=hash_files(out.parent, out),
+        parameters=parameters,
+        fingerprint=fingerprint({"kind": "audit", "parameters": parameters, "inputs": sorted(inputs.values())}),
+        details={"runs": len(audits), "samples": sum(audit["samples"] for audit in audits)},
+    ).write(out.with_suffix(".manifest.json"))

@@ -1,78 +1,91 @@
-"""Options that every command that samples has, and the settings that they mean."""
+"""The settings of sampling as they are given on a command line, checked before anything heavy is imported."""
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from evals.core.errors import UserError
 
 if TYPE_CHECKING:
     from evals.generation.plan import EvaluationSettings
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 
+@dataclass(frozen=True)
+class SamplingOptions:
+    """The options that every command that samples has.
 
-def add_sampling_options(parser: argparse.ArgumentParser, backends: Sequence[str]) -> None:
-    """Declare the options, but for where the model is and what only vllm takes."""
-    parser.add_argument("--problems", type=Path, required=True, help="directory of the benchmark's problems")
-    parser.add_argument("--prompt", required=True, help="template with {problem} in it")
-    parser.add_argument("--samples-per-problem", type=int, required=True)
-    parser.add_argument("--max-new-tokens", type=int, required=True)
-    parser.add_argument("--temperature", type=float, required=True)
-    parser.add_argument("--top-p", type=float, required=True)
-    parser.add_argument("--batch-size", type=int, required=True, help="samples decoded at a time")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--backend", choices=backends, default="local")
-    parser.add_argument("--prompt-form", choices=("base", "chat"), default="base", help="plain text, or chat template")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="auto: the checkpoint's own")
-    parser.add_argument("--max-model-len", type=int, help="a context shorter than the model's, in tokens")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-
-
-def evaluation_settings(arguments: argparse.Namespace) -> EvaluationSettings:
-    """The settings that these options mean; torch keeps to the threads that they allow.
-
-    Raises:
-        UserError: a number is out of range.
+    Attributes:
+        prompt: template with ``{problem}`` in it.
+        samples_per_problem: the k of avg@k.
+        max_new_tokens: of a response.
+        temperature: 0 or more.
+        top_p: more than 0, at most 1.
+        batch_size: samples decoded at a time.
+        seed: of the samples' random numbers.
+        threads: that torch keeps to.
+        backend: what generates; vllm has an environment of its own.
+        prompt_form: base for plain text, chat for the model's chat template.
+        dtype: of weights and activations; auto: the checkpoint's own.
+        max_model_len: a context shorter than the model's, in tokens.
+        device: that it runs on.
     """
-    import torch
 
-    from evals.generation.plan import EvaluationSettings
-    from evals.generation.sampler import SamplingParameters
+    prompt: str
+    samples_per_problem: int
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    batch_size: int
+    seed: int
+    threads: int
+    backend: Literal["local", "transformers", "vllm"] = "local"
+    prompt_form: Literal["base", "chat"] = "base"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    max_model_len: int | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
 
-    _check(arguments)
-    torch.set_num_threads(arguments.threads)
-    return EvaluationSettings(
-        arguments.samples_per_problem,
-        arguments.seed,
-        arguments.prompt,
-        SamplingParameters(
-            max_new_tokens=arguments.max_new_tokens,
-            temperature=arguments.temperature,
-            top_p=arguments.top_p,
-            batch_size=arguments.batch_size,
-        ),
-        prompt_form=arguments.prompt_form,
-        backend=arguments.backend,
-        dtype=arguments.dtype,
-        device=arguments.device,
-        max_model_len=arguments.max_model_len,
-    )
+    def settings(self, tensor_parallel_size: int = 1, gpu_memory_utilization: float = 0.9) -> EvaluationSettings:
+        """The settings that these options mean; torch keeps to the threads that they allow.
 
+        Raises:
+            UserError: a number is out of range.
+        """
+        self._check()
+        import torch
 
-def _check(arguments: argparse.Namespace) -> None:
-    for option in ("samples_per_problem", "max_new_tokens", "batch_size", "threads", "max_model_len"):
-        value = getattr(arguments, option)
-        if value is not None and value < 1:
-            raise UserError(f"--{option.replace('_', '-')}: is {value}; accepted: 1 or more")
-    if not (math.isfinite(arguments.temperature) and arguments.temperature >= 0):
-        raise UserError(f"--temperature: is {arguments.temperature}; accepted: 0 or more")
-    if not 0 < arguments.top_p <= 1:
-        raise UserError(f"--top-p: is {arguments.top_p}; accepted: more than 0, at most 1")
-    if "{problem}" not in arguments.prompt:
-        raise UserError(f"--prompt: is {arguments.prompt!r}; accepted: a template with {{problem}} in it")
+        from evals.generation.plan import EvaluationSettings
+        from evals.generation.sampler import SamplingParameters
+
+        torch.set_num_threads(self.threads)
+        return EvaluationSettings(
+            self.samples_per_problem,
+            self.seed,
+            self.prompt,
+            SamplingParameters(
+                max_new_tokens=self.max_new_tokens,
+                temperature=self.temperature,
+                top_p=self.top_p,
+                batch_size=self.batch_size,
+            ),
+            prompt_form=self.prompt_form,
+            backend=self.backend,
+            dtype=self.dtype,
+            device=self.device,
+            max_model_len=self.max_model_len,
+            tensor_parallel_size=tensor_parallel_size,
+            gpu_memory_utilization=gpu_memory_utilization,
+        )
+
+    def _check(self) -> None:
+        for option in ("samples_per_problem", "max_new_tokens", "batch_size", "threads", "max_model_len"):
+            value = getattr(self, option)
+            if value is not None and value < 1:
+                raise UserError(f"--{option.replace('_', '-')}: is {value}; accepted: 1 or more")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UserError(f"--temperature: is {self.temperature}; accepted: 0 or more")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"--top-p: is {self.top_p}; accepted: more than 0, at most 1")
+        if "{problem}" not in self.prompt:
+            raise UserError(f"--prompt: is {self.prompt!r}; accepted: a template with {{problem}} in it")

@@ -1,6 +1,6 @@
 """The study's grading stage: a file of samples in, a file of grades out.
 
-``python -m evals.grading file --samples .../samples.jsonl --problems .../problems.jsonl --out results/grades/R/B/``
+``rlvr-bench stage grade --samples .../samples.jsonl --problems .../problems.jsonl --out results/grades/R/B/``
 """
 
 from __future__ import annotations

@@ -8,11 +8,15 @@ files all the same.
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import fingerprint, read_jsonl, sha256_file, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
 from evals.problems.arithmetic import FAMILIES, Problem, answer
 
@@ -77,3 +81,56 @@ def as_rows(problems: Sequence[Problem], name: str) -> list[dict[str, str]]:
         }
         for number, problem in enumerate(problems)
     ]
+
+
+def parse_kinds(text: str) -> list[ProblemKind]:
+    """Parse problem kinds from a JSON list of ``{"family", "operands"}``.
+
+    Raises:
+        UserError: not such a list.
+    """
+    try:
+        kinds = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"--kinds: is not valid JSON ({error})") from None
+    if not isinstance(kinds, list):
+        raise InvalidInput("--kinds", "", f"is {kinds!r}", "a list of objects with family and operands")
+    return [ProblemKind.parse(kind, "--kinds") for kind in kinds]
+
+
+def write_problems(
+    name: str, kinds: Sequence[ProblemKind], split: Split, count: int, seed: int, without: Sequence[Path], out: Path
+) -> None:
+    """Draw different problems and write ``problems.jsonl`` and ``manifest.json``.
+
+    Args:
+        name: prefix of the problems' ids.
+        kinds: equally likely.
+        split: side of the split that they belong to.
+        count: how many.
+        seed: of the draws.
+        without: JSONL files whose problems are not drawn.
+        out: directory.
+
+    Raises:
+        UserError: the kinds hold too few different problems, or a file cannot be read or written.
+    """
+    excluded = {row["problem"] for file in without for row in read_jsonl(file, required=("problem",))}
+    problems = draw_distinct(kinds, split, count, seed, excluded)
+    path = out / "problems.jsonl"
+    write_jsonl(path, as_rows(problems, name))
+    parameters = {
+        "name": name,
+        "split": split,
+        "count": count,
+        "seed": seed,
+        "kinds": [kind.to_json() for kind in kinds],
+    }
+    Manifest(
+        kind="problems",
+        inputs={str(file): sha256_file(file) for file in without},
+        outputs=hash_files(out, path),
+        parameters=parameters,
+        fingerprint=fingerprint(parameters),
+        details={"rows": len(problems)},
+    ).write(out / "manifest.json")

@@ -32,7 +32,7 @@ class ProblemSet:
 
 
 def load(directory: Path) -> ProblemSet:
-    """The problems of a directory that ``python -m evals.problems`` wrote; a gated set's texts come from its source.
+    """The problems of a directory that ``rlvr-bench stage`` wrote; a gated set's texts come from its source.
 
     Raises:
         UserError: the directory's files are missing, damaged or lack a key, or a gated set's source cannot be read.

@@ -1,1 +1,1 @@
-"""From graded samples to scores, and from scores to comparisons; ``python -m evals.scores score|compare``."""
+"""From graded samples to scores, and from scores to comparisons; ``rlvr-bench stage score|compare``."""

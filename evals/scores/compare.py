@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
-from evals.scores.comparison import Claim, Settings, compare
+from evals.scores.comparison import Settings, compare
 from evals.scores.table import read_counts
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``compare``."""
-    parser.add_argument(
-        "--scores", required=True, nargs="+", type=Path, metavar="JSON", help="results/scores/*.json, manifests ignored"
-    )
-    parser.add_argument("--reference-method", required=True, help="the method to compare all others with")
-    parser.add_argument("--out", required=True, type=Path, metavar="JSON", help="results/comparisons.json")
-    parser.add_argument(
-        "--claim",
-        type=Claim,
-        choices=list(Claim),
-        default=Claim.METHODS,
-        help="what is compared: methods, with their seeds as a sample, or these very checkpoints",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the resampling")
-    parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap replicates")
-    parser.add_argument("--permutations", type=int, default=100_000, help="random sign flips")
-
-
-def run(arguments: argparse.Namespace) -> None:
+def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path) -> None:
     """Write the comparisons and a manifest beside them.
+
+    Args:
+        scores: files of scores; manifests among them are ignored.
+        settings: how methods are compared.
+        out: the JSON file.
 
     Raises:
         UserError: an input is missing, changed or malformed, or the output cannot be written.
     """
-    for option in ("resamples", "permutations"):
-        if getattr(arguments, option) < 100:
-            raise UserError(f"--{option}: must be at least 100, got {getattr(arguments, option)}")
-    if arguments.seed < 0:
-        raise UserError(f"--seed: must not be negative, got {arguments.seed}")
-    out: Path = arguments.out
-    paths = [path for path in arguments.scores if not path.name.endswith(".manifest.json")]
+    for option, value in (("resamples", settings.bootstrap_resamples), ("permutations", settings.permutations)):
+        if value < 100:
+            raise UserError(f"--{option}: must be at least 100, got {value}")
+    if settings.seed < 0:
+        raise UserError(f"--seed: must not be negative, got {settings.seed}")
+    paths = [path for path in scores if not path.name.endswith(".manifest.json")]
     if not paths:
         raise UserError("--scores: names no file of scores")
-    settings = Settings(
-        arguments.reference_method,
-        arguments.claim,
-        seed=arguments.seed,
-        bootstrap_resamples=arguments.resamples,
-        permutations=arguments.permutations,
-    )
     content = compare([read_counts(path) for path in paths], settings)
     write_json(out, content)
     inputs = {path.as_posix(): sha256_file(path) for path in paths}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,33 +105,25 @@ def _rate(flags: Iterable[bool]) -> float:
     return float(np.mean(list(flags)))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``score``."""
-    parser.add_argument("--benchmark", required=True, help="the benchmark's name")
-    parser.add_argument(
-        "--grades", required=True, nargs="+", type=Path, metavar="DIR", help="results/grades/{run}/{benchmark} ..."
-    )
-    parser.add_argument(
-        "--runs", required=True, type=Path, metavar="JSON", help='list of {"run", "model", "method", "seed"}'
-    )
-    parser.add_argument("--out", required=True, type=Path, metavar="JSON", help="results/scores/{benchmark}.json")
-
-
-def run(arguments: argparse.Namespace) -> None:
+def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) -> None:
     """Write the scores of one benchmark, and a manifest beside them.
+
+    Args:
+        benchmark: its name.
+        grades: directories of the grades of each run.
+        runs: the run sheet.
+        out: the JSON file.
 
     Raises:
         UserError: an input is missing, changed or malformed, or the output cannot be written.
     """
-    out: Path = arguments.out
-    graded = [read_graded_run(directory) for directory in arguments.grades]
-    runs = {run.run: run for run in read_runs(arguments.runs)}
-    content = score_benchmark(arguments.benchmark, graded, runs, arguments.runs)
+    graded = [read_graded_run(directory) for directory in grades]
+    content = score_benchmark(benchmark, graded, {run.run: run for run in read_runs(runs)}, runs)
     write_json(out, content)
-    inputs = {arguments.runs.as_posix(): sha256_file(arguments.runs)}
+    inputs = {runs.as_posix(): sha256_file(runs)}
     for entry in graded:
         inputs |= entry.hashes
-    parameters = {"benchmark": arguments.benchmark, "confidence": CONFIDENCE}
+    parameters = {"benchmark": benchmark, "confidence": CONFIDENCE}
     Manifest(
         kind="scores",
         inputs=inputs,

@@ -1,1 +1,1 @@
-"""Scores, comparisons and planning from the shell, on any files in our format; ``python -m evals``."""
+"""Scores, comparisons and planning from the shell, on any files in our format; ``rlvr-bench``."""

@@ -9,74 +9,91 @@ runs over the benchmarks, and the row `all` is their mean.
 
 from __future__ import annotations
 
-import argparse
 import glob
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.records import ALL_BENCHMARKS
-from evals.scores.comparison import Claim, Settings, compare
+from evals.grading.verdict import Kind
+from evals.scores.comparison import Claim, Settings
+from evals.scores.comparison import compare as compare_tables
 from evals.scores.table import BenchmarkCounts
 from evals.shell.inputs import Answers, find_files, read_answers
-from evals.shell.output import add_format_options, print_rows
-from evals.shell.score import add_grading_options
+from evals.shell.output import Format, print_rows
 from evals.tables import numbers
 from evals.tables.layout import Table
 
 _SIDES = ("A", "B")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``compare``."""
-    parser.add_argument("a", metavar="A", help="file, directory, quoted pattern, or several separated by commas")
-    parser.add_argument("b", metavar="B", help="what A is compared against, likewise")
-    add_grading_options(parser)
-    parser.add_argument("--seed", type=int, default=0, help="of the resampling (default: 0)")
-    parser.add_argument("--resamples", type=int, default=10_000, help="bootstrap replicates (default: 10000)")
-    parser.add_argument("--permutations", type=int, default=100_000, help="random sign flips (default: 100000)")
-    parser.add_argument(
-        "--resample-samples", action="store_true", help="bootstrap the samples within each problem as well"
-    )
-    parser.add_argument("--confidence", type=float, default=0.95, help="of the intervals (default: 0.95)")
-    add_format_options(parser)
+@dataclass(frozen=True)
+class CompareOptions:
+    """The options of ``rlvr-bench compare``.
+
+    Attributes:
+        a: file, directory, pattern, or several separated by commas.
+        b: what A is compared against, likewise.
+        problems: problems with their answers, for samples without grades.
+        kind: how samples are read; None: choice if the problems have options, else completion.
+        workers: grading processes.
+        seed: of the resampling.
+        resamples: bootstrap replicates.
+        permutations: random sign flips.
+        resample_samples: bootstrap the samples within each problem as well.
+        confidence: of the intervals.
+        form: what is printed.
+    """
+
+    a: str
+    b: str
+    problems: Sequence[Path]
+    kind: Kind | None
+    workers: int
+    seed: int
+    resamples: int
+    permutations: int
+    resample_samples: bool
+    confidence: float
+    form: Format
 
 
-def run(arguments: argparse.Namespace) -> None:
+def compare(options: CompareOptions) -> None:
     """Print the comparison.
 
     Raises:
         UserError: an input is missing or malformed, or the two sides did not answer the same problems.
     """
-    for option, least in (("resamples", 100), ("permutations", 100), ("seed", 0)):
-        if getattr(arguments, option) < least:
-            raise UserError(f"--{option}: is {getattr(arguments, option)}; accepted: {least} or more")
-    if not 0.5 <= arguments.confidence < 1.0:
-        raise UserError(f"--confidence: is {arguments.confidence}; accepted: 0.5 up to 1, 1 excluded")
+    for name, least in (("resamples", 100), ("permutations", 100), ("seed", 0)):
+        if getattr(options, name) < least:
+            raise UserError(f"--{name}: is {getattr(options, name)}; accepted: {least} or more")
+    if not 0.5 <= options.confidence < 1.0:
+        raise UserError(f"--confidence: is {options.confidence}; accepted: 0.5 up to 1, 1 excluded")
     sides = {
         name: [
-            read_answers(find_files([path]), arguments.golds, arguments.kind, arguments.workers)
+            read_answers(find_files([path]), options.problems, options.kind, options.workers)
             for path in _paths(name, text)
         ]
-        for name, text in zip(_SIDES, (arguments.a, arguments.b), strict=True)
+        for name, text in zip(_SIDES, (options.a, options.b), strict=True)
     }
     several = max(len(seeds) for seeds in sides.values()) > 1
     settings = Settings(
         "B",
         Claim.METHODS if several else Claim.CHECKPOINTS,
-        confidence=arguments.confidence,
-        seed=arguments.seed,
-        bootstrap_resamples=arguments.resamples,
-        permutations=arguments.permutations,
-        resample_samples=arguments.resample_samples,
+        confidence=options.confidence,
+        seed=options.seed,
+        bootstrap_resamples=options.resamples,
+        permutations=options.permutations,
+        resample_samples=options.resample_samples,
         given=tuple(name for name in _SIDES if len(sides[name]) == 1),
     )
-    rows = compare(_tables(sides), settings)["comparisons"]
+    rows = compare_tables(_tables(sides), settings)["comparisons"]
     if len(rows) == 2:  # one benchmark: its mean over benchmarks is itself
         rows = rows[:1]
     kept = [{key: value for key, value in row.items() if key not in ("model", "method", "against")} for row in rows]
-    print_rows(arguments, kept, _table(kept, sides, settings), "comparisons")
+    print_rows(options.form, kept, _table(kept, sides, settings), "comparisons")
 
 
 def _paths(side: str, text: str) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,10 +164,5 @@ def _recorded_problems(samples: Path) -> list[Path]:
 def _kind_of(problems: Path) -> Kind:
     rows = read_jsonl(problems)
     if any("tests_sha256" in row for row in rows):
-        raise UserError(f"{problems}: is of programs; run them first: python -m evals.grading file --kind code")
+        raise UserError(f"{problems}: is of programs; run them first: rlvr-bench stage grade --kind code")
     return Kind.CHOICE if any("options" in row for row in rows) else Kind.COMPLETION
-
-
-def default_workers() -> int:
-    """Grading processes: one per core that this process may use, four at most."""
-    return min(4, len(os.sched_getaffinity(0)))

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from evals.tables.layout import Table, markdown
 
-
-def add_format_options(parser: argparse.ArgumentParser) -> None:
-    """``--json`` and ``--csv``."""
-    formats = parser.add_mutually_exclusive_group()
-    formats.add_argument("--json", action="store_true", help="print JSON, numbers in full precision")
-    formats.add_argument("--csv", action="store_true", help="print CSV, numbers in full precision")
+Format = Literal["table", "json", "csv"]
 
 
-def print_rows(arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]], table: Table, key: str) -> None:
-    """Print ``rows`` as asked for; ``table`` shows the same to people, ``key`` names the rows in JSON."""
-    if arguments.json:
+def print_rows(form: Format, rows: Sequence[Mapping[str, Any]], table: Table, key: str) -> None:
+    """Print ``rows`` in the form asked for; ``table`` shows the same to people, ``key`` names the rows in JSON."""
+    if form == "json":
         print(json.dumps({key: rows}, indent=2, ensure_ascii=False, allow_nan=False))
-    elif arguments.csv:
+    elif form == "csv":
         sys.stdout.write(_csv([_flat(row) for row in rows]))
     else:
         print(markdown([table]), end="")

@@ -8,91 +8,105 @@ by --effect-sd and --sampling-variance. Differences are fractions of one: 0.05 i
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
+from evals.grading.verdict import Kind
 from evals.shell.inputs import find_files, read_answers
-from evals.shell.output import add_format_options, print_rows
-from evals.shell.score import add_grading_options
+from evals.shell.output import Format, print_rows
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.tables import numbers
 from evals.tables.layout import Table
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``power``."""
-    parser.add_argument(
-        "--pilot", type=Path, nargs=2, metavar=("A", "B"), help="two files to estimate the variances from"
-    )
-    parser.add_argument("--effect-sd", type=float, help="spread over problems of the true difference (typical: 0.15)")
-    parser.add_argument(
-        "--sampling-variance",
-        type=float,
-        help="mean of p (1 - p) over problems, summed over both policies (typical: 0.3)",
-    )
-    parser.add_argument("--seed-sd", type=float, default=0.0, help="spread of a method's score over seeds (default: 0)")
-    parser.add_argument(
-        "--seeds", type=int, default=0, help="training seeds of each method; 0 compares two checkpoints (default: 0)"
-    )
-    parser.add_argument("--effect", type=float, help="true difference to detect")
-    parser.add_argument("--problems", type=int, help="problems of the benchmark")
-    parser.add_argument("--samples", type=int, help="samples of each problem")
-    parser.add_argument("--alpha", type=float, default=0.05, help="two-sided level (default: 0.05)")
-    parser.add_argument("--power", type=float, default=0.8, help="chance to find the difference (default: 0.8)")
-    add_grading_options(parser, "--pilot-problems")
-    add_format_options(parser)
+@dataclass(frozen=True)
+class PowerOptions:
+    """The options of ``rlvr-bench power``.
+
+    Attributes:
+        pilot: two files to estimate the variances from.
+        pilot_problems: their problems with answers, for samples without grades.
+        kind: how samples are read; None: choice if the problems have options, else completion.
+        workers: grading processes.
+        effect_sd: spread over problems of the true difference.
+        sampling_variance: mean of p (1 - p) over problems, summed over both policies.
+        seed_sd: spread of a method's score over seeds.
+        seeds: training seeds of each method; 0 compares two checkpoints.
+        effect: true difference to detect.
+        problems: of the benchmark.
+        samples: of each problem.
+        alpha: two-sided level.
+        power: chance to find the difference.
+        form: what is printed.
+    """
+
+    pilot: tuple[Path, Path] | None
+    pilot_problems: Sequence[Path]
+    kind: Kind | None
+    workers: int
+    effect_sd: float | None
+    sampling_variance: float | None
+    seed_sd: float
+    seeds: int
+    effect: float | None
+    problems: int | None
+    samples: int | None
+    alpha: float
+    power: float
+    form: Format
 
 
-def run(arguments: argparse.Namespace) -> None:
+def power(options: PowerOptions) -> None:
     """Print the plan.
 
     Raises:
         UserError: an option is missing or out of range, or the pilots did not answer the same problems.
     """
-    for option in ("alpha", "power"):
-        if not 0.0 < getattr(arguments, option) < 1.0:
-            raise UserError(f"--{option}: is {getattr(arguments, option)}; accepted: between 0 and 1")
-    for option in ("problems", "samples"):
-        least = 2 if option == "problems" else 1
-        if getattr(arguments, option) is not None and getattr(arguments, option) < least:
-            raise UserError(f"--{option}: is {getattr(arguments, option)}; accepted: {least} or more")
-    if arguments.effect is not None and not 0.0 < arguments.effect <= 1.0:
-        raise UserError(f"--effect: is {arguments.effect}; accepted: above 0, up to 1, as a fraction of one")
-    given = [name for name in ("effect", "problems", "samples") if getattr(arguments, name) is not None]
+    for name in ("alpha", "power"):
+        if not 0.0 < getattr(options, name) < 1.0:
+            raise UserError(f"--{name}: is {getattr(options, name)}; accepted: between 0 and 1")
+    for name in ("problems", "samples"):
+        least = 2 if name == "problems" else 1
+        if getattr(options, name) is not None and getattr(options, name) < least:
+            raise UserError(f"--{name}: is {getattr(options, name)}; accepted: {least} or more")
+    if options.effect is not None and not 0.0 < options.effect <= 1.0:
+        raise UserError(f"--effect: is {options.effect}; accepted: above 0, up to 1, as a fraction of one")
+    given = [name for name in ("effect", "problems", "samples") if getattr(options, name) is not None]
     if len(given) != 2:
         raise UserError(
             f"--effect, --problems, --samples: {len(given)} of them given; accepted: two, the third is worked out"
         )
-    design = _design(arguments)
-    row = _plan(design, arguments)
-    print_rows(arguments, [row], _table(row), "plan")
+    design = _design(options)
+    row = _plan(design, options)
+    print_rows(options.form, [row], _table(row), "plan")
 
 
-def _design(arguments: argparse.Namespace) -> Design:
+def _design(options: PowerOptions) -> Design:
     try:
-        if arguments.pilot is None:
-            if arguments.effect_sd is None or arguments.sampling_variance is None:
+        if options.pilot is None:
+            if options.effect_sd is None or options.sampling_variance is None:
                 raise UserError("--pilot, or --effect-sd and --sampling-variance, say how policies differ; none given")
-            return Design(arguments.effect_sd, arguments.sampling_variance, arguments.seed_sd, arguments.seeds)
-        if arguments.effect_sd is not None or arguments.sampling_variance is not None:
+            return Design(options.effect_sd, options.sampling_variance, options.seed_sd, options.seeds)
+        if options.effect_sd is not None or options.sampling_variance is not None:
             raise UserError("--effect-sd, --sampling-variance: are estimated from --pilot; give one or the other")
-        files = find_files(arguments.pilot)
+        files = find_files(options.pilot)
         if len(files) != 2:
             raise UserError(f"--pilot: names {len(files)} files of grades or samples; accepted: two, of one benchmark")
-        one, other = read_answers(files, arguments.golds, arguments.kind, arguments.workers)
+        one, other = read_answers(files, options.pilot_problems, options.kind, options.workers)
         if set(one.grades) != set(other.grades) or one.samples != other.samples:
             raise UserError(f"{other.path}: has other problems or another number of samples than {one.path}")
         rates = [[count / each.samples for count in each.counts] for each in (one, other)]
-        return Design.from_accuracies(rates[0], rates[1], one.samples, arguments.seed_sd, arguments.seeds)
+        return Design.from_accuracies(rates[0], rates[1], one.samples, options.seed_sd, options.seeds)
     except ValueError as error:
         raise UserError(f"power: {error}") from None
 
 
-def _plan(design: Design, arguments: argparse.Namespace) -> dict[str, Any]:
-    alpha, power = arguments.alpha, arguments.power
-    problems, samples, effect = arguments.problems, arguments.samples, arguments.effect
+def _plan(design: Design, options: PowerOptions) -> dict[str, Any]:
+    alpha, power = options.alpha, options.power
+    problems, samples, effect = options.problems, options.samples, options.effect
     if effect is None:
         found = minimum_detectable_effect(design.expected_difference(problems, samples), alpha, power)
         effect, asked = float(found), "effect"

@@ -6,8 +6,8 @@ Samples are graded on the way; nothing is written. A run with several benchmarks
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,77 +16,72 @@ import numpy as np
 from evals.core.errors import UserError
 from evals.core.records import ALL_BENCHMARKS
 from evals.grading.verdict import Kind
-from evals.scores.score import CONFIDENCE, measure
-from evals.shell.inputs import Answers, default_workers, find_files, read_answers
-from evals.shell.output import add_format_options, print_rows
+from evals.scores.score import measure
+from evals.shell.inputs import Answers, find_files, read_answers
+from evals.shell.output import Format, print_rows
 from evals.statistics.accuracy import g_pass_at_k, majority_at_k, pass_at_k
 from evals.statistics.average import estimate_average
 from evals.tables import numbers
 from evals.tables.layout import Table
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``score``."""
-    parser.add_argument("samples", nargs="+", type=Path, metavar="SAMPLES", help="files or directories")
-    add_grading_options(parser)
-    parser.add_argument(
-        "--k", type=int, nargs="+", default=None, help="pass@k, maj@k and G-Pass@k for these k (default: half of n)"
-    )
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        default=0.5,
-        help="G-Pass: share of the k samples that has to be right (default: 0.5)",
-    )
-    parser.add_argument("--confidence", type=float, default=CONFIDENCE, help="of the intervals (default: 0.95)")
-    add_format_options(parser)
+@dataclass(frozen=True)
+class ScoreOptions:
+    """The options of ``rlvr-bench score``.
+
+    Attributes:
+        samples: files or directories.
+        problems: problems with their answers, for samples without grades.
+        kind: how samples are read; None: choice if the problems have options, else completion.
+        workers: grading processes.
+        k: of pass@k, maj@k and G-Pass@k; none: half of n.
+        threshold: of G-Pass: share of the k samples that has to be right.
+        confidence: of the intervals.
+        form: what is printed.
+    """
+
+    samples: Sequence[Path]
+    problems: Sequence[Path]
+    kind: Kind | None
+    workers: int
+    k: Sequence[int]
+    threshold: float
+    confidence: float
+    form: Format
 
 
-def add_grading_options(parser: argparse.ArgumentParser, problems_option: str = "--problems") -> None:
-    """What it takes to grade samples."""
-    parser.add_argument(
-        problems_option, dest="golds", type=Path, nargs="+", default=[], metavar="JSONL",
-        help="for samples without grades: the problems with their answers (default: those their manifest names)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--kind", type=Kind, choices=list(Kind), default=None,
-        help="how samples are read (default: choice if the problems have options, else completion)",
-    )  # fmt: skip
-    parser.add_argument("--workers", type=int, default=default_workers(), help="grading processes (default: up to 4)")
-
-
-def run(arguments: argparse.Namespace) -> None:
+def score(options: ScoreOptions) -> None:
     """Print the scores.
 
     Raises:
         UserError: an input is missing or malformed, or an option is out of range.
     """
-    if not 0.5 <= arguments.confidence < 1.0:
-        raise UserError(f"--confidence: is {arguments.confidence}; accepted: 0.5 up to 1, 1 excluded")
-    if not 0.0 < arguments.threshold <= 1.0:
-        raise UserError(f"--threshold: is {arguments.threshold}; accepted: above 0, up to 1")
-    answers = read_answers(find_files(arguments.samples), arguments.golds, arguments.kind, arguments.workers)
-    rows = [_row(each, arguments) for each in answers]
+    if not 0.5 <= options.confidence < 1.0:
+        raise UserError(f"--confidence: is {options.confidence}; accepted: 0.5 up to 1, 1 excluded")
+    if not 0.0 < options.threshold <= 1.0:
+        raise UserError(f"--threshold: is {options.threshold}; accepted: above 0, up to 1")
+    answers = read_answers(find_files(options.samples), options.problems, options.kind, options.workers)
+    rows = [_row(each, options) for each in answers]
     for run_name in dict.fromkeys(each.run for each in answers):
         members = [each for each in answers if each.run == run_name]
         if len({each.benchmark for each in members}) == len(members) > 1:
-            rows.append(_suite_row(run_name, members, arguments.confidence))
-    print_rows(arguments, rows, _table(rows, answers, arguments), "scores")
+            rows.append(_suite_row(run_name, members, options.confidence))
+    print_rows(options.form, rows, _table(rows, answers, options), "scores")
 
 
-def _row(answers: Answers, arguments: argparse.Namespace) -> dict[str, Any]:
+def _row(answers: Answers, options: ScoreOptions) -> dict[str, Any]:
     n = answers.samples
-    chosen = arguments.k or [max(1, n // 2)]
+    chosen = options.k or [max(1, n // 2)]
     if min(chosen) < 1 or max(chosen) > n:
         raise UserError(
             f"--k: is {' '.join(map(str, chosen))}; {answers.path} has {n} samples a problem; accepted: 1..{n}"
         )
-    values = measure(answers.rows, arguments.confidence)
+    values = measure(answers.rows, options.confidence)
     votes = [[grade.answer for grade in row] for row in answers.rows]
     correct = [[grade.correct for grade in row] for row in answers.rows]
     values["pass_at_k"] = {str(k): float(pass_at_k(answers.counts, n, k)) for k in chosen}
     values["g_pass_at_k"] = {
-        f"{k}_{arguments.threshold:g}": float(g_pass_at_k(answers.counts, n, k, arguments.threshold)) for k in chosen
+        f"{k}_{options.threshold:g}": float(g_pass_at_k(answers.counts, n, k, options.threshold)) for k in chosen
     }
     values["majority_at_k"] = {str(k): majority_at_k(votes, correct, k) for k in chosen}
     identity = {
@@ -96,7 +91,7 @@ def _row(answers: Answers, arguments: argparse.Namespace) -> dict[str, Any]:
         "verified": answers.verified,
         "problems": len(answers.grades),
         "samples_per_problem": n,
-        "confidence": arguments.confidence,
+        "confidence": options.confidence,
     }
     return identity | values
 
@@ -124,9 +119,9 @@ def _suite_row(run_name: str, members: Sequence[Answers], confidence: float) -> 
     }
 
 
-def _table(rows: Sequence[Mapping[str, Any]], answers: Sequence[Answers], arguments: argparse.Namespace) -> Table:
+def _table(rows: Sequence[Mapping[str, Any]], answers: Sequence[Answers], options: ScoreOptions) -> Table:
     chosen = sorted({k for row in rows for k in row.get("pass_at_k", {})}, key=int)
-    level, threshold = f"{100 * arguments.confidence:g}", f"{arguments.threshold:g}"
+    level, threshold = f"{100 * options.confidence:g}", f"{options.threshold:g}"
     header = (
         "Run", "Benchmark", "Problems", "n", "avg@n ± SE", f"{level} % interval", "Sampling SE",
         *(f"pass@{k}" for k in chosen), *(f"maj@{k}" for k in chosen), *(f"G-Pass@{k} ({threshold})" for k in chosen),

@@ -8,9 +8,9 @@ report.html.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from evals.core.errors import UserError
@@ -18,36 +18,34 @@ from evals.trace.chain import Chain, follow
 from evals.trace.rows import TracedRow, trace_rows
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``trace``."""
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="such as results/tables/main.csv")
-    parser.add_argument("--row", help="only rows whose title or runs contain this")
-    parser.add_argument("--faults", action="store_true", help="print only what does not fit")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def run(arguments: argparse.Namespace) -> None:
+def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = False, as_json: bool = False) -> None:
     """Print the chains.
+
+    Args:
+        files: tables, figures, reports.
+        row: only rows whose title or runs contain this.
+        faults_only: print only what does not fit.
+        as_json: print JSON.
 
     Raises:
         UserError: a file has no manifest, or something behind it does not fit.
     """
     broken: list[str] = []
     reports = []
-    for path in arguments.files:
+    for path in files:
         chain = follow(path)
         rows, foreign = trace_rows(chain, path)
-        if arguments.row:
-            rows = [row for row in rows if arguments.row in row.title or arguments.row in " ".join(row.runs)]
+        if row:
+            rows = [each for each in rows if row in each.title or row in " ".join(each.runs)]
             if not rows:
-                raise UserError(f"--row: {path} has no row with {arguments.row!r}")
+                raise UserError(f"--row: {path} has no row with {row!r}")
         faults = [*chain.faults, *foreign]
         broken += faults
-        if arguments.json:
+        if as_json:
             reports.append(_report(chain, path, rows, faults))
         else:
-            _print(chain, path, [] if arguments.faults else rows, faults)
-    if arguments.json:
+            _print(chain, path, [] if faults_only else rows, faults)
+    if as_json:
         print(json.dumps({"files": reports}, indent=2, ensure_ascii=False))
     if broken:
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""

@@ -6,7 +6,8 @@ and every problem is answered by independent samples: what an interval over prob
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,15 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import norm
 
+from evals.core.errors import UserError
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.interval import hall_interval, score_intervals, t_interval, wilson_interval
+from evals.statistics.interval import (
+    MINIMUM_INFORMATIVE_PROBLEMS,
+    hall_interval,
+    score_intervals,
+    t_interval,
+    wilson_interval,
+)
 
 Intervals = Callable[[npt.NDArray[np.int64], int], tuple[FloatArray, FloatArray]]
 
@@ -26,6 +34,7 @@ INTERVALS: dict[str, Intervals] = {
     "Wilson": lambda counts, samples: wilson_interval(counts / samples, samples),
     "Hall": lambda counts, samples: hall_interval(counts / samples),
 }
+_BAND = (0.93, 0.97)
 
 
 @dataclass(frozen=True)
@@ -122,3 +131,49 @@ def populations() -> list[Population]:
         for spread in spreads
         for mean in accuracies
     ]
+
+
+def coverage_table(problems: int, samples: int, benchmarks: int, seed: int, least_given: float) -> Iterator[str]:
+    """The lines of a Markdown table: how often scores get an interval, and how often it covers, by population.
+
+    Args:
+        problems: of a benchmark.
+        samples: of a problem.
+        benchmarks: simulated for each population.
+        seed: of the simulation.
+        least_given: populations in which fewer of the scores than this get an interval are left out.
+
+    Raises:
+        UserError: a number is out of range, or no population is left.
+    """
+    least = {"problems": MINIMUM_INFORMATIVE_PROBLEMS, "samples": 1, "benchmarks": 100, "seed": 0}
+    given = {"problems": problems, "samples": samples, "benchmarks": benchmarks, "seed": seed}
+    for name, value in given.items():
+        if value < least[name]:
+            raise UserError(f"--{name}: is {value}; accepted: {least[name]} or more")
+    yield f"| population | accuracy | given | {' | '.join(INTERVALS)} |"
+    yield "|---|---|---|" + "---|" * len(INTERVALS)
+    ours = []
+    for population in populations():
+        measured = {name: measure_coverage(population, intervals, **given) for name, intervals in INTERVALS.items()}
+        if measured["ours"].given < least_given:
+            continue
+        ours.append(measured["ours"].covered)
+        spread = "∞" if population.spread >= 1e6 else f"{population.spread:g}"
+        cells = [_cell(coverage.covered, bold=name == "ours") for name, coverage in measured.items()]
+        share = f"{100 * measured['ours'].given:.0f} %"
+        yield f"| {population.family} {spread} | {population.accuracy:g} | {share} | {' | '.join(cells)} |"
+    if not ours:
+        raise UserError("--least-given: no population has so many intervals")
+    inside = sum(_BAND[0] <= covered <= _BAND[1] for covered in ours)
+    yield (
+        f"\n{len(ours)} populations: ours covers {100 * min(ours):.1f} to {100 * max(ours):.1f} %, "
+        f"{inside} of them within 93 to 97 %"
+    )
+
+
+def _cell(covered: float, bold: bool) -> str:
+    if math.isnan(covered):
+        return "–"
+    outside = bold and not _BAND[0] <= covered <= _BAND[1]
+    return f"**{100 * covered:.1f}**" if outside else f"{100 * covered:.1f}"

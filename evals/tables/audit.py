@@ -74,7 +74,7 @@ def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
             found = {row["run"]: _audit(benchmark, row) for row in content["audits"]}
             graders.add(f"{grader['name']} {grader['version']}")
         except (KeyError, TypeError) as error:
-            raise UserError(f"{path}: is not an audit (python -m evals.audit): lacks {error}") from None
+            raise UserError(f"{path}: is not an audit (rlvr-bench stage audit): lacks {error}") from None
         missing = [run.run for run in runs if run.run not in found]
         if missing:
             raise UserError(f"{path}: audits: none of {', '.join(missing)}, which the study has")

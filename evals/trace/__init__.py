@@ -1,1 +1,1 @@
-"""From a table, figure or report back to every byte that it was made from; ``python -m evals trace``."""
+"""From a table, figure or report back to every byte that it was made from; ``rlvr-bench trace``."""

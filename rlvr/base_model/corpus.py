@@ -7,14 +7,21 @@ misconception), otherwise any other. The model so learns the format and the proc
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
+from typing import Any
 
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
 from evals.problems.arithmetic import OPERATORS, exact, worked_solution
 from evals.problems.generate import draw_stream
+from rlvr.base_model import VERSION
 
 
 @dataclass(frozen=True)
@@ -64,3 +71,49 @@ def draw_corpus(
 
     for _, problem in zip(range(count), draw_stream(kinds, "train", seed), strict=False):
         yield {"problem": problem.statement, "solution": worked_solution(problem, operation)}
+
+
+def write_corpus(settings_json: str, count: int, out: Path) -> None:
+    """Write ``count`` worked solutions as JSONL, and a manifest beside them.
+
+    Args:
+        settings_json: a model's corpus, as in the study's configuration.
+        count: how many.
+        out: the JSONL file.
+
+    Raises:
+        UserError: the settings are not such an object, or the file cannot be written.
+    """
+    settings = parse_settings(settings_json, ("seed", "kinds", "error_rates", "shares", "misconception_share"))
+    flaws = FlawedArithmetic(
+        error_rates=tuple(settings["error_rates"]),
+        shares=tuple(settings["shares"]),
+        misconception_share=settings["misconception_share"],
+        seed=settings["seed"],
+    )
+    kinds = [ProblemKind.parse(kind, "--settings: kinds") for kind in settings["kinds"]]
+    write_jsonl(out, draw_corpus(kinds, count, settings["seed"], flaws))
+    parameters = {"version": VERSION, "count": count, **settings}
+    Manifest(
+        kind="corpus",
+        inputs={},
+        outputs=hash_files(out.parent, out),
+        parameters=parameters,
+        fingerprint=fingerprint(parameters),
+    ).write(out.with_suffix(".manifest.json"))
+
+
+def parse_settings(text: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Parse the JSON object of an option ``--settings``.
+
+    Raises:
+        UserError: not JSON, or its keys are not exactly ``keys``.
+    """
+    try:
+        settings = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"--settings: is not JSON ({error})") from None
+    if not isinstance(settings, dict) or settings.keys() != set(keys):
+        found = ", ".join(settings) if isinstance(settings, dict) else type(settings).__name__
+        raise UserError(f"--settings: has {found or 'no keys'}; accepted: an object with {', '.join(keys)}")
+    return settings

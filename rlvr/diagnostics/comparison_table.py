@@ -51,7 +51,7 @@ def read_comparison(directory: Path, problems: Collection[str] | None = None, te
     """The token table of two checkpoints, with ``reward`` and ``token_class`` where it has them.
 
     Args:
-        directory: made by ``python -m rlvr.diagnostics compare``.
+        directory: made by ``rlvr-bench tokens compare``.
         problems: those wanted; None for all.
         text: with the tokens' texts and classes.
 

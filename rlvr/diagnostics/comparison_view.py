@@ -43,7 +43,7 @@ def comparison_view(
     """The view of some problems' responses, and their rows.
 
     Args:
-        table: directory made by ``python -m rlvr.diagnostics compare``.
+        table: directory made by ``rlvr-bench tokens compare``.
         problems: ids of the problems to show; with none, the first ``count`` that have right and wrong responses, or
             the first ones where there are none of these or no grades.
         count: how many.

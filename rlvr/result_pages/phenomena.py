@@ -21,7 +21,7 @@ def write_phenomena_page(
     Args:
         findings: ``{claim}.json``, in order.
         figures: directory of ``{claim}.svg``.
-        rollouts: pages of ``python -m rlvr.diagnostics show``, linked to.
+        rollouts: pages of ``rlvr-bench tokens show``, linked to.
         notes: sentences on what the numbers are evidence of.
         out: the HTML file.
 

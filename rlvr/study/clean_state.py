@@ -1,4 +1,4 @@
-"""Delete the training state of a study's runs: ``python -m rlvr.study.clean_state [directory]``.
+"""Deleting the training state of a study's runs: ``rlvr-bench clean-state``.
 
 State is undeclared, so that Snakemake never deletes it; this command is the way to be rid of it. Finished results
 stay. A run that was not finished starts again from its first step.
@@ -7,7 +7,6 @@ stay. A run that was not finished starts again from its first step.
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 from evals.core.errors import UserError
@@ -29,18 +28,3 @@ def clean_state(directory: Path) -> tuple[int, int]:
         for state in states:
             shutil.rmtree(state)
     return len(states), size
-
-
-def main() -> None:
-    """Clean the directory that the command names, or the working directory."""
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-    try:
-        count, size = clean_state(directory)
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    print(f"deleted the training state of {count} runs ({size / 2**20:.1f} MiB); their results are kept")
-
-
-if __name__ == "__main__":
-    main()

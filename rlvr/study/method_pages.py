@@ -33,7 +33,7 @@ def list_methods(catalogue: Mapping[str, Entry]) -> Iterator[str]:
     titles = max(len(entry["title"]) for entry in catalogue.values())
     for name, entry in catalogue.items():
         yield f"{name:<{names}}  {entry['title']:<{titles}}  arXiv {entry['paper']}"
-    yield f"{len(catalogue)} methods; python -m rlvr methods show NAME explains one."
+    yield f"{len(catalogue)} methods; rlvr-bench methods show NAME explains one."
 
 
 def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
@@ -44,7 +44,7 @@ def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
     """
     if name not in catalogue:
         near = [other for other in catalogue if name in other] or difflib.get_close_matches(name, catalogue, n=4)
-        hint = f"nearest: {', '.join(near)}" if near else "python -m rlvr methods lists them"
+        hint = f"nearest: {', '.join(near)}" if near else "rlvr-bench methods lists them"
         raise UserError(f"{name!r} is no method of the catalogue; {hint}")
     entry = resolve_method(name, {}, catalogue, name)
     yield f"{name}: {entry['title']} (arXiv {entry['paper']})"

@@ -79,7 +79,7 @@ class StudyDirectory:
     @contextmanager
     def training(self, place: Path) -> Iterator[subprocess.Popen[str]]:
         """The command that trains the run of ``place``, started; it is ended with the block."""
-        words = ["-m", "rlvr.engines.verl", "train", str(place / "run.json"), "--python", sys.executable]
+        words = ["-m", "rlvr", "train", str(place / "run.json"), "--python", sys.executable]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen([sys.executable, *words], cwd=self.path, env=environment(), **pipes)
         try:

@@ -36,7 +36,7 @@ def write_runs(study: Study, directory: Path) -> list[str]:
 def validate(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, in the directory that the study works in."""
     return subprocess.run(
-        [sys.executable, "-m", "rlvr.engines.verl", "validate", *arguments],
+        [sys.executable, "-m", "rlvr", "verl", "validate", *arguments],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

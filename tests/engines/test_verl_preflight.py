@@ -49,7 +49,7 @@ def write_manifest(checkpoint: Path) -> None:
 
 def preflight(run_file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "rlvr.engines.verl", "preflight", str(run_file), "--python", sys.executable],
+        [sys.executable, "-m", "rlvr", "verl", "preflight", str(run_file), "--python", sys.executable],
         cwd=run_file.parents[3],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,

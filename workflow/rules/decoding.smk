@@ -21,7 +21,7 @@ rule decoding_problems:
         problems=DECODED.settings["problems"]["count"],
         seed=DECODED.settings["problems"]["seed"],
     shell:
-        "python -m evals.problems draw --name decoding --split evaluation --kinds {params.kinds:q}"
+        "python -m rlvr stage draw-problems --name decoding --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --without {input.scored:q}"
         " --out results/decoding/problems > {log:q} 2>&1"
 
@@ -40,7 +40,7 @@ rule decoding_disjoint:
     log:
         "results/logs/decoding/disjoint.log",
     shell:
-        "python -m evals.problems check-disjoint --benchmark results/decoding/problems"
+        "python -m rlvr stage check-disjoint --benchmark results/decoding/problems"
         " --trained-on {input.others:q} --out {output:q} > {log:q} 2>&1"
 
 
@@ -61,7 +61,7 @@ rule decoding_sweep:
         options=sweep_options,
         versions=[SAMPLER_VERSION, GRADER_VERSION, DECODING_VERSION],
     shell:
-        "python -m evals.decoding sweep {params.options:q} --problems results/decoding/problems"
+        "python -m rlvr decode sweep {params.options:q} --problems results/decoding/problems"
         " --out results/decoding/sweeps/{wildcards.run} > {log:q} 2>&1"
 
 
@@ -76,7 +76,7 @@ rule decoding_choose:
     params:
         version=DECODING_VERSION,
     shell:
-        "python -m evals.decoding choose --sweeps {input:q} --out results/decoding/chosen.json > {log:q} 2>&1"
+        "python -m rlvr decode choose --sweeps {input:q} --out results/decoding/chosen.json > {log:q} 2>&1"
 
 
 rule decoding_sample:
@@ -95,7 +95,7 @@ rule decoding_sample:
         options=decoded_options,
         versions=[SAMPLER_VERSION, DECODING_VERSION],
     shell:
-        "python -m evals.decoding sample {params.options:q} --problems results/problems/{wildcards.benchmark}"
+        "python -m rlvr decode sample {params.options:q} --problems results/problems/{wildcards.benchmark}"
         " --chosen {input.chosen:q} --out results/decoding/samples/{wildcards.decoded}/{wildcards.benchmark}"
         " > {log:q} 2>&1"
 
@@ -113,7 +113,7 @@ rule decoding_grade:
         version=GRADER_VERSION,
         kind=grading_kind,
     shell:
-        "python -m evals.grading file --samples {input.samples:q} --problems {input.problems:q}"
+        "python -m rlvr stage grade --samples {input.samples:q} --problems {input.problems:q}"
         " --kind {params.kind} --out results/decoding/grades/{wildcards.decoded}/{wildcards.benchmark}"
         f" --workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"
 
@@ -143,7 +143,7 @@ rule decoding_score:
     params:
         directories=decoding_grades,
     shell:
-        "python -m evals.scores score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
+        "python -m rlvr stage score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
         " --runs {input.runs:q} --out {output.scores:q} > {log:q} 2>&1"
 
 
@@ -161,7 +161,7 @@ rule decoding_compare:
         statistics=dict(sorted(STUDY.config["statistics"].items())),
         reference=STUDY.config["reference_method"],
     shell:
-        "python -m evals.scores compare --scores {input.scores:q} --reference-method {params.reference}"
+        "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"
         " --claim checkpoints --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"
         " --permutations {params.statistics[permutations]} --out {output.comparisons:q} > {log:q} 2>&1"
 
@@ -181,7 +181,7 @@ rule table_decoding:
     params:
         notes=[DECODING_NOTE, NOTE],
     shell:
-        "python -m evals.decoding table --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        "python -m rlvr stage table decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --chosen {input.chosen:q} --samples results/decoding/samples --note {params.notes:q}"
         " --out results/decoding/tables/decoding > {log:q} 2>&1"
 
@@ -189,7 +189,14 @@ rule table_decoding:
 rule figure_decoding:
     input:
         sweeps=SWEEPS,
-        code=modules("evals.decoding.figure", "evals.decoding", "evals.figures", "evals.tables", "evals.results", "evals.statistics"),
+        code=modules(
+            "evals.decoding.figure",
+            "evals.decoding",
+            "evals.figures",
+            "evals.tables",
+            "evals.results",
+            "evals.statistics",
+        ),
     output:
         report(
             "results/decoding/figures/replaced_tokens.png",
@@ -200,7 +207,7 @@ rule figure_decoding:
     log:
         "results/logs/decoding/figure.log",
     shell:
-        "python -m evals.decoding figure --sweeps {input.sweeps:q} --out results/decoding/figures/replaced_tokens"
+        "python -m rlvr stage figure replaced_tokens --sweeps {input.sweeps:q} --out results/decoding/figures/replaced_tokens"
         " > {log:q} 2>&1"
 
 
@@ -230,7 +237,7 @@ rule page_decoding:
     params:
         notes=[DECODING_NOTE, NOTE],
     shell:
-        "python -m rlvr.result_pages decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        "python -m rlvr stage page decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --chosen {input.chosen:q} --samples results/decoding/samples --figure {input.figure:q}"
         " --note {params.notes:q} --out {output.page:q} > {log:q} 2>&1"
 
@@ -242,7 +249,6 @@ rule track_decoding:
         table="results/decoding/tables/decoding.csv",
         figure="results/decoding/figures/replaced_tokens.png",
         code=modules(
-            "rlvr.tracking",
             "rlvr.report.mlflow",
             "rlvr.report.provenance",
             "rlvr.runs.progress",
@@ -254,6 +260,6 @@ rule track_decoding:
     params:
         study=STUDY.config["study"],
     shell:
-        "python -m rlvr.tracking part --study {params.study} --name decoding --title 'decoding with two models'"
+        "python -m rlvr stage track-extra --study {params.study} --name decoding --title 'decoding with two models'"
         " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figure:q}"
         " --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q} > {log:q} 2>&1"

@@ -14,7 +14,7 @@ rule token_table:
         steps=DIAGNOSTICS.get("steps", []),
         version=DIAGNOSTICS_VERSION,
     shell:
-        "python -m rlvr.diagnostics tokens results/runs/{wildcards.run}/run.json --steps {params.steps}"
+        "python -m rlvr tokens replay results/runs/{wildcards.run}/run.json --steps {params.steps}"
         f" --threads {EXECUTION.get('training_threads', 1)} --device {EXECUTION['device']}"
         f" --grading-workers {EXECUTION['grading_workers']}"
         " --out results/diagnostics/{wildcards.run} > {log:q} 2>&1"
@@ -31,7 +31,7 @@ rule probes:
     params:
         version=DIAGNOSTICS_VERSION,
     shell:
-        "python -m rlvr.diagnostics probe results/diagnostics/{wildcards.run} > {log:q} 2>&1"
+        "python -m rlvr tokens probe results/diagnostics/{wildcards.run} > {log:q} 2>&1"
 
 
 rule phenomenon:
@@ -60,7 +60,7 @@ rule phenomenon:
         compared=compared_runs,
         benchmark=DIAGNOSTICS.get("benchmark", []),
     shell:
-        "python -m rlvr.diagnostics phenomenon {wildcards.claim} --tables {params.tables:q}"
+        "python -m rlvr claim {wildcards.claim} --tables {params.tables:q}"
         " --contrast-tables {params.contrast:q} --runs {params.compared:q} --benchmarks {params.benchmark:q}"
         " --results results --out results/phenomena/{wildcards.claim}"
         " --figure results/figures/phenomena/{wildcards.claim} > {log:q} 2>&1"
@@ -84,7 +84,7 @@ rule table_phenomena:
     params:
         note=NOTE,
     shell:
-        "python -m rlvr.diagnostics table --findings {input.findings:q} --figures ../figures/phenomena"
+        "python -m rlvr stage table phenomena --findings {input.findings:q} --figures ../figures/phenomena"
         " --note {params.note:q} --out results/tables/phenomena > {log:q} 2>&1"
 
 
@@ -110,7 +110,7 @@ rule rollouts_page:
     wildcard_constraints:
         step="[0-9]+",
     shell:
-        "python -m rlvr.diagnostics show results/diagnostics/{wildcards.run} --step {wildcards.step}"
+        "python -m rlvr tokens show results/diagnostics/{wildcards.run} --step {wildcards.step}"
         " --problem-texts {input.problems:q} --out {output:q} > {log:q} 2>&1"
 
 
@@ -139,7 +139,7 @@ rule page_phenomena:
     params:
         note=NOTE,
     shell:
-        "python -m rlvr.result_pages phenomena --findings {input.findings:q} --figures results/figures/phenomena"
+        "python -m rlvr stage page phenomena --findings {input.findings:q} --figures results/figures/phenomena"
         " --rollouts {input.rollouts:q} --note {params.note:q} --out {output.page:q} > {log:q} 2>&1"
 
 
@@ -151,7 +151,6 @@ rule track_phenomena:
         figures=expand("results/figures/phenomena/{claim}.png", claim=measured_claims()),
         rollouts=rollouts_pages,
         code=modules(
-            "rlvr.tracking",
             "rlvr.report.mlflow",
             "rlvr.report.provenance",
             "rlvr.runs.progress",
@@ -163,7 +162,7 @@ rule track_phenomena:
     params:
         study=STUDY.config["study"],
     shell:
-        "python -m rlvr.tracking part --study {params.study} --name phenomena --title 'claims of the papers'"
+        "python -m rlvr stage track-extra --study {params.study} --name phenomena --title 'claims of the papers'"
         " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figures:q}"
         " {input.rollouts:q} --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q}"
         " > {log:q} 2>&1"

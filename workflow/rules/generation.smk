@@ -42,7 +42,7 @@ def sampling_python():
 def sampling_command(what):
     """The command of a sampling job; ``what`` are the options in which a part differs from the whole."""
     return (
-        f"{sampling_python()} -m evals.generation sample --source {{params.source:q}}"
+        f"{sampling_python()} -m rlvr stage sample --source {{params.source:q}}"
         " --problems results/problems/{wildcards.benchmark} --prompt {params.prompt:q} {params.options:q}"
         f" --threads {EXECUTION['sampling_threads']} --device {EXECUTION['device']}"
         f" --gpu-memory-utilization {EXECUTION.get('gpu_memory_utilization', 0.9)}"

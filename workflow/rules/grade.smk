@@ -17,6 +17,6 @@ rule grade:
         version=grader_version,
         kind=grading_kind,
     shell:
-        "python -m evals.grading file --samples {input.samples:q} --problems {input.problems:q}"
+        "python -m rlvr stage grade --samples {input.samples:q} --problems {input.problems:q}"
         " --kind {params.kind} --out results/grades/{wildcards.run}/{wildcards.benchmark}"
         f" --workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"

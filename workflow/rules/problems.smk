@@ -14,7 +14,7 @@ if "repository" in STUDY.training_settings:
         params:
             settings=training_set_settings,
         shell:
-            "python -m evals.problems read-training-set --settings {params.settings:q} --out results/problems/train"
+            "python -m rlvr stage read-training-set --settings {params.settings:q} --out results/problems/train"
             " > {log:q} 2>&1"
 
 else:
@@ -30,7 +30,7 @@ else:
             problems=training_count,
             seed=training_seed,
         shell:
-            "python -m evals.problems draw --name train --split train --kinds {params.kinds:q} --count {params.problems}"
+            "python -m rlvr stage draw-problems --name train --split train --kinds {params.kinds:q} --count {params.problems}"
             " --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
 
 
@@ -47,7 +47,7 @@ rule problems_generated:
         problems=generated_count,
         seed=generated_seed,
     shell:
-        "python -m evals.problems draw --name {wildcards.benchmark} --split evaluation --kinds {params.kinds:q}"
+        "python -m rlvr stage draw-problems --name {wildcards.benchmark} --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --out results/problems/{wildcards.benchmark} > {log:q} 2>&1"
 
 
@@ -64,7 +64,7 @@ rule problems_read:
     params:
         settings=benchmark_settings,
     shell:
-        "python -m evals.problems read --settings {params.settings:q} --out results/problems/{wildcards.benchmark}"
+        "python -m rlvr stage read-problems --settings {params.settings:q} --out results/problems/{wildcards.benchmark}"
         " > {log:q} 2>&1"
 
 
@@ -82,5 +82,5 @@ rule problems_disjoint:
     log:
         "results/logs/problems/{benchmark}.disjoint.log",
     shell:
-        "python -m evals.problems check-disjoint --benchmark results/problems/{wildcards.benchmark}"
+        "python -m rlvr stage check-disjoint --benchmark results/problems/{wildcards.benchmark}"
         " --trained-on {input.trained_on:q} --out {output:q} > {log:q} 2>&1"

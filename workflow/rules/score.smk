@@ -12,7 +12,7 @@ rule score:
     params:
         directories=grade_directories,
     shell:
-        "python -m evals.scores score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
+        "python -m rlvr stage score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
         " --runs {input.runs:q} --out {output.scores:q} > {log:q} 2>&1"
 
 
@@ -32,7 +32,7 @@ rule audit:
         grades=grade_directories,
         samples=sample_directories,
     shell:
-        "python -m evals.audit --benchmark {wildcards.benchmark} --grades {params.grades:q}"
+        "python -m rlvr stage audit --benchmark {wildcards.benchmark} --grades {params.grades:q}"
         " --samples {params.samples:q} --problems {input.problems:q}"
         f" --workers {EXECUTION['grading_workers']} --out {{output.audit:q}} > {{log:q}} 2>&1"
 
@@ -50,6 +50,6 @@ rule compare:
         statistics=dict(sorted(STUDY.config["statistics"].items())),
         reference=reference_method,
     shell:
-        "python -m evals.scores compare --scores {input.scores:q} --reference-method {params.reference}"
+        "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"
         " --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"
         " --permutations {params.statistics[permutations]} --out {output.comparisons:q} > {log:q} 2>&1"

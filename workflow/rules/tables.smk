@@ -14,7 +14,7 @@ rule table_main:
     params:
         notes=notes,
     shell:
-        "python -m evals.tables main --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        "python -m rlvr stage table main --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q}"
         " --costs results/costs --training results/runs --note {params.notes:q}"
         " --out results/{wildcards.scope}tables/main > {log:q} 2>&1"
@@ -32,7 +32,7 @@ rule table_by_seed:
     log:
         "results/logs/{scope}tables/by_seed.log",
     shell:
-        "python -m evals.tables by_seed --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        "python -m rlvr stage table by_seed --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --out results/{wildcards.scope}tables/by_seed > {log:q} 2>&1"
 
 
@@ -47,7 +47,7 @@ rule table_audit:
     log:
         "results/logs/{scope}tables/audit.log",
     shell:
-        "python -m evals.tables audit --audits {input.audits:q} --runs {input.runs:q}"
+        "python -m rlvr stage table audit --audits {input.audits:q} --runs {input.runs:q}"
         " --out results/{wildcards.scope}tables/audit > {log:q} 2>&1"
 
 
@@ -67,7 +67,7 @@ rule table_paper:
         title=study_title,
         notes=notes,
     shell:
-        "python -m evals.tables paper --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        "python -m rlvr stage table paper --scores {input.scores:q} --comparisons {input.comparisons:q}"
         f" --runs {{input.runs:q}} --reference {REPOSITORY}/config/reference"
         " --title {params.title:q} --note {params.notes:q} --out results/{wildcards.scope}tables/paper > {log:q} 2>&1"
 
@@ -87,7 +87,7 @@ rule table_paper_vs_ours:
     params:
         own=own_settings,
     shell:
-        "python -m evals.tables paper_vs_ours --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        "python -m rlvr stage table paper_vs_ours --scores {input.scores:q} --comparisons {input.comparisons:q}"
         f" --runs {{input.runs:q}} --reference {REPOSITORY}/config/reference"
         " --own {params.own:q} --out results/{wildcards.scope}tables/paper_vs_ours > {log:q} 2>&1"
 
@@ -106,7 +106,7 @@ rule figure_of_scores:
     wildcard_constraints:
         figure="scores|differences",
     shell:
-        "python -m evals.figures {wildcards.figure} --scores {input.scores:q} --comparisons {input.comparisons:q}"
+        "python -m rlvr stage figure {wildcards.figure} --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --out results/{wildcards.scope}figures/{wildcards.figure} > {log:q} 2>&1"
 
 
@@ -123,7 +123,7 @@ rule figure_training_curves:
     log:
         "results/logs/{scope}figures/training_curves.log",
     shell:
-        "python -m rlvr.report curves --training results/runs --runs {input.runs:q}"
+        "python -m rlvr stage figure training_curves --training results/runs --runs {input.runs:q}"
         " --out results/{wildcards.scope}figures/training_curves > {log:q} 2>&1"
 
 
@@ -143,7 +143,7 @@ rule figure_reward_curves:
         titles=titles_of_curves,
         reference=reference_method,
     shell:
-        "python -m rlvr.report rewards --training results/runs --runs {input.runs:q} --titles {params.titles:q}"
+        "python -m rlvr stage figure reward_curves --training results/runs --runs {input.runs:q} --titles {params.titles:q}"
         " --reference-method {params.reference} --out results/{wildcards.scope}figures/reward_curves > {log:q} 2>&1"
 
 
@@ -151,9 +151,7 @@ rule figure_score_curves:
     input:
         scores=scores_of_score_curves,
         runs=sheets_of_score_curves,
-        code=modules(
-            "rlvr.report.score_curves", "evals.figures.style", "evals.tables.manifests"
-        ),
+        code=modules("rlvr.report.score_curves", "evals.figures.style", "evals.tables.manifests"),
     output:
         report("results/{scope}figures/score_curves.png", caption="../report/score_curves.rst", category="Figures"),
         multiext("results/{scope}figures/score_curves", ".svg", ".manifest.json"),
@@ -162,7 +160,7 @@ rule figure_score_curves:
     params:
         points=points_of_score_curves,
     shell:
-        "python -m rlvr.report score-curves --runs {input.runs:q} --scores {input.scores:q}"
+        "python -m rlvr stage figure score_curves --runs {input.runs:q} --scores {input.scores:q}"
         " --points {params.points:q} --out results/{wildcards.scope}figures/score_curves > {log:q} 2>&1"
 
 
@@ -176,7 +174,9 @@ rule report_html:
         tables=scope_tables,
         figures=scope_figures,
         manifests=run_manifests,
-        code=modules("rlvr.report", "rlvr.page_template", "evals.figures", "evals.tables", "evals.results", "evals.statistics"),
+        code=modules(
+            "rlvr.report", "rlvr.page_template", "evals.figures", "evals.tables", "evals.results", "evals.statistics"
+        ),
         published=f"{REPOSITORY}/config/reference/published.csv",
         template=expand(
             f"{REPOSITORY}/rlvr/report/templates/{{file}}",
@@ -193,7 +193,7 @@ rule report_html:
         named=report_of_named_study,
     shell:
         "(python -m rlvr status --config {input.study:q} --out {output.status:q} &&"
-        " python -m rlvr.report html --study {input.study:q} --runs {input.runs:q} --scores {input.scores:q}"
+        " python -m rlvr stage report --study {input.study:q} --runs {input.runs:q} --scores {input.scores:q}"
         " --comparisons {input.comparisons:q} --audits {input.audits:q} --results results"
         " --figures results/{wildcards.scope}figures --status {output.status:q} --note {params.notes:q} {params.named:q}"
         " --out {output.report:q}) > {log:q} 2>&1"

@@ -8,7 +8,15 @@ rule track:
         tables=scope_tables,
         figures=scope_figures,
         manifests=run_manifests,
-        code=modules("rlvr.tracking", "rlvr.report.mlflow", "rlvr.report.provenance", "rlvr.runs.progress", "evals.tables", "evals.results", "evals.statistics", "evals.core.single_writer"),
+        code=modules(
+            "rlvr.report.mlflow",
+            "rlvr.report.provenance",
+            "rlvr.runs.progress",
+            "evals.tables",
+            "evals.results",
+            "evals.statistics",
+            "evals.core.single_writer",
+        ),
     output:
         "results/{scope}tracking.json",
     log:
@@ -17,6 +25,6 @@ rule track:
         study=study_name,
         benchmarks=list(STUDY.benchmarks),
     shell:
-        "python -m rlvr.tracking project --results results --runs {input.runs:q} --study {params.study}"
+        "python -m rlvr stage track --results results --runs {input.runs:q} --study {params.study}"
         " --benchmarks {params.benchmarks}"
         " --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q} > {log:q} 2>&1"

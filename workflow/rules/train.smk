@@ -13,7 +13,7 @@ rule base_corpus:
         examples=corpus_count,
         version=BASE_MODEL_VERSION,
     shell:
-        "python -m rlvr.base_model corpus --settings {params.settings:q} --count {params.examples}"
+        "python -m rlvr stage corpus --settings {params.settings:q} --count {params.examples}"
         " --out {output.corpus:q} > {log:q} 2>&1"
 
 
@@ -29,7 +29,7 @@ rule import_model:
     params:
         options=model_settings,
     shell:
-        "python -m evals.generation import {params.options:q} --out results/base/{wildcards.model} > {log:q} 2>&1"
+        "python -m rlvr stage import-model {params.options:q} --out results/base/{wildcards.model} > {log:q} 2>&1"
 
 
 rule base_model:
@@ -51,7 +51,7 @@ rule base_model:
         version=BASE_MODEL_VERSION,
     shell:
         # The number of threads is the study's, not the machine's: it is part of how sums are rounded.
-        "python -m rlvr.base_model train --settings {params.settings:q} --corpus {input.corpus:q}"
+        "python -m rlvr stage base-model --settings {params.settings:q} --corpus {input.corpus:q}"
         f" --threads {EXECUTION.get('base_threads', 1)} --checkpoint-interval 100"
         " --out results/base/{wildcards.model} > {log:q} 2>&1"
 
@@ -84,7 +84,7 @@ if STUDY.engine == "verl":
         shell:
             "printf '%s' {params.resolved:q} > {output.run:q} &&"
             " printf '%s' {resources.cluster_json:q} > results/runs/{wildcards.run}/cluster.json &&"
-            " python -m rlvr.engines.verl train {output.run:q}"
+            " python -m rlvr train {output.run:q}"
             f" --python {EXECUTION['training_python']} > {{log:q}} 2>&1"
 
 else:
@@ -108,7 +108,7 @@ else:
             versions=[ENGINE_VERSION, SAMPLER_VERSION, GRADER_VERSION],
         shell:
             "printf '%s' {params.resolved:q} > {output.run:q} &&"
-            " python -m rlvr.engines.local train {output.run:q}"
+            " python -m rlvr train {output.run:q}"
             f" --threads {EXECUTION.get('training_threads', 1)} --device {EXECUTION['device']}"
             f" --checkpoint-interval {EXECUTION.get('checkpoint_interval', 1)}"
             f" --hidden-state-budget {EXECUTION.get('hidden_state_budget', 0)}"

@@ -1,6 +1,6 @@
 """The grading stage of a benchmark of programs: samples and tests in, a file of grades out.
 
-``python -m evals.grading file --kind code --samples ... --problems ... --out results/grades/R/B``
+``rlvr-bench stage grade --kind code --samples ... --problems ... --out results/grades/R/B``
 """
 
 from __future__ import annotations

@@ -48,5 +48,5 @@ _METHOD = (
     "between their distributions; where the base model's own responses were compared too, both are pooled, and what "
     "tells them apart is measured. The interval is over problems: it holds the spread between problems and none "
     "between trainings, of which a pair is one. Selective replacement, which needs both models to sample, is not part "
-    "of this; `python -m evals.decoding sweep` makes its curves for the same pair."
+    "of this; `rlvr-bench decode sweep` makes its curves for the same pair."
 )

@@ -69,7 +69,7 @@ def read_findings(path: Path) -> tuple[str, str, list[Measurement]]:
         measurements = [Measurement(**row) for row in rows]
         return content["title"], content["method"], measurements
     except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: is no finding of python -m rlvr.diagnostics phenomenon ({error})") from error
+        raise UserError(f"{path}: is no finding of rlvr-bench claim ({error})") from error
 
 
 _FLOATS = ("estimate", "low", "high", "null")

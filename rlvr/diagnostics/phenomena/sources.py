@@ -13,9 +13,12 @@ from matplotlib.figure import Figure
 
 from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
+from evals.figures.style import ENDINGS, house_style, save
+from evals.tables.manifests import write_output_manifest
 from rlvr.diagnostics.comparison_table import KIND, read_comparison
 from rlvr.diagnostics.displacements import Probed, read_displacements
 from rlvr.diagnostics.moment import Moment, read_moments
+from rlvr.diagnostics.phenomena.catalogue import phenomenon, phenomenon_of_checkpoints
 from rlvr.diagnostics.phenomena.findings import Findings
 
 
@@ -111,3 +114,19 @@ class Phenomenon(Protocol):
 
     find: Callable[[Sources], Findings]
     draw: Callable[[Findings], Figure]
+
+
+def write_claim(name: str, sources: Sources, out: Path, figure: Path) -> None:
+    """Measure a claim and draw it, and write a manifest beside each; both paths lack their endings.
+
+    Raises:
+        UserError: a source is missing or changed, or the claim cannot be measured on it.
+    """
+    claim = (phenomenon_of_checkpoints if sources.comparison else phenomenon)(name)
+    findings = claim.find(sources)
+    findings.write(out)
+    with house_style():
+        save(claim.draw(findings), figure)
+    write_output_manifest("findings", out, (".json", ".parquet"), sources.files(), {"claim": name})
+    written = out.with_name(f"{out.name}.parquet")
+    write_output_manifest("figure", figure, ENDINGS, [written], {"figure": name})

@@ -1,6 +1,6 @@
 """Training by verl on many GPUs: its trainer, FSDP and vLLM, with our methods behind its public registries.
 
-``python -m rlvr.engines.verl render RUN.json`` prints the complete launch of a run without verl installed.
+``rlvr-bench verl render RUN.json`` prints the complete launch of a run without verl installed.
 """
 
 VERSION = 1

@@ -67,7 +67,7 @@ def serve(results: Path, store: Store, port: int) -> NoReturn:
     """
     check_port(port)
     print(f"MLflow on http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
-    watcher = ["rlvr.tracking", "watch", "--results", str(results), "--parent", str(os.getpid())]
+    watcher = ["rlvr", "watch", "--results", str(results), "--parent", str(os.getpid())]
     subprocess.Popen([sys.executable, "-m", *watcher])
     command = [
         *(sys.executable, "-m", "mlflow", "server"),

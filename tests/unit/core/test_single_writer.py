@@ -12,8 +12,10 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.single_writer import single_writer
-from evals.generation.__main__ import main as generation
-from evals.grading.__main__ import main as grading
+from tests.commands import rlvr_bench
+
+generation = rlvr_bench("stage")
+grading = rlvr_bench("stage", "grade")
 
 HOLDER = """
 import sys, time
@@ -45,7 +47,7 @@ def test_long_stages_wait_for_whoever_writes_there(stage: str, tmp_path: Path) -
     sample += ["--max-new-tokens", "4", "--temperature", "1", "--top-p", "1", "--batch-size", "4", "--seed", "1"]
     command = {
         "sample": lambda: generation([*sample, "--threads", "1", "--out", str(out)]),
-        "grade": lambda: grading(["file", "--samples", "none", "--problems", "none", "--out", str(out)]),
+        "grade": lambda: grading(["--samples", "none", "--problems", "none", "--out", str(out)]),
     }[stage]
     done = threading.Thread(target=command)
     with single_writer(out / ".writer", "works here"):

@@ -13,13 +13,15 @@ import pytest
 from evals.core.errors import UserError
 from evals.core.files import read_json, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
-from evals.decoding.__main__ import main
 from evals.decoding.choose import Sweep, choose, read_sweep, write_choice
 from evals.decoding.criteria import Criterion
 from evals.decoding.figure import Place, draw, fraction_needed, place
 from evals.decoding.settings import Decoding, Driver, Mode
 from evals.decoding.table import scheme_in
 from evals.decoding.thresholds import threshold
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("decode")
 
 DIFFERENCE = Criterion.LOG_PROB_DIFFERENCE
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from evals.core.files import write_jsonl
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
-from rlvr.diagnostics.__main__ import main
 from rlvr.runs.state import save_checkpoint
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("tokens")
 
 ARCHITECTURE = {
     "hidden_size": 16,

@@ -11,7 +11,7 @@ import pytest
 
 from evals.core.files import write_parquet
 from evals.core.manifest import Manifest, hash_files
-from rlvr.diagnostics.__main__ import main
+from rlvr.cli import main
 from rlvr.diagnostics.comparison_table import KIND, TYPES
 from rlvr.diagnostics.interval import SUPPORTED, UNDECIDED, Measurement, t_interval
 from rlvr.diagnostics.phenomena import checkpoint_direction, checkpoint_flipping
@@ -115,7 +115,7 @@ def test_the_base_model_s_own_responses_add_what_tells_the_two_apart(
     figure = checkpoint_direction.draw(findings)
     assert "base model's responses" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     other = table(tmp_path / "other", lost, weights="v")
-    arguments = ["phenomenon", "update_direction", "--comparison", str(trained), "--base-comparison", str(other)]
+    arguments = ["claim", "update_direction", "--comparison", str(trained), "--base-comparison", str(other)]
     assert main([*arguments, "--out", str(tmp_path / "o"), "--figure", str(tmp_path / "f")]) == 2
     assert f"--base-comparison: {other} is of other checkpoints" in capsys.readouterr().err
 
@@ -133,7 +133,7 @@ def test_a_pair_and_graded_samples_become_findings_figures_and_a_table(tmp_path:
     compared = make_pair(tmp_path / "pair").compared(tmp_path / "compared")
     for claim in OF_CHECKPOINTS:
         out, figure = tmp_path / claim, tmp_path / "figures" / claim
-        arguments = ["phenomenon", claim, "--comparison", str(compared), "--out", str(out), "--figure", str(figure)]
+        arguments = ["claim", claim, "--comparison", str(compared), "--out", str(out), "--figure", str(figure)]
         assert main(arguments) == 0
         title, method, measurements = read_findings(tmp_path / f"{claim}.json")
         assert title and method and measurements
@@ -141,7 +141,8 @@ def test_a_pair_and_graded_samples_become_findings_figures_and_a_table(tmp_path:
         assert figure.with_name(f"{claim}.png").stat().st_size > 10_000
         assert str(compared / "tokens.parquet") in (tmp_path / f"{claim}.manifest.json").read_text()
     findings = [str(tmp_path / f"{claim}.json") for claim in OF_CHECKPOINTS]
-    assert main(["table", "--findings", *findings, "--figures", "figures", "--out", str(tmp_path / "table")]) == 0
+    arguments = ["--findings", *findings, "--figures", "figures"]
+    assert main(["stage", "table", "phenomena", *arguments, "--out", str(tmp_path / "table")]) == 0
 
 
 def test_what_a_comparison_cannot_say_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +153,7 @@ def test_what_a_comparison_cannot_say_is_refused_in_a_line(tmp_path: Path, capsy
     capsys.readouterr()
 
     def refusal(*arguments: str) -> str:
-        assert main(["phenomenon", *arguments]) == 2
+        assert main(["claim", *arguments]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1
         return error

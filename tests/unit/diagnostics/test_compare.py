@@ -14,12 +14,14 @@ from evals.core.manifest import Manifest, hash_files
 from evals.generation.checkpoint import load_tokenizer
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
-from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.comparison_table import TYPES, read_comparison
 from rlvr.diagnostics.direction import ModelPair
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.state import save_checkpoint
+from tests.commands import rlvr_bench
 from tests.unit.diagnostics.pairs import ARCHITECTURE, SAMPLES, Pair, make_pair
+
+main = rlvr_bench("tokens")
 
 
 @pytest.fixture

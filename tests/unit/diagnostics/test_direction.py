@@ -20,7 +20,6 @@ from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import load_tokenizer
-from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.compare import compare_checkpoints
 from rlvr.diagnostics.comparison_table import COLUMNS
 from rlvr.diagnostics.direction import (
@@ -31,6 +30,9 @@ from rlvr.diagnostics.direction import (
     separation,
 )
 from rlvr.diagnostics.moment import Moment
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("tokens")
 
 
 @pytest.mark.parametrize(("advantage", "ratio"), [(1.5, 1.0), (-0.7, 1.2), (0.0, 3.0)])

@@ -10,11 +10,13 @@ import pytest
 
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.run_spec import LocalRun
-from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.displacements import write_displacements
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED, UNDECIDED
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS
 from rlvr.diagnostics.phenomena.findings import read_findings
+from tests.commands import rlvr_bench
+
+main = rlvr_bench()
 
 
 def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_table: Path, tmp_path: Path) -> None:
@@ -25,11 +27,12 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
         arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]
         arguments += ["--results", str(trained_run.parents[2]), "--runs", "tiny-dapo-s1", "--benchmarks", "small"]
         arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
-        assert main(["phenomenon", claim, *arguments]) == 0
+        assert main(["claim", claim, *arguments]) == 0
         assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
     findings = [str(tmp_path / f"{claim}.json") for claim in CLAIMS]
     out = tmp_path / "tables" / "phenomena"
-    assert main(["table", "--findings", *findings, "--figures", "../figures", "--note", "N.", "--out", str(out)]) == 0
+    arguments = ["--findings", *findings, "--figures", "../figures"]
+    assert main(["stage", "table", "phenomena", *arguments, "--note", "N.", "--out", str(out)]) == 0
     table = pd.read_csv(f"{out}.csv", keep_default_na=False)
     text = Path(f"{out}.md").read_text()
     counts = [int((table["verdict"] == verdict).sum()) for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)]
@@ -45,15 +48,7 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
         assert (rows[~claimed]["verdict"] == "").all()
 
 
-def test_every_command_is_named_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    shown = capsys.readouterr().out
-    for command in ("tokens", "probe", "compare", "show", "phenomenon", "table"):
-        assert re.search(rf"^\s+{command}\s+\w", shown, re.MULTILINE)
-
-
 def test_a_missing_table_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--tables", str(tmp_path), "--out", str(tmp_path / "x"), "--figure", str(tmp_path / "y")]
-    assert main(["phenomenon", "token_flipping", *arguments]) == 2
+    assert main(["claim", "token_flipping", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path}/manifest.json: no such file")

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from evals.core.files import read_jsonl, write_jsonl, write_parquet, write_text
 from rlvr.diagnostics import comparison_view
-from rlvr.diagnostics.__main__ import main
 from rlvr.diagnostics.coloured_text import LEVELS, class_of, level, scale_of
 from rlvr.diagnostics.comparison_table import read_comparison
 from rlvr.diagnostics.step_view import QUANTITIES
 from rlvr.diagnostics.token_columns import read_token_table
+from tests.commands import rlvr_bench
 from tests.unit.diagnostics.pairs import make_pair
+
+main = rlvr_bench("tokens")
 
 
 class Page(HTMLParser):

@@ -12,9 +12,11 @@ import torch
 from evals.core.files import write_json, write_jsonl
 from evals.core.records import ProblemKind
 from evals.core.run_spec import LocalRun
-from evals.problems.__main__ import main as problems_main
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.train import BaseModelSettings, train_base_model
+from tests.commands import rlvr_bench
+
+draw_problems = rlvr_bench("stage", "draw-problems")
 
 ARCHITECTURE = {
     "hidden_size": 32,
@@ -59,8 +61,15 @@ def study_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = directory / "corpus.jsonl"
     write_jsonl(corpus, draw_corpus(KINDS, 200 * 32, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1)))
     train_base_model(BASE_SETTINGS, corpus, directory / "base" / "tiny", checkpoint_interval=100, wait_seconds=1)
-    arguments = ["draw", "--name", "train", "--kinds", '[{"family": "chain", "operands": 2}]', "--split", "train"]
-    problems_main([*arguments, "--count", "10", "--seed", "1", "--out", str(directory / "problems")])
+    arguments = [
+        "--name",
+        "train",
+        "--kinds",
+        '[{"family": "chain", "operands": 2}]',
+        "--split",
+        "train",
+    ]
+    draw_problems([*arguments, "--count", "10", "--seed", "1", "--out", str(directory / "problems")])
     return directory
 
 

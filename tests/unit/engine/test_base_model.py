@@ -11,11 +11,13 @@ from torch import Tensor
 
 import rlvr.base_model.train
 from evals.core.files import sha256_file, write_jsonl
-from rlvr.base_model.__main__ import main
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import _loss, _Sequence, initial_model, train_base_model
+from tests.commands import rlvr_bench
 from tests.unit.engine.conftest import ARCHITECTURE, BASE_SETTINGS, KINDS
+
+main = rlvr_bench("stage")
 
 STEPS = 9
 

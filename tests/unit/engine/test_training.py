@@ -17,13 +17,15 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json
 from evals.core.manifest import hash_files, verify_outputs
 from evals.core.run_spec import Execution, LocalRun
-from evals.problems.__main__ import main as problems_main
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.train import train
 from rlvr.engines.result import checkpoint_directory
 from rlvr.runs.progress import METRICS_SO_FAR
 from rlvr.runs.termination import Interrupted
+from tests.commands import rlvr_bench
+
+draw_problems = rlvr_bench("stage", "draw-problems")
 
 EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
 MakeRun = Callable[..., LocalRun]
@@ -201,8 +203,15 @@ def test_state_of_other_code_or_other_bytes_is_not_continued(
         monkeypatch.setattr(f"rlvr.engines.local.train.{version}", 99)
         train(make_run(**run), tmp_path / "run", EXECUTION)
         assert len(fingerprints()) == number
-    arguments = ["draw", "--name", "train", "--kinds", '[{"family": "chain", "operands": 2}]', "--split", "train"]
-    problems_main([*arguments, "--count", "10", "--seed", "2", "--out", str(tmp_path / "problems")])
+    arguments = [
+        "--name",
+        "train",
+        "--kinds",
+        '[{"family": "chain", "operands": 2}]',
+        "--split",
+        "train",
+    ]
+    draw_problems([*arguments, "--count", "10", "--seed", "2", "--out", str(tmp_path / "problems")])
     train(make_run(**run, problems=str(tmp_path / "problems")), tmp_path / "run", EXECUTION)
     assert len(fingerprints()) == 5
     shutil.copytree(study_files / "base" / "tiny" / "checkpoint", tmp_path / "base" / "checkpoint")

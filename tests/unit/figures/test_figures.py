@@ -12,12 +12,14 @@ from matplotlib.text import Text
 
 from evals.core.manifest import verify_outputs
 from evals.core.records import ALL_BENCHMARKS, Comparison, Run
-from evals.figures.__main__ import main
 from evals.figures.differences import draw_differences
 from evals.figures.scores import draw_scores
 from evals.figures.style import VERDICT_COLOURS, house_style, method_styles, save
 from evals.results import Results, read_results
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import METHODS, Study
+
+main = rlvr_bench("stage", "figure")
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from evals.generation.__main__ import main
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("stage")
 
 OPTIONS = {
     "--source": "model",

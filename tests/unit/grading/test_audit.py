@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from evals.audit.__main__ import main
 from evals.audit.run import SecondGrader
 from evals.core.files import read_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.grading.__main__ import main as grade
 from evals.grading.verdict import Kind, Reason
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("stage", "audit")
+grade = rlvr_bench("stage", "grade")
 
 PROBLEMS = [{"id": "p1", "problem": "?", "answer": "7"}, {"id": "p2", "problem": "?", "answer": "1/2"}]
 TEXTS = [
@@ -43,7 +45,7 @@ def write_samples(root: Path, kind: str, texts: list[tuple[str, str, str]], **ex
     hashes = hash_files(directory, directory / "samples.jsonl")
     Manifest("samples", {}, hashes, {}, "f").write(directory / "manifest.json")
     arguments = ["--samples", str(directory / "samples.jsonl"), "--problems", str(root / "problems.jsonl")]
-    assert grade(["file", *arguments, "--kind", kind, "--out", str(root / "grades/r/b"), "--workers", "1"]) == 0
+    assert grade([*arguments, "--kind", kind, "--out", str(root / "grades/r/b"), "--workers", "1"]) == 0
 
 
 def audit(root: Path) -> int:

@@ -12,7 +12,9 @@ import pytest
 
 from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.grading.__main__ import main
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("stage", "grade")
 
 PROBLEMS = [
     {"id": "p1", "problem": "?", "answer": "7", "family": "f"},
@@ -28,7 +30,7 @@ SAMPLES = [
 
 
 def run(lines: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "evals.grading", *options]
+    command = [sys.executable, "-m", "rlvr", "grade", *options]
     return subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
 
 
@@ -90,9 +92,7 @@ def write(root: Path, problems: list[dict[str, Any]], samples: list[dict[str, An
 
 def grade(root: Path) -> int:
     names = {"--samples": "samples/samples.jsonl", "--problems": "problems/problems.jsonl", "--out": "grades"}
-    return main(
-        ["file", *(part for name, path in names.items() for part in (name, str(root / path))), "--workers", "1"]
-    )
+    return main([*(part for name, path in names.items() for part in (name, str(root / path))), "--workers", "1"])
 
 
 def test_grades_follow_the_contract(study: Path) -> None:

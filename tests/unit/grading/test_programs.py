@@ -26,7 +26,9 @@ from evals.grading.code.extraction import extract_program
 from evals.grading.code.run import same_output
 from evals.grading.code.sandboxed import values
 from evals.grading.verdict import Reason
-from evals.problems.__main__ import main as problems_main
+from tests.commands import rlvr_bench
+
+problems_main = rlvr_bench("stage")
 
 FENCE = "```"
 
@@ -167,12 +169,12 @@ def test_an_unknown_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def code_benchmark(root: Path) -> Path:
-    """A benchmark of programs in the project's own format, as ``python -m evals.problems read`` makes it."""
+    """A benchmark of programs in the project's own format, as ``rlvr-bench stage read-problems`` makes it."""
     tests = {"kind": "program", "entry_point": "f", "test": "def check(candidate):\n    assert candidate(2) == 4"}
     write_jsonl(root / "own.jsonl", [{"id": name, "problem": f"Square it, {name}.", "tests": tests} for name in "ab"])
     settings = {"name": "squares", "grader": "code", "tests_format": "own", "count": 2, "path": str(root / "own.jsonl")}
     problems = root / "problems/squares"
-    assert problems_main(["read", "--settings", json.dumps(settings), "--out", str(problems)]) == 0
+    assert problems_main(["read-problems", "--settings", json.dumps(settings), "--out", str(problems)]) == 0
     return problems
 
 

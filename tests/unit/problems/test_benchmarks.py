@@ -14,11 +14,13 @@ import pytest
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.grading import Case, GradingPool, Kind
-from evals.problems.__main__ import main
 from evals.problems.benchmark import read_benchmark
 from evals.problems.golds import REPAIRS, repair
 from evals.problems.read import write_benchmark
 from rlvr.study.benchmarks import BENCHMARKS, problem_settings, prompt_of, read_benchmarks
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("stage")
 
 DATA = Path(__file__).parents[4] / "shared/data/benchmarks"
 LOCAL_NAMES = {
@@ -135,7 +137,7 @@ def test_what_is_not_as_the_entry_says_stops_with_one_line(
 ) -> None:
     as_jsonl(ROWS, tmp_path / "copy")
     text = json.dumps({**settings, **changes, "path": str(tmp_path / "copy")})
-    assert main(["read", "--settings", text, "--out", str(tmp_path / "out")]) == 2
+    assert main(["read-problems", "--settings", text, "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert re.search(message, line)
     assert not (tmp_path / "out").exists()

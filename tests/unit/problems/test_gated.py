@@ -19,13 +19,15 @@ from evals.generation.plan import EvaluationSettings
 from evals.generation.sampler import SamplingParameters
 from evals.generation.withheld import withheld
 from evals.grading import Case, GradingPool, Kind
-from evals.grading.__main__ import main as grading_main
-from evals.problems.__main__ import main
 from evals.problems.choices import LETTERS, permutation, with_options
 from evals.problems.disjoint import check_disjoint
 from evals.problems.problem_set import load
 from rlvr.study.benchmarks import problem_settings, prompt_of, read_benchmarks
 from rlvr.study.validation import check, read_schema
+from tests.commands import rlvr_bench
+
+grading_main = rlvr_bench("stage", "grade")
+main = rlvr_bench("stage")
 
 SECRET = "zyxw"  # in every question and option, and in nothing else
 TOKEN = "hf_zyxwtokenzyxw"
@@ -62,7 +64,7 @@ def settings(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> d
 @pytest.fixture
 def problems(settings: dict[str, Any], tmp_path: Path) -> Path:
     out = tmp_path / "results" / "problems" / "gpqa_diamond"
-    assert main(["read", "--settings", json.dumps(settings), "--out", str(out)]) == 0
+    assert main(["read-problems", "--settings", json.dumps(settings), "--out", str(out)]) == 0
     return out
 
 
@@ -95,7 +97,7 @@ def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
     write_jsonl(samples, rows)
     Manifest("samples", {}, hash_files(samples.parent, samples), {}, "f").write(samples.parent / "manifest.json")
     arguments = ["--samples", str(samples), "--problems", str(problems / "problems.jsonl"), "--kind", "choice"]
-    assert grading_main(["file", *arguments, "--out", str(results / "grades")]) == 0
+    assert grading_main([*arguments, "--out", str(results / "grades")]) == 0
     shutil.rmtree(tmp_path / "cache")
     (source / "train.jsonl").write_text(json.dumps({"Question": f"other {SECRET}"}) + "\n")
     assert main(["check-disjoint", "--benchmark", str(problems), "--out", str(results / "again.json")]) == 2
@@ -149,7 +151,7 @@ def test_an_unreachable_gated_source_names_the_variable_and_not_the_token(
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     text = json.dumps({**settings, "path": None})
-    assert main(["read", "--settings", text, "--out", str(tmp_path / "out")]) == 2
+    assert main(["read-problems", "--settings", text, "--out", str(tmp_path / "out")]) == 2
     said = "".join(capfd.readouterr())
     assert "(PermissionError); accept its terms on the Hub and set HF_TOKEN" in said
     assert SECRET not in said
@@ -173,7 +175,7 @@ def test_ten_options_with_their_letters_are_read(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "local.jsonl", rows)
     entry = read_benchmarks({"benchmarks": ["mmlu_pro"]}, "study.yaml")["mmlu_pro"]
     settings = {**problem_settings("mmlu_pro", entry), "path": str(tmp_path / "local.jsonl"), "count": 2}
-    assert main(["read", "--settings", json.dumps(settings), "--out", str(tmp_path / "out")]) == 0
+    assert main(["read-problems", "--settings", json.dumps(settings), "--out", str(tmp_path / "out")]) == 0
     first, second = load(tmp_path / "out").rows
     assert f"{first['answer']}) option 7" in first["problem"] and first["problem"].count("option") == 10
     assert f"{second['answer']}) option 2" in second["problem"]

@@ -13,12 +13,14 @@ import pytest
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.records import ProblemKind
-from evals.problems.__main__ import main
 from evals.problems.arithmetic import FAMILIES, answer, exact, worked_solution
 from evals.problems.disjoint import Evaluated, check_disjoint
 from evals.problems.generate import as_rows, draw_distinct, draw_problem, split_of
 from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("stage")
 
 
 def solve_independently(statement: str) -> int:
@@ -97,7 +99,7 @@ def test_the_corpus_is_flawed_as_configured_and_from_the_training_side() -> None
 
 
 def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
-    arguments = ["draw", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1"]
+    arguments = ["draw-problems", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1"]
     kinds = json.dumps([{"family": "chain", "operands": 3}])
     assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
     trained = tmp_path / "train.jsonl"
@@ -116,7 +118,7 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
 
 def test_generated_problems_that_differ_by_a_sign_are_different(tmp_path: Path) -> None:
     """Long ones share most runs of words with one another: only the whole text counts."""
-    arguments = ["draw", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1"]
+    arguments = ["draw-problems", "--name", "b", "--split", "evaluation", "--count", "5", "--seed", "1"]
     kinds = json.dumps([{"family": "variables", "operands": 5}])
     assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
     problem = str(read_jsonl(tmp_path / "b" / "problems.jsonl")[0]["problem"])
@@ -129,7 +131,7 @@ def test_generated_problems_that_differ_by_a_sign_are_different(tmp_path: Path) 
 
 
 def test_a_set_in_memory_has_the_texts_and_gives_prompts_with_braces(tmp_path: Path) -> None:
-    arguments = ["draw", "--name", "b", "--split", "evaluation", "--count", "3", "--seed", "1"]
+    arguments = ["draw-problems", "--name", "b", "--split", "evaluation", "--count", "3", "--seed", "1"]
     kinds = json.dumps([{"family": "chain", "operands": 3}])
     assert main([*arguments, "--kinds", kinds, "--out", str(tmp_path / "b")]) == 0
     problems = load(tmp_path / "b")

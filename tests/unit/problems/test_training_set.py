@@ -11,11 +11,13 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
-from evals.problems.__main__ import main
 from evals.problems.training_set import write_training_set
 from rlvr.study.benchmarks import DATASETS, training_settings
 from rlvr.study.study import Study
 from rlvr.study.validation import read_yaml
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("stage")
 
 CONFIG = DATASETS.parent
 

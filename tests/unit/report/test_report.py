@@ -11,8 +11,10 @@ import pytest
 
 from evals.core.files import sha256_file
 from evals.core.manifest import verify_outputs
-from rlvr.report.__main__ import main
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
+
+main = rlvr_bench("stage")
 
 _NOTE = "Generated problems & a tiny model."
 _FIGURES = ("scores", "differences", "training_curves")
@@ -33,7 +35,7 @@ def _make(study: Study, *options: str) -> int:
     arguments += ["--results", str(study.results)]
     arguments += ["--figures", str(study.results / "figures"), "--status", str(study.status_file), "--note", _NOTE]
     arguments += ["--out", str(study.root / "report.html")]
-    return main(["html", *arguments, *options])
+    return main(["report", *arguments, *options])
 
 
 def _page(study: Study) -> str:

@@ -14,10 +14,12 @@ from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import Run, read_runs
 from evals.figures.style import house_style
-from rlvr.report.__main__ import main
 from rlvr.report.curves import read_metrics
 from rlvr.report.reward_curves import draw_rewards
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
+
+main = rlvr_bench("stage", "figure")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,7 @@ def test_studies_that_do_not_correspond_and_unknown_references_are_refused(
 
 
 def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
-    arguments = ["rewards", "--runs", str(synthetic_study.runs_file), "--reference-method", "dapo"]
+    arguments = ["reward_curves", "--runs", str(synthetic_study.runs_file), "--reference-method", "dapo"]
     arguments += ["--training", str(synthetic_study.results / "runs"), "--out", str(tmp_path / "reward_curves")]
     assert main([*arguments, "--titles", "Study"]) == 0
     manifest = verify_outputs(tmp_path / "reward_curves.manifest.json", "figure")

@@ -11,9 +11,11 @@ from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import Run
 from evals.figures.style import house_style
-from rlvr.report.__main__ import main
 from rlvr.report.score_curves import draw_score_curves, read_averages
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
+
+main = rlvr_bench("stage", "figure")
 
 
 def _run(method: str, seed: int | None) -> Run:
@@ -39,7 +41,7 @@ def test_the_command_draws_a_studys_scores_and_names_what_is_missing(
     synthetic_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "score_curves"
-    arguments = ["score-curves", "--runs", str(synthetic_study.runs_file)]
+    arguments = ["score_curves", "--runs", str(synthetic_study.runs_file)]
     arguments += ["--scores", *map(str, synthetic_study.scores), "--out", str(out)]
     assert main([*arguments, "--points", json.dumps({"dapo": [[40, "dapo"]]})]) == 0
     assert verify_outputs(tmp_path / "score_curves.manifest.json", "figure").parameters["points"]["dapo"] == [

@@ -64,7 +64,7 @@ def test_the_short_form_leaves_the_long_runs_out() -> None:
         (["reproduce", "ARGS=-n --until train"], "-n --until train"),
         (["smoke"], "--configfile config/smoke.yaml"),
         (["test", "CORES=2"], "--numprocesses 2"),
-        (["ui"], "-m rlvr.tracking ui"),
+        (["ui"], "-m rlvr ui"),
         (["status"], "-m rlvr status"),
     ],
 )

@@ -7,9 +7,13 @@ import importlib.util
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
+
+from rlvr.cli.application import commands
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,6 +37,18 @@ def test_results_are_ignored_but_for_their_readme() -> None:
     assert "/results/*" in ignored and "!/results/README.md" in ignored
 
 
+def is_command(words: list[str]) -> bool:
+    """Whether the first of ``words`` name a command of ours."""
+    found: Any = typer.main.get_command(commands)
+    for word in words:
+        if not hasattr(found, "commands"):
+            return True
+        if word not in found.commands:
+            return False
+        found = found.commands[word]
+    return True
+
+
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("*/*.md")]) + sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*/*.md")
 )
@@ -44,13 +60,15 @@ def test_files_links_and_commands_that_a_page_names_exist(page: str) -> None:
     files = re.findall(r"(?<![\w./-])(?:workflow|rlvr|evals|config|docs|benchmarks)/[\w./-]*\w", text)
     links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
     modules = re.findall(r"python -m ((?:rlvr|evals)[\w.]*)", text)
-    commands = [f"{module.replace('.', '/')}{ending}" for module in modules for ending in (".py", "/__main__.py")]
+    sources = [f"{module.replace('.', '/')}{ending}" for module in modules for ending in (".py", "/__main__.py")]
+    named = re.findall(r"(?:rlvr-bench|python -m rlvr)((?: [a-z][\w-]*)+)", text)
     missing = [name for name in files if not (ROOT / name).exists()]
     missing += [link for link in links if not ((ROOT / page).parent / link).exists()]
     missing += [
-        first for first, second in zip(commands[::2], commands[1::2], strict=True)
+        first for first, second in zip(sources[::2], sources[1::2], strict=True)
         if not (ROOT / first).exists() and not (ROOT / second).exists()
     ]  # fmt: skip
+    missing += [words for words in named if not is_command(words.split())]
     assert not missing
 
 

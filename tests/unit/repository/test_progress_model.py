@@ -205,7 +205,7 @@ def test_results_are_named_as_seen_from_where_the_command_was_typed(
     assert wording.results(tmp_path) == [
         "  report: smoke/results/report.html",
         "  table: smoke/results/tables/main.md",
-        "  MLflow: python -m rlvr.tracking ui --results smoke/results",
+        "  MLflow: rlvr-bench ui --results smoke/results",
     ]
     assert wording.results(tmp_path / "smoke")[-1] == "  MLflow: make ui"
 

@@ -12,7 +12,9 @@ from evals.core.manifest import verify_outputs
 from rlvr.diagnostics.interval import measure
 from rlvr.diagnostics.phenomena.findings import Findings
 from rlvr.diagnostics.phenomena.table import summary_table
-from rlvr.result_pages.__main__ import main
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("stage", "page")
 
 SVG = "<svg xmlns='http://www.w3.org/2000/svg'></svg>"
 MEASURED = [

@@ -1,4 +1,4 @@
-"""``python -m evals.scores compare``: rows, verdicts, determinism, and what must stop it."""
+"""``rlvr-bench stage compare``: rows, verdicts, determinism, and what must stop it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import pytest
 
 from evals.core.files import fingerprint, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.scores.__main__ import main
 from evals.scores.comparison import verdict
 from evals.statistics.difference import estimate_difference
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import score_row
+
+main = rlvr_bench("stage")
 
 SAMPLES = 32
 Counts = Mapping[tuple[str, int | None], np.ndarray]
@@ -212,7 +214,7 @@ def test_the_manifest_verifies_and_the_command_needs_no_torch(tmp_path: Path) ->
     manifest = verify_outputs(tmp_path / "comparisons.manifest.json", "comparisons")
     assert list(manifest.inputs) == [(tmp_path / "scores" / "easy.json").as_posix()]
     assert manifest.parameters["permutations"] == 1000
-    code = "import sys, evals.scores.__main__; sys.exit('torch' in sys.modules)"
+    code = "import sys, evals.scores.compare, evals.scores.score; sys.exit('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[3]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 

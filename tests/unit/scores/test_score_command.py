@@ -1,4 +1,4 @@
-"""``python -m evals.scores score``: grades in, one row a run out, and everything that must stop it."""
+"""``rlvr-bench stage score``: grades in, one row a run out, and everything that must stop it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.scores.__main__ import main
+from tests.commands import rlvr_bench
+
+main = rlvr_bench("stage")
 
 RUNS: list[dict[str, Any]] = [
     {"run": "tiny-base", "model": "tiny", "method": "base", "seed": None, "title": "Base"},

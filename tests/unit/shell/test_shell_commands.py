@@ -1,4 +1,4 @@
-"""``python -m evals score|compare|power``: on grades, on samples, on files from anywhere."""
+"""``rlvr-bench score|compare|power``: on grades, on samples, on files from anywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evals.__main__ import main
 from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.record import read_rows
@@ -21,6 +20,9 @@ from evals.scores.grades import grades_by_problem
 from evals.scores.score import measure
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
+from tests.commands import rlvr_bench
+
+main = rlvr_bench()
 
 SAMPLES = 8
 OUTPUTS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "outputs"
@@ -263,7 +265,5 @@ def test_golden_values_of_real_model_outputs(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("command", ["score", "compare", "power", "trace"])
 def test_help_explains(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
-    assert stop.value.code == 0
+    assert main([command, "--help"]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 15

@@ -1,4 +1,4 @@
-"""``python -m rlvr methods``: everything of the catalogue is listed and explained, without torch."""
+"""``rlvr-bench methods``: everything of the catalogue is listed and explained, without torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rlvr.__main__ import main
+from rlvr.cli import main
 from rlvr.study.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -47,6 +47,6 @@ def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixt
 
 
 def test_no_torch_is_imported() -> None:
-    call = "from rlvr.__main__ import main; main(['methods', 'show', 'delta'])"
+    call = "from rlvr.cli import main; main(['methods', 'show', 'delta'])"
     code = f"import sys; {call}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

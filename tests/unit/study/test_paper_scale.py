@@ -14,7 +14,7 @@ from evals.core.files import canonical_json
 from evals.core.manifest import Manifest
 from evals.core.run_spec import Cluster, VerlRun
 from evals.grading import VERSION as GRADER_VERSION
-from rlvr.__main__ import main
+from rlvr.cli import main
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
 from rlvr.methods.method import compose
@@ -196,7 +196,7 @@ def test_a_finished_run_is_current_until_something_of_it_changes(
 
 def test_the_files_of_runs_are_those_that_training_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = next(path for path in PAPERS if path.stem == "delta")
-    arguments = ["runs", "--config", str(path), "--out", str(tmp_path)]
+    arguments = ["plan", "--config", str(path), "--out", str(tmp_path)]
     assert main(arguments) == 0
     study = Study.resolve(read_yaml(path), path.name)
     files = [Path(line) for line in capsys.readouterr().out.splitlines()]

@@ -10,9 +10,11 @@ import pytest
 from evals.core.manifest import verify_outputs
 from evals.core.records import BASE
 from evals.results import read_results
-from evals.tables.__main__ import main
 from evals.tables.main import main_tables, read_costs
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
+
+main = rlvr_bench("stage", "table")
 
 _NOTE = "Generated problems, a tiny model."
 

@@ -1,4 +1,4 @@
-"""``python -m evals trace``: every stage is tampered with in turn, and each time the changed file is named."""
+"""``rlvr-bench trace``: every stage is tampered with in turn, and each time the changed file is named."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evals.__main__ import main
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
 from evals.core.manifest import Manifest, hash_files, is_sealed
-from evals.grading.__main__ import main as grading
-from evals.scores.__main__ import main as scores
-from evals.tables.__main__ import main as tables
 from evals.tables.manifests import write_output_manifest
+from tests.commands import rlvr_bench
+
+main = rlvr_bench()
+grading = rlvr_bench("stage", "grade")
+scores = rlvr_bench("stage")
+tables = rlvr_bench("stage", "table")
 
 RUNS = [
     ("tiny-base", "base", None),
@@ -74,7 +76,7 @@ def make_study(results: Path) -> None:
             write_jsonl(directory / "samples.jsonl", rows)
             artifact(directory, "samples", ["samples.jsonl"], [source / weights, problems], {"engine": "local"})
             grades = results / "grades" / run / benchmark
-            command = ["file", "--samples", str(directory / "samples.jsonl"), "--problems", str(problems)]
+            command = ["--samples", str(directory / "samples.jsonl"), "--problems", str(problems)]
             assert grading([*command, "--out", str(grades), "--workers", "1"]) == 0
             for stage in ("sample", "grade"):
                 write_text(results / "costs" / stage / run / f"{benchmark}.tsv", COSTS)
@@ -259,7 +261,7 @@ def test_stale_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]
     assert stale.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl: results/grades/tiny-dapo-s1/short/")
     assert "was made from other bytes" in stale
     grades = ["--out", "results/grades/tiny-dapo-s1/short", "--workers", "1"]
-    command = ["file", "--samples", f"{samples}/samples.jsonl", "--problems", "results/problems/short/problems.jsonl"]
+    command = ["--samples", f"{samples}/samples.jsonl", "--problems", "results/problems/short/problems.jsonl"]
     assert grading([*command, *grades]) == 0
     (stale,) = faults(capsys)
     assert stale.startswith(
@@ -316,7 +318,7 @@ def test_the_place_of_the_file_decides_where_its_inputs_are_looked_for(
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(study: Path) -> None:
-    command = f"{sys.executable} -m evals trace results/tables/main.csv | head -1"
+    command = f"{sys.executable} -m rlvr trace results/tables/main.csv | head -1"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.startswith("BASE") and done.stderr == ""

@@ -17,9 +17,11 @@ from rlvr.report.mlflow import server
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import Experiment
 from rlvr.report.mlflow.projected import project_newer
-from rlvr.tracking.__main__ import main
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import project
+
+main = rlvr_bench()
 
 
 @pytest.fixture
@@ -125,7 +127,7 @@ def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("subprocess.Popen", commands.append)
     server.serve(tmp_path, Store.of(tmp_path), 0)
     watcher, command = commands
-    assert watcher[1:] == ["-m", "rlvr.tracking", "watch", "--results", str(tmp_path), "--parent", str(os.getpid())]
+    assert watcher[1:] == ["-m", "rlvr", "watch", "--results", str(tmp_path), "--parent", str(os.getpid())]
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     assert command[command.index("--host") + 1] == "127.0.0.1" and command.count("--host") == 1
 

@@ -11,9 +11,11 @@ from mlflow.entities import Run
 from evals.core.errors import UserError
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.projected import project_newer
-from rlvr.tracking.__main__ import main
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import client_of, project
+
+main = rlvr_bench("stage")
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def track_claims(study: Study, capsys: pytest.CaptureFixture[str]) -> str:
     arguments += [f"{results}/diagnostics/{run}/step-1.html" for run in ("tiny-dapo-s1", "tiny-delta-s1")]
     arguments += ["--database", f"{results}/mlflow.db", "--artifacts", f"{results}/mlflow-artifacts"]
     capsys.readouterr()
-    assert main(["part", *arguments, "--out", f"{results}/phenomena.tracking.json"]) == 0
+    assert main(["track-extra", *arguments, "--out", f"{results}/phenomena.tracking.json"]) == 0
     return capsys.readouterr().out
 
 

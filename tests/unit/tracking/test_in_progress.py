@@ -22,9 +22,11 @@ from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.in_progress import show_in_progress, watch
 from rlvr.report.mlflow.planned_run import flatten
 from rlvr.runs.progress import METRICS_SO_FAR, remove_metrics_so_far, write_metrics_so_far
-from rlvr.tracking.__main__ import main
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import client_of, project
+
+main = rlvr_bench()
 
 _RUN = "tiny-delta-s2"
 

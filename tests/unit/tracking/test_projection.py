@@ -11,9 +11,11 @@ import pytest
 from mlflow.entities import Run, ViewType
 
 from evals.core.files import sha256_file
-from rlvr.tracking.__main__ import main
+from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import BENCHMARKS, add_table_and_figure, client_of, project
+
+main = rlvr_bench("stage")
 
 # The overview; 4 methods with the base model; 7 runs; 7 runs on 2 benchmarks.
 _ALL = 1 + 4 + 7 + 14
@@ -188,7 +190,7 @@ def test_command_projects_and_says_what_it_did(projected: Study, capsys: pytest.
     arguments = ["--results", results, "--runs", projected.runs_file, "--study", "laptop", "--benchmarks", *BENCHMARKS]
     arguments += ["--database", results / "mlflow.db", "--artifacts", results / "mlflow-artifacts"]
     arguments += ["--out", results / "tracking.json"]
-    assert main(["project", *map(str, arguments)]) == 0
+    assert main(["track", *map(str, arguments)]) == 0
     assert capsys.readouterr().out == f"MLflow runs: 0 created, {_ALL} kept, 0 replaced, 0 removed\n"
     record = json.loads(Path(results / "tracking.json").read_text())
     assert record["study"] == "laptop" and len(record["projected"]) == _ALL

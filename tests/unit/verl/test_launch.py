@@ -11,10 +11,12 @@ import pytest
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import VerlRun
-from rlvr.engines.verl.__main__ import main
 from rlvr.engines.verl.launch import Places, hydra_value, launch
 from rlvr.study.catalogue import load_catalogue
+from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import CLUSTER, TRAINING, make_cluster, make_run, run_content
+
+main = rlvr_bench("verl")
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 

@@ -10,9 +10,11 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.manifest import Manifest, hash_files
-from rlvr.engines.verl.__main__ import main
 from rlvr.engines.verl.preflight import of_one_node, report
+from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import CLUSTER, make_cluster, make_run, run_content
+
+main = rlvr_bench()
 
 MEASURED = {
     "seconds": {"model and optimizer": 9.0, "old log-probs": 1.0, "token weights": 0.5, "update 1": 2.0},
@@ -88,7 +90,7 @@ def test_a_process_that_fails_ends_the_others_and_is_quoted(
     monkeypatch.chdir(tmp_path)
     script = "if [ $RANK = 0 ]; then exec sleep 100; fi\necho 'torch.OutOfMemoryError: CUDA out of memory.' >&2\nexit 1"
     started = time.monotonic()
-    assert main(["preflight", str(run_file), "--python", python_that(tmp_path, script)]) == 2
+    assert main(["verl", "preflight", str(run_file), "--python", python_that(tmp_path, script)]) == 2
     assert time.monotonic() - started < 50
     error = capsys.readouterr().err
     assert "preflight: device 1: torch.OutOfMemoryError: CUDA out of memory." in error and error.count("\n") == 1
@@ -100,7 +102,7 @@ def test_what_the_processes_measured_is_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     script = f"echo '{json.dumps(MEASURED)}' > $3/rank$RANK.json"
-    assert main(["preflight", str(run_file), "--python", python_that(tmp_path, script)]) == 0
+    assert main(["verl", "preflight", str(run_file), "--python", python_that(tmp_path, script)]) == 0
     assert "largest memory of a device: 3072 MiB" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "verl" / "preflight" / "measured.json").read_text())) == 2
 

@@ -10,7 +10,6 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl, sha256_file
-from evals.problems.__main__ import main as draw
 from rlvr.engines.verl.checkpoints import MANIFEST, TRACKER, is_intact, prepare_resume, record, steps
 from rlvr.engines.verl.display import Display
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
@@ -18,7 +17,10 @@ from rlvr.engines.verl.merge import merge
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.engines.verl.prompts import write_prompts
 from rlvr.engines.verl.train import Execution, _run_verl
+from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import make_cluster, make_run
+
+draw = rlvr_bench("stage")
 
 
 def save_state(directory: Path, step: int) -> Path:
@@ -157,7 +159,7 @@ def test_ray_that_did_not_come_up_in_time_is_started_once_more(
 def test_prompts_are_messages_with_their_answers(tmp_path: Path) -> None:
     kinds = json.dumps([{"family": "chain", "operands": 3}])
     options = ["--name", "train", "--split", "train", "--kinds", kinds, "--count", "4", "--seed", "1"]
-    assert draw(["draw", *options, "--out", str(tmp_path / "train")]) == 0
+    assert draw(["draw-problems", *options, "--out", str(tmp_path / "train")]) == 0
     assert write_prompts(tmp_path / "train", "Q: {problem}\n", tmp_path / "prompts.parquet") == 4
     rows = parquet.read_table(tmp_path / "prompts.parquet").to_pylist()
     problems = read_jsonl(tmp_path / "train" / "problems.jsonl")

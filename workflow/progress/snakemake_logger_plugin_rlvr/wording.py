@@ -89,7 +89,7 @@ def results(started_in: Path) -> list[str]:
     """Where the results are that exist in the working directory, as seen from where the command was typed."""
     lines = [f"  {label}: {_from(started_in, path)}" for label, path in _RESULTS if Path(path).exists()]
     if Path("results/mlflow.db").exists():
-        elsewhere = f"python -m rlvr.tracking ui --results {_from(started_in, 'results')}"
+        elsewhere = f"rlvr-bench ui --results {_from(started_in, 'results')}"
         lines.append(f"  MLflow: {'make ui' if Path.cwd() == started_in else elsewhere}")
     return lines
 

@@ -1,0 +1,36 @@
+"""The one command of the project: ``rlvr-bench``, or ``python -m rlvr`` where only the source is there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: its words; those of the process if None.
+
+    Returns:
+        0, 2 after an error that the user can mend (one line), or the status that the command asks for.
+    """
+    # Imported here, because the grader's worker processes import the script that started them.
+    import typer
+
+    from evals.core.errors import UserError
+    from rlvr.cli.application import commands
+    from rlvr.cli.command import describe
+
+    try:
+        command = typer.main.get_command(commands)
+        status = command(
+            args=list(sys.argv[1:] if argv is None else argv), prog_name="rlvr-bench", standalone_mode=False
+        )
+    except typer.TyperException as error:
+        print(f"error: {describe(error)}", file=sys.stderr)
+        return 2
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return status if isinstance(status, int) else 0

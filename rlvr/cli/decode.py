@@ -1,0 +1,123 @@
+"""Decoding with a base and a trained model together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
+
+from typer import Option
+
+from evals.core.errors import UserError
+from evals.generation.options import SamplingOptions
+from rlvr.cli.command import Commands
+from rlvr.cli.options import File, Paths
+
+if TYPE_CHECKING:
+    from evals.decoding.settings import Decoding
+
+commands = Commands()
+decode = Commands(
+    help="Decode with a base and a trained model together. Both read the same tokens, in step; one drives, and where "
+    "the criterion fires its token is drawn again: from the other model (replacement), or from the trained model "
+    "pushed along the direction of its training (extrapolation). See docs/decoding.md."
+)
+commands.add_typer(decode, name="decode")
+
+CriterionName = Literal[
+    "log_prob_difference", "kl_trained_base", "kl_base_trained", "js", "jeffreys", "entropy", "random"
+]
+Base = Annotated[
+    Path,
+    Option(help="the model before training: directory in Hugging Face format, or of a base model or run of a study"),
+]
+Trained = Annotated[Path, Option(help="the model after it; prompts are as for this one")]
+Problems = Annotated[Path, Option(help="directory of the benchmark's problems")]
+Sweeps = Annotated[Paths, Option(help="what `decode sweep` wrote")]
+
+
+@decode.add("sample")
+def sample(
+    base: Base,
+    trained: Trained,
+    problems: Problems,
+    sampling: SamplingOptions,
+    out: Annotated[Path, Option(help="directory for samples.jsonl and manifest.json")],
+    mode: Annotated[Literal["replacement", "extrapolation"] | None, Option(help="what is drawn where it fires")] = None,
+    driver: Annotated[Literal["base", "trained"], Option(help="whose tokens are kept otherwise")] = "base",
+    criterion: Annotated[
+        CriterionName,
+        Option(
+            help="log_prob_difference fires at or below tau, random with probability tau, the others at or above it"
+        ),
+    ] = "log_prob_difference",
+    tau: Annotated[float | None, Option(help="threshold in nats; write --tau=-0.3, --tau=-inf")] = None,
+    gamma: Annotated[float, Option(help="how far extrapolation goes beyond the trained model")] = 0.0,
+    chosen: Annotated[Path | None, Option(help="instead of all these: what `decode choose` wrote")] = None,
+    scheme: Annotated[
+        Literal["replacement", "extrapolation_base", "extrapolation_trained"] | None, Option(help="of --chosen")
+    ] = None,
+) -> None:
+    """Sample in one way of decoding: write samples.jsonl and its manifest."""
+    from evals.core.single_writer import single_writer
+    from evals.decoding.checkpoints import read_pair
+    from evals.decoding.choose import chosen_decoding
+    from evals.decoding.criteria import Criterion
+    from evals.decoding.evaluate import PairSampler
+    from evals.decoding.settings import Decoding, Driver, Mode
+
+    decoding: Decoding
+    if chosen is not None:
+        if scheme is None or mode is not None:
+            raise UserError("--chosen: takes --scheme, and neither --mode nor what belongs to it")
+        decoding = chosen_decoding(chosen, scheme, trained.name)
+    elif mode is None or tau is None:
+        raise UserError("--mode, --tau: are needed; accepted: both of them, or --chosen and --scheme")
+    else:
+        decoding = Decoding(Mode(mode), Driver(driver), Criterion(criterion), tau, gamma)
+    settings = sampling.settings()
+    pair = read_pair(base, trained, sampling.dtype)
+    with single_writer(out / ".writer", "samples into this directory"):
+        PairSampler(pair, problems, settings).sample(decoding, out, decoding.mode.value)
+
+
+@decode.add("sweep")
+def sweep(
+    base: Base,
+    trained: Trained,
+    problems: Problems,
+    sampling: SamplingOptions,
+    criteria: Annotated[list[str], Option(help=f"of replacement, out of {', '.join(get_args(CriterionName))}")],
+    fractions: Annotated[list[float], Option(help="of tokens beyond the thresholds")],
+    out: Annotated[Path, Option(help="directory; its name is the run's in what follows")],
+    extrapolation_fractions: Annotated[list[float], Option(help="the same in extrapolation")] = [],
+    gammas: Annotated[list[float], Option(help="of extrapolation")] = [],
+    kind: Annotated[Literal["completion", "choice"], Option(help="how answers are read")] = "completion",
+    grading_workers: Annotated[int, Option(help="processes that grade")] = 1,
+) -> None:
+    """Sample and grade many ways of decoding: sweep.json; goes on if killed."""
+    from evals.core.single_writer import single_writer
+    from evals.decoding.checkpoints import read_pair
+    from evals.decoding.criteria import Criterion
+    from evals.decoding.sweep import Grid
+    from evals.decoding.sweep import sweep as sample_grid
+    from evals.grading.pool import GradingPool
+    from evals.grading.verdict import Kind
+
+    if unknown := [name for name in criteria if name not in get_args(CriterionName)]:
+        raise UserError(f"--criteria: is {unknown[0]!r}; accepted: {', '.join(get_args(CriterionName))}")
+    grid = Grid(tuple(map(Criterion, criteria)), tuple(fractions), tuple(extrapolation_fractions), tuple(gammas))
+    settings = sampling.settings()
+    pair = read_pair(base, trained, sampling.dtype)
+    with (
+        single_writer(out / ".writer", "sweeps into this directory"),
+        GradingPool(grading_workers) as pool,
+    ):
+        sample_grid(pair, problems, settings, grid, Kind(kind), pool, out)
+
+
+@decode.add("choose")
+def choose(sweeps: Sweeps, out: File) -> None:
+    """Choose the best thresholds and gammas of sweeps."""
+    from evals.decoding.choose import write_choice
+
+    write_choice(sweeps, out)

@@ -1,0 +1,161 @@
+"""Looking inside runs, token by token, and measuring the papers' claims."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from evals.core.errors import UserError
+from rlvr.cli.command import Commands
+from rlvr.cli.options import Device, Directory, Paths, RunFile, Threads
+from rlvr.diagnostics.phenomena.catalogue import CLAIMS, OF_CHECKPOINTS
+
+commands = Commands()
+tokens = Commands(help="Tables and pages of what training does to each token.")
+commands.add_typer(tokens, name="tokens")
+
+TableDirectory = Annotated[Path, Argument(help="directory made by `tokens replay` or `tokens compare`")]
+Claim = Literal[CLAIMS]  # type: ignore[valid-type]
+
+
+@tokens.add("replay")
+def replay(
+    run_file: RunFile,
+    steps: Annotated[list[int], Option(help="rollout steps, from 1")],
+    threads: Annotated[int, Option(help="the run's own, for the same rounding")],
+    out: Directory,
+    device: Device = "cpu",
+    grading_workers: Annotated[int, Option(help="processes that grade")] = 1,
+) -> None:
+    """Replay a finished run and write its token table, and the policy before each step wanted."""
+    import torch
+
+    from rlvr.diagnostics.replay import write_token_table
+
+    torch.set_num_threads(threads)
+    write_token_table(run_file, out, steps, device, grading_workers)
+
+
+@tokens.add("probe")
+def probe(
+    table: Annotated[Path, Argument(help="directory made by `tokens replay`, which also takes the result")],
+    steps: Annotated[list[int], Option(help="of the steps kept; default: all")] = [],
+    threads: Threads = 1,
+) -> None:
+    """Measure what null, joint, one-sided and head-only updates would do to each token of a table."""
+    import torch
+
+    from rlvr.diagnostics.displacements import write_displacements
+
+    torch.set_num_threads(threads)
+    write_displacements(table, steps or None)
+
+
+@tokens.add("compare")
+def compare(
+    base: Annotated[Path, Option(help="checkpoint directory, before training")],
+    trained: Annotated[Path, Option(help="checkpoint directory, after it")],
+    problems: Annotated[Path, Option(help="problems.jsonl with id and problem")],
+    samples: Annotated[Path, Option(help="samples.jsonl, as `stage sample` writes it")],
+    prompt: Annotated[str, Option(help="template with {problem} in it")],
+    out: Annotated[Path, Option(help="directory for tokens.parquet; resumable")],
+    grades: Annotated[
+        Path | None, Option(help="grades.jsonl of these samples, as `stage grade` writes it: adds rewards")
+    ] = None,
+    prompt_form: Annotated[Literal["base", "chat"], Option(help="plain text, or chat template")] = "base",
+    temperature: Annotated[float, Option(help="of the samples")] = 1.0,
+    batch_size: Annotated[int, Option(help="responses in one forward pass")] = 16,
+    top: Annotated[
+        int | None,
+        Option(
+            metavar="M",
+            help="entropies and KL over each model's M likeliest tokens and one remainder: less memory and time; the "
+            "error on the first batch is reported; default: the whole vocabulary",
+        ),
+    ] = None,
+    device: Device = "cpu",
+    threads: Threads = 1,
+) -> None:
+    """Measure what training did to each token of a sample file: any two Hugging Face checkpoints."""
+    import torch
+
+    from rlvr.diagnostics.compare import compare_checkpoints
+
+    torch.set_num_threads(threads)
+    compare_checkpoints(
+        base, trained, problems, prompt, samples, out, temperature, device, batch_size, top, prompt_form, grades
+    )
+
+
+@tokens.add("show")
+def show(
+    table: TableDirectory,
+    out: Annotated[Path, Option(help="the HTML file")],
+    step: Annotated[int | None, Option(help="one of the steps kept; a comparison has none")] = None,
+    problem: Annotated[list[str], Option(help="ids; default: the first ones with right and wrong responses")] = [],
+    groups: Annotated[int, Option(help="how many problems, where none is named")] = 3,
+    responses: Annotated[
+        int | None, Option(help="of a comparison: the first so many of each problem; default: all")
+    ] = None,
+    problem_texts: Annotated[Path | None, Option(help="problems.jsonl, to show what was asked")] = None,
+) -> None:
+    """Write a token table as text: a page with problems' responses in colour."""
+    from rlvr.diagnostics.viewer import read_texts, write_page
+
+    texts = read_texts(problem_texts) if problem_texts else {}
+    write_page(table, step, problem, groups, responses, texts, out)
+
+
+@commands.add("claim")
+def claim(
+    claim: Annotated[Claim, Argument(help="of the papers")],
+    out: Annotated[Path, Option(help="path of the findings without their ending")],
+    figure: Annotated[Path, Option(help="path of the figure without its ending")],
+    tables: Annotated[Paths, Option(help="directories made by `tokens replay`")] = [],
+    comparison: Annotated[
+        Path | None,
+        Option(
+            help=f"directory made by `tokens compare`, of any two checkpoints: for {' and '.join(OF_CHECKPOINTS)}",
+        ),
+    ] = None,
+    base_comparison: Annotated[
+        Path | None,
+        Option(
+            help="the same checkpoints compared on the base model's samples, --comparison on the trained one's: adds "
+            "what tells the two apart (update_direction)",
+        ),
+    ] = None,
+    contrast_tables: Annotated[Paths, Option(help="as --tables, of runs of DelTA")] = [],
+    steps: Annotated[list[int], Option(help="of the steps kept; default: all")] = [],
+    results: Annotated[Path, Option(help="where runs, samples and grades lie")] = Path("results"),
+    runs: Annotated[list[str], Option(help="further runs, whose metrics are read")] = [],
+    benchmarks: Annotated[list[str], Option(help="benchmarks that evaluation is looked at on")] = [],
+    threads: Threads = 1,
+) -> None:
+    """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
+    import torch
+
+    from rlvr.diagnostics.phenomena.sources import Sources, write_claim
+
+    if bool(tables) == (comparison is not None):
+        raise UserError("--tables, --comparison: accepted: one of them")
+    of_runs = {"contrast-tables": contrast_tables, "steps": steps, "runs": runs, "benchmarks": benchmarks}
+    for name, given in of_runs.items() if comparison else ():
+        if given:
+            raise UserError(f"--{name}: is of replayed runs; accepted: with --tables")
+    if base_comparison and not (comparison and claim == "update_direction"):
+        raise UserError("--base-comparison: accepted: with update_direction and --comparison")
+    torch.set_num_threads(threads)
+    sources = Sources(
+        tables=tables,
+        contrast_tables=contrast_tables,
+        steps=steps or None,
+        results=results,
+        runs=runs,
+        benchmarks=benchmarks,
+        comparison=comparison,
+        base_comparison=base_comparison,
+    )
+    write_claim(claim, sources, out, figure)

@@ -1,0 +1,172 @@
+"""Grading, scoring, comparing and tracing on any files in our format."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from rlvr.cli.command import Commands
+from rlvr.cli.options import Grading, Paths, Printed
+
+commands = Commands()
+
+Problems = Annotated[
+    Paths,
+    Option(help="for samples without grades: the problems with their answers; default: those their manifest names"),
+]
+Confidence = Annotated[float, Option(help="of the intervals")]
+Workers = Annotated[int | None, Option(help="worker processes; default: one per available core")]
+TimeLimit = Annotated[float, Option(help="seconds per comparison")]
+MemoryLimit = Annotated[float, Option(help="MiB per worker")]
+
+
+@commands.add("grade")
+def grade(workers: Workers = None, time_limit: TimeLimit = 5.0, memory_limit: MemoryLimit = 2048.0) -> None:
+    """Grade cases from standard input.
+
+    A line of JSON with id, pred, gold and, if wanted, kind and truncated becomes a line with id, correct, answer,
+    reason and seconds on standard output. Rules: docs/grading.md.
+    """
+    from evals.grading.lines import grade_lines
+    from evals.grading.pool import GradingPool
+
+    with GradingPool(workers, time_limit=time_limit, memory_limit=int(memory_limit * 1024**2)) as pool:
+        grade_lines(sys.stdin.buffer, sys.stdout, pool)
+
+
+@commands.add("score")
+def score(
+    samples: Annotated[Paths, Argument(help="files or directories")],
+    grading: Grading,
+    printed: Printed,
+    problems: Problems = [],
+    k: Annotated[list[int], Option(help="pass@k, maj@k and G-Pass@k for these k; default: half of n")] = [],
+    threshold: Annotated[float, Option(help="G-Pass: share of the k samples that has to be right")] = 0.5,
+    confidence: Confidence = 0.95,
+) -> None:
+    """Score files of samples or grades: avg@k with its errors and interval, pass@k, maj@k, G-Pass@k, what went wrong.
+
+    A path is a file of grades or samples, a directory that holds one, or a run's directory with one for each benchmark.
+    Samples are graded on the way; nothing is written. A run with several benchmarks gets one more row, the mean over
+    them.
+    """
+    from evals.shell.score import ScoreOptions
+    from evals.shell.score import score as print_scores
+
+    options = ScoreOptions(samples, problems, grading.read_as, grading.workers, k, threshold, confidence, printed.form)
+    print_scores(options)
+
+
+@commands.add("compare")
+def compare(
+    a: Annotated[str, Argument(help="file, directory, quoted pattern, or several separated by commas")],
+    b: Annotated[str, Argument(help="what A is compared against, likewise")],
+    grading: Grading,
+    printed: Printed,
+    problems: Problems = [],
+    seed: Annotated[int, Option(help="of the resampling")] = 0,
+    resamples: Annotated[int, Option(help="bootstrap replicates")] = 10_000,
+    permutations: Annotated[int, Option(help="random sign flips")] = 100_000,
+    resample_samples: Annotated[
+        bool, Option("--resample-samples", help="bootstrap the samples within each problem as well")
+    ] = False,
+    confidence: Confidence = 0.95,
+) -> None:
+    """Compare two policies, or two methods with several seeds each, on the same problems, paired by problem.
+
+    A and B are files or directories as score takes them. Several seeds of one method: the directories of its runs,
+    separated by commas, or a quoted pattern such as 'results/grades/tiny-dapo-s*'. One seed on each side compares
+    these two checkpoints; two or more on a side compare methods, whose seeds add to the uncertainty. A side with a
+    single seed is then taken as one given policy, as a base model is. Files belong together where they have the same
+    problems; Holm runs over the benchmarks, and the row "all" is their mean.
+    """
+    from evals.shell.compare import CompareOptions
+    from evals.shell.compare import compare as print_comparison
+
+    options = CompareOptions(
+        a, b, problems, grading.read_as, grading.workers, seed, resamples, permutations, resample_samples, confidence,
+        printed.form,
+    )  # fmt: skip
+    print_comparison(options)
+
+
+@commands.add("power")
+def power(
+    grading: Grading,
+    printed: Printed,
+    pilot: Annotated[
+        tuple[Path, Path] | None, Option(metavar="A B", help="two files to estimate the variances from")
+    ] = None,
+    pilot_problems: Problems = [],
+    effect_sd: Annotated[
+        float | None, Option(help="spread over problems of the true difference (typical: 0.15)")
+    ] = None,
+    sampling_variance: Annotated[
+        float | None, Option(help="mean of p (1 - p) over problems, summed over both policies (typical: 0.3)")
+    ] = None,
+    seed_sd: Annotated[float, Option(help="spread of a method's score over seeds")] = 0.0,
+    seeds: Annotated[int, Option(help="training seeds of each method; 0 compares two checkpoints")] = 0,
+    effect: Annotated[float | None, Option(help="true difference to detect")] = None,
+    problems: Annotated[int | None, Option(help="problems of the benchmark")] = None,
+    samples: Annotated[int | None, Option(help="samples of each problem")] = None,
+    alpha: Annotated[float, Option(help="two-sided level")] = 0.05,
+    power: Annotated[float, Option(help="chance to find the difference")] = 0.8,
+) -> None:
+    """Plan an evaluation: what difference could be detected, or how many problems or samples a given one needs.
+
+    Two of --effect, --problems and --samples decide what is worked out: problems and samples give the minimum
+    detectable effect; effect and samples the number of problems; effect and problems the number of samples. How
+    strongly two policies differ from problem to problem comes from a pilot (--pilot A B, graded samples of the same
+    problems), or is given by --effect-sd and --sampling-variance. Differences are fractions of one: 0.05 is 5 points.
+    """
+    from evals.shell.power import PowerOptions
+    from evals.shell.power import power as print_plan
+
+    options = PowerOptions(
+        pilot, pilot_problems, grading.read_as, grading.workers, effect_sd, sampling_variance, seed_sd, seeds, effect,
+        problems, samples, alpha, power, printed.form,
+    )  # fmt: skip
+    print_plan(options)
+
+
+@commands.add("trace")
+def trace(
+    files: Annotated[Paths, Argument(help="such as results/tables/main.csv")],
+    row: Annotated[str | None, Option(help="only rows whose title or runs contain this")] = None,
+    faults: Annotated[bool, Option("--faults", help="print only what does not fit")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON")] = False,
+) -> None:
+    """Trace tables, figures and reports back to the bytes that they were made from, and verify every one by SHA-256.
+
+    For each row of a table: problems, base model, run, checkpoint, samples, grades, scores, comparisons, table. A file
+    whose bytes changed, a manifest that was edited, and a result that was made from other bytes than are there now are
+    named; the exit status is then 2. Anything with a manifest beside it can be traced: tables (.csv has rows), figures,
+    report.html.
+    """
+    from evals.shell.trace import trace as print_chains
+
+    print_chains(files, row, faults, json)
+
+
+@commands.add("coverage")
+def coverage(
+    problems: Annotated[int, Option(help="problems of a benchmark")] = 30,
+    samples: Annotated[int, Option(help="samples of a problem")] = 32,
+    benchmarks: Annotated[int, Option(help="simulated ones each")] = 10_000,
+    seed: Annotated[int, Option(help="of the simulation")] = 0,
+    least_given: Annotated[
+        float, Option(help="leave out populations in which fewer of the scores than this get an interval")
+    ] = 0.1,
+) -> None:
+    """Simulate benchmarks of known accuracy, and count how often 95 % intervals cover it.
+
+    Prints a Markdown table: how often a score gets an interval, and how often it covers the true accuracy, in per cent,
+    over populations of problems from all or nothing to equally hard.
+    """
+    from evals.statistics.coverage import coverage_table
+
+    for line in coverage_table(problems, samples, benchmarks, seed, least_given):
+        print(line)

@@ -1,0 +1,234 @@
+"""The steps of a study up to its comparisons: problems, models, samples, grades, scores."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Option
+
+from evals.core.errors import UserError
+from evals.generation.options import SamplingOptions
+from rlvr.cli.command import Commands
+from rlvr.cli.evaluate import MemoryLimit, TimeLimit, Workers
+from rlvr.cli.options import Directory, File, LockWait, Paths, Scores, Sheet, Threads
+
+commands = Commands()
+
+ProblemsOut = Annotated[Path, Option(help="directory for problems.jsonl and manifest.json")]
+Benchmark = Annotated[str, Option(help="the benchmark's name")]
+
+
+@commands.add("draw-problems")
+def draw_problems(
+    name: Annotated[str, Option(help="prefix of the problems' ids")],
+    kinds: Annotated[str, Option(help='JSON list: [{"family": "chain", "operands": 3}, ...]')],
+    split: Annotated[Literal["train", "evaluation"], Option(help="side that the problems belong to")],
+    count: Annotated[int, Option(help="how many")],
+    seed: Annotated[int, Option(help="of the draws")],
+    out: ProblemsOut,
+    without: Annotated[Paths, Option(help="JSONL files whose problems are not drawn")] = [],
+) -> None:
+    """Draw different problems from a seed."""
+    from evals.problems.generate import parse_kinds, write_problems
+
+    write_problems(name, parse_kinds(kinds), split, count, seed, without, out)
+
+
+@commands.add("read-problems")
+def read_problems(
+    settings: Annotated[str, Option(help="JSON object: a benchmark's name and the keys of its entry")], out: ProblemsOut
+) -> None:
+    """Read a benchmark from the Hub or from files."""
+    from evals.problems.read import parse_settings, write_benchmark
+
+    write_benchmark(parse_settings(settings), out)
+
+
+@commands.add("read-training-set")
+def read_training_set(
+    settings: Annotated[str, Option(help="JSON object: the set's name and its entry in config/datasets")],
+    out: ProblemsOut,
+) -> None:
+    """Read a published training set, without its repetitions."""
+    from evals.problems.read import parse_settings
+    from evals.problems.training_set import REQUIRED, write_training_set
+
+    write_training_set(parse_settings(settings, REQUIRED), out)
+
+
+@commands.add("check-disjoint")
+def check_disjoint(
+    benchmark: Annotated[Path, Option(help="directory of the benchmark's problems")],
+    out: Annotated[Path, Option(help="JSON file for what was compared")],
+    trained_on: Annotated[Paths, Option(help="JSONL files with a problem a row")] = [],
+) -> None:
+    """Fail if a benchmark's problem was trained on."""
+    from evals.problems import disjoint
+
+    disjoint.check_disjoint(benchmark, trained_on, out)
+
+
+@commands.add("corpus")
+def corpus(
+    settings: Annotated[str, Option(help="JSON: a model's corpus, as in the study's configuration")],
+    count: Annotated[int, Option(help="how many solutions")],
+    out: Annotated[Path, Option(help="JSONL file; its manifest goes beside it")],
+) -> None:
+    """Write the base model's worked solutions, of which a part is wrong."""
+    from rlvr.base_model.corpus import write_corpus
+
+    write_corpus(settings, count, out)
+
+
+@commands.add("base-model")
+def base_model(
+    settings: Annotated[str, Option(help="JSON: architecture and the model's training settings")],
+    corpus: Annotated[Path, Option(help="what `stage corpus` wrote")],
+    threads: Threads,
+    checkpoint_interval: Annotated[int, Option(help="steps between saved states")],
+    out: Directory,
+    lock_wait_seconds: LockWait = 600.0,
+) -> None:
+    """Train the base model on its corpus, or continue."""
+    import dataclasses
+
+    import torch
+
+    from rlvr.base_model.corpus import parse_settings
+    from rlvr.base_model.train import BaseModelSettings, train_base_model
+
+    torch.set_num_threads(threads)
+    names = [field.name for field in dataclasses.fields(BaseModelSettings)]
+    read = BaseModelSettings(**parse_settings(settings, names))
+    train_base_model(read, corpus, out, checkpoint_interval, lock_wait_seconds)
+
+
+@commands.add("import-model")
+def import_model(
+    model: Annotated[str, Option(help="directory, or id on the Hugging Face Hub")],
+    out: Directory,
+    revision: Annotated[
+        str | None, Option(help="commit on the Hub, 40 hexadecimal digits; none with a directory")
+    ] = None,
+) -> None:
+    """Link or fetch a Hugging Face checkpoint, and hash it."""
+    from evals.generation import import_model
+
+    import_model.import_model(model, revision, out)
+
+
+@commands.add("sample")
+def sample(
+    source: Annotated[Path, Option(help="directory of a run or base model")],
+    problems: Annotated[Path, Option(help="directory of the benchmark's problems")],
+    sampling: SamplingOptions,
+    out: Annotated[Path, Option(help="directory for samples.jsonl and manifest.json")],
+    tensor_parallel_size: Annotated[int, Option(help="GPUs that vllm spreads the model over")] = 1,
+    gpu_memory_utilization: Annotated[float, Option(help="share that vllm takes")] = 0.9,
+    splits: Annotated[int, Option(help="jobs that the benchmark is divided into")] = 1,
+    split: Annotated[
+        int | None, Option(help="make only this part, from 1; without it: what is missing, and merge")
+    ] = None,
+) -> None:
+    """Sample a checkpoint on a benchmark; goes on if killed."""
+    from evals.core.single_writer import single_writer
+
+    settings = sampling.settings(tensor_parallel_size, gpu_memory_utilization)
+    from evals.generation.evaluate import sample_benchmark
+
+    if split is not None:
+        if not 1 <= split <= splits:
+            raise UserError(f"--split: is {split}; accepted: 1 to {splits}")
+        sample_benchmark(source, problems, settings, out, split - 1, splits)
+        return
+    with single_writer(out / ".writer", "samples into this directory"):
+        sample_benchmark(source, problems, settings, out, None, splits)
+
+
+@commands.add("grade")
+def grade(
+    samples: Annotated[Path, Option(help="samples.jsonl, with its manifest.json beside it")],
+    problems: Annotated[Path, Option(help="problems.jsonl")],
+    out: Annotated[Path, Option(help="directory for grades.jsonl and manifest.json")],
+    kind: Annotated[
+        Literal["completion", "answer", "choice", "code"],
+        Option(
+            help="how the samples are read; code: programs, which are run in a sandbox against tests.jsonl beside the "
+            "problems, with limits of their own",
+        ),
+    ] = "completion",
+    workers: Workers = None,
+    time_limit: TimeLimit = 5.0,
+    memory_limit: MemoryLimit = 2048.0,
+) -> None:
+    """Grade a study's samples. Rules: docs/grading.md."""
+    from evals.core.single_writer import single_writer
+    from evals.grading.grade_file import grade_file
+    from evals.grading.pool import GradingPool
+    from evals.grading.verdict import CODE, Kind, Reason
+
+    with (
+        GradingPool(workers, time_limit=time_limit, memory_limit=int(memory_limit * 1024**2)) as pool,
+        single_writer(out / ".writer", "grades into this directory"),
+    ):
+        if kind == CODE:
+            from evals.grading.code.grade_file import grade_programs
+
+            reasons = grade_programs(samples, problems, out, pool.workers)
+        else:
+            reasons = grade_file(samples, problems, out, pool, Kind(kind))
+    counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
+    print(f"{out}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
+
+
+@commands.add("score")
+def score(
+    benchmark: Benchmark,
+    grades: Annotated[Paths, Option(help="results/grades/{run}/{benchmark} ...")],
+    runs: Sheet,
+    out: File,
+) -> None:
+    """Score every run on one benchmark."""
+    from evals.scores.score import write_scores
+
+    write_scores(benchmark, grades, runs, out)
+
+
+@commands.add("audit")
+def audit(
+    benchmark: Benchmark,
+    grades: Annotated[Paths, Option(help="results/grades/{run}/{benchmark} ...")],
+    samples: Annotated[Paths, Option(help="their samples, in the same order")],
+    problems: Annotated[Path, Option(help="problems.jsonl of the benchmark")],
+    out: File,
+    workers: Annotated[int, Option(help="processes of the second grader")] = 1,
+) -> None:
+    """Measure how far a benchmark's grades can be trusted, run by run (docs/grading.md)."""
+    from evals.audit.run import write_audit
+
+    write_audit(benchmark, grades, samples, problems, workers, out)
+
+
+@commands.add("compare")
+def compare(
+    scores: Scores,
+    reference_method: Annotated[str, Option(help="the method to compare all others with")],
+    out: File,
+    claim: Annotated[
+        Literal["methods", "checkpoints"],
+        Option(help="what is compared: methods, with their seeds as a sample, or these very checkpoints"),
+    ] = "methods",
+    seed: Annotated[int, Option(help="of the resampling")] = 0,
+    resamples: Annotated[int, Option(help="bootstrap replicates")] = 10_000,
+    permutations: Annotated[int, Option(help="random sign flips")] = 100_000,
+) -> None:
+    """Compare every method with a reference method and with the base model."""
+    from evals.scores.compare import write_comparisons
+    from evals.scores.comparison import Claim, Settings
+
+    settings = Settings(
+        reference_method, Claim(claim), seed=seed, bootstrap_resamples=resamples, permutations=permutations
+    )
+    write_comparisons(scores, settings, out)

@@ -1,0 +1,254 @@
+"""The steps of a study that people look at: tables, figures, pages, MLflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from rlvr.cli.command import Commands
+from rlvr.cli.options import Audits, File, Notes, Paths, Reference, Results, Scores, Sheet, Stem
+
+commands = Commands()
+table = Commands(help="Write one table; .md, .csv.")
+commands.add_typer(table, name="table")
+figure = Commands(help="Draw one figure; .png, .svg.")
+commands.add_typer(figure, name="figure")
+page = Commands(help="Write one page beside the report, self-contained.")
+commands.add_typer(page, name="page")
+
+Training = Annotated[Path, Option(help="results/runs")]
+Sheets = Annotated[Paths, Option(help="run sheets of one study or of two; the first is the study's own")]
+Chosen = Annotated[Path, Option(help="results/decoding/chosen.json")]
+DecodingSamples = Annotated[Path, Option(help="directory with {run}/{benchmark}/samples.jsonl")]
+Findings = Annotated[Paths, Option(help="results/phenomena/*.json, in order")]
+StudyName = Annotated[str, Option(help="name of the study and of the experiment")]
+Database = Annotated[Path, Option(help="results/mlflow.db")]
+Artifacts = Annotated[Path, Option(help="results/mlflow-artifacts")]
+
+
+@table.add("main")
+def main_table(
+    results: Results,
+    costs: Annotated[Path, Option(help="results/costs")],
+    training: Training,
+    note: Notes,
+    out: Stem,
+) -> None:
+    """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
+    from evals.tables.write import write_main_table
+
+    write_main_table(results.files(), costs, training, note, out)
+
+
+@table.add("by_seed")
+def by_seed_table(results: Results, out: Stem) -> None:
+    """Write a row per run and benchmark."""
+    from evals.tables.write import write_by_seed_table
+
+    write_by_seed_table(results.files(), out)
+
+
+@table.add("audit")
+def audit_table(audits: Audits, runs: Sheet, out: Stem) -> None:
+    """Write how much was not judged, and where a second grader differs."""
+    from evals.tables.write import write_audit_table
+
+    write_audit_table(audits, runs, out)
+
+
+@table.add("paper")
+def paper_table(
+    results: Results, reference: Reference, title: Annotated[str, Option(help="of the study")], note: Notes, out: Stem
+) -> None:
+    """Write a named study's own table, with what papers report beside it."""
+    from evals.tables.write import write_paper_table
+
+    write_paper_table(results.files(), reference, title, note, out)
+
+
+@table.add("paper_vs_ours")
+def paper_vs_ours_table(
+    results: Results,
+    reference: Reference,
+    own: Annotated[str, Option(help='JSON: {"models": {name: what it is}, setting: value, ...}')],
+    out: Stem,
+) -> None:
+    """Write published numbers, ours, and whether they compare."""
+    from evals.tables.write import write_paper_vs_ours_table
+
+    write_paper_vs_ours_table(results.files(), reference, own, out)
+
+
+@table.add("phenomena")
+def phenomena_table(
+    findings: Findings,
+    figures: Annotated[str, Option(help="where the figures lie, relative to the table")],
+    out: Stem,
+    note: Notes = [],
+) -> None:
+    """Write the table of all claims, from their findings."""
+    from rlvr.diagnostics.phenomena.table import write_table
+
+    write_table({path.stem: path for path in findings}, figures, note, out)
+
+
+@table.add("decoding")
+def decoding_table(results: Results, chosen: Chosen, samples: DecodingSamples, note: Notes, out: Stem) -> None:
+    """Write base, trained and both together, compared."""
+    from evals.decoding.table import write_table
+
+    write_table(results.runs, results.scores, results.comparisons, chosen, samples, note, out)
+
+
+@figure.add("scores")
+def scores_figure(results: Results, out: Stem) -> None:
+    """Draw every method's scores."""
+    from evals.figures.write import write_figure
+
+    write_figure("scores", results.files(), out)
+
+
+@figure.add("differences")
+def differences_figure(results: Results, out: Stem) -> None:
+    """Draw every method's differences to what it is compared with."""
+    from evals.figures.write import write_figure
+
+    write_figure("differences", results.files(), out)
+
+
+@figure.add("training_curves")
+def training_curves(runs: Sheet, training: Training, out: Stem) -> None:
+    """Draw the training curves."""
+    from rlvr.report.write import write_training_curves
+
+    write_training_curves(runs, training, out)
+
+
+@figure.add("reward_curves")
+def reward_curves(
+    runs: Sheets,
+    titles: Annotated[list[str], Option(help="of those studies")],
+    reference_method: Annotated[str, Option(help="method that every panel shows in black")],
+    training: Training,
+    out: Stem,
+) -> None:
+    """Draw the reward curves of many methods, or of two studies side by side."""
+    from rlvr.report.write import write_reward_curves
+
+    write_reward_curves(runs, titles, reference_method, training, out)
+
+
+@figure.add("score_curves")
+def score_curves(
+    runs: Sheets,
+    scores: Scores,
+    points: Annotated[str, Option(help="JSON: method -> list of steps and the name it is scored under")],
+    out: Stem,
+) -> None:
+    """Draw scores along the training."""
+    from rlvr.report.write import write_score_curves
+
+    write_score_curves(runs, scores, points, out)
+
+
+@figure.add("replaced_tokens")
+def replaced_tokens(sweeps: Annotated[Paths, Option(help="what `decode sweep` wrote")], out: Stem) -> None:
+    """Draw accuracy against the fraction of tokens replaced."""
+    from evals.decoding.figure import write_figure
+
+    write_figure(sweeps, out)
+
+
+@commands.add("report")
+def report(
+    study: Annotated[Path, Option(help="the resolved study, an object with study, its name")],
+    files: Results,
+    audits: Audits,
+    results: Annotated[Path, Option(help="results/, for everything else that is shown")],
+    figures: Annotated[Path, Option(help="results/figures, whose SVG files are embedded")],
+    status: Annotated[Path, Option(help="list of result, current, reasons, code_edited_since")],
+    note: Notes,
+    out: File,
+    title: Annotated[
+        str | None,
+        Option(help="of a named study; its table in the shape of the papers' is shown, with --reference"),
+    ] = None,
+    own_figures: Annotated[list[str], Option(help="of a named study: names of its figures")] = [],
+    reference: Annotated[Path | None, Option(help="config/reference, for what papers report")] = None,
+) -> None:
+    """Write the report, one self-contained HTML file."""
+    from rlvr.report.write import ReportFiles, write_report
+
+    more = ReportFiles(study, audits, results, figures, status, reference)
+    write_report(files.files(), more, note, title, own_figures, out)
+
+
+@page.add("phenomena")
+def phenomena_page(
+    findings: Findings,
+    figures: Annotated[Path, Option(help="directory whose SVG files are embedded")],
+    note: Notes,
+    out: File,
+    rollouts: Annotated[Paths, Option(help="pages of rollouts that are linked to")] = [],
+) -> None:
+    """Write the papers' claims."""
+    from rlvr.result_pages.phenomena import write_phenomena_page
+
+    write_phenomena_page(findings, figures, rollouts, note, out)
+
+
+@page.add("decoding")
+def decoding_page(
+    results: Results,
+    chosen: Chosen,
+    samples: DecodingSamples,
+    figure: Annotated[Path, Option(help="the SVG file that is embedded")],
+    note: Notes,
+    out: File,
+) -> None:
+    """Write decoding with two models."""
+    from rlvr.result_pages.decoding import write_decoding_page
+
+    write_decoding_page(results.runs, results.scores, results.comparisons, chosen, samples, figure, note, out)
+
+
+@commands.add("track")
+def track(
+    results: Annotated[Path, Option(help="results/")],
+    runs: Sheet,
+    benchmarks: Annotated[list[str], Option(help="whose scores/*.json beside --out are shown")],
+    study: StudyName,
+    database: Database,
+    artifacts: Artifacts,
+    out: Annotated[Path, Option(help="results/tracking.json: what was projected")],
+) -> None:
+    """Bring the MLflow database into line with the result files."""
+    from evals.core.records import read_runs
+    from rlvr.report.mlflow.database import Store
+    from rlvr.report.mlflow.projected import TrackedStudy
+    from rlvr.report.mlflow.server import describe
+
+    tracked = TrackedStudy(study=study, benchmarks=tuple(benchmarks), runs=tuple(read_runs(runs)))
+    print(describe(tracked.project(out, results, Store(database, artifacts))))
+
+
+@commands.add("track-extra")
+def track_extra(
+    study: StudyName,
+    name: Annotated[str, Option(help="such as phenomena; what has another name is left alone")],
+    title: Annotated[str, Option(help="name of its run")],
+    note: Annotated[Path, Option(help="Markdown file whose beginning describes the run")],
+    files: Annotated[Paths, Option(help="pages, tables and figures to show")],
+    database: Database,
+    artifacts: Artifacts,
+    out: Annotated[Path, Option(help="results/NAME.tracking.json: what was projected")],
+) -> None:
+    """Show in MLflow what was made beside a study, as one run of its experiment."""
+    from rlvr.report.mlflow.database import Store
+    from rlvr.report.mlflow.projected import TrackedExtra
+    from rlvr.report.mlflow.server import describe
+
+    tracked = TrackedExtra.of(out, study, name, title, note, files)
+    print(describe(tracked.project(out, database.parent, Store(database, artifacts))))

@@ -1,0 +1,136 @@
+"""A study as a whole: whether it is current, what it would cost, its methods, its runs in MLflow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from evals.core.errors import UserError
+from rlvr.cli.command import Commands
+
+commands = Commands()
+
+DEFAULT_STUDY = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
+Config = Annotated[Path, Option(help="the study; default: config/config.yaml", show_default=False)]
+ResultsDirectory = Annotated[Path, Option(help="results/")]
+
+
+@commands.add("status")
+def status(
+    config: Config = DEFAULT_STUDY,
+    out: Annotated[Path | None, Option(help="write JSON here instead of printing")] = None,
+) -> None:
+    """Say of each result whether it is current, and if not, why."""
+    from evals.core.files import write_json
+    from rlvr.study.status import describe, study_status
+    from rlvr.study.study import Study
+    from rlvr.study.validation import read_yaml
+
+    statuses = study_status(Study.resolve(read_yaml(config), str(config)))
+    if out is not None:
+        write_json(out, [vars(each) for each in statuses])
+        return
+    for line in describe(statuses):
+        print(line)
+
+
+methods = Commands(
+    invoke_without_command=True, help="List the catalogue of methods; `methods show NAME` explains one of them."
+)
+commands.add_typer(methods, name="methods")
+
+
+@methods.callback()
+def list_methods(context: typer.Context) -> None:
+    """List the catalogue of methods; `methods show NAME` explains one of them."""
+    if context.invoked_subcommand is None:
+        from rlvr.study import method_pages
+        from rlvr.study.catalogue import load_catalogue
+
+        for line in method_pages.list_methods(load_catalogue()):
+            print(line)
+
+
+@methods.add("show")
+def show_method(name: Annotated[str, Argument(help="a method of the catalogue")]) -> None:
+    """Explain a method: its components, their equations in words, and what was chosen."""
+    from rlvr.study import method_pages
+    from rlvr.study.catalogue import load_catalogue
+
+    for line in method_pages.show_method(name, load_catalogue()):
+        print(line)
+
+
+@commands.add("plan")
+def plan(
+    config: Config = DEFAULT_STUDY,
+    out: Annotated[Path, Option(help="directory of the runs' directories")] = Path("results/runs"),
+) -> None:
+    """Write the files of a study's runs, as training would, without training, and print their paths.
+
+    Of a study trained by verl, what it would cost is estimated on standard error.
+    """
+    from evals.core.files import canonical_json, write_text
+    from rlvr.study.cost import plan_lines
+    from rlvr.study.paper_scale import VERL
+    from rlvr.study.study import Study
+    from rlvr.study.validation import read_yaml
+
+    study = Study.resolve(read_yaml(config), str(config))
+    for run in study.trained_runs:
+        files = {"run.json": study.resolved_run(run.run)}
+        if study.engine == VERL:
+            files["cluster.json"] = study.cluster(run.run)
+        for name, content in files.items():
+            path = out / run.run / name
+            # As the workflow writes them: a file that says the same is left as it is.
+            if not path.is_file() or path.read_text(encoding="utf-8") != canonical_json(content):
+                write_text(path, canonical_json(content))
+    for run in study.trained_runs:
+        print(out / run.run / "run.json")
+    if study.engine == VERL:
+        print(*plan_lines(study), sep="\n", file=sys.stderr)
+
+
+@commands.add("clean-state")
+def clean_state(
+    directory: Annotated[Path, Argument(help="where the study works")] = Path(),
+) -> None:
+    """Delete saved training state; finished results stay."""
+    from rlvr.study import clean_state
+
+    try:
+        count, size = clean_state.clean_state(directory.resolve())
+    except OSError as error:
+        raise UserError(str(error)) from None
+    print(f"deleted the training state of {count} runs ({size / 2**20:.1f} MiB); their results are kept")
+
+
+@commands.add("ui")
+def ui(results: ResultsDirectory, port: Annotated[int, Option(help="on loopback")] = 5000) -> None:
+    """Show the runs in MLflow's web interface, on this machine only; trainings under way are watched as well."""
+    from rlvr.report.mlflow.server import browse
+
+    browse(results, port)
+
+
+@commands.add("watch")
+def watch(
+    results: ResultsDirectory,
+    seconds: Annotated[float, Option(help="between two looks")] = 20.0,
+    parent: Annotated[int, Option(help="process number of what started it", show_default=False)] = os.getppid(),
+) -> None:
+    """Show trainings under way as MLflow runs that grow, until what started this command is gone."""
+    from rlvr.report.mlflow.database import Store
+    from rlvr.report.mlflow.in_progress import watch
+
+    if seconds <= 0:
+        raise UserError(f"--seconds: {seconds:g}; accepted: above 0")
+    with contextlib.suppress(KeyboardInterrupt):
+        watch(results, Store.of(results), seconds, parent)

@@ -1,0 +1,154 @@
+"""Training one run by either engine, and what verl needs before it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from evals.core.errors import UserError
+from rlvr.cli.command import Commands
+from rlvr.cli.options import Device, LockWait, Paths, RunFile
+
+if TYPE_CHECKING:
+    from evals.core.run_spec import Cluster, VerlRun
+    from rlvr.engines.verl.launch import Launch, Places
+
+commands = Commands()
+verl = Commands(help="Show and check how verl would train a run.")
+commands.add_typer(verl, name="verl")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+ClusterFile = Annotated[Path | None, Option(help="verl: where it trains; default: cluster.json beside run.json")]
+Python = Annotated[str, Option(help="Python of the environment that verl is in; a path is relative to the repository")]
+
+
+@commands.add("train")
+def train(
+    run_file: RunFile,
+    out: Annotated[Path | None, Option(help="local: directory of the run; default: where run.json is")] = None,
+    threads: Annotated[int | None, Option(help="local: that torch keeps to; needed")] = None,
+    device: Device = "cpu",
+    checkpoint_interval: Annotated[int, Option(help="local: steps between saved states")] = 10,
+    grading_workers: Annotated[int, Option(help="local: processes that grade")] = 1,
+    hidden_state_budget: Annotated[
+        int, Option(help="local: MiB kept in memory; more are spilled to a file in --out")
+    ] = 4096,
+    cluster: ClusterFile = None,
+    python: Python = "python",
+    lock_wait_seconds: LockWait = 600.0,
+) -> None:
+    """Train, or continue, one run by the engine that run.json names.
+
+    Exits with status 143 after a SIGTERM, with the state saved. verl's checkpoint is merged into Hugging Face's format.
+    """
+    from evals.core.files import read_json
+
+    content = read_json(run_file)
+    if isinstance(content, dict) and content.get("engine", "local") == "verl":
+        _train_by_verl(run_file, cluster, python, lock_wait_seconds)
+        return
+    if threads is None:
+        raise UserError("--threads: is missing; accepted: a number, for engine local")
+    import torch
+
+    from evals.core.run_spec import Execution, LocalRun
+    from rlvr.engines.local.train import train as train_locally
+    from rlvr.runs.termination import STOPPED, Interrupted
+
+    torch.set_num_threads(threads)
+    execution = Execution(
+        device=device,
+        checkpoint_interval=checkpoint_interval,
+        lock_wait_seconds=lock_wait_seconds,
+        grading_workers=grading_workers,
+        hidden_state_budget=hidden_state_budget,
+    )
+    try:
+        train_locally(LocalRun.read(run_file), out or run_file.parent, execution)
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
+
+
+def _train_by_verl(run_file: Path, cluster_file: Path | None, python: str, lock_wait_seconds: float) -> None:
+    from rlvr.engines.verl.train import Execution
+    from rlvr.engines.verl.train import train as train_by_verl
+    from rlvr.runs.termination import STOPPED, Interrupted
+
+    run, cluster, places = _read(run_file, cluster_file)
+    execution = Execution(cluster, _program(python), places.study, REPOSITORY, lock_wait_seconds)
+    try:
+        train_by_verl(run, places.run, execution)
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
+
+
+@verl.add("render")
+def render(run_file: RunFile, cluster: ClusterFile = None) -> None:
+    """Print the complete launch: environment, command and overrides. Needs no verl."""
+    print(_launch(*_read(run_file, cluster)).as_shell(), end="")
+
+
+@verl.add("validate")
+def validate(
+    run_files: Annotated[Paths, Argument(help="run.json of one run or more")], cluster: ClusterFile = None
+) -> None:
+    """Hold the launch against verl's own configuration and checks, and ours; needs no GPU."""
+    from evals.core.files import read_json
+    from rlvr.engines.verl.checks import check
+    from rlvr.engines.verl.compose import compose
+    from rlvr.engines.verl.hidden_state_place import longest
+
+    for path in run_files:
+        run, machines, places = _read(path, cluster)
+        checkpoint = places.study / run.base / "checkpoint"
+        there = checkpoint.exists()
+        method = check(run, machines, checkpoint if there else None)
+        compose(_launch(run, machines, places))
+        unread = "" if there else f" ({checkpoint} is not there yet: the model itself was not looked at)"
+        print(f"{run.run}: verl accepts the launch{unread}")
+        size = longest(run, machines, method, read_json(checkpoint / "config.json")) if there else None
+        if size is not None:
+            print(f"{run.run}: at the longest, {size.told(machines)}")
+
+
+@verl.add("preflight")
+def preflight(run_file: RunFile, cluster: ClusterFile = None, python: Python = "python") -> None:
+    """Make one training step at the longest length on this node, and print its memory and time."""
+    from rlvr.engines.verl.preflight import preflight
+
+    _, machines, places = _read(run_file, cluster)
+    print(preflight(run_file, machines, _program(python), places.study, REPOSITORY))
+
+
+def _read(path: Path, cluster_file: Path | None) -> tuple[VerlRun, Cluster, Places]:
+    from evals.core.run_spec import Cluster, VerlRun
+    from rlvr.engines.verl.launch import Places
+
+    directory = path.resolve().parent
+    run = VerlRun.read(path)
+    cluster = Cluster.read(cluster_file or directory / "cluster.json")
+    state = directory / "state" / "verl"
+    return run, cluster, Places(run=directory, study=Path.cwd(), repository=REPOSITORY, state=state)
+
+
+def _launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
+    from rlvr.engines.verl.launch import launch
+
+    return launch(run, cluster, places)
+
+
+def _program(python: str) -> str:
+    """The Python of verl's environment; a path is relative to the repository."""
+    relative = "/" in python and not Path(python).is_absolute()
+    found = shutil.which(REPOSITORY / python if relative else python)
+    if found is None:
+        raise UserError(f"--python: {python}: no such program; accepted: Python with verl installed")
+    return found
