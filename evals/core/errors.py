@@ -53,6 +53,19 @@ class InvalidInput(UserError):
         self.source, self.key, self.found, self.accepted = source, key, found, accepted
 
 
+class NotAccepted(ValueError):
+    """A value that a record's validator refuses; :func:`invalid_input` adds the file and the place.
+
+    Attributes:
+        found, accepted: as of :class:`InvalidInput`.
+        key: where below the validated value it stands, with dots; empty for the value itself.
+    """
+
+    def __init__(self, found: str, accepted: str = "", key: str = "") -> None:
+        super().__init__(found + (f"; accepted: {accepted}" if accepted else ""))
+        self.found, self.accepted, self.key = found, accepted, key
+
+
 def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, source: str) -> InvalidInput:
     """The complaint of pydantic about ``content`` that a person can act on, as an :class:`InvalidInput`.
 
@@ -74,10 +87,14 @@ def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, 
         beside = [each for each in complaints if each["type"] == "missing" and _place(each, content) == place]
         return InvalidInput(source, key, f"lacks {', '.join(dict.fromkeys(str(each['loc'][-1]) for each in beside))}")
     if kind == "extra_forbidden":
-        accepted = ", ".join(_fields(model, place[:-1], content)) or "none"
+        accepted = ", ".join(_fields(model, place[:-1], content, chosen["loc"])) or "none"
         return InvalidInput(source, ".".join(map(str, place[:-1])), f"unknown key {place[-1]}", accepted)
     if kind == "value_error":
-        return InvalidInput(source, key, str(context["error"]))
+        refused = context["error"]
+        if isinstance(refused, NotAccepted):
+            return InvalidInput(source, ".".join(filter(None, [key, refused.key])), refused.found, refused.accepted)
+        found, _, accepted = str(refused).partition("; accepted: ")
+        return InvalidInput(source, key, found, accepted)
     if kind in _BOUNDS:
         name, word = _BOUNDS[kind]
         return InvalidInput(source, key, f"is {found}", f"{word} {context[name]:g}")
@@ -112,14 +129,18 @@ def _place(complaint: Mapping[str, Any], content: Any) -> tuple[str | int, ...]:
     return tuple(place)
 
 
-def _fields(model: type[BaseModel], place: tuple[str | int, ...], content: Any) -> list[str]:
-    """The keys that are accepted at ``place`` of ``content``."""
+def _fields(
+    model: type[BaseModel], place: tuple[str | int, ...], content: Any, location: tuple[str | int, ...]
+) -> list[str]:
+    """The keys that are accepted at ``place`` of ``content``; pydantic's ``location`` names branches of unions too."""
     models: list[type[BaseModel]] = [model]
     for part in place:
         annotations = [each.model_fields[str(part)].annotation for each in models if str(part) in each.model_fields]
         models = [inner for annotation in annotations for inner in _models(annotation)] or models
         content = content[part]
-    fitting = [each for each in models if _fits(each, content)]
+    fitting = [each for each in models if each.__name__ in location] or [
+        each for each in models if _fits(each, content)
+    ]
     return list(dict.fromkeys(name for each in fitting or models for name in each.model_fields))
 
 

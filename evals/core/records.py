@@ -109,8 +109,8 @@ class ProblemKind(Record):
         operands: digits of a problem; solving it takes one operation less.
     """
 
-    family: Literal["chain", "reverse", "variables"]
-    operands: int = Field(ge=2, le=16)
+    family: Literal["chain", "reverse", "variables"] = Field(description="chain, reverse or variables")
+    operands: int = Field(ge=2, le=16, description="digits of a problem")
 
 
 class Gold(Record):

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import (
-    Field,
-    PlainSerializer,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    field_validator,
-)
+from pydantic import ValidationInfo, field_validator
 
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
+from evals.core.numbers import Count, Index, NotNegative, Positive, Share
 from evals.core.record import Record
 
 LOCAL, VERL = "local", "verl"
 """The engines."""
 PLACEHOLDER = "{problem}"
 """Where the problem's text goes in a prompt."""
-
-
-def _unconverted(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    check(value)
-    return value
-
-
-Count = Annotated[int, Field(ge=1)]
-Index = Annotated[int, Field(ge=0)]
-# A whole number that stands for a number stays one: fingerprints tell 1 from 1.0.
-_AsWritten = (WrapValidator(_unconverted), PlainSerializer(lambda value: value))
-Positive = Annotated[float, Field(gt=0), *_AsWritten]
-NotNegative = Annotated[float, Field(ge=0), *_AsWritten]
-Share = Annotated[float, Field(gt=0, le=1), *_AsWritten]
 
 
 class TrainingSettings(Record):

@@ -30,9 +30,8 @@ def status(
     from evals.core.files import write_json
     from rlvr.study.status import describe, study_status
     from rlvr.study.study import Study
-    from rlvr.study.validation import read_yaml
 
-    statuses = study_status(Study.resolve(read_yaml(config), str(config)))
+    statuses = study_status(Study.read(config))
     if out is not None:
         write_json(out, [vars(each) for each in statuses])
         return
@@ -77,12 +76,11 @@ def plan(
     Of a study trained by verl, what it would cost is estimated on standard error.
     """
     from evals.core.files import canonical_json, write_text
+    from evals.core.run_spec import VERL
     from rlvr.study.cost import plan_lines
-    from rlvr.study.paper_scale import VERL
     from rlvr.study.study import Study
-    from rlvr.study.validation import read_yaml
 
-    study = Study.resolve(read_yaml(config), str(config))
+    study = Study.read(config)
     for run in study.trained_runs:
         files = {"run.json": study.resolved_run(run.run)}
         if study.engine == VERL:

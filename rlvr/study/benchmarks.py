@@ -1,95 +1,138 @@
-"""The benchmarks and the training set that a study names: their entries, and the local copies it reads them from."""
+"""The benchmarks and the training set of a study: their files in config/, and the local copies that replace the Hub."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
-from rlvr.study.catalogue import CATALOGUE
-from rlvr.study.validation import check, read_schema, read_yaml
+from evals.core.config.problem_sets import (
+    GENERATED,
+    Benchmark,
+    FileBenchmark,
+    GeneratedBenchmark,
+    ReadBenchmark,
+    TrainingSet,
+    parse_benchmark,
+)  # fmt: skip
+from evals.core.config.study import DrawnProblems, LocalCopy, Problems, PublishedProblems
+from evals.core.errors import InvalidInput
+from evals.core.yaml_file import read_yaml
 
-BENCHMARKS = CATALOGUE.parent / "benchmarks"
-DATASETS = CATALOGUE.parent / "datasets"
-REPOSITORY = CATALOGUE.parents[1]
-GENERATED = "generated"
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIG = REPOSITORY / "config"
+BENCHMARKS = CONFIG / "benchmarks"
+DATASETS = CONFIG / "datasets"
 
 _FOR_PEOPLE = ("title", "description", "licence", "prompt", "samples_per_problem", "source")
-"""Keys of an entry that do not decide which problems it has."""
+"""Keys that do not decide which problems a set has."""
 
 
-def read_benchmarks(config: Mapping[str, Any], source: str) -> dict[str, dict[str, Any]]:
-    """Benchmark's name -> its entry, with the local copy that the study names in place of the Hub.
+@dataclass(frozen=True)
+class StudyBenchmark:
+    """A benchmark as a study uses it.
+
+    Attributes:
+        name: of the benchmark's file.
+        entry: content of that file.
+        copy: the local copy that the study reads instead of the Hub.
+    """
+
+    name: str
+    entry: Benchmark
+    copy: LocalCopy | None = None
+
+    @property
+    def path(self) -> str | None:
+        """The absolute path of what is read; None for a generated benchmark or the Hub.
+
+        A path is relative to the repository, whatever directory the study works in.
+        """
+        if self.copy is not None:
+            return absolute_path(self.copy.path)
+        return absolute_path(self.entry.path) if isinstance(self.entry, FileBenchmark) else None
+
+    @property
+    def grader(self) -> str:
+        """What grades the responses: math, choice or code."""
+        return self.entry.grader if isinstance(self.entry, ReadBenchmark) else "math"
+
+    def prompt(self, form: str) -> str:
+        """The prompt template for a ``base`` model or for a ``chat`` model's user turn."""
+        prompt = self.entry.prompt
+        return prompt if isinstance(prompt, str) else str(getattr(prompt, form))
+
+    def problem_settings(self) -> dict[str, Any]:
+        """The values that decide the problems: with a changed prompt or title they are not read again."""
+        if isinstance(self.entry, GeneratedBenchmark):
+            return {"kinds": [self.entry.kind], "count": self.entry.count, "seed": self.entry.seed}
+        settings = self.entry.to_json() | (self.copy.to_json() if self.copy else {})
+        settings |= {"path": self.path} if self.path else {}
+        return {"name": self.name, **_deciding(settings)}
+
+
+def read_benchmarks(names: Iterable[str], copies: Mapping[str, LocalCopy], source: str) -> dict[str, StudyBenchmark]:
+    """Read the benchmarks ``names``, some of which a study has local copies of; ``source`` names the study.
 
     Raises:
-        UserError: no such benchmark, or an entry or a local copy that is not accepted.
+        UserError: no such benchmark, or a file or a local copy that is not accepted.
     """
-    benchmarks = {name: _read(name, f"{source}: benchmarks") for name in config["benchmarks"]}
-    for name, copy in config.get("benchmark_sources", {}).items():
-        key = f"{source}: benchmark_sources"
-        if _read(name, key)["source"] == GENERATED:
-            raise UserError(f"{key}: {name!r} is generated; accepted: a benchmark that is read from the Hub or a file")
-        if name in benchmarks:
-            benchmarks[name] |= copy
-    for entry in benchmarks.values():
-        if "path" in entry:  # relative to the repository, whatever directory the study works in
-            entry["path"] = _absolute(entry["path"])
-    return benchmarks
+    for name in copies:
+        if _read_benchmark(name, source, "benchmark_sources").source == GENERATED:
+            accepted = "a benchmark that is read from the Hub or a file"
+            raise InvalidInput(source, "benchmark_sources", f"{name!r} is generated", accepted)
+    entries = {name: _read_benchmark(name, source, "benchmarks") for name in names}
+    return {name: StudyBenchmark(name, entry, copies.get(name)) for name, entry in entries.items()}
 
 
-def problem_settings(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides a benchmark's problems: a changed prompt or title does not read them again."""
-    if entry["source"] == GENERATED:
-        kinds = [{"family": entry["family"], "operands": entry["operands"]}]
-        return {"kinds": kinds, "count": entry["count"], "seed": entry["seed"]}
-    return {"name": name, **{key: value for key, value in entry.items() if key not in _FOR_PEOPLE}}
-
-
-def training_settings(problems: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """What decides the problems that a study trains on: drawn, or those of a set in config/datasets.
+def training_settings(problems: Problems, source: str) -> dict[str, Any]:
+    """The values that decide the problems that a study trains on: drawn, or those of a set in config/datasets.
 
     Raises:
-        UserError: no such set, or an entry that is not accepted.
+        UserError: no such set, or a file that is not accepted.
     """
-    if "source" not in problems:
-        return {key: problems[key] for key in ("kinds", "count", "seed")}
-    name, entry = problems["source"], _read_training_set(problems["source"], source)
-    own: dict[str, Any] = {"exclude": sorted(problems["exclude"])} if problems.get("exclude") else {}
-    own |= {"path": _absolute(problems["path"])} if "path" in problems else {}
-    return {"name": name, **{key: value for key, value in entry.items() if key not in _FOR_PEOPLE}, **own}
+    if isinstance(problems, DrawnProblems):
+        values = problems.to_json()
+        return {key: values[key] for key in ("kinds", "count", "seed")}
+    entry = _read_training_set(problems, source).to_json()
+    own: dict[str, Any] = {"exclude": sorted(problems.exclude)} if problems.exclude else {}
+    own |= {"path": absolute_path(problems.path)} if problems.path else {}
+    return {"name": problems.source, **_deciding(entry), **own}
 
 
-def training_title(problems: Mapping[str, Any], source: str) -> str:
+def training_title(problems: Problems, source: str) -> str:
     """The name of the training problems for people."""
-    return str(_read_training_set(problems["source"], source)["title"]) if "source" in problems else GENERATED
+    return GENERATED if isinstance(problems, DrawnProblems) else _read_training_set(problems, source).title
 
 
-def prompt_of(entry: Mapping[str, Any], form: str) -> str:
-    """The prompt template for a ``base`` model or for a ``chat`` model's user turn."""
-    prompt = entry["prompt"]
-    return str(prompt if isinstance(prompt, str) else prompt[form])
-
-
-def _absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
+    """The absolute path of a path that a configuration gives relative to the repository."""
     return str((REPOSITORY / Path(path).expanduser()).resolve())
 
 
-def _read_training_set(name: str, source: str) -> dict[str, Any]:
-    path = DATASETS / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(path.stem for path in DATASETS.glob("*.yaml")))
-        raise UserError(f"{source}: problems.source: {name!r} is no training set; accepted: {known}")
-    entry: dict[str, Any] = read_yaml(path)
-    check(entry, read_schema("dataset.schema.yaml"), f"config/datasets/{name}.yaml")
-    return entry
+def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in _FOR_PEOPLE}
 
 
-def _read(name: str, source: str) -> dict[str, Any]:
-    path = BENCHMARKS / f"{name}.yaml"
+def _read_training_set(problems: PublishedProblems, source: str) -> TrainingSet:
+    path = _file_of(DATASETS, problems.source, source, "problems.source", "training set")
+    return TrainingSet.parse(read_yaml(path), f"config/datasets/{path.name}")
+
+
+def _read_benchmark(name: str, source: str, key: str) -> Benchmark:
+    path = _file_of(BENCHMARKS, name, source, key, "benchmark")
+    return parse_benchmark(read_yaml(path), f"config/benchmarks/{path.name}")
+
+
+def _file_of(directory: Path, name: str, source: str, key: str, kind: str) -> Path:
+    """The file of that name.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    path = directory / f"{name}.yaml"
     if not path.is_file():
-        known = ", ".join(sorted(path.stem for path in BENCHMARKS.glob("*.yaml")))
-        raise UserError(f"{source}: {name!r} is no benchmark; accepted: {known}")
-    benchmark: dict[str, Any] = read_yaml(path)
-    check(benchmark, read_schema("benchmark.schema.yaml"), f"config/benchmarks/{name}.yaml")
-    return benchmark
+        known = ", ".join(sorted(path.stem for path in directory.glob("*.yaml")))
+        raise InvalidInput(source, key, f"{name!r} is no {kind}", known)
+    return path

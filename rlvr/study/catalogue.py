@@ -12,8 +12,8 @@ from pydantic import ConfigDict, Field, create_model
 
 from evals.core.errors import InvalidInput
 from evals.core.record import Record
+from evals.core.yaml_file import read_yaml
 from rlvr.methods.declarations import BATCHING_KINDS, KINDS, composition, declarations
-from rlvr.study.validation import read_yaml
 
 CATALOGUE = Path(__file__).resolve().parents[2] / "config" / "methods.yaml"
 

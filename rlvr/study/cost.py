@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from rlvr.study.paper_scale import cluster_of
-from rlvr.study.study import BASE, Study
+from evals.core.config.base_models import HuggingFace, Model
+from evals.core.records import BASE
+from rlvr.study.study import Study
 
 PEAK = 989e12
 """FLOP per second of an H100 in bfloat16, dense."""
@@ -50,11 +50,10 @@ class Cost:
 def run_cost(study: Study, identifier: str) -> Cost:
     """What one run costs, its evaluation on every benchmark included."""
     run = study.run(identifier)
-    model: dict[str, Any] = study.config["models"][run.model]
-    parameters = float(model.get("parameters", 0.0))
-    evaluation = study.config["evaluation"]
-    problems = sum(int(benchmark["count"]) for benchmark in study.benchmarks.values())
-    evaluated = problems * evaluation["samples_per_problem"] * evaluation["max_new_tokens"] * RESPONSE_FRACTION
+    parameters = _parameters(study.config.models[run.model]) or 0.0
+    evaluation = study.config.evaluation
+    problems = sum(benchmark.entry.count for benchmark in study.benchmarks.values())
+    evaluated = problems * evaluation.samples_per_problem * evaluation.max_new_tokens * RESPONSE_FRACTION
     evaluating = _hours(_FLOP_GENERATED * parameters * evaluated, GENERATION_UTILISATION)
     if run.method == BASE:
         return Cost(evaluated=evaluated, hours=(0.0, evaluating), disk=evaluated * _SAMPLE_BYTES)
@@ -63,7 +62,7 @@ def run_cost(study: Study, identifier: str) -> Cost:
     trained = rollouts * training["max_new_tokens"] * RESPONSE_FRACTION
     hours = _hours(_FLOP_GENERATED * parameters * trained, GENERATION_UTILISATION)
     hours += _hours(_FLOP_TRAINED * parameters * trained, TRAINING_UTILISATION)
-    kept = cluster_of(study.config, run.model)["checkpoints_kept"]
+    kept = study.cluster(identifier)["checkpoints_kept"]
     disk = parameters * (_STATE_BYTES * kept + _MERGED_BYTES) + evaluated * _SAMPLE_BYTES
     return Cost(trained, evaluated, (hours, evaluating), disk)
 
@@ -72,12 +71,13 @@ def plan_lines(study: Study) -> list[str]:
     """The estimate for people, by model and in all, with what it rests on."""
     lines = ["What this study would cost, estimated:"]
     total = Cost()
-    for model, entry in study.config["models"].items():
+    for model, entry in study.config.models.items():
         runs = [run.run for run in study.runs if run.model == model]
         cost = Cost()
         for run in runs:
             cost += run_cost(study, run)
-        size = f"{entry['parameters'] / 1e9:.3g} B parameters" if "parameters" in entry else "size not stated"
+        parameters = _parameters(entry)
+        size = f"{parameters / 1e9:.3g} B parameters" if parameters else "size not stated"
         lines.append(f"  {model} ({size}), {len(runs)} runs with the base model: {_words(cost)}")
         total += cost
     lines.append(f"  all: {_words(total)}")
@@ -88,6 +88,11 @@ def plan_lines(study: Study) -> list[str]:
         "attention, tokens that a selection discards and passes that single methods add are left out."
     )
     return lines
+
+
+def _parameters(model: Model) -> float | None:
+    """The number of a model's parameters, if the study states it."""
+    return model.parameters if isinstance(model, HuggingFace) else None
 
 
 def _hours(flop: float, utilisation: float) -> float:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from evals.core.config.named_study import DecodingConfig
+from evals.core.config.problem_sets import GeneratedBenchmark
 from evals.core.errors import UserError
 from evals.core.files import canonical_json
+from evals.core.records import Run
+from evals.core.yaml_file import read_yaml
 from evals.decoding import SCHEMES
-from rlvr.study.benchmarks import GENERATED
-from rlvr.study.catalogue import CATALOGUE
-from rlvr.study.study import Run, Study
-from rlvr.study.validation import check, read_schema, read_yaml
+from rlvr.study.benchmarks import CONFIG
+from rlvr.study.study import Study
 
-DECODING = CATALOGUE.parent / "decoding.yaml"
+DECODING = CONFIG / "decoding.yaml"
 _TITLES = {
     "replacement": "{}: replacement, base driving",
     "extrapolation_base": "{}: extrapolation, base driving",
@@ -48,7 +50,7 @@ class DecodingStudy:
     """
 
     study: Study
-    settings: Mapping[str, Any]
+    settings: DecodingConfig
 
     @classmethod
     def resolve(cls, study: Study) -> DecodingStudy:
@@ -57,9 +59,7 @@ class DecodingStudy:
         Raises:
             UserError: they do not fit their schema.
         """
-        settings: dict[str, Any] = read_yaml(DECODING)
-        check(settings, read_schema("decoding.schema.yaml"), "config/decoding.yaml")
-        return cls(study, settings)
+        return cls(study, DecodingConfig.parse(read_yaml(DECODING), "config/decoding.yaml"))
 
     def require(self) -> None:
         """Check that the study has what this needs.
@@ -75,14 +75,14 @@ class DecodingStudy:
     @cached_property
     def kinds(self) -> list[dict[str, Any]]:
         """Families and lengths of the study's generated benchmarks."""
-        entries = [entry for entry in self.study.benchmarks.values() if entry["source"] == GENERATED]
-        kinds = [{"family": entry["family"], "operands": entry["operands"]} for entry in entries]
+        entries = [benchmark.entry for benchmark in self.study.benchmarks.values()]
+        kinds = [entry.kind for entry in entries if isinstance(entry, GeneratedBenchmark)]
         return [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
 
     @cached_property
     def trained(self) -> list[Run]:
         """The reference method's runs."""
-        reference = self.study.config["reference_method"]
+        reference = self.study.config.reference_method
         return [run for run in self.study.trained_runs if run.method == reference]
 
     @cached_property
@@ -93,7 +93,9 @@ class DecodingStudy:
             for run in self.trained:
                 method, title = f"{run.method}_{scheme}", _TITLES[scheme].format(run.title)
                 name = f"{run.model}-{method}-s{run.seed}"
-                made[name] = DecodedRun(Run(name, run.model, method, run.seed, title), run, scheme)
+                made[name] = DecodedRun(
+                    Run(run=name, model=run.model, method=method, seed=run.seed, title=title), run, scheme
+                )
         return made
 
     @cached_property
@@ -103,4 +105,4 @@ class DecodingStudy:
 
     def run_sheet(self) -> str:
         """All runs of the table as JSON."""
-        return canonical_json([vars(run) for run in [*self.alone, *(each.run for each in self.decoded.values())]])
+        return canonical_json([run.to_json() for run in [*self.alone, *(each.run for each in self.decoded.values())]])

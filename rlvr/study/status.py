@@ -9,6 +9,8 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.manifest import Manifest, read_manifest
+from evals.core.records import BASE, Run
+from evals.core.run_spec import VERL
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.problems.read import NOT_OF_THE_CONTENT
@@ -17,8 +19,7 @@ from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.runs.source_hash import edited_since
-from rlvr.study.paper_scale import VERL
-from rlvr.study.study import BASE, Run, Study
+from rlvr.study.study import Study
 
 _PATH_KEYS = ("base", "problems")
 _MADE_FROM = "made from "
@@ -45,7 +46,7 @@ def study_status(study: Study) -> list[Status]:
     """The status of everything that the study makes up to its samples, what is made from what first."""
     corpora = {name: _corpus_status(study, name) for name in study.models_from_scratch}
     bases = {name: _following(_base_status(study, name), corpora[name]) for name in corpora}
-    bases |= {name: _imported_status(study, name) for name in study.config["models"] if name not in bases}
+    bases |= {name: _imported_status(study, name) for name in study.config.models if name not in bases}
     training = _training_problems_status(study) if study.methods else Status("training problems", current=True)
     benchmarks = {name: _benchmark_status(study, name) for name in study.benchmarks}
     runs = {run.run: _following(_run_status(study, run), bases[run.model], training) for run in study.trained_runs}
@@ -90,21 +91,21 @@ def _following(status: Status, *sources: Status) -> Status:
 
 
 def _corpus_status(study: Study, name: str) -> Status:
-    model = study.config["models"][name]
-    training = model["training"]
-    wanted = {"version": BASE_MODEL_VERSION, "count": training["steps"] * training["batch_size"], **model["corpus"]}
+    model = study.models_from_scratch[name]
+    examples = model.training.steps * model.training.batch_size
+    wanted = {"version": BASE_MODEL_VERSION, "count": examples, **model.corpus.to_json()}
     return _judge(f"corpus of base model {name}", Path(f"results/base/{name}/corpus.manifest.json"), "corpus", wanted)
 
 
 def _base_status(study: Study, name: str) -> Status:
-    model = study.config["models"][name]
-    wanted = {"version": BASE_MODEL_VERSION, "architecture": model["architecture"], **model["training"]}
+    model = study.models_from_scratch[name]
+    settings = {"architecture": model.architecture.to_json(), **model.training.to_json()}
+    wanted = {"version": BASE_MODEL_VERSION, **settings}
     return _judge(f"base model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted)
 
 
 def _imported_status(study: Study, name: str) -> Status:
-    model = study.config["models"][name]
-    wanted = {"source": "hugging_face", "revision": model.get("revision")}
+    wanted = {"source": "hugging_face", "revision": study.existing_models[name].revision}
     return _judge(f"model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted, exact=False)
 
 
@@ -129,7 +130,7 @@ def _run_status(study: Study, run: Run) -> Status:
 
 
 def _samples_status(study: Study, run: Run, benchmark: str) -> Status:
-    evaluation = study.config["evaluation"]
+    evaluation = study.config.evaluation.to_json()
     renamed = {"sampling_batch_size": "batch_size", "backend": "engine"}
     wanted = {renamed.get(key, key): value for key, value in evaluation.items()}
     wanted |= {"prompt": study.prompt(benchmark, run.model), "version": SAMPLER_VERSION}

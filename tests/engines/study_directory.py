@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from evals.core.files import canonical_json
+from evals.core.yaml_file import read_yaml
 from rlvr.study.study import Study
-from rlvr.study.validation import read_yaml
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalTraining
+from evals.core.yaml_file import read_yaml
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.update import Updater
 from rlvr.engines.rollout_metrics import mini_batch_ids
@@ -26,7 +27,6 @@ from rlvr.methods.method import Method, compose
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
-from rlvr.study.validation import read_yaml
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 

@@ -16,7 +16,7 @@ import pytest
 from safetensors.torch import load_file
 
 from evals.core.manifest import verify_outputs
-from rlvr.study.validation import read_yaml
+from evals.core.yaml_file import read_yaml
 from tests.engines.study_directory import ROOT, StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")

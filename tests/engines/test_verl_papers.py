@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from evals.core.yaml_file import read_yaml
 from rlvr.study.study import Study
-from rlvr.study.validation import read_yaml
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 

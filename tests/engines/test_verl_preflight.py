@@ -12,10 +12,10 @@ import pytest
 
 from evals.core.files import canonical_json, read_json
 from evals.core.manifest import Manifest, hash_files
+from evals.core.yaml_file import read_yaml
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.study.study import Study
-from rlvr.study.validation import read_yaml
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
@@ -29,7 +29,7 @@ def run_file(tmp_path: Path) -> Path:
     checkpoint = tmp_path / "results" / "base" / "tiny" / "checkpoint"
     study = Study.resolve(read_yaml(ROOT / "config" / "verl_smoke.yaml"), "verl_smoke.yaml")
     tokenizer = build_tokenizer()
-    architecture = study.config["models"]["tiny"]["architecture"]
+    architecture = study.models_from_scratch["tiny"].architecture.to_json()
     initial_model(architecture, tokenizer, seed=3).save_pretrained(checkpoint)
     tokenizer.save_pretrained(checkpoint)
     write_manifest(checkpoint)

@@ -16,7 +16,7 @@ from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
 from rlvr.diagnostics.phenomena.catalogue import CLAIMS
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.study.diagnosed import Diagnosed
-from rlvr.study.named import named_study_files, read_named_study, resolve_studies, score_points
+from rlvr.study.studies import named_study_files, read_named_study, resolve_studies, score_points
 
 # Jobs call `python`: the one that runs this, whether or not its environment is activated.
 os.environ.update(PATH=os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()]))
@@ -38,15 +38,16 @@ def planning():
 
 def require_local_copies():
     """Every local copy that the study names is there, or one line says which is not, before any work."""
-    for name, benchmark in {**STUDY.benchmarks, "problems": STUDY.training_settings}.items():
-        if "path" in benchmark and not os.path.exists(benchmark["path"]):
-            sys.exit(f"error: {name}: path: {benchmark['path']}: no such file or directory")
+    copies = {name: benchmark.path for name, benchmark in STUDY.benchmarks.items()}
+    for name, path in {**copies, "problems": STUDY.training_settings.get("path")}.items():
+        if path is not None and not os.path.exists(path):
+            sys.exit(f"error: {name}: path: {path}: no such file or directory")
 
 
 def require_sandbox_for_programs():
     """Programs can be run here, if the study has a benchmark of them; better said now than after the training."""
     for name, benchmark in STUDY.benchmarks.items():
-        if benchmark.get("grader") == "code":
+        if benchmark.grader == "code":
             try:
                 require_sandbox()
             except UserError as error:
@@ -58,13 +59,12 @@ def require_sandbox_for_programs():
 ALL_STUDIES = checked_studies()
 STUDIES, RUNS = ALL_STUDIES.by_scope, ALL_STUDIES.runs
 STUDY = STUDIES[""]
-SCRATCH = STUDY.models_from_scratch
-TAKEN_IN = [name for name in STUDY.config["models"] if name not in SCRATCH]
+SCRATCH, TAKEN_IN = STUDY.models_from_scratch, STUDY.existing_models
 require_local_copies()
 require_sandbox_for_programs()
-EXECUTION = STUDY.config["execution"]
+EXECUTION = STUDY.config.execution.to_json()
 REPOSITORY = workflow.basedir
-GENERATED = [name for name, benchmark in STUDY.benchmarks.items() if benchmark["source"] == "generated"]
+GENERATED = [name for name, benchmark in STUDY.benchmarks.items() if benchmark.entry.source == "generated"]
 READ = [name for name in STUDY.benchmarks if name not in GENERATED]
 NONE = "(?!)"
 # Other Pythons than ours, such as vLLM's, find our packages here.
@@ -75,7 +75,7 @@ wildcard_constraints:
     run="|".join(RUNS),
     scope=f"(?:{'|'.join(STUDIES)})",
     benchmark="|".join(STUDY.benchmarks),
-    model="|".join(STUDY.config["models"]),
+    model="|".join(STUDY.config.models),
 
 
 def modules(*names):
@@ -101,7 +101,7 @@ def named_study(wildcards):
 
 def study_title(wildcards):
     """The named study's heading."""
-    return named_study(wildcards)["title"]
+    return named_study(wildcards).title
 
 
 def report_of_named_study(wildcards):
@@ -114,28 +114,28 @@ def report_of_named_study(wildcards):
 
 def notes(wildcards):
     """What the study asks, if it is a named one, and what its numbers are evidence of."""
-    return [named_study(wildcards)["question"], NOTE] if wildcards.scope else [NOTE]
+    return [named_study(wildcards).question, NOTE] if wildcards.scope else [NOTE]
 
 
 def own_settings(wildcards):
     """How this study's numbers are made, in the terms of config/reference/settings.yaml."""
-    evaluation = STUDY.config["evaluation"]
-    sampling = {key: evaluation[key] for key in ("temperature", "top_p", "max_new_tokens")}
+    evaluation = STUDY.config.evaluation
+    sampling = {key: getattr(evaluation, key) for key in ("temperature", "top_p", "max_new_tokens")}
     settings = {"training_problems": STUDY.training_problems, "checkpoint": "last"}
     models = {name: f"{name}, trained from scratch" for name in SCRATCH}
-    taken_in = {name: STUDY.config["models"][name] for name in TAKEN_IN}  # owner/name or a path: papers give the name
-    models |= {name: Path(model.get("id") or model["path"]).name for name, model in taken_in.items()}
+    # Of owner/name or of a path papers give the name.
+    models |= {name: Path(model.id or model.path).name for name, model in TAKEN_IN.items()}
     return canonical_json({"models": models, **settings, **sampling})
 
 
 def study_name(wildcards):
     """The study's name."""
-    return STUDIES[wildcards.scope].config["study"]
+    return STUDIES[wildcards.scope].config.study
 
 
 def reference_method(wildcards):
     """The method that every other one of the study is compared with."""
-    return STUDIES[wildcards.scope].config["reference_method"]
+    return STUDIES[wildcards.scope].config.reference_method
 
 
 def training_kinds(wildcards):
@@ -155,12 +155,12 @@ def training_files(wildcards):
 
 def training_count(wildcards):
     """Number of the training problems."""
-    return STUDY.config["problems"]["count"]
+    return STUDY.config.problems.count
 
 
 def training_seed(wildcards):
     """Seed of the training problems."""
-    return STUDY.config["problems"]["seed"]
+    return STUDY.config.problems.seed
 
 
 def benchmark_settings(wildcards):
@@ -175,28 +175,32 @@ def generated_kinds(wildcards):
 
 def generated_count(wildcards):
     """Number of a generated benchmark's problems."""
-    return STUDY.benchmarks[wildcards.benchmark]["count"]
+    return STUDY.benchmarks[wildcards.benchmark].entry.count
 
 
 def generated_seed(wildcards):
     """Seed of a generated benchmark."""
-    return STUDY.benchmarks[wildcards.benchmark]["seed"]
+    return STUDY.benchmarks[wildcards.benchmark].entry.seed
 
 
 def local_files(settings):
     """The files of a local copy: if one is changed, the copy is read again."""
-    path = settings.get("path")
+    return files_of(settings.get("path"))
+
+
+def files_of(path):
+    """All files of a local copy; none without one."""
     return sorted(str(file) for file in ([path] if os.path.isfile(path) else Path(path).rglob("*.*"))) if path else []
 
 
 def benchmark_files(wildcards):
     """The local copy that a benchmark is read from."""
-    return local_files(STUDY.benchmarks[wildcards.benchmark])
+    return files_of(STUDY.benchmarks[wildcards.benchmark].path)
 
 
 def grading_kind(wildcards):
     """How a benchmark's responses are read."""
-    grader = STUDY.benchmarks[wildcards.benchmark].get("grader")
+    grader = STUDY.benchmarks[wildcards.benchmark].grader
     return grader if grader in ("choice", "code") else "completion"
 
 
@@ -207,19 +211,19 @@ def grader_version(wildcards):
 
 def corpus_settings(wildcards):
     """A model's corpus, as configured."""
-    return canonical_json(STUDY.config["models"][wildcards.model]["corpus"])
+    return canonical_json(SCRATCH[wildcards.model].corpus.to_json())
 
 
 def corpus_count(wildcards):
     """Worked solutions that a model's training uses up."""
-    training = STUDY.config["models"][wildcards.model]["training"]
-    return training["steps"] * training["batch_size"]
+    training = SCRATCH[wildcards.model].training
+    return training.steps * training.batch_size
 
 
 def base_model_settings(wildcards):
     """A model's architecture and training, as the base trainer takes them."""
-    model = STUDY.config["models"][wildcards.model]
-    return canonical_json({"architecture": model["architecture"], **model["training"]})
+    model = SCRATCH[wildcards.model]
+    return canonical_json({"architecture": model.architecture.to_json(), **model.training.to_json()})
 
 
 def resolved_run(wildcards):
@@ -244,4 +248,4 @@ def evaluated_directory(wildcards):
 
 def study_json(wildcards):
     """The whole configuration of the study."""
-    return canonical_json(STUDIES[wildcards.scope].config)
+    return canonical_json(STUDIES[wildcards.scope].config.to_json())

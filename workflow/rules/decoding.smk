@@ -18,8 +18,8 @@ rule decoding_problems:
         "results/logs/decoding/problems.log",
     params:
         kinds=decoding_kinds,
-        problems=DECODED.settings["problems"]["count"],
-        seed=DECODED.settings["problems"]["seed"],
+        problems=DECODED.settings.problems.count,
+        seed=DECODED.settings.problems.seed,
     shell:
         "python -m rlvr stage draw-problems --name decoding --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --without {input.scored:q}"
@@ -158,8 +158,8 @@ rule decoding_compare:
     log:
         "results/logs/decoding/compare.log",
     params:
-        statistics=dict(sorted(STUDY.config["statistics"].items())),
-        reference=STUDY.config["reference_method"],
+        statistics=dict(sorted(STUDY.config.statistics.to_json().items())),
+        reference=STUDY.config.reference_method,
     shell:
         "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"
         " --claim checkpoints --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"
@@ -258,7 +258,7 @@ rule track_decoding:
     log:
         "results/logs/decoding/track.log",
     params:
-        study=STUDY.config["study"],
+        study=STUDY.config.study,
     shell:
         "python -m rlvr stage track-extra --study {params.study} --name decoding --title 'decoding with two models'"
         " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figure:q}"

@@ -160,7 +160,7 @@ rule track_phenomena:
     log:
         "results/logs/track_phenomena.log",
     params:
-        study=STUDY.config["study"],
+        study=STUDY.config.study,
     shell:
         "python -m rlvr stage track-extra --study {params.study} --name phenomena --title 'claims of the papers'"
         " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figures:q}"

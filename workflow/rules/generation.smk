@@ -4,7 +4,7 @@
 def sampling_gpus():
     """GPUs that a job of sampling takes."""
     on_gpus = EXECUTION["device"] == "cuda"
-    return STUDY.config["evaluation"].get("tensor_parallel_size", 1) if on_gpus else 0
+    return (STUDY.config.evaluation.tensor_parallel_size or 1) if on_gpus else 0
 
 
 def benchmark_prompt(wildcards):
@@ -15,7 +15,7 @@ def benchmark_prompt(wildcards):
 def evaluation_settings(wildcards):
     """What decides a run's samples beside model and problems: settings of sampling, and of the model."""
     model = RUNS[wildcards.run][1].model
-    settings = {"backend": "local", "tensor_parallel_size": 1, **STUDY.config["evaluation"]}
+    settings = {"backend": "local", "tensor_parallel_size": 1, **STUDY.config.evaluation.to_json()}
     settings |= {"dtype": STUDY.dtype(model), "prompt_form": STUDY.prompt_form(model)}
     return {key: value for key, value in sorted(settings.items()) if value is not None}
 
@@ -59,20 +59,20 @@ def sampling_parts(wildcards):
 
 def model_settings(wildcards):
     """Where a model is taken from, as options of the command."""
-    model = STUDY.config["models"][wildcards.model]
-    if "path" in model:
+    model = TAKEN_IN[wildcards.model]
+    if model.path:
         return ["--model", model_path(wildcards)]
-    return ["--model", model["id"], "--revision", model["revision"]]
+    return ["--model", model.id, "--revision", model.revision]
 
 
 def model_path(wildcards):
     """A model's local directory, relative to the repository whatever directory the study works in."""
-    return str(Path(REPOSITORY, Path(STUDY.config["models"][wildcards.model]["path"]).expanduser()).resolve())
+    return str(Path(REPOSITORY, Path(TAKEN_IN[wildcards.model].path).expanduser()).resolve())
 
 
 def model_files(wildcards):
     """The files of a local checkpoint: with one of them changed, it is taken in and sampled again."""
-    if "path" not in STUDY.config["models"][wildcards.model]:
+    if TAKEN_IN[wildcards.model].path is None:
         return []
     patterns = ("*.safetensors", "*.json", "*.jinja")
     return sorted(str(path) for pattern in patterns for path in Path(model_path(wildcards)).glob(pattern))
@@ -83,10 +83,9 @@ def require_local_models():
 
     A plan (``snakemake -n``) of a study by verl only says so: it may be made far from where the models are.
     """
-    for name in TAKEN_IN:
-        model = STUDY.config["models"][name]
-        if "path" in model and not Path(REPOSITORY, Path(model["path"]).expanduser()).is_dir():
-            missing = f"models.{name}.path: {model['path']}: no such directory"
+    for name, model in TAKEN_IN.items():
+        if model.path and not Path(REPOSITORY, Path(model.path).expanduser()).is_dir():
+            missing = f"models.{name}.path: {model.path}: no such directory"
             if not (STUDY.engine == "verl" and planning()):
                 sys.exit(f"error: {missing}")
             print(f"not here yet: {missing}", file=sys.stderr)

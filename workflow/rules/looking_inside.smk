@@ -1,5 +1,5 @@
 # Looking inside: the runs that the study's `diagnostics` names.
-DIAGNOSTICS = STUDY.config.get("diagnostics", {})
+DIAGNOSTICS = STUDY.config.diagnostics.to_json() if STUDY.config.diagnostics else {}
 
 
 def diagnosed():

@@ -69,9 +69,9 @@ def pair_options(run):
 
 def sweep_options(wildcards):
     """Options of a sweep; prompts as in training, where generated problems of every kind have one form."""
-    options = [*pair_options(wildcards.run), "--prompt", STUDY.config["problems"]["prompt"]]
+    options = [*pair_options(wildcards.run), "--prompt", STUDY.config.problems.prompt]
     for key in ("criteria", "fractions", "extrapolation_fractions", "gammas"):
-        options += [f"--{key.replace('_', '-')}", *map(str, DECODED.settings[key])]
+        options += [f"--{key.replace('_', '-')}", *map(str, getattr(DECODED.settings, key))]
     return options
 
 

@@ -47,7 +47,7 @@ rule compare:
     log:
         "results/logs/{scope}compare.log",
     params:
-        statistics=dict(sorted(STUDY.config["statistics"].items())),
+        statistics=dict(sorted(STUDY.config.statistics.to_json().items())),
         reference=reference_method,
     shell:
         "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"

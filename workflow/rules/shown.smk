@@ -57,7 +57,7 @@ def with_beside(scope):
         if each in ALL_STUDIES.refused:
             sys.exit(f"error: {ALL_STUDIES.refused[each]}")
         name = each.removeprefix("studies/").removesuffix("/")
-        other = read_named_study(named_study_files()[name]).get("beside")
+        other = read_named_study(named_study_files()[name]).beside
         scopes += [f"studies/{other}/"] if other else []
     return scopes
 
@@ -84,8 +84,8 @@ def metrics_of_curves(wildcards):
 
 def titles_of_curves(wildcards):
     """The headings of their columns."""
-    names = [STUDIES[each].config["study"] for each in with_beside(wildcards.scope)]
-    return [read_named_study(named_study_files()[name])["title"] for name in names]
+    names = [STUDIES[each].config.study for each in with_beside(wildcards.scope)]
+    return [read_named_study(named_study_files()[name]).title for name in names]
 
 
 def scopes_of_score_curves(wildcards):
@@ -107,7 +107,7 @@ def scores_of_score_curves(wildcards):
 def points_of_score_curves(wildcards):
     """Where the methods are scored."""
     study, earlier = (STUDIES[scope] for scope in scopes_of_score_curves(wildcards))
-    return canonical_json(score_points(study, earlier, named_study(wildcards)["score_at"]))
+    return canonical_json(score_points(study, earlier, named_study(wildcards).score_at))
 
 
 def scope_tables(wildcards):

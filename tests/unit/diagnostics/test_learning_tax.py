@@ -13,6 +13,7 @@ import torch
 
 from evals.core.files import read_json, write_json
 from evals.core.run_spec import LocalRun
+from evals.core.yaml_file import read_yaml
 from rlvr.diagnostics.drift import mean_drift
 from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED
 from rlvr.diagnostics.moment import Moment
@@ -32,8 +33,7 @@ from rlvr.diagnostics.phenomena.run_ends import RunMetrics
 from rlvr.diagnostics.phenomena.sources import Sources
 from rlvr.diagnostics.probes import log_probs_of
 from rlvr.engines.local.train import train
-from rlvr.study.named import resolve_studies
-from rlvr.study.validation import read_yaml
+from rlvr.study.studies import resolve_studies
 from tests.unit.diagnostics.conftest import EXECUTION
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
@@ -42,7 +42,7 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() -> None:
     """Read off the settings that the runs would have, not off their names."""
     studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
-    methods = studies.by_scope[""].config["diagnostics"]["compared"]
+    methods = studies.by_scope[""].config.diagnostics.compared
     runs = {}
     for method in methods:
         name = f"tiny-{method}-s1"

@@ -11,13 +11,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from evals.core.config.study import LocalCopy
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.grading import Case, GradingPool, Kind
 from evals.problems.benchmark import read_benchmark
 from evals.problems.golds import REPAIRS, repair
 from evals.problems.read import write_benchmark
-from rlvr.study.benchmarks import BENCHMARKS, problem_settings, prompt_of, read_benchmarks
+from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("stage")
@@ -220,25 +221,25 @@ def test_repairs_change_the_form_only(gold: str, repaired: str) -> None:
 
 
 def test_every_entry_is_accepted_and_has_both_prompts() -> None:
-    entries = read_benchmarks({"benchmarks": REAL}, "study.yaml")
+    entries = read_benchmarks(REAL, {}, "study.yaml")
     assert len(entries) == 16
     markers = {"choice": "Answer: $LETTER", "math": r"\boxed{}", "code": "Markdown code block"}
     for name, entry in entries.items():
-        assert problem_settings(name, entry)["name"] == name
+        assert entry.problem_settings()["name"] == name
         for form in ("base", "chat"):
-            assert prompt_of(entry, form).count("{problem}") == 1
-        marker = markers[entry["grader"]]
-        assert marker in prompt_of(entry, "base") and marker in prompt_of(entry, "chat")
+            assert entry.prompt(form).count("{problem}") == 1
+        marker = markers[entry.grader]
+        assert marker in entry.prompt("base") and marker in entry.prompt("chat")
 
 
 def test_a_study_names_local_copies_relative_to_the_repository() -> None:
-    sources = {"aime_2024": {"path": "data/aime.jsonl", "sha256": None}, "amc_2023": {"path": "/data/amc"}}
-    entries = read_benchmarks({"benchmarks": ["aime_2024"], "benchmark_sources": sources}, "study.yaml")
-    assert entries["aime_2024"]["path"] == str(BENCHMARKS.parents[1] / "data/aime.jsonl")
-    assert entries["aime_2024"]["sha256"] is None
+    copies = {"aime_2024": LocalCopy(path="data/aime.jsonl", sha256=None), "amc_2023": LocalCopy(path="/data/amc")}
+    settings = read_benchmarks(["aime_2024"], copies, "study.yaml")["aime_2024"].problem_settings()
+    assert settings["path"] == str(BENCHMARKS.parents[1] / "data/aime.jsonl")
+    assert settings["sha256"] is None
     for name, message in (("aime24", "'aime24' is no benchmark"), ("chain_3", "'chain_3' is generated")):
         with pytest.raises(UserError, match=f"study.yaml: benchmark_sources: {message}"):
-            read_benchmarks({"benchmarks": [], "benchmark_sources": {name: {"path": "x"}}}, "study.yaml")
+            read_benchmarks([], {name: LocalCopy(path="x")}, "study.yaml")
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent")
@@ -246,8 +247,8 @@ def test_a_study_names_local_copies_relative_to_the_repository() -> None:
 def test_local_copies_are_the_known_problems_and_their_golds_equal_the_reference(name: str, tmp_path: Path) -> None:
     """Every repaired gold equals ``answer_norm``, every gold verifies itself, and hashes are the entries'."""
     path = DATA / f"{LOCAL_NAMES.get(name, name)}.jsonl"
-    entry = read_benchmarks({"benchmarks": [name], "benchmark_sources": {name: {"path": str(path)}}}, "x")[name]
-    write_benchmark(problem_settings(name, entry), tmp_path)
+    entry = read_benchmarks([name], {name: LocalCopy(path=str(path))}, "x")[name]
+    write_benchmark(entry.problem_settings(), tmp_path)
     rows = read_jsonl(tmp_path / "problems.jsonl")
     reference = {f"{name}-{row['source_id']}": row["answer_norm"] for row in read_jsonl(path)}
     excluded = {row["id"] for row in read_json(tmp_path / "manifest.json")["details"]["excluded"]}

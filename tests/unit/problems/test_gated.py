@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.config.problem_sets import parse_benchmark
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, sha256_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files
+from evals.core.yaml_file import read_yaml
 from evals.generation.evaluate import sample_benchmark
 from evals.generation.plan import EvaluationSettings
 from evals.generation.sampler import SamplingParameters
@@ -22,8 +24,7 @@ from evals.grading import Case, GradingPool, Kind
 from evals.problems.choices import LETTERS, permutation, with_options
 from evals.problems.disjoint import check_disjoint
 from evals.problems.problem_set import load
-from rlvr.study.benchmarks import problem_settings, prompt_of, read_benchmarks
-from rlvr.study.validation import check, read_schema
+from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
 from tests.commands import rlvr_bench
 
 grading_main = rlvr_bench("stage", "grade")
@@ -56,9 +57,9 @@ def settings(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> d
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    entry = read_benchmarks({"benchmarks": ["gpqa_diamond"]}, "study.yaml")["gpqa_diamond"]
+    entry = read_benchmarks(["gpqa_diamond"], {}, "study.yaml")["gpqa_diamond"]
     configuration = {"configuration": None}
-    return {**problem_settings("gpqa_diamond", entry), **configuration, "path": str(source), "count": 12}
+    return {**entry.problem_settings(), **configuration, "path": str(source), "count": 12}
 
 
 @pytest.fixture
@@ -173,14 +174,14 @@ def test_ten_options_with_their_letters_are_read(tmp_path: Path) -> None:
     rows = [{"id": 5, "problem": "Which?", "options": options, "answer": "H"}]
     rows += [{"id": 6, "problem": "Which?", "options": options[:3], "answer": "C"}]
     write_jsonl(tmp_path / "local.jsonl", rows)
-    entry = read_benchmarks({"benchmarks": ["mmlu_pro"]}, "study.yaml")["mmlu_pro"]
-    settings = {**problem_settings("mmlu_pro", entry), "path": str(tmp_path / "local.jsonl"), "count": 2}
+    entry = read_benchmarks(["mmlu_pro"], {}, "study.yaml")["mmlu_pro"]
+    settings = {**entry.problem_settings(), "path": str(tmp_path / "local.jsonl"), "count": 2}
     assert main(["read-problems", "--settings", json.dumps(settings), "--out", str(tmp_path / "out")]) == 0
     first, second = load(tmp_path / "out").rows
     assert f"{first['answer']}) option 7" in first["problem"] and first["problem"].count("option") == 10
     assert f"{second['answer']}) option 2" in second["problem"]
     assert first["options"][LETTERS.index(first["answer"])] == 7
-    assert "one of ABCDEFGHIJ" in prompt_of(entry, "chat")
+    assert "one of ABCDEFGHIJ" in entry.prompt("chat")
     write_jsonl(tmp_path / "local.jsonl", [rows[0], {**rows[1], "answer": "D"}])
     with pytest.raises(UserError, match="row 2: answer: is no letter of its 3 options"):
         raise UserError(_error(settings, tmp_path))
@@ -195,13 +196,11 @@ def _error(settings: dict[str, Any], tmp_path: Path) -> str:
 
 
 def test_a_gated_entry_has_to_be_multiple_choice(settings: dict[str, Any]) -> None:
-    from rlvr.study.benchmarks import BENCHMARKS
-    from rlvr.study.validation import read_yaml
-
     entry = read_yaml(BENCHMARKS / "gpqa_diamond.yaml")
-    check(entry, read_schema("benchmark.schema.yaml"), "x")
-    with pytest.raises(UserError, match="x: grader: is 'math'; accepted: 'choice'"):
-        check({**entry, "grader": "math"}, read_schema("benchmark.schema.yaml"), "x")
+    parse_benchmark(entry, "x")
+    with pytest.raises(InvalidInput) as caught:
+        parse_benchmark({**entry, "grader": "math"}, "x")
+    assert (caught.value.key, caught.value.accepted) == ("grader", "choice")
 
 
 def test_a_read_set_says_in_its_manifest_what_it_was_read_from(problems: Path, source: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
+from evals.core.yaml_file import read_yaml
 from rlvr.study.diagnosed import Diagnosed
-from rlvr.study.named import resolve_studies
+from rlvr.study.studies import resolve_studies
 from rlvr.study.study import Study
-from rlvr.study.validation import read_yaml
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 

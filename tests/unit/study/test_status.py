@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from evals.core.manifest import Manifest
+from evals.core.yaml_file import read_yaml
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.study.status import describe, study_status
 from rlvr.study.study import Study
-from rlvr.study.validation import read_yaml
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 
@@ -46,7 +46,7 @@ def finished(config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
     write("base/tiny/manifest.json", "base_model", base, weights, **{"results/base/tiny/corpus.jsonl": "c"})
     drawn = {"name": "train", "split": "train", **{key: problems[key] for key in ("kinds", "count", "seed")}}
     write("problems/train/manifest.json", "problems", drawn, {"problems.jsonl": "t"})
-    chain = {"kinds": [{"family": "chain", "operands": 3}], "count": 30, "seed": study.benchmarks["chain_3"]["seed"]}
+    chain = {"kinds": [{"family": "chain", "operands": 3}], "count": 30, "seed": study.benchmarks["chain_3"].entry.seed}
     write("problems/chain_3/manifest.json", "problems", chain, {"problems.jsonl": "b"})
     run = {key: value for key, value in study.resolved_run("tiny-dapo-s1").items() if key not in ("base", "problems")}
     run["versions"] = {"engine": ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
@@ -54,7 +54,7 @@ def finished(config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
     write("runs/tiny-dapo-s1/manifest.json", "run", run, weights, **inputs)
     sampling = {key: value for key, value in config["evaluation"].items() if key != "sampling_batch_size"}
     sampling |= {"batch_size": config["evaluation"]["sampling_batch_size"], "version": SAMPLER_VERSION}
-    sampling |= {"prompt": study.benchmarks["chain_3"]["prompt"]}
+    sampling |= {"prompt": study.benchmarks["chain_3"].entry.prompt}
     for name in ("tiny-base", "tiny-dapo-s1"):
         write(f"samples/{name}/chain_3/manifest.json", "samples", sampling, {"samples.jsonl": "s"})
     return config

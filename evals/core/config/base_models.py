@@ -1,0 +1,165 @@
+"""Base models of a study: trained from scratch, or existing checkpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from evals.core.config.methods import TrainingChanges
+from evals.core.config.problem_sets import Kinds
+from evals.core.config.settings import (
+    Commit,
+    Matching,
+    Omittable,
+    Settings,
+    Text,
+    optional,
+)
+from evals.core.errors import NotAccepted
+from evals.core.numbers import Count, Index, NotNegative, Positive, Share, ShareOrZero
+
+FROM_SCRATCH, HUGGING_FACE = "from_scratch", "hugging_face"
+
+
+class Architecture(Settings):
+    """Arguments of transformers' ``Qwen3Config``."""
+
+    hidden_size: Count = Field(description="width of the hidden states")
+    intermediate_size: Count = Field(description="width of the feed-forward layers")
+    num_hidden_layers: Count = Field(description="number of layers")
+    num_attention_heads: Count = Field(description="query heads")
+    num_key_value_heads: Count = Field(description="key and value heads; a divisor of num_attention_heads")
+    head_dim: Annotated[int, Field(ge=2, multiple_of=2)] = Field(description="width of a head; even")
+    max_position_embeddings: Annotated[int, Field(ge=16)] = Field(description="longest sequence in tokens")
+    tie_word_embeddings: bool = Field(description="whether input and output embeddings are one")
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Architecture:
+        if self.num_attention_heads % self.num_key_value_heads:
+            accepted = f"a divisor of num_attention_heads, {self.num_attention_heads}"
+            raise NotAccepted(f"is {self.num_key_value_heads}", accepted, "num_key_value_heads")
+        return self
+
+
+Fractions = Annotated[tuple[ShareOrZero, ...], Field(min_length=1)]
+
+
+class Corpus(Settings):
+    """The worked solutions that a base model is trained on."""
+
+    seed: Index = Field(description="of the worked solutions, and of which arithmetic facts are flawed")
+    kinds: Kinds = Field(description="kinds of problems")
+    error_rates: Fractions = Field(description="how often a fact is written wrong")
+    shares: Fractions = Field(description="the share of the facts that has each error rate; they sum to 1")
+    misconception_share: ShareOrZero = Field(
+        description="how often a mistake is the fact's usual wrong digit and not any other"
+    )
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Corpus:
+        if len(self.shares) != len(self.error_rates) or abs(sum(self.shares) - 1) > 1e-9:
+            accepted = f"one share for each of error_rates, {len(self.error_rates)} in all, that sum to 1"
+            raise NotAccepted(f"is {list(self.shares)}", accepted, "shares")
+        return self
+
+
+class BaseTraining(Settings):
+    """The training of a base model from scratch."""
+
+    seed: Index = Field(description="of the initial weights")
+    steps: Count = Field(description="optimizer steps")
+    batch_size: Count = Field(description="worked solutions in each step; the corpus has steps * batch_size of them")
+    learning_rate: Positive = Field(description="peak of a cosine schedule after linear warm-up")
+    warmup_steps: Index = Field(description="steps of the warm-up")
+    weight_decay: NotNegative = Field(description="AdamW's")
+    gradient_clip: Positive = Field(description="largest norm of the gradient")
+
+
+class FromScratch(Settings):
+    """A base model that the study trains from scratch."""
+
+    source: Literal["from_scratch"] = Field(description="trained by the study")
+    architecture: Architecture
+    corpus: Corpus
+    training: BaseTraining
+
+    @property
+    def prompt_form(self) -> str:
+        """The form of prompts that the model is given."""
+        return "base"
+
+    @property
+    def sampling_dtype(self) -> str:
+        """The precision that the model is sampled in."""
+        return "float32"
+
+
+class ClusterChanges(Settings):
+    """The settings of a cluster that verl trains on."""
+
+    platform: Omittable[Literal["cuda", "cpu"]] = optional("cuda (the default), or cpu for tests")
+    nodes: Omittable[Count] = optional("machines")
+    gpus_per_node: Omittable[Count] = optional("GPUs of each machine")
+    sequence_parallel: Omittable[Count] = optional("GPUs that share a sequence; default 1")
+    rollout_tensor_parallel: Omittable[Count] = optional("GPUs that share a vLLM replica; default 1")
+    tokens_per_device: Omittable[Count] = optional("tokens in one forward pass of a GPU")
+    gpu_memory_utilization: Omittable[Share] = optional("vLLM's share; default 0.6")
+    offload: Omittable[bool] = optional(
+        "whether weights and optimizer wait in host memory while they are not used; default false"
+    )
+    checkpoints_kept: Omittable[Annotated[int, Field(ge=2)]] = optional("saved states; default 2")
+    hidden_state_host_budget: Omittable[Index] = optional(
+        "MiB of hidden states that a node's host memory takes, default 262144; beyond, they are computed "
+        "anew at every reading"
+    )
+
+
+class HuggingFace(Settings):
+    """A base model that exists: a local directory, or a commit on the Hugging Face Hub.
+
+    It is evaluated, or trained by verl. A study that only evaluates needs no seeds, problems, reference_method and
+    training.
+    """
+
+    source: Literal["hugging_face"] = Field(description="an existing checkpoint")
+    id: Omittable[Annotated[str, Matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "OWNER/NAME")]] = optional(
+        "OWNER/NAME on the Hugging Face Hub, with a revision"
+    )
+    revision: Omittable[Commit] = optional("a commit")
+    path: Omittable[Text] = optional("a local directory instead, relative to the repository")
+    prompt: Literal["base", "chat"] = Field(
+        description="base: plain text; chat: the user's turn of the checkpoint's chat template"
+    )
+    dtype: Omittable[Literal["auto", "float32", "bfloat16", "float16"]] = optional(
+        "precision of sampling; default auto, the checkpoint's own; backend local takes float32"
+    )
+    parameters: Omittable[Positive] = optional("number of parameters, for the estimate of the costs")
+    training: Omittable[TrainingChanges] = optional(
+        "training settings of this model: they go before the study's, and a method's before them"
+    )
+    methods: Omittable[dict[str, dict[str, Any]]] = optional(
+        "changes of the study's methods for this model, such as a coefficient published for one size"
+    )
+    cluster: Omittable[ClusterChanges] = optional("changes of execution.cluster for this model")
+
+    @model_validator(mode="after")
+    def _check_place(self) -> HuggingFace:
+        by_path, by_id = self.path is not None, self.id is not None
+        if by_path == by_id or (by_id and self.revision is None):
+            found = "has path and id" if by_path and by_id else "lacks revision" if by_id else "lacks path or id"
+            raise NotAccepted(found, "path, or id and revision")
+        return self
+
+    @property
+    def prompt_form(self) -> str:
+        """The form of prompts that the model is given."""
+        return self.prompt
+
+    @property
+    def sampling_dtype(self) -> str:
+        """The precision that the model is sampled in."""
+        return self.dtype or "auto"
+
+
+Model = FromScratch | HuggingFace

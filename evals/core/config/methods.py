@@ -1,0 +1,63 @@
+"""Training settings, and the changes that a study makes of a method."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from evals.core.config.settings import (
+    MethodName,
+    Omittable,
+    Settings,
+    optional,
+)
+from evals.core.numbers import Count, Index, NotNegative, Positive
+
+
+class TrainingChanges(Settings):
+    """Training settings. A method or a model may change any of them for itself."""
+
+    steps: Omittable[Count] = optional("rollout steps")
+    prompts_per_step: Omittable[Count] = optional("prompts in a rollout batch")
+    samples_per_prompt: Omittable[Annotated[int, Field(ge=2)]] = optional(
+        "responses to each prompt; a rollout batch is the product of both"
+    )
+    updates_per_step: Omittable[Count] = optional(
+        "optimizer steps per rollout batch; with one, every clip and gate has the same gradient"
+    )
+    micro_batch_size: Omittable[Count] = optional(
+        "rollouts in one forward pass of the trainer; changes rounding only; engine local"
+    )
+    max_prompt_tokens: Omittable[Count] = optional("longer prompts are left out; engine verl")
+    max_new_tokens: Omittable[Count] = optional("longest response in tokens")
+    temperature: Omittable[Positive] = optional("of the rollouts")
+    sampling_batch_size: Omittable[Count] = optional("rollouts decoded at a time; engine local")
+    learning_rate: Omittable[Positive] = optional("AdamW's, after warm-up")
+    warmup_updates: Omittable[Index] = optional("optimizer steps over which the learning rate rises linearly")
+    weight_decay: Omittable[NotNegative] = optional("AdamW's")
+    gradient_clip: Omittable[Positive] = optional("largest norm of the gradient")
+
+
+class MethodChanges(Settings):
+    """The changes of a method's catalogue entry; ``{}`` takes it as it is.
+
+    Every other key is one of the catalogue's (config/methods.yaml).
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    training: Omittable[TrainingChanges] = optional("training settings of this method alone")
+
+    @property
+    def of_entry(self) -> dict[str, Any]:
+        """The changes of the catalogue's entry, which knows nothing of training settings."""
+        return dict(self.model_extra or {})
+
+    @property
+    def of_training(self) -> dict[str, Any]:
+        """The changes of the training settings."""
+        return self.training.to_json() if self.training else {}
+
+
+Methods = dict[MethodName, MethodChanges]

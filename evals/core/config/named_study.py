@@ -1,0 +1,78 @@
+"""Named studies (config/studies/*.yaml) and decoding with two models (config/decoding.yaml)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from evals.core.config.methods import Methods, TrainingChanges
+from evals.core.config.settings import Arxiv, Omittable, Seeds, Settings, Text, Unique, optional
+from evals.core.errors import NotAccepted
+from evals.core.numbers import Index, InnerShare, NotNegative, Share
+
+
+class NamedStudy(Settings):
+    """A study of other methods on the models, problems, benchmarks and settings of the main study."""
+
+    title: Text = Field(description="heading of its tables and its section")
+    paper: Arxiv = Field(description="arXiv identifier of the paper whose tables it follows")
+    question: Text = Field(description="the question that it answers, in a sentence")
+    reference_method: str = Field(description="the method that every other one is compared with")
+    beside: Omittable[str] = optional(
+        "a named study that is made with this one; its curves are drawn beside, method by method"
+    )
+    score_at: Omittable[Annotated[tuple[InnerShare, ...], Field(min_length=1), Unique()]] = optional(
+        "fractions of the training after which the methods are scored too"
+    )
+    seeds: Seeds = Field(description="training seeds; no more than the main study has are used")
+    training: Omittable[TrainingChanges] = optional(
+        "training settings of every method of this study, such as another learning rate"
+    )
+    methods: Annotated[Methods, Field(min_length=2)] = Field(description="methods, as in any study")
+
+
+Criterion = Literal[
+    "log_prob_difference", "kl_trained_base", "kl_base_trained", "js", "jeffreys", "entropy", "random"
+]  # fmt: skip
+TokenFractions = Annotated[tuple[Share, ...], Field(min_length=1), Unique()]
+
+
+class DecodingProblems(Settings):
+    """The generated problems on which thresholds are chosen; none of them is scored."""
+
+    seed: Index = Field(description="decides which problems are drawn")
+    count: Annotated[int, Field(ge=6)] = Field(description="number of problems")
+
+
+class DecodingConfig(Settings):
+    """Decoding with two models, the base and the reference method's (docs/decoding.md)."""
+
+    problems: DecodingProblems
+    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1), Unique()] = Field(
+        description="criteria of replacement, in the sweep and in the figure; log_prob_difference is one of them"
+    )
+    fractions: TokenFractions = Field(
+        description="fractions of the base's tokens that the thresholds of replacement are set at; with 1 every token "
+        "is replaced"
+    )
+    extrapolation_fractions: TokenFractions = Field(
+        description="fractions of the driver's tokens that the log-prob difference is set at in extrapolation"
+    )
+    gammas: Annotated[tuple[NotNegative, ...], Field(min_length=1), Unique()] = Field(
+        description="how far extrapolation goes beyond the trained model"
+    )
+
+    @field_validator("criteria")
+    @classmethod
+    def _check_criteria(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+        if "log_prob_difference" not in criteria:
+            raise NotAccepted(f"is {', '.join(criteria)}", "a list with log_prob_difference")
+        return criteria
+
+    @field_validator("fractions", "extrapolation_fractions")
+    @classmethod
+    def _check_fractions(cls, fractions: tuple[float, ...]) -> tuple[float, ...]:
+        if all(fraction >= 1 for fraction in fractions):
+            raise NotAccepted(f"is {', '.join(map(str, fractions))}", "a list with a fraction below 1")
+        return fractions

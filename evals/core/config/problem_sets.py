@@ -1,0 +1,196 @@
+"""Benchmarks (config/benchmarks/*.yaml) and published training sets (config/datasets/*.yaml)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from evals.core.config.settings import Commit, Omittable, Prompt, Repository, Settings, Sha256, Text, Unique, optional
+from evals.core.errors import InvalidInput, NotAccepted
+from evals.core.numbers import Count, Index
+from evals.core.records import ProblemKind
+
+GENERATED = "generated"
+
+Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
+
+
+class Prompts(Settings):
+    """A prompt for either kind of model."""
+
+    base: Prompt = Field(description="for a model that continues text")
+    chat: Prompt = Field(description="the user's turn for a model with a chat template")
+
+
+def _kind_of_prompt(content: Any) -> str:
+    """Tell one prompt for all models from a mapping of two."""
+    return "text" if isinstance(content, str) else Prompts.__name__
+
+
+AnyPrompt = Annotated[
+    Annotated[Prompt, Tag("text")] | Annotated[Prompts, Tag("Prompts")], Discriminator(_kind_of_prompt)
+]
+
+
+class Columns(Settings):
+    """The columns of a benchmark's source; a dot leads into a nested column."""
+
+    id: str | None = Field(description="the problem's id; null takes a hash of its text")
+    problem: str = Field(description="the problem's text")
+    answer: str | None = Field(description="the reference answer; null where options or tests decide")
+    options: Omittable[str | Annotated[tuple[str, ...], Field(min_length=2, max_length=10)]] = optional(
+        "the options of multiple choice: one column with a list, or a column each, the right one first"
+    )
+    tests: Omittable[str | Annotated[tuple[str, ...], Field(min_length=1)]] = optional(
+        "the tests of a program, with grader code"
+    )
+    entry_point: str | None = optional("the name of the function to write, with grader code")
+    examples: Omittable[str] = optional("tests that the prompt shows, with grader code")
+    starter: Omittable[str] = optional("the beginning of the program, with grader code")
+    metadata: Omittable[str] = optional("further data of the tests, with grader code")
+
+
+class Exclusion(Settings):
+    """A problem that is left out."""
+
+    id: str | int = Field(description="the problem")
+    answer: str = Field(description="the answer that is wrong")
+    reason: Text = Field(description="why it is wrong")
+
+
+class _Benchmark(Settings):
+    """The keys of every benchmark."""
+
+    title: Text = Field(description="the name in tables and figures")
+    description: Omittable[str] = optional("for people")
+    licence: str = Field(description="of the problems")
+    count: Annotated[int, Field(ge=2)] = Field(description="number of problems of the source")
+    prompt: AnyPrompt = Field(
+        description="text with {problem} in it once, or one such text for base and one for chat models; "
+        "other braces are text"
+    )
+
+
+class GeneratedBenchmark(_Benchmark, ProblemKind):
+    """A benchmark that is drawn from a seed."""
+
+    source: Literal["generated"] = Field(description="drawn from the seed")
+    seed: Index = Field(description="decides which problems are drawn")
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """Family and length of its problems."""
+        return {"family": self.family, "operands": self.operands}
+
+
+class ReadBenchmark(_Benchmark):
+    """The keys of every benchmark that is read from the Hugging Face Hub or from a file."""
+
+    sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
+    gated: bool = Field(description="whether the texts must not be written anywhere")
+    grader: Literal["math", "choice", "code"] = Field(description="how responses are graded (docs/grading.md)")
+    tests_format: Omittable[Literal["evalplus", "livecodebench", "own"]] = optional(
+        "form of the tests; required with grader code"
+    )
+    samples_per_problem: Count = Field(description="the usual number for a set of this size, for the reader")
+    boxed_answer: Omittable[bool] = optional("whether the answer is the last box of its column")
+    repairs: Omittable[Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], Unique()]] = (
+        optional("of the form of the reference answers")
+    )
+    option_seed: Omittable[Index] = optional("decides the order of the options; required with grader choice")
+    exclude: Omittable[tuple[Exclusion, ...]] = optional("problems that are left out")
+
+    @model_validator(mode="after")
+    def _check_grader(self) -> ReadBenchmark:
+        if self.gated and self.grader != "choice":
+            raise NotAccepted(f"is {self.grader!r} of a gated benchmark", "choice", "grader")
+        for grader, key in (("choice", "option_seed"), ("code", "tests_format")):
+            if self.grader == grader and getattr(self, key) is None:
+                raise NotAccepted(f"lacks {key}, which grader {grader} needs")
+        return self
+
+
+class HubBenchmark(ReadBenchmark):
+    """A benchmark of the Hugging Face Hub."""
+
+    source: Literal["hub"] = Field(description="read from the Hugging Face Hub, or from the study's local copy")
+    repository: Repository = Field(description="OWNER/NAME")
+    revision: Commit | None = Field(description="a commit; null takes the newest")
+    configuration: Omittable[Text] = optional("the repository's configuration")
+    split: Text = Field(description="the repository's split")
+    files: Omittable[Annotated[tuple[Annotated[str, Field(pattern=r"\.jsonl$")], ...], Field(min_length=1)]] = optional(
+        "JSON lines files to read instead of a split"
+    )
+    columns: Columns
+
+
+class FileBenchmark(ReadBenchmark):
+    """A benchmark of a JSON lines file."""
+
+    source: Literal["path"] = Field(description="read from a file")
+    path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
+    columns: Omittable[Columns] = None
+
+
+Benchmark = GeneratedBenchmark | HubBenchmark | FileBenchmark
+BENCHMARKS: dict[str, type[GeneratedBenchmark] | type[HubBenchmark] | type[FileBenchmark]] = {
+    GENERATED: GeneratedBenchmark,
+    "hub": HubBenchmark,
+    "path": FileBenchmark,
+}
+"""The value of ``source`` -> what a benchmark of that source is."""
+
+
+def parse_benchmark(content: Any, source: str) -> Benchmark:
+    """Read the content of a benchmark's file.
+
+    Raises:
+        InvalidInput: one line that names the file, the key, what was found and what is accepted.
+    """
+    accepted = ", ".join(BENCHMARKS)
+    if not isinstance(content, dict):
+        raise InvalidInput(source, "", f"is {content!r}", "a mapping")
+    if "source" not in content:
+        raise InvalidInput(source, "", "lacks source", accepted)
+    if not isinstance(content["source"], str) or content["source"] not in BENCHMARKS:
+        raise InvalidInput(source, "source", f"is {content['source']!r}", accepted)
+    return BENCHMARKS[content["source"]].parse(content, source)
+
+
+class TrainingColumns(Settings):
+    """The columns of a training set's source; a dot leads into a nested column."""
+
+    id: str | None = Field(description="the row's id; null takes a hash of the problem's text")
+    problem: str = Field(description="the problem's text")
+    answer: str = Field(description="the reference answer")
+
+
+class Counts(Settings):
+    """The numbers of rows that remain after each step of reading; null where a number is not known."""
+
+    rows: Count = Field(description="rows of the source")
+    distinct_rows: Count | None = Field(description="different rows")
+    distinct_texts: Count | None = Field(description="different texts")
+    distinct_problems: Count | None = Field(description="different problems, without prefix and suffix")
+    kept: Count | None = Field(description="problems without those of several answers")
+
+
+class TrainingSet(Settings):
+    """A published training set."""
+
+    title: Text = Field(description="the name for people")
+    description: Omittable[str] = optional("for people")
+    repository: Repository = Field(description="OWNER/NAME on the Hugging Face Hub")
+    revision: Commit = Field(description="a commit")
+    configuration: Omittable[Text] = optional("the repository's configuration")
+    split: Text = Field(description="the repository's split")
+    columns: TrainingColumns
+    prefix: str = Field(description="text before every problem, which is taken off: the study's prompt replaces it")
+    suffix: str = Field(description="text after every problem, which is taken off")
+    counts: Counts
+    conflicts: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] | None = Field(
+        description="ids of rows with one problem and several answers, which are left out; null if they are not known"
+    )
+    sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
+    licence: str = Field(description="of the problems")

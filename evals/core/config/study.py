@@ -1,0 +1,248 @@
+"""A study (config/*.yaml): models, problems, methods, training, evaluation, statistics and execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from evals.core.config.base_models import FROM_SCRATCH, HUGGING_FACE, ClusterChanges, FromScratch, HuggingFace, Model
+from evals.core.config.methods import Methods, TrainingChanges
+from evals.core.config.problem_sets import Kinds
+from evals.core.config.settings import (
+    Name,
+    Omittable,
+    Prompt,
+    Seeds,
+    Settings,
+    Sha256,
+    Text,
+    Unique,
+    optional,
+)
+from evals.core.errors import NotAccepted
+from evals.core.numbers import Count, Index, NotNegative, Share
+from evals.core.records import BASE
+from evals.core.run_spec import LOCAL, VERL
+
+Names = Annotated[tuple[Name, ...], Field(min_length=1), Unique()]
+
+
+_OF_ONE_ENGINE = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size")
+
+
+class DrawnProblems(Settings):
+    """Training problems that are drawn from a seed.
+
+    The split of a generated problem follows from a hash of its text, so that no benchmark can hold a training problem.
+    """
+
+    seed: Index = Field(description="decides which problems are drawn")
+    count: Count = Field(description="number of different problems")
+    prompt: Prompt = Field(description="text with {problem} in it once")
+    kinds: Kinds = Field(description="kinds of problems, equally likely")
+
+
+class PublishedProblems(Settings):
+    """Training problems of a published set (docs/benchmarks.md)."""
+
+    source: Name = Field(description="name of a file in config/datasets")
+    path: Omittable[Text] = optional("a local copy that is read instead of the Hub: a JSON lines file or a directory")
+    exclude: Omittable[Annotated[tuple[str, ...], Unique()]] = optional(
+        "ids of problems that are left out, such as those of a benchmark"
+    )
+    prompt: Prompt = Field(description="text with {problem} in it once")
+
+
+def _kind_of_problems(content: Any) -> str:
+    """Tell problems of a published set from drawn ones."""
+    published = isinstance(content, PublishedProblems) or (isinstance(content, dict) and "source" in content)
+    return PublishedProblems.__name__ if published else DrawnProblems.__name__
+
+
+Problems = Annotated[
+    Annotated[DrawnProblems, Tag("DrawnProblems")] | Annotated[PublishedProblems, Tag("PublishedProblems")],
+    Discriminator(_kind_of_problems),
+]
+
+
+class LocalCopy(Settings):
+    """A local copy of a benchmark that is otherwise read from the Hugging Face Hub."""
+
+    path: Text = Field(description="the file or directory, relative to the repository")
+    sha256: Sha256 | None = optional("of the resulting problems.jsonl")
+
+
+class Evaluation(Settings):
+    """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
+
+    samples_per_problem: Annotated[int, Field(ge=2)] = Field(description="the k of avg@k")
+    max_new_tokens: Count = Field(description="longest response in tokens")
+    temperature: NotNegative = Field(description="of sampling")
+    top_p: Share = Field(description="of sampling")
+    sampling_batch_size: Count = Field(description="responses decoded at a time")
+    seed: Index = Field(description="of the random numbers")
+    backend: Omittable[Literal["local", "transformers", "vllm"]] = optional(
+        "what samples; default local (docs/generation.md)"
+    )
+    max_model_len: Annotated[int, Field(ge=2)] | None = optional("shortens the context; vLLM")
+    tensor_parallel_size: Omittable[Count] = optional("GPUs that share a model; vLLM")
+
+
+class Statistics(Settings):
+    """Intervals and tests (docs/evaluation.md)."""
+
+    seed: Index = Field(description="of the resampling")
+    resamples: Annotated[int, Field(ge=100)] = Field(description="of the bootstrap")
+    permutations: Annotated[int, Field(ge=100)] = Field(description="of the sign-flip test")
+
+
+class Diagnostics(Settings):
+    """The runs that ``snakemake phenomena`` analyses (docs/diagnostics.md).
+
+    Optional; it changes no run, and nothing is computed before it is asked for.
+    """
+
+    method: str = Field(description="its runs, one a seed of the first model, are replayed for token tables and probed")
+    weighting_method: Omittable[str] = optional(
+        "the same for a method that weighs tokens, such as DelTA, for the claims about weights"
+    )
+    steps: Annotated[tuple[Count, ...], Field(min_length=1), Unique()] = Field(
+        description="rollout steps that are analysed, from 1"
+    )
+    benchmark: str = Field(description="on which base and trained models are compared token by token")
+    selected: Omittable[Annotated[tuple[str, ...], Field(min_length=2, max_length=2), Unique()]] = optional(
+        "two methods, of this study or of named ones, that train on the tokens of highest and of lowest weight"
+    )
+    compared: Omittable[Annotated[tuple[str, ...], Field(min_length=1), Unique()]] = optional(
+        "methods, of this study or of named ones, whose training and checkpoints are compared for drift; "
+        "which of them make a pair follows from their settings. One that differs from another in its steps alone is "
+        "a point of that one's drift over training"
+    )
+
+
+class Execution(Settings):
+    """Where and how jobs are carried out; nothing here changes a number.
+
+    The number of threads decides how sums are split, and so can change the last bit of a sum. The study fixes it, not
+    the machine, so that a study repeats itself bit by bit on one kind of processor.
+    """
+
+    device: Literal["cpu", "cuda"] = Field(description="where models are")
+    base_threads: Omittable[Count] = optional("threads of a job that trains a base model")
+    training_threads: Omittable[Count] = optional("threads of a training")
+    sampling_threads: Count = Field(description="threads of a job that samples")
+    grading_workers: Count = Field(description="processes for answers that need symbolic comparison")
+    checkpoint_interval: Omittable[Count] = optional("training steps between saved states: what a kill can cost")
+    hidden_state_budget: Omittable[Index] = optional(
+        "MiB of a rollout batch's hidden states that DelTA keeps in memory; more are spilled to a file of "
+        "the run's directory"
+    )
+    sampling_python: Omittable[Text] = optional(
+        "Python of the environment that samples, such as .venv-engines/bin/python for vLLM"
+    )
+    sampling_splits: Omittable[Count] = optional("jobs that a benchmark's sampling is divided into")
+    gpu_memory_utilization: Omittable[Share] = optional("share of a GPU's memory that vLLM takes; default 0.9")
+    training_python: Omittable[Text] = optional("Python of the environment that verl is installed in; engine verl")
+    cluster: Omittable[ClusterChanges] = optional(
+        "engine verl; nodes, gpus_per_node and tokens_per_device are required"
+    )
+
+    @model_validator(mode="after")
+    def _check_cluster(self) -> Execution:
+        if self.cluster is not None:
+            _require(self.cluster, ("nodes", "gpus_per_node", "tokens_per_device"), "cluster")
+        return self
+
+
+class StudyConfig(Settings):
+    """A study.
+
+    Attributes:
+        training: nothing is set in a study without methods.
+    """
+
+    study: Name = Field(description="name; also that of the MLflow experiment")
+    engine: Omittable[Literal["local", "verl"]] = optional(
+        "what trains: local (the default) or verl (docs/paper_scale.md)"
+    )
+    seeds: Seeds = Field(
+        default=(),
+        description="training seeds: each determines the order of prompts, the rollouts' random numbers and the "
+        "mini-batches",
+    )
+    models: Annotated[
+        dict[Name, Annotated[FromScratch | HuggingFace, Field(discriminator="source")]], Field(min_length=1)
+    ] = Field(description="base models by name")
+    problems: Omittable[Problems] = optional("problems that the methods train on")
+    benchmarks: Names = Field(description="names of files in config/benchmarks")
+    benchmark_sources: Omittable[dict[str, LocalCopy]] = optional(
+        "local copies of benchmarks, by benchmark (docs/benchmarks.md)"
+    )
+    methods: Methods = Field(default={}, description="methods by name, with what is changed of their catalogue entries")
+    reference_method: str = Field(default=BASE, description="the method that every other one is compared with")
+    training: TrainingChanges = Field(default=TrainingChanges(), description="training settings of every method")
+    evaluation: Evaluation
+    statistics: Statistics
+    diagnostics: Omittable[Diagnostics] = None
+    execution: Execution
+
+    @property
+    def trained_by(self) -> str:
+        """The engine: ``local`` or ``verl``."""
+        return self.engine or LOCAL
+
+    @field_validator("training")
+    @classmethod
+    def _check_training(cls, training: TrainingChanges) -> TrainingChanges:
+        _require(training, [key for key in TrainingChanges.model_fields if key not in _OF_ONE_ENGINE])
+        return training
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> StudyConfig:
+        for name, model in self.models.items():
+            self._check_model(f"models.{name}", model)
+        if self.methods:
+            _require(self, ("seeds", "problems", "reference_method", "training"))
+            if self.reference_method not in self.methods:
+                raise NotAccepted(f"is {self.reference_method!r}", ", ".join(self.methods), "reference_method")
+            _require(self.execution, ("training_threads", "checkpoint_interval"), "execution")
+            self._check_engine()
+        return self
+
+    def _check_model(self, key: str, model: Model) -> None:
+        if isinstance(model, FromScratch):
+            return _require(self.execution, ("base_threads",), "execution")
+        if self.methods and self.trained_by != VERL:
+            accepted = f"{FROM_SCRATCH}, engine verl, or no methods: the local engine trains what the study made"
+            raise NotAccepted(f"is {HUGGING_FACE} in a study with methods", accepted, f"{key}.source")
+        if (self.evaluation.backend or "local") == "local" and model.sampling_dtype != "float32":
+            found = f"is {model.sampling_dtype} with evaluation.backend local"
+            raise NotAccepted(found, "float32, or backend transformers or vllm", f"{key}.dtype")
+        for method in model.methods or {}:
+            if method not in self.methods:
+                accepted = ", ".join(self.methods)
+                raise NotAccepted("is no method of the study", accepted, f"{key}.methods.{method}")
+        return None
+
+    def _check_engine(self) -> None:
+        """Check that the study has what its engine needs, and nothing that the engine would ignore."""
+        of_verl = ("cluster", "training_python")
+        if self.trained_by == VERL:
+            if self.diagnostics is not None:
+                raise NotAccepted("replays runs of engine local", "none with engine verl", "diagnostics")
+            needed = ("checkpoint_interval", "grading_workers", "hidden_state_budget", *of_verl)
+            _require(self.execution, needed, "execution")
+        elif given := [key for key in of_verl if key in self.execution.model_fields_set]:
+            raise NotAccepted("is a setting of engine verl", "none with engine local", f"execution.{given[0]}")
+
+
+def _require(settings: Settings, keys: Iterable[str], key: str = "") -> None:
+    """Check that ``settings`` has ``keys``.
+
+    Raises:
+        NotAccepted: it lacks some of them; ``key`` says where it stands.
+    """
+    if lacking := [each for each in keys if each not in settings.model_fields_set]:
+        raise NotAccepted(f"lacks {', '.join(lacking)}", key=key)

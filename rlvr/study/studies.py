@@ -1,0 +1,179 @@
+"""The main study and the named studies (config/studies/*.yaml) beside it: other methods on its models and problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evals.core.config.named_study import NamedStudy
+from evals.core.errors import InvalidInput, UserError
+from evals.core.records import Run
+from evals.core.yaml_file import read_yaml
+from rlvr.study.benchmarks import CONFIG
+from rlvr.study.catalogue import load_catalogue
+from rlvr.study.study import Study
+
+NAMED_STUDIES = CONFIG / "studies"
+
+
+def named_study_files(directory: Path = NAMED_STUDIES) -> dict[str, Path]:
+    """Name -> file of every named study."""
+    return {path.stem: path for path in sorted(directory.glob("*.yaml"))}
+
+
+def read_named_study(path: Path) -> NamedStudy:
+    """Read a named study.
+
+    Raises:
+        UserError: a value is not accepted, or the study that it names in ``beside`` does not correspond to it.
+    """
+    source = f"config/studies/{path.name}"
+    named = NamedStudy.parse(read_yaml(path), source)
+    if named.beside is None:
+        return named
+    others = {name: file for name, file in named_study_files(path.parent).items() if file != path}
+    if named.beside not in others:
+        raise InvalidInput(source, "beside", f"is {named.beside!r}", ", ".join(others))
+    other = NamedStudy.parse(read_yaml(others[named.beside]), f"config/studies/{named.beside}.yaml")
+    if other.beside is not None or len(other.methods) != len(named.methods):
+        accepted = f"a study with as many methods, {len(named.methods)}, in the same order, and no `beside` of its own"
+        raise InvalidInput(source, "beside", f"is {named.beside!r}", accepted)
+    return named
+
+
+def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Study:
+    """Resolve a named study on top of the main study ``config``.
+
+    It keeps all of ``config`` but seeds, methods, reference method and diagnostics. With fewer seeds in ``config`` than
+    in the file, as in the smoke study, the named study has fewer too. Where the named study changes training settings,
+    its methods are named after it, for they are not what other studies mean by their names.
+
+    Raises:
+        UserError: one line that names the file, the key and what is accepted.
+    """
+    source = f"config/studies/{path.name}"
+    named = read_named_study(path)
+    if not config.get("methods"):
+        raise InvalidInput(source, "", "compares methods", "beside a study that has methods")
+    own: dict[str, Any] = {
+        "seeds": list(named.seeds[: len(config["seeds"])]),
+        "methods": {method: changes.to_json() for method, changes in named.methods.items()},
+        "reference_method": named.reference_method,
+    }
+    if named.training:
+        own["training"] = {**config["training"], **named.training.to_json()}
+        own["methods"] = {
+            f"{name}_{method}": _as_extension(method, changes) for method, changes in own["methods"].items()
+        }
+        own["reference_method"] = f"{name}_{named.reference_method}"
+    kept = {key: value for key, value in config.items() if key != "diagnostics"}
+    return Study.resolve({**kept, **own, "study": name}, source)
+
+
+def _as_extension(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes of a method, for another name of the same method and title."""
+    parent = changes.get("extends", method)
+    title = load_catalogue().get(parent, {}).get("title", method) if parent == method else method
+    return {"extends": parent, "title": title, **changes}
+
+
+def resolve_earlier(path: Path, study: Study) -> Study | None:
+    """The methods of the named study ``study`` after the parts of their training that it is scored at, if it names any.
+
+    A shorter training is the beginning of a longer one, step by step: nothing in a run depends on its number of steps.
+    """
+    named = read_named_study(path)
+    if named.score_at is None:
+        return None
+    methods: dict[str, Any] = {}
+    for method, changes in study.config.methods.items():
+        overrides = changes.to_json()
+        for steps in _earlier_steps(named.score_at, study.training[method].steps):
+            training = {"training": {**changes.of_training, "steps": steps}}
+            methods[_at_step(method, steps)] = {**overrides, "extends": overrides.get("extends", method), **training}
+    first = next(name for name in methods if name.startswith(f"{study.config.reference_method}_step"))
+    changed = {"methods": methods, "reference_method": first, "study": f"{study.config.study}_steps"}
+    return Study.resolve({**study.config.to_json(), **changed}, f"config/studies/{path.name}: score_at")
+
+
+def score_points(study: Study, earlier: Study, score_at: Sequence[float]) -> dict[str, list[tuple[int, str]]]:
+    """Method of ``study`` -> after how many steps it is scored, and under which method's name, in order."""
+    points: dict[str, list[tuple[int, str]]] = {}
+    for method, training in study.training.items():
+        steps = _earlier_steps(score_at, training.steps)
+        points[method] = [(step, _at_step(method, step)) for step in steps if _at_step(method, step) in earlier.methods]
+        points[method].append((training.steps, method))
+    return points
+
+
+def _earlier_steps(score_at: Sequence[float], steps: int) -> list[int]:
+    return sorted({max(1, round(part * steps)) for part in score_at} - {steps})
+
+
+def _at_step(method: str, step: int) -> str:
+    return f"{method}_step{step}"
+
+
+@dataclass(frozen=True)
+class Studies:
+    """The studies that lie side by side under results/.
+
+    Attributes:
+        by_scope: where a study's own results lie ("", ``studies/NAME/``, or ``studies/NAME/steps/`` for the scores
+            along its training) -> the study.
+        runs: run id -> a study that has it, and the run: one run of a name for all studies.
+        refused: scope of a named study that cannot be run beside the others -> why, in one line.
+    """
+
+    by_scope: Mapping[str, Study]
+    runs: Mapping[str, tuple[Study, Run]]
+    refused: Mapping[str, str]
+
+
+def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
+    """Resolve the main study ``config``, which came from ``source``, and every named study on top of it.
+
+    A named study that does not go with ``config`` stands in nobody's way: it is refused where it is asked for.
+
+    Raises:
+        UserError: ``config`` itself is not accepted.
+    """
+    study = Study.resolve(config, source)
+    by_scope = {"": study}
+    runs = {run.run: (study, run) for run in study.runs}
+    owners = dict.fromkeys(runs, source)
+    refused: dict[str, str] = {}
+    for name, path in named_study_files().items():
+        scope = f"studies/{name}/"
+        try:
+            named = resolve_named_study(name, path, config)
+            earlier = resolve_earlier(path, named)
+            new = {scope: named} | ({f"{scope}steps/": earlier} if earlier else {})
+            for each in new.values():
+                _check_shared(each, path, runs, owners)
+        except UserError as error:
+            refused[scope] = str(error)
+            continue
+        by_scope |= new
+        added = {run.run: (each, run) for each in new.values() for run in each.runs if run.run not in runs}
+        runs |= added
+        owners |= dict.fromkeys(added, f"config/studies/{path.name}")
+    return Studies(by_scope, runs, refused)
+
+
+def _check_shared(study: Study, path: Path, runs: Mapping[str, tuple[Study, Run]], owners: Mapping[str, str]) -> None:
+    """Check that the runs that ``study`` has in common with others are the same in both.
+
+    Raises:
+        InvalidInput: two studies mean different things by one method's name.
+    """
+    for run in study.trained_runs:
+        if run.run in runs and runs[run.run][0].resolved_run(run.run) != study.resolved_run(run.run):
+            raise InvalidInput(
+                f"config/studies/{path.name}",
+                f"methods.{run.method}",
+                f"is not what {owners[run.run]} means by that name",
+                "the same changes of the catalogue's entry, or another name in one of them",
+            )

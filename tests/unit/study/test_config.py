@@ -1,0 +1,156 @@
+"""The configuration files: what is accepted, and where and how a mistake is told."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.core.config.named_study import DecodingConfig, NamedStudy
+from evals.core.config.problem_sets import TrainingSet, parse_benchmark
+from evals.core.config.settings import Settings
+from evals.core.config.study import StudyConfig
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import canonical_json
+from evals.core.yaml_file import read_yaml
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
+PARSERS: dict[str, Callable[[Any, str], Settings]] = {
+    "benchmarks": parse_benchmark, "datasets": TrainingSet.parse, "studies": NamedStudy.parse,
+    "decoding": DecodingConfig.parse, "papers": StudyConfig.parse, "config": StudyConfig.parse,
+}  # fmt: skip
+FILES = sorted(path for path in CONFIG.rglob("*.yaml") if path.stem != "methods" and path.parent.stem != "reference")
+
+
+def parse(path: Path, content: Any) -> Settings:
+    kind = path.stem if path.stem in PARSERS else path.parent.stem
+    return PARSERS[kind](content, path.name)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIG).as_posix())
+def test_a_shipped_file_is_read_and_written_as_it_is(path: Path) -> None:
+    """A run depends on these values byte for byte: 1 does not become 1.0, and no default is added."""
+    content = read_yaml(path)
+    assert canonical_json(parse(path, content).to_json()) == canonical_json(content)
+
+
+REMOVED = object()
+
+
+def changed(content: Any, dotted: str, value: Any) -> Any:
+    result = copy.deepcopy(content)
+    *parents, last = dotted.split(".")
+    place = result
+    for key in parents:
+        place = place.setdefault(key, {})
+    if value is REMOVED:
+        del place[last]
+    else:
+        place[last] = value
+    return result
+
+
+HEADS = "models.tiny.architecture"
+# File, changed key, value, key of the complaint, part of what is accepted or found.
+REFUSED: list[tuple[str, str, Any, str, str]] = [
+    ("config", "training.learning_rte", 1, "training", "steps, prompts_per_step"),
+    ("config", "training.steps", 0, "training.steps", "at least 1"),
+    ("config", "training.steps", "many", "training.steps", "a whole number"),
+    ("config", "training.steps", 1.5, "training.steps", "a whole number"),
+    ("config", "training.steps", True, "training.steps", "a whole number"),
+    ("config", "training.steps", None, "training.steps", "a whole number"),
+    ("config", "training.steps", REMOVED, "training", "lacks steps"),
+    ("config", "training.learning_rate", 0, "training.learning_rate", "above 0"),
+    ("config", "training.temperature", float("nan"), "training.temperature", "a finite number"),
+    ("config", "seeds", [], "seeds", "at least 1"),
+    ("config", "seeds", [1, 1], "seeds", "each value once"),
+    ("config", "seeds", REMOVED, "", "lacks seeds"),
+    ("config", "reference_method", "ppo", "reference_method", "grpo, dapo"),
+    ("config", "methods.base", {}, "methods.base", "another name"),
+    ("config", "methods.Dapo", {}, "methods.Dapo", "a to z"),
+    ("config", "methods.dapo.training.steps", 0, "methods.dapo.training.steps", "at least 1"),
+    ("config", "problems.prompt", "solve", "problems.prompt", "{problem} in it once"),
+    ("config", "problems.prompt", "{problem}{problem}", "problems.prompt", "{problem} in it once"),
+    ("config", "problems.kinds", [{"family": "sum", "operands": 2}], "problems.kinds.0.family", "chain, reverse"),
+    ("config", "problems.source", "dapo_math_17k", "problems", "source, path, exclude, prompt"),
+    ("config", "models", {}, "models", "at least 1"),
+    ("config", "models.tiny.source", "made", "models.tiny.source", "from_scratch, hugging_face"),
+    ("config", "models.tiny.corpus.shares", [1.0], "models.tiny.corpus.shares", "one share for each"),
+    ("config", "models.tiny.corpus.shares", [float("inf")], "models.tiny.corpus.shares.0", "a finite number"),
+    ("config", "models.tiny.architecture.head_dim", 3, "models.tiny.architecture.head_dim", "multiple of 2"),
+    ("config", f"{HEADS}.num_key_value_heads", 3, f"{HEADS}.num_key_value_heads", "a divisor"),
+    ("config", "study", "../x", "study", "a name of a to z, 0 to 9 and _"),
+    ("config", "execution.device", "gpu", "execution.device", "cpu, cuda"),
+    ("config", "execution.base_threads", REMOVED, "execution", "lacks base_threads"),
+    ("config", "execution.training_threads", REMOVED, "execution", "lacks training_threads"),
+    ("config", "execution.cluster", {"nodes": 1}, "execution.cluster", "lacks gpus_per_node, tokens_per_device"),
+    ("config", "execution.training_python", "python", "execution.training_python", "none with engine local"),
+    ("config", "evaluation.top_p", 1.5, "evaluation.top_p", "at most 1"),
+    ("config", "diagnostics.selected", ["a"], "diagnostics.selected", "at least 2"),
+    ("papers/delta", "diagnostics", {"method": "dapo", "steps": [1], "benchmark": "aime_2024"}, "diagnostics", "verl"),
+    ("papers/delta", "execution.cluster", REMOVED, "execution", "lacks cluster"),
+    ("papers/delta", "engine", REMOVED, "models.qwen3_8b_base.source", "from_scratch, engine verl, or no methods"),
+    ("papers/delta", "models.qwen3_8b_base.methods", {"gspo": {}}, "models.qwen3_8b_base.methods.gspo", "delta"),
+    ("papers/delta", "models.qwen3_8b_base.id", "a/b", "models.qwen3_8b_base", "path, or id and revision"),
+    ("papers/delta", "models.qwen3_8b_base.dtype", "float8", "models.qwen3_8b_base.dtype", "auto, float32, bfloat16"),
+    ("evaluate_model", "evaluation.backend", "local", "models.model.dtype", "float32"),
+    ("benchmarks/chain_3", "operands", 1, "operands", "at least 2"),
+    ("benchmarks/chain_3", "gated", True, "", "unknown key gated"),
+    ("benchmarks/chain_3", "source", "web", "source", "generated, hub, path"),
+    ("benchmarks/aime_2024", "path", "x", "", "unknown key path"),
+    ("benchmarks/aime_2024", "revision", "main", "revision", "40 hexadecimal digits"),
+    ("benchmarks/aime_2024", "prompt", {"base": "{problem}"}, "prompt", "lacks chat"),
+    ("benchmarks/aime_2024", "gated", True, "grader", "choice"),
+    ("benchmarks/gpqa_diamond", "option_seed", REMOVED, "", "lacks option_seed"),
+    ("benchmarks/livecodebench", "files", ["test.json"], "files.0", ".jsonl"),
+    ("benchmarks/livecodebench", "tests_format", REMOVED, "", "lacks tests_format"),
+    ("datasets/dapo_math_17k", "revision", None, "revision", "text"),
+    ("datasets/dapo_math_17k", "conflicts", [["a"]], "conflicts.0", "at least 2"),
+    ("studies/selection", "score_at", [1.0], "score_at.0", "below 1"),
+    ("studies/selection", "paper", "DelTA", "paper", "arXiv"),
+    ("studies/selection", "training", {"step": 1}, "training", "unknown key step"),
+    ("studies/selection", "methods", {"dapo": {}}, "methods", "at least 2"),
+    ("decoding", "fractions", [1], "fractions", "below 1"),
+    ("decoding", "criteria", ["entropy"], "criteria", "log_prob_difference"),
+    ("decoding", "problems.count", 5, "problems.count", "at least 6"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "key", "value", "place", "words"), REFUSED)
+def test_a_mistake_is_told_in_one_line_with_its_place(file: str, key: str, value: Any, place: str, words: str) -> None:
+    path = CONFIG / f"{file}.yaml"
+    with pytest.raises(InvalidInput) as caught:
+        parse(path, changed(read_yaml(path), key, value))
+    assert caught.value.key == place
+    assert words in f"{caught.value.found}; {caught.value.accepted}"
+    assert str(caught.value).startswith(f"{path.name}: ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "the key a stands twice, first in line 1"),
+        ("a:\n  b: 1\n  b: 1\n", 3, "the key b stands twice"),
+        ("a: [1\n", 2, "not valid YAML"),
+        ("1: a\n", 1, "the key 1 is no text"),
+        ("a: !!python/object/apply:os.getcwd []\n", 1, "not valid YAML"),
+    ],
+)
+def test_yaml_that_is_none_or_says_a_thing_twice_is_refused_with_its_line(
+    text: str, line: int, word: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_yaml(path)
+    assert f"{path}: is not valid YAML in line {line} (" in str(caught.value) and word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_yaml_may_merge_a_mapping_into_others(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("a: &a {x: 1}\nb: {<<: *a, y: 2}\n")
+    assert read_yaml(path)["b"] == {"x": 1, "y": 2}

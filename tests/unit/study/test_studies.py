@@ -1,0 +1,147 @@
+"""Named studies: they share their runs with the main study, stand in its way in nothing."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evals.core.errors import InvalidInput
+from evals.core.yaml_file import read_yaml
+from rlvr.study.studies import (
+    named_study_files,
+    read_named_study,
+    resolve_earlier,
+    resolve_named_study,
+    resolve_studies,
+    score_points,
+)  # fmt: skip
+from rlvr.study.study import Study
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
+METHODS = {"dapo": {}, "wide": {"extends": "delta", "token_weights": {"lambda_max": 1.5}, "training": {"steps": 10}}}
+
+
+def write(directory: Path, name: str, **change: object) -> Path:
+    study = {"title": "T", "paper": "2605.08666", "question": "Q?", "reference_method": "dapo", "seeds": [1]}
+    path = directory / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**study, "methods": {"dapo": {}, "grpo": {}}, **change}))
+    return path
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
+def test_every_named_study_can_be_run_beside_the_shipped_studies(name: str) -> None:
+    config = read_yaml(CONFIG / name)
+    studies = resolve_studies(config, name)
+    assert studies.refused == {}
+    named = {scope for scope in studies.by_scope if scope.count("/") == 2}
+    assert named == {f"studies/{path.stem}/" for path in (CONFIG / "studies").glob("*.yaml")}
+    for study in studies.by_scope.values():
+        assert [run.run for run in study.runs if run.run not in studies.runs] == []
+        assert len(study.config.seeds) <= len(config["seeds"])
+        for run in study.trained_runs:
+            assert studies.runs[run.run][0].resolved_run(run.run) == study.resolved_run(run.run)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"token_weights": {"lambda_max": 1.5}},
+        {"extends": "dapo", "token_weights": {"name": "delta"}},
+        {"training": {"steps": 7}},
+    ],
+)
+def test_a_study_that_means_something_else_by_a_name_blocks_the_named_studies_that_use_it_alone(
+    change: dict[str, Any],
+) -> None:
+    config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
+    config["methods"]["delta"] = change
+    studies = resolve_studies(config, "mine.yaml")
+    assert list(studies.refused) == ["studies/ablations/"]
+    message = studies.refused["studies/ablations/"]
+    assert message.startswith("config/studies/ablations.yaml: methods.delta: ") and "mine.yaml" in message
+    assert "\n" not in message
+    assert studies.runs["tiny-delta-s1"][0] is studies.by_scope[""]
+    assert not any(run.startswith("tiny-delta_refinements_2") for run in studies.runs)
+
+
+def test_studies_side_by_side_have_a_method_for_each_other_and_a_reference_at_the_same_place() -> None:
+    for path in named_study_files().values():
+        study = read_named_study(path)
+        if study.beside is None:
+            continue
+        other = read_named_study(named_study_files()[study.beside])
+        place = list(study.methods).index(study.reference_method)
+        assert list(other.methods).index(other.reference_method) == place
+        extended = [changes.of_entry.get("extends", name) for name, changes in other.methods.items()]
+        assert extended == list(study.methods)
+
+
+def test_methods_of_a_named_study_have_one_learning_rate() -> None:
+    """A method at one learning rate against DAPO at another would show the learning rate."""
+    config = read_yaml(CONFIG / "config.yaml")
+    for name, path in named_study_files().items():
+        study = resolve_named_study(name, path, config)
+        assert len({settings.learning_rate for settings in study.training.values()}) == 1, name
+
+
+def test_beside_names_a_study_that_corresponds(tmp_path: Path) -> None:
+    path = write(tmp_path, "a", beside="b")
+
+    def refused() -> str:
+        with pytest.raises(InvalidInput) as caught:
+            read_named_study(path)
+        assert (caught.value.source, caught.value.key) == ("config/studies/a.yaml", "beside")
+        return caught.value.accepted
+
+    assert refused() == ""
+    write(tmp_path, "b", methods={"dapo": {}, "grpo": {}, "sapo": {}})
+    assert "as many methods, 2" in refused()
+    write(tmp_path, "b", beside="a")
+    assert "no `beside`" in refused()
+    write(tmp_path, "b")
+    assert read_named_study(path).beside == "b"
+
+
+def test_a_study_that_changes_training_settings_names_its_methods_after_itself(tmp_path: Path) -> None:
+    """Its runs lie beside those of other studies, which mean something else by the methods' names."""
+    config = read_yaml(CONFIG / "config.yaml")
+    methods = {"dapo": {}, "wide": {"extends": "delta", "token_weights": {"lambda_max": 1.5}}}
+    path = write(tmp_path, "fast", methods=methods, training={"learning_rate": 0.0005, "steps": 7})
+    study = resolve_named_study("fast", path, config)
+    main = Study.resolve(config)
+    assert [(run.run, run.title) for run in study.trained_runs] == [
+        ("tiny-fast_dapo-s1", main.methods["dapo"]["title"]),
+        ("tiny-fast_wide-s1", "wide"),
+    ]
+    assert study.config.reference_method == "fast_dapo"
+    ours, theirs = study.resolved_run("tiny-fast_dapo-s1"), main.resolved_run("tiny-dapo-s1")
+    assert ours["training"] == {**theirs["training"], "learning_rate": 0.0005, "steps": 7}
+    assert ours["method"] == theirs["method"]
+    assert study.resolved_run("tiny-fast_wide-s1")["method"]["token_weights"]["lambda_max"] == 1.5
+
+
+def test_an_earlier_method_differs_in_its_steps_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, "along", methods=METHODS, score_at=[0.5, 0.25])
+    config = read_yaml(CONFIG / "config.yaml")
+    steps = config["training"]["steps"]
+    study = resolve_named_study("along", path, config)
+    earlier = resolve_earlier(path, study)
+    assert earlier is not None
+    assert score_points(study, earlier, [0.5, 0.25]) == {
+        "dapo": [(steps // 4, f"dapo_step{steps // 4}"), (steps // 2, f"dapo_step{steps // 2}"), (steps, "dapo")],
+        "wide": [(2, "wide_step2"), (5, "wide_step5"), (10, "wide")],
+    }
+    assert earlier.methods["wide_step5"]["token_weights"] == study.methods["wide"]["token_weights"]
+    assert earlier.training["wide_step5"] == study.training["wide"].model_copy(update={"steps": 5})
+    assert [run.seed for run in earlier.trained_runs] == [1] * 4
+
+
+def test_the_selection_study_is_scored_along_its_training() -> None:
+    studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
+    assert "studies/selection/steps/" in studies.by_scope
+    assert "tiny-delta_top_lambda_step10-s1" in studies.runs
+    assert not studies.refused
