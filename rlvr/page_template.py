@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 
-def page_template(name: str, *packages: str) -> Template:
-    """The template ``name``, and what it includes, from the first of ``packages`` whose ``templates/`` has it."""
+def page_template(name: str, package: str) -> Template:
+    """Load the template ``name`` from the folder ``templates`` of a package, with the templates that it includes."""
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template(name)

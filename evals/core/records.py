@@ -327,3 +327,18 @@ class Comparisons(Record):
     comparisons: tuple[Comparison, ...]
     claim: Literal["methods", "checkpoints"] = "methods"
     seed: int = 0
+
+
+class ResultStatus(Record):
+    """Whether one result is what the present configuration asks for, an element of ``status.json``.
+
+    Attributes:
+        result: such as ``run tiny-dapo-s1``.
+        reasons: what differs from the configuration, one setting or input each.
+        code_edited_since: source files edited after the result was made, declared without effect on it.
+    """
+
+    result: str
+    current: bool
+    reasons: tuple[str, ...] = ()
+    code_edited_since: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
+from evals.core.errors import InvalidInput
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Audits, File, Notes, Paths, Reference, Results, Scores, Sheet, Stem
 
@@ -121,7 +122,7 @@ def differences_figure(results: Results, out: Stem) -> None:
 @figure.add("training_curves")
 def training_curves(runs: Sheet, training: Training, out: Stem) -> None:
     """Draw the training curves."""
-    from rlvr.report.write import write_training_curves
+    from rlvr.report.curves import write_training_curves
 
     write_training_curves(runs, training, out)
 
@@ -135,7 +136,7 @@ def reward_curves(
     out: Stem,
 ) -> None:
     """Draw the reward curves of many methods, or of two studies side by side."""
-    from rlvr.report.write import write_reward_curves
+    from rlvr.report.curves import write_reward_curves
 
     write_reward_curves(runs, titles, reference_method, training, out)
 
@@ -148,7 +149,7 @@ def score_curves(
     out: Stem,
 ) -> None:
     """Draw scores along the training."""
-    from rlvr.report.write import write_score_curves
+    from rlvr.report.curves import write_score_curves
 
     write_score_curves(runs, scores, points, out)
 
@@ -179,10 +180,14 @@ def report(
     reference: Annotated[Path | None, Option(help="config/reference, for what papers report")] = None,
 ) -> None:
     """Write the report, one self-contained HTML file."""
-    from rlvr.report.write import ReportFiles, write_report
+    from rlvr.report.page import NamedStudy, ReportFiles, write_report
 
-    more = ReportFiles(study, audits, results, figures, status, reference)
-    write_report(files.files(), more, note, title, own_figures, out)
+    named = None
+    if title is not None:
+        if reference is None:
+            raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
+        named = NamedStudy(title, reference / "published.csv", own_figures)
+    write_report(ReportFiles(study, files.files(), audits, results, figures, status), note, out, named)
 
 
 @page.add("phenomena")
@@ -194,7 +199,7 @@ def phenomena_page(
     rollouts: Annotated[Paths, Option(help="pages of rollouts that are linked to")] = [],
 ) -> None:
     """Write the papers' claims."""
-    from rlvr.result_pages.phenomena import write_phenomena_page
+    from rlvr.report.pages import write_phenomena_page
 
     write_phenomena_page(findings, figures, rollouts, note, out)
 
@@ -209,9 +214,9 @@ def decoding_page(
     out: File,
 ) -> None:
     """Write decoding with two models."""
-    from rlvr.result_pages.decoding import write_decoding_page
+    from rlvr.report.pages import write_decoding_page
 
-    write_decoding_page(results.runs, results.scores, results.comparisons, chosen, samples, figure, note, out)
+    write_decoding_page(results.files(), chosen, samples, figure, note, out)
 
 
 @commands.add("track")

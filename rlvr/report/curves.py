@@ -1,24 +1,34 @@
-"""Training curves: what reward, entropy, response length and clipping did, step by step, over the seeds."""
+"""Figures of quantities along the training: metrics of every method, rewards of many methods, scores of checkpoints."""
 
 from __future__ import annotations
 
+import json
+import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evals.core.errors import UserError
-from evals.core.records import BASE, Condition, Run, conditions_of
-from evals.figures.style import NEUTRAL, MethodStyle, method_styles, new_figure
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_parquet
+from evals.core.records import BASE, BenchmarkScores, Condition, Run, conditions_of, read_runs
+from evals.figures.style import ENDINGS, NEUTRAL, MethodStyle, house_style, method_styles, new_figure, save
+from evals.tables.manifests import write_output_manifest
+
+Metrics = Mapping[str, pd.DataFrame]
+"""Run -> its metrics, as :func:`read_metrics` reads them."""
+Points = Mapping[str, Sequence[tuple[int, str]]]
+"""Method -> steps of training, and the name under which the method is scored after them."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A column of metrics.parquet as a column of panels; ``from_zero`` where zero means something to the eye."""
+    """A column of metrics.parquet as a column of panels; ``from_zero`` where the distance to zero means something."""
 
     column: str
     title: str
@@ -33,81 +43,268 @@ CURVES = (
     Curve("response_length_mean", "Response length", 1.0, "tokens", False),
     Curve("clip_fraction", "Clip fraction", 100.0, "% of response tokens", True),
 )
-_OF_EVERY_METHOD = ("reward_mean", "entropy", "response_length_mean")
-_LABEL_WIDTH = 20
-OTHERS = "#c8c8c8"
+_OF_EVERY_METHOD = ("step", "reward_mean", "entropy", "response_length_mean")
+_OTHERS = "#c8c8c8"
+_LABEL_WIDTH, _WIDE_LABEL_WIDTH, _PANEL_TITLE_WIDTH = 20, 22, 26  # characters
+_PANELS_PER_LINE = 5
+
+
+def write_training_curves(sheet: Path, training: Path, out: Path) -> None:
+    """Draw the training curves of a study with a manifest beside them.
+
+    Args:
+        sheet: the study's run sheet.
+        training: directory of the runs, here and below.
+        out: path of the figure without its ending, here and below.
+
+    Raises:
+        UserError: a file is missing or malformed, here and below.
+    """
+    runs = read_runs(sheet)
+    metrics, files = _read_all_metrics(runs, training)
+    with house_style():
+        save(draw_training_curves(runs, metrics), out)
+    write_output_manifest("figure", out, ENDINGS, [sheet, *files], {"figure": "training_curves"})
+
+
+def write_reward_curves(
+    sheets: Sequence[Path], titles: Sequence[str], reference_method: str, training: Path, out: Path
+) -> None:
+    """Draw the reward curves of many methods, or of two studies side by side, with a manifest beside them."""
+    if len(titles) != len(sheets):
+        raise InvalidInput("", "--titles", f"are {len(titles)}", f"one for each of --runs, {len(sheets)}")
+    studies = [read_runs(path) for path in sheets]
+    metrics, files = _read_all_metrics([run for runs in studies for run in runs], training)
+    with house_style():
+        save(draw_reward_curves(studies, titles, metrics, reference_method), out)
+    write_output_manifest("figure", out, ENDINGS, [*sheets, *files], {"figure": "reward_curves"})
+
+
+def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points_json: str, out: Path) -> None:
+    """Draw scores along the training with a manifest beside them.
+
+    Args:
+        sheets: run sheets; the first is the study's own.
+        scores: of all those runs.
+        points_json: method -> list of steps and the name it is scored under.
+        out: path of the figure without its ending.
+    """
+    studies = [read_runs(path) for path in sheets]
+    averages, k = read_averages([run for runs in studies for run in runs], scores)
+    points = {
+        method: [(int(step), str(name)) for step, name in scored] for method, scored in json.loads(points_json).items()
+    }
+    with house_style():
+        save(draw_score_curves(studies[0], points, averages, k), out)
+    write_output_manifest("figure", out, ENDINGS, [*sheets, *scores], {"figure": "score_curves", "points": points})
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:
     """A run's metrics, one row per rollout step; a column that the method has no value for is missing values.
 
     Raises:
-        UserError: the file is missing, is not parquet or lacks the columns that every method has.
+        UserError: the file is missing, is not parquet or lacks a column that every method has.
     """
     path = training / run / "metrics.parquet"
-    try:
-        metrics = pd.read_parquet(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file
-        raise UserError(f"{path}: is not a parquet file ({error})") from None
-    if missing := [column for column in ("step", *_OF_EVERY_METHOD) if column not in metrics]:
-        raise UserError(f"{path}: lacks the columns {', '.join(missing)}")
+    metrics = read_parquet(path)
+    if missing := [column for column in _OF_EVERY_METHOD if column not in metrics]:
+        raise InvalidInput(str(path), "", f"lacks the columns {', '.join(missing)}")
     return metrics.reindex(columns=["step", *(curve.column for curve in CURVES)])
 
 
-def draw_curves(runs: Sequence[Run], metrics: Mapping[str, pd.DataFrame]) -> Figure:
+def _read_all_metrics(runs: Iterable[Run], training: Path) -> tuple[Metrics, list[Path]]:
+    """The metrics of all trained runs, and their files."""
+    trained = list(dict.fromkeys(run.run for run in runs if run.method != BASE))
+    files = [training / run / "metrics.parquet" for run in trained]
+    return {run: read_metrics(run, training) for run in trained}, files
+
+
+def draw_training_curves(runs: Sequence[Run], metrics: Metrics) -> Figure:
     """One line of panels per method: mean over its seeds, a band from the smallest to the largest, the others in grey.
 
     Drawn over one another, eight noisy bands hide each other; apart, each can be read and still be compared.
-
-    Args:
-        runs: the study's runs; the base model's is passed over.
-        metrics: run -> the frame of :func:`read_metrics`.
     """
-    styles = method_styles(runs)
-    rows = [condition for condition in conditions_of(runs) if condition.method != BASE]
-    if not rows:
-        raise UserError("--runs: no trained run, so there are no training curves to draw")
+    rows = _trained(runs)
     figure = new_figure(10.5, 0.9 + 1.15 * len(rows))
     grid = figure.subplots(len(rows), len(CURVES), squeeze=False, sharex=True, sharey="col")
-    for column, curve in enumerate(CURVES):
-        seeds = [by_seed(condition, curve, metrics) for condition in rows]
-        for place, condition in enumerate(rows):
-            axes = grid[place, column]
-            for other in seeds:
-                axes.plot(other.index.to_numpy(), other.mean(axis=1).to_numpy(), color=OTHERS, linewidth=0.6)
-            draw_seeds(axes, seeds[place], styles[condition.method])
-        grid[0, column].set_title(f"{curve.title}\n", pad=2)
-        grid[0, column].text(0, 1.05, curve.unit, transform=grid[0, column].transAxes, fontsize=8, color="#4d4d4d")
-        grid[-1, column].set_xlabel("rollout step")
+    for curve, column in zip(CURVES, grid.T, strict=True):
+        _draw_methods(column, runs, rows, curve, metrics, 0.6)
+        column[0].set_title(f"{curve.title}\n", pad=2)
+        column[0].text(0, 1.05, curve.unit, transform=column[0].transAxes, fontsize=8, color="#4d4d4d")
+        column[-1].set_xlabel("rollout step")
         if curve.from_zero:
-            grid[0, column].set_ylim(bottom=0)
-    for place, condition in enumerate(rows):
-        label = textwrap.fill(condition.title, _LABEL_WIDTH, break_long_words=False)
-        grid[place, 0].set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
-    counts = sorted({len(condition.runs) for condition in rows})
-    seeds_each = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    figure.suptitle(
-        f"Training: mean of {seeds_each} seeds, band from the smallest to the largest seed; grey: the other methods",
-        x=0.01,
-        ha="left",
-        weight="bold",
-    )
+            column[0].set_ylim(bottom=0)
+    _label_lines(grid[:, 0], rows, _LABEL_WIDTH)
+    seeds = _number_of_seeds(len(row.runs) for row in rows)
+    words = f"mean of {seeds} seeds, band from the smallest to the largest seed; grey: the other methods"
+    _title(figure, f"Training: {words}")
     return figure
 
 
-def by_seed(condition: Condition, curve: Curve, metrics: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """A curve's values of a condition, indexed by step, one column a seed."""
-    columns = [metrics[run.run].set_index("step")[curve.column] for run in condition.runs]
-    return pd.concat(columns, axis="columns") * curve.scale
+def draw_reward_curves(
+    studies: Sequence[Sequence[Run]], titles: Sequence[str], metrics: Metrics, reference: str
+) -> Figure:
+    """Reward of every method: mean over seeds, band from the smallest to the largest, reference black, others grey.
+
+    Args:
+        studies: the runs of one study, or of two whose methods correspond in order.
+        titles: of the studies.
+        metrics: of all their runs.
+        reference: method of the first study that is drawn black; in the second, the method in its place.
+
+    Raises:
+        UserError: a study has no trained run, lacks the reference, or the two differ in their number of methods.
+    """
+    rows = [_trained(runs) for runs in studies]
+    methods = [row.method for row in rows[0]]
+    if reference not in methods:
+        raise InvalidInput("", "--reference-method", f"is {reference!r}", ", ".join(methods))
+    if any(len(each) != len(methods) for each in rows):
+        found = f"the studies have {', '.join(str(len(each)) for each in rows)} methods"
+        raise InvalidInput("", "--runs", found, "studies of as many methods")
+    figure, columns = _side_by_side(rows[0], titles) if len(studies) > 1 else _panels(rows[0])
+    place = methods.index(reference)
+    for runs, own, column in zip(studies, rows, columns, strict=True):
+        _draw_methods(column, runs, own, CURVES[0], metrics, 0.5, black=place)
+    seeds = _number_of_seeds(len(row.runs) for own in rows for row in own)
+    words = f"Reward in training: mean and range of {seeds} seeds\nblack: {rows[0][place].title}; grey: the others"
+    _title(figure, words, fontsize=9.5)
+    figure.supxlabel("rollout step", fontsize=8.5)
+    return figure
 
 
-def draw_seeds(axes: Axes, values: pd.DataFrame, style: MethodStyle) -> None:
-    """Mean over the seeds and the band between the smallest and the largest, or words where there are no values."""
+def _trained(runs: Sequence[Run]) -> list[Condition]:
+    rows = [condition for condition in conditions_of(runs) if condition.method != BASE]
+    if not rows:
+        raise InvalidInput("", "--runs", "no trained run, so there are no training curves to draw")
+    return rows
+
+
+def _draw_methods(
+    panels: Sequence[Axes],
+    runs: Sequence[Run],
+    rows: Sequence[Condition],
+    curve: Curve,
+    metrics: Metrics,
+    width: float,
+    black: int | None = None,
+) -> None:
+    """Draw each method in its panel over the means of all methods; the one in the place ``black`` stands out."""
+    styles = method_styles(runs)
+    seeds = [
+        pd.concat([metrics[run.run].set_index("step")[curve.column] for run in row.runs], axis="columns") * curve.scale
+        for row in rows
+    ]
+    means = [values.mean(axis=1) for values in seeds]
+    for axes, row, values in zip(panels, rows, seeds, strict=True):
+        for mean in means:
+            axes.plot(mean.index.to_numpy(), mean.to_numpy(), color=_OTHERS, linewidth=width)
+        if black is not None:
+            axes.plot(means[black].index.to_numpy(), means[black].to_numpy(), color="black", linewidth=0.9)
+        _draw_seeds(axes, values, styles[row.method])
+
+
+def _draw_seeds(axes: Axes, values: pd.DataFrame, style: MethodStyle) -> None:
+    """Draw the mean over the seeds and their range, or say that there are no values."""
     if values.isna().to_numpy().all():
         axes.text(0.98, 0.9, "does not clip", transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
         return
     low, high = values.min(axis=1).to_numpy(), values.max(axis=1).to_numpy()
     axes.fill_between(values.index.to_numpy(), low, high, color=style.colour, alpha=0.25, linewidth=0)
     axes.plot(values.index.to_numpy(), values.mean(axis=1).to_numpy(), color=style.colour, linewidth=1.4)
+
+
+def _panels(rows: Sequence[Condition]) -> tuple[Figure, list[list[Axes]]]:
+    """A small panel for every method."""
+    columns = min(_PANELS_PER_LINE, len(rows))
+    lines = math.ceil(len(rows) / columns)
+    figure = new_figure(0.6 + 2.0 * columns, 0.9 + 1.5 * lines)
+    panels = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for axes in panels[len(rows) :]:
+        axes.remove()
+    for place, (axes, row) in enumerate(zip(panels, rows, strict=False)):
+        axes.set_title(textwrap.fill(row.title, _PANEL_TITLE_WIDTH, break_long_words=False), fontsize=8)
+        if place + columns >= len(rows):  # the lowest panel of its column carries the numbers
+            axes.tick_params(labelbottom=True)
+    return figure, [panels[: len(rows)]]
+
+
+def _side_by_side(rows: Sequence[Condition], titles: Sequence[str]) -> tuple[Figure, list[list[Axes]]]:
+    """A line of panels for every method, a column for every study."""
+    figure = new_figure(2.0 + 3.4 * len(titles), 1.1 + 1.15 * len(rows))
+    grid = figure.subplots(len(rows), len(titles), sharex=True, sharey=True, squeeze=False)
+    for axes, title in zip(grid[0], titles, strict=True):
+        axes.set_title(title)
+    _label_lines(grid[:, 0], rows, _WIDE_LABEL_WIDTH)
+    return figure, [list(column) for column in grid.T]
+
+
+def _label_lines(panels: Sequence[Axes], rows: Sequence[Condition], width: int) -> None:
+    for axes, row in zip(panels, rows, strict=True):
+        label = textwrap.fill(row.title, width, break_long_words=False)
+        axes.set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
+
+
+def _number_of_seeds(numbers: Iterable[int]) -> str:
+    """The one number of seeds, or the smallest and the largest."""
+    counts = sorted(set(numbers))
+    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+
+
+def _title(figure: Figure, words: str, **style: float) -> None:
+    figure.suptitle(words, x=0.01, ha="left", weight="bold", **style)
+
+
+def read_averages(runs: Sequence[Run], paths: Sequence[Path]) -> tuple[dict[str, list[float]], int]:
+    """Method -> the mean over all benchmarks of each of its runs, as a fraction; and the k of avg@k.
+
+    Args:
+        runs: of every study that the score files are of.
+        paths: score files.
+
+    Raises:
+        UserError: a file is malformed, or lacks a run.
+    """
+    files = [BenchmarkScores.read(path) for path in paths]
+    values: dict[str, list[float]] = {}
+    for score in (score for file in files for score in file.scores):
+        values.setdefault(score.run, []).append(score.average_at_k)
+    averages: dict[str, dict[str, float]] = {}
+    for run in runs:
+        if run.run not in values:
+            raise UserError(f"{paths[0]}: no score of {run.run}")
+        averages.setdefault(run.method, {})[run.run] = float(np.mean(values[run.run]))
+    return {method: list(of_runs.values()) for method, of_runs in averages.items()}, files[-1].samples_per_problem
+
+
+def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str, Sequence[float]], k: int) -> Figure:
+    """A line for each method: mean over the seeds, a band from the smallest to the largest, from the base model on.
+
+    Args:
+        runs: of the study whose methods are drawn, for their titles and colours.
+        points: where each method is scored.
+        averages: name under which a method is scored -> the scores of its runs, fractions of one.
+        k: of avg@k.
+    """
+    styles = method_styles(runs)
+    titles = {run.method: run.title for run in runs}
+    base = float(np.mean(averages[BASE]))
+    figure = new_figure(7.2, 4.4)
+    axes = figure.subplots()
+    axes.axhline(100 * base, color=NEUTRAL, linewidth=0.9, linestyle="--")
+    for method in (method for method in styles if method in points):
+        scored, style = points[method], styles[method]
+        steps = [0, *(step for step, _ in scored)]
+        seeds = [[base], *(averages[name] for _, name in scored)]
+        low, mean, high = (np.array([100 * of(values) for values in seeds]) for of in (min, np.mean, max))
+        axes.fill_between(steps, low, high, color=style.colour, alpha=0.13, linewidth=0)
+        axes.plot(
+            steps, mean, style.marker, linestyle="-", color=style.colour, label=titles[method], markeredgecolor="white"
+        )
+    number = _number_of_seeds(len(averages[name]) for scored in points.values() for _, name in scored)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("rollout step")
+    axes.set_ylabel(f"avg@{k}, mean of all benchmarks (%)")
+    axes.legend(loc="upper left", fontsize=8)
+    _title(figure, f"Scores along the training: mean and range of {number} seeds; dashed: base model")
+    return figure

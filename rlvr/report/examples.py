@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl
-from evals.core.records import BASE, Condition
+from evals.core.record import R
+from evals.core.records import BASE, Condition, Grade, Sample
 from evals.results import Results
 from rlvr.report.summary import best_condition
 
@@ -18,7 +18,7 @@ _WITHHELD = "(This benchmark's terms forbid showing its problems; of the respons
 
 @dataclass(frozen=True)
 class Rollout:
-    """What a run wrote, and how it was judged."""
+    """A response of a run, and how it was judged."""
 
     title: str
     run: str
@@ -52,10 +52,7 @@ def read_examples(results: Results, directory: Path) -> list[Example]:
     for benchmark in results.benchmarks:
         path = directory / "problems" / benchmark / "problems.jsonl"
         problem = {"problem": _WITHHELD, **read_jsonl(path, ("id", "answer"))[0]}
-        rollouts = [
-            _rollout(directory, condition.title, condition.runs[0].run, benchmark, str(problem["id"]))
-            for condition in chosen
-        ]
+        rollouts = [_rollout(directory, condition, benchmark, str(problem["id"])) for condition in chosen]
         examples.append(Example(benchmark, str(problem["problem"]), str(problem["answer"]), tuple(rollouts)))
     return examples
 
@@ -66,8 +63,7 @@ def example_files(results: Results, directory: Path) -> list[Path]:
     for benchmark in results.benchmarks:
         files.append(directory / "problems" / benchmark / "problems.jsonl")
         for condition in _chosen(results):
-            run = condition.runs[0].run
-            files += [directory / stage / run / benchmark / f"{stage}.jsonl" for stage in ("samples", "grades")]
+            files += [_rows_of(stage, directory, condition, benchmark) for stage in ("samples", "grades")]
     return files
 
 
@@ -79,25 +75,26 @@ def _chosen(results: Results) -> list[Condition]:
     return chosen + ([best] if best not in chosen else [])
 
 
-def _rollout(directory: Path, title: str, run: str, benchmark: str, problem: str) -> Rollout:
-    sample = _first(directory / "samples" / run / benchmark / "samples.jsonl", problem, "text")
-    grade = _first(directory / "grades" / run / benchmark / "grades.jsonl", problem, "correct", "reason")
-    return Rollout(title, run, str(sample["text"]), bool(grade["correct"]), str(grade["reason"]))
+def _rows_of(stage: str, directory: Path, condition: Condition, benchmark: str) -> Path:
+    return directory / stage / condition.runs[0].run / benchmark / f"{stage}.jsonl"
 
 
-def _first(path: Path, problem: str, *required: str) -> dict[str, Any]:
-    """The first line about a problem; sample files are long and it stands near the top, so the rest is not read."""
+def _rollout(directory: Path, condition: Condition, benchmark: str, problem: str) -> Rollout:
+    sample = _first(_rows_of("samples", directory, condition, benchmark), problem, Sample)
+    grade = _first(_rows_of("grades", directory, condition, benchmark), problem, Grade)
+    return Rollout(condition.title, condition.runs[0].run, sample.text, grade.correct, grade.reason)
+
+
+def _first(path: Path, problem: str, kind: type[R]) -> R:
+    """The first row about a problem; the files are long and it stands near the top, so the rest is not read."""
     try:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 row = json.loads(line)
-                if row["problem_id"] == problem:
-                    missing = [key for key in required if key not in row]
-                    if missing:
-                        raise UserError(f"{path}: line {number} lacks {', '.join(missing)}")
-                    return dict(row)
+                if str(row["problem_id"]) == problem:
+                    return kind.parse(row, f"{path}: line {number}")
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: line {number} is not an object with problem_id ({error})") from None
-    raise UserError(f"{path}: has no line about problem {problem}")
+    raise InvalidInput(str(path), "", f"has no line about problem {problem}")

@@ -1,45 +1,32 @@
-"""The report as one HTML file that needs nothing else: no script, no font, no file beside it."""
+"""The report of a study as one HTML file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib import resources
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from evals.core.errors import InvalidInput
+from evals.core.files import read_json, read_parquet
+from evals.core.records import BASE
 from evals.results import Results
-from evals.tables.audit import Audits, audit_tables
+from evals.tables import numbers
+from evals.tables.audit import audit_tables, read_audits
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from evals.tables.main import main_tables, read_costs
 from evals.tables.paper import paper_tables
-from evals.tables.published import Published
-from rlvr.page_template import page_template
-from rlvr.report.embedded_figure import EmbeddedFigure
+from evals.tables.published import read_published
+from evals.tables.write import ResultFiles
 from rlvr.report.examples import example_files, read_examples
-from rlvr.report.provenance import Currency, read_problem_sets, read_runs_provenance, run_manifest_path
+from rlvr.report.html import EmbeddedFigure, write_page
+from rlvr.report.provenance import read_problem_sets, read_runs_provenance, read_status, run_directory
 from rlvr.report.summary import findings
-from rlvr.report.timing import timing_table
-
-
-@dataclass(frozen=True)
-class NamedStudy:
-    """What the report of a named study shows beside what every report shows.
-
-    Attributes:
-        title: its heading.
-        published: every published number; those of its methods are shown.
-        figures: names of the figures that only it has.
-    """
-
-    title: str
-    published: Sequence[Published]
-    figures: tuple[str, ...] = ()
-
 
 _FIGURES = {
     "scores": (
@@ -68,71 +55,150 @@ _FIGURES_OF_NAMED_STUDIES = {
         "Scores along the training. Line: mean over seeds; band: smallest to largest seed; dashed: the base model.",
     ),
 }
+_PHASES = {
+    "seconds_rollout": "Rollout",
+    "seconds_reward": "Reward",
+    "seconds_log_probs": "Log-probs",
+    "seconds_token_weights": "Token weights",
+    "seconds_update": "Update",
+    "seconds_step": "Whole step",
+}
+_OF_EVERY_ENGINE = ("seconds_rollout", "seconds_step", "tokens_generated")
+"""The engine verl, for one, grades while it samples: it has no seconds of the reward."""
 
 
-def render(
-    study: Mapping[str, Any],
-    results: Results,
-    audits: Audits,
-    directory: Path,
-    figures: Path,
-    status: Sequence[Currency],
-    notes: Sequence[str],
-    named: NamedStudy | None = None,
-) -> str:
-    """The page.
+@dataclass(frozen=True)
+class ReportFiles:
+    """The files that a report is made from.
+
+    Attributes:
+        study: the resolved study, an object with ``study``, its name.
+        scored: run sheet, scores and comparisons.
+        audits: one file for each benchmark.
+        results: the directory results/, for everything else that is shown.
+        figures: directory whose SVG files are embedded.
+        status: which results are current.
+    """
+
+    study: Path
+    scored: ResultFiles
+    audits: Sequence[Path]
+    results: Path
+    figures: Path
+    status: Path
+
+
+@dataclass(frozen=True)
+class NamedStudy:
+    """What the report of a named study shows beside what every report shows.
+
+    Attributes:
+        title: its heading.
+        published: config/reference/published.csv; the numbers of its methods are shown.
+        figures: names of the figures that only it has.
+    """
+
+    title: str
+    published: Path
+    figures: Sequence[str] = ()
+
+
+def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: NamedStudy | None = None) -> None:
+    """Write the report with its manifest.
 
     Args:
-        study: the resolved study; ``study`` is its name, all of it is shown as settings.
-        results: runs, scores and comparisons.
-        audits: of their grades.
-        directory: results/, with runs, base, problems, samples, grades and costs.
-        figures: directory of the study's figures.
-        status: currency of every result.
-        notes: what the numbers are evidence of.
-        named: of a named study, its title and what papers report.
+        files: what it is made from.
+        notes: sentences on what the numbers are evidence of.
+        out: the HTML file.
+        named: of a named study, what only its report has.
 
     Raises:
-        UserError: a file that the page shows is missing or malformed.
+        UserError: a file that the page shows is missing or malformed, or the page cannot be written.
     """
-    own = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())}
+    study = read_json(files.study)
+    if not isinstance(study, dict) or "study" not in study:
+        raise InvalidInput(str(files.study), "", "lacks study")
+    results = files.scored.read()
+    captions = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())} | _FIGURES
+    inputs = [files.study, *files.scored.paths, *files.audits, files.status]
+    inputs += _inputs(results, files, captions)
+    inputs += [named.published] if named else []
+    page = _content(study, results, files, captions, notes, named)
+    write_page("report.html.jinja", out, inputs, notes, **page)
+
+
+def _content(
+    study: dict[str, Any],
+    results: Results,
+    files: ReportFiles,
+    captions: dict[str, tuple[str, str]],
+    notes: Sequence[str],
+    named: NamedStudy | None,
+) -> dict[str, Any]:
+    """The variables of the template."""
+    directory, status = files.results, read_status(files.status)
     runs = read_runs_provenance(results.runs, directory)
-    audit, *audit_by_benchmark = audit_tables(audits)
-    summary, *by_benchmark = main_tables(results, read_costs(results, directory / "costs", directory / "runs"), notes)
-    return page_template("report.html.jinja", "rlvr.report").render(
-        title=named.title if named else study["study"],
-        settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
-        style=resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8"),
-        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        findings=findings(results),
-        notes=notes,
-        paper_tables=paper_tables(results, named.published, named.title, []) if named else [],
-        main_table=Table(summary.name, summary.title, summary.header, summary.rows, summary.notes[len(notes) :]),
-        benchmark_tables=by_benchmark,
-        seed_tables=by_seed_tables(results),
-        audit_table=audit,
-        audit_tables=audit_by_benchmark,
-        timing_table=timing_table(results, directory / "runs"),
-        figures=[_figure(results, name, figures, texts) for name, texts in {**own, **_FIGURES}.items()],
-        examples=read_examples(results, directory),
-        stale=[row for row in status if not row.current],
-        status={row.result: row for row in status},
-        runs=runs,
-        others=[row for row in status if row.result not in {run.result for run in runs}],
-        problem_sets=read_problem_sets(directory),
-    )
+    audit, *audit_by_benchmark = audit_tables(read_audits(files.audits, results.runs))
+    costs = read_costs(results, directory / "costs", directory / "runs")
+    summary, *by_benchmark = main_tables(results, costs, notes)
+    words = {"level": round(100 * results.confidence), "reference": results.drawn_against[1]}
+    return {
+        "title": named.title if named else study["study"],
+        "settings": json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
+        "findings": findings(results),
+        "paper_tables": paper_tables(results, read_published(named.published), named.title, []) if named else [],
+        "main_table": replace(summary, notes=summary.notes[len(notes) :]),
+        "benchmark_tables": by_benchmark,
+        "seed_tables": by_seed_tables(results),
+        "audit_table": audit,
+        "audit_tables": audit_by_benchmark,
+        "timing_table": timing_table(results, directory / "runs"),
+        "figures": [
+            EmbeddedFigure.read(files.figures / f"{name}.svg", alternative, caption.format(**words))
+            for name, (alternative, caption) in captions.items()
+        ],
+        "examples": read_examples(results, directory),
+        "stale": [row for row in status if not row.current],
+        "status": {row.result: row for row in status},
+        "runs": runs,
+        "others": [row for row in status if row.result not in {run.result for run in runs}],
+        "problem_sets": read_problem_sets(directory),
+    }
 
 
-def page_files(results: Results, directory: Path, figures: Path, named: NamedStudy | None = None) -> list[Path]:
-    """The files under results/ that :func:`render` reads, runs, scores and comparisons aside, each once."""
-    files = [figures / f"{name}.svg" for name in (*(named.figures if named else ()), *_FIGURES)]
+def _inputs(results: Results, files: ReportFiles, captions: dict[str, tuple[str, str]]) -> list[Path]:
+    """The files under results/ that the page shows, runs, scores and comparisons aside, each once."""
+    directory = files.results
+    inputs = [files.figures / f"{name}.svg" for name in captions]
     for run in results.runs:
-        files.append(run_manifest_path(run, directory))
-        files += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
-    return list(dict.fromkeys([*files, *example_files(results, directory)]))
+        inputs.append(run_directory(run, directory) / "manifest.json")
+        inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
+    return list(dict.fromkeys([*inputs, *example_files(results, directory)]))
 
 
-def _figure(results: Results, name: str, directory: Path, texts: tuple[str, str]) -> EmbeddedFigure:
-    alternative, caption = texts
-    filled = caption.format(level=round(100 * results.confidence), reference=results.drawn_against[1])
-    return EmbeddedFigure.read(directory / f"{name}.svg", alternative, filled)
+def timing_table(results: Results, training: Path) -> Table:
+    """Mean seconds of a step's phases and generated tokens a second, over the steps and seeds of every trained method.
+
+    A phase that the engine does not measure is a dash.
+
+    Raises:
+        UserError: a metrics file is missing or lacks a column.
+    """
+    rows = []
+    for condition in results.conditions:
+        if condition.method == BASE:
+            continue
+        steps = pd.concat([_read_timing(training / run.run / "metrics.parquet") for run in condition.runs])
+        means = [steps[phase].mean() for phase in _PHASES]
+        rate = steps["tokens_generated"].sum() / steps["seconds_rollout"].sum()
+        seconds = [numbers.NOTHING if pd.isna(mean) else f"{mean:.3f}" for mean in means]
+        rows.append((condition.title, *seconds, numbers.whole(float(rate))))
+    header = ("Method", *_PHASES.values(), "Tokens/s in rollout")
+    return Table("timing", "Seconds of a training step, mean over steps and seeds", header, tuple(rows))
+
+
+def _read_timing(path: Path) -> pd.DataFrame:
+    steps = read_parquet(path)
+    if lacking := [column for column in _OF_EVERY_ENGINE if column not in steps]:
+        raise InvalidInput(str(path), "", f"lacks the columns {', '.join(lacking)}")
+    return steps.reindex(columns=[*_PHASES, "tokens_generated"])

@@ -1,18 +1,18 @@
-"""The study's findings in words, no stronger than its statistics."""
+"""The findings of a study in words, no stronger than its statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition
+from evals.core.records import BASE, Comparison, Condition, Verdict
 from evals.results import Results
 from evals.tables import numbers
 
-_VERDICTS = (
-    ("better", "Better than {reference}"),
-    ("worse", "Worse than {reference}"),
-    ("not distinguishable", "Not distinguishable from {reference} at this size"),
-)
+_VERDICTS = {
+    Verdict.BETTER: "Better than {reference}",
+    Verdict.WORSE: "Worse than {reference}",
+    Verdict.NOT_DISTINGUISHABLE: "Not distinguishable from {reference} at this size",
+}
 
 
 def best_condition(results: Results, model: str) -> Condition:
@@ -23,52 +23,43 @@ def best_condition(results: Results, model: str) -> Condition:
 
 
 def findings(results: Results) -> list[str]:
-    """Sentences: per model the best method and its gain, then what differs from the reference and what does not."""
+    """Say for each model which method is best and what it gained, and what differs from the reference and what not."""
     sentences = []
     for model in dict.fromkeys(run.model for run in results.runs):
         conditions = [condition for condition in results.conditions if condition.model == model]
         sentences.append(_best(results, best_condition(results, model), conditions))
         compared = [
-            (condition, comparison)
+            (condition.title, comparison)
             for condition in conditions
-            if (comparison := results.comparison(condition, results.reference_method, ALL_BENCHMARKS)) is not None
-            and condition.method != BASE
+            if condition.method != BASE
+            and (comparison := results.comparison(condition, results.reference_method)) is not None
         ]
-        sentences += _verdicts(results, compared)
+        for verdict, words in _VERDICTS.items() if compared else ():
+            members = [
+                f"{title} ({numbers.points(comparison.difference)}, p {_equals(comparison.p_value)})"
+                for title, comparison in compared
+                if comparison.verdict == verdict
+            ]
+            sentences.append(f"{words.format(reference=results.reference_title)}: {'; '.join(members) or 'none'}.")
         sentences += _resolution([comparison for _, comparison in compared])
     return sentences
 
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:
-    k = results.samples_per_problem
     value = results.average(best)
     sentence = (
         f"{best.title} has the highest average, {numbers.percent_with_interval(value.value, value.confidence_interval)}"
-        f" % avg@{k} over {len(results.benchmarks)} benchmarks"
+        f" % avg@{results.samples_per_problem} over {len(results.benchmarks)} benchmarks"
     )
-    gain = results.comparison(best, BASE, ALL_BENCHMARKS)
+    gain = results.comparison(best, BASE)
     base = next((condition for condition in conditions if condition.method == BASE), None)
     if gain is not None and base is not None:
-        before = results.average(base).value
         sentence += (
             f": {numbers.points_with_interval(gain.difference, gain.confidence_interval)} points over the base model's "
-            f"{numbers.percent(before)} % (paired p {_equals(gain.p_value)})"
+            f"{numbers.percent(results.average(base).value)} % (paired p {_equals(gain.p_value)})"
         )
     trained = sum(condition.method != BASE for condition in conditions)
     return f"{sentence}. Being the highest of {trained} is itself no test; the comparisons below are."
-
-
-def _verdicts(results: Results, compared: Sequence[tuple[Condition, Comparison]]) -> list[str]:
-    sentences = []
-    for verdict, words in _VERDICTS:
-        members = [
-            f"{condition.title} ({numbers.points(comparison.difference)}, p {_equals(comparison.p_value)})"
-            for condition, comparison in compared
-            if comparison.verdict == verdict
-        ]
-        opening = words.format(reference=results.reference_title)
-        sentences.append(f"{opening}: {'; '.join(members) if members else 'none'}.")
-    return sentences if compared else []
 
 
 def _resolution(compared: Sequence[Comparison]) -> list[str]:

@@ -63,7 +63,8 @@ def rollouts_pages(wildcards):
 
 # What pages beside the report are laid out by.
 PAGE_TEMPLATES = [
-    f"{REPOSITORY}/rlvr/result_pages/templates/result_page.html.jinja",
+    f"{REPOSITORY}/rlvr/report/templates/base.html.jinja",
+    f"{REPOSITORY}/rlvr/report/templates/sections.html.jinja",
     f"{REPOSITORY}/rlvr/report/templates/macros.html.jinja",
     f"{REPOSITORY}/rlvr/report/templates/report.css",
 ]

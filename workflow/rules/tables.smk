@@ -133,7 +133,6 @@ rule figure_reward_curves:
         metrics=metrics_of_curves,
         runs=sheets_of_curves,
         code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.manifests"),
-        drawing=modules("rlvr.report.reward_curves"),
     output:
         report("results/{scope}figures/reward_curves.png", caption="../report/reward_curves.rst", category="Figures"),
         multiext("results/{scope}figures/reward_curves", ".svg", ".manifest.json"),
@@ -151,7 +150,7 @@ rule figure_score_curves:
     input:
         scores=scores_of_score_curves,
         runs=sheets_of_score_curves,
-        code=modules("rlvr.report.score_curves", "evals.figures.style", "evals.tables.manifests"),
+        code=modules("rlvr.report.curves", "evals.figures.style", "evals.tables.manifests"),
     output:
         report("results/{scope}figures/score_curves.png", caption="../report/score_curves.rst", category="Figures"),
         multiext("results/{scope}figures/score_curves", ".svg", ".manifest.json"),
@@ -180,7 +179,7 @@ rule report_html:
         published=f"{REPOSITORY}/config/reference/published.csv",
         template=expand(
             f"{REPOSITORY}/rlvr/report/templates/{{file}}",
-            file=["report.html.jinja", "macros.html.jinja", "report.css"],
+            file=["report.html.jinja", "base.html.jinja", "macros.html.jinja", "report.css"],
         ),
     output:
         report=report("results/{scope}report.html", category="Study", caption="../report/report.rst"),

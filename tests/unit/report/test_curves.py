@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import read_runs
 from evals.figures.style import house_style
-from rlvr.report.curves import CURVES, draw_curves, read_metrics
+from rlvr.report.curves import CURVES, draw_training_curves, read_metrics
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 
@@ -22,7 +22,7 @@ def test_the_line_is_the_mean_and_the_band_the_extremes_of_the_seeds(synthetic_s
     training = synthetic_study.results / "runs"
     metrics = {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
     with house_style():
-        figure = draw_curves(runs, metrics)
+        figure = draw_training_curves(runs, metrics)
     axes = figure.axes[2 * len(CURVES)]  # third method, first curve: DelTA's reward
     seeds = np.stack([metrics[f"tiny-delta-s{seed}"]["reward_mean"] for seed in (1, 2)])
     drawn = axes.lines[-1]
@@ -38,7 +38,7 @@ def test_a_column_that_a_method_lacks_is_said_in_its_panel(synthetic_study: Stud
     for run in ("tiny-grpo-s1", "tiny-grpo-s2"):
         metrics[run] = metrics[run].assign(clip_fraction=np.nan)
     with house_style():
-        figure = draw_curves(runs, metrics)
+        figure = draw_training_curves(runs, metrics)
     said = [[text.get_text() for text in axes.texts if text.get_text() == "does not clip"] for axes in figure.axes]
     assert [place for place, texts in enumerate(said) if texts] == [3]
 
@@ -55,13 +55,12 @@ def test_metrics_without_a_column_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "run" / "metrics.parquet"
     path.parent.mkdir()
     pd.DataFrame({"step": [1]}).to_parquet(path)
-    with pytest.raises(
-        UserError, match=r"metrics\.parquet: lacks the columns reward_mean, entropy, response_length_mean"
-    ):
+    with pytest.raises(InvalidInput) as error:
         read_metrics("run", tmp_path)
+    assert error.value.source == str(path) and "reward_mean, entropy, response_length_mean" in error.value.found
     essential = {"step": [1], "reward_mean": [0.5], "entropy": [0.1], "response_length_mean": [9.0]}
     pd.DataFrame(essential).to_parquet(path)
     assert read_metrics("run", tmp_path)["clip_fraction"].isna().all()  # SAPO's, for one
     path.write_text("no parquet")
-    with pytest.raises(UserError, match=r"metrics\.parquet: is not a parquet file"):
+    with pytest.raises(UserError, match=r"metrics\.parquet: is not parquet"):
         read_metrics("run", tmp_path)

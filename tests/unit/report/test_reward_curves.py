@@ -10,12 +10,11 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput
 from evals.core.manifest import verify_outputs
 from evals.core.records import Run, read_runs
 from evals.figures.style import house_style
-from rlvr.report.curves import read_metrics
-from rlvr.report.reward_curves import draw_rewards
+from rlvr.report.curves import draw_reward_curves, read_metrics
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 
@@ -48,7 +47,7 @@ def test_each_panel_has_its_method_and_the_reference_in_black(
     runs: list[Run], metrics: dict[str, pd.DataFrame]
 ) -> None:
     with house_style():
-        figure = draw_rewards([runs], ["Study"], metrics, "dapo")
+        figure = draw_reward_curves([runs], ["Study"], metrics, "dapo")
     methods = list(dict.fromkeys(run.method for run in runs if run.seed is not None))
     assert len(figure.axes) == len(methods)
     for axes, method in zip(figure.axes, methods, strict=True):
@@ -62,7 +61,7 @@ def test_two_studies_stand_side_by_side_each_with_a_reference_of_its_own(
     other = [run.model_copy(update={"run": f"{run.run}x", "method": f"{run.method}_x"}) for run in runs if run.seed]
     shifted = {f"{run}x": frame.assign(reward_mean=frame["reward_mean"] / 2) for run, frame in metrics.items()}
     with house_style():
-        figure = draw_rewards([runs, other], ["Stable", "Unstable"], {**metrics, **shifted}, "dapo")
+        figure = draw_reward_curves([runs, other], ["Stable", "Unstable"], {**metrics, **shifted}, "dapo")
     left, right = figure.axes[:2]
     assert [axes.get_title(loc="left") for axes in (left, right)] == ["Stable", "Unstable"]
     assert _drawn(right, "black") == pytest.approx(_mean("dapo", metrics) / 2)
@@ -73,10 +72,12 @@ def test_studies_that_do_not_correspond_and_unknown_references_are_refused(
     runs: list[Run], metrics: dict[str, pd.DataFrame]
 ) -> None:
     shorter = [run for run in runs if run.method != "delta"]
-    with pytest.raises(UserError, match="--runs: the studies have 3, 2 methods"):
-        draw_rewards([runs, shorter], ["a", "b"], metrics, "dapo")
-    with pytest.raises(UserError, match="--reference-method: is 'ppo'; accepted: "):
-        draw_rewards([runs], ["a"], metrics, "ppo")
+    with pytest.raises(InvalidInput) as error:
+        draw_reward_curves([runs, shorter], ["a", "b"], metrics, "dapo")
+    assert error.value.key == "--runs" and "3, 2" in error.value.found
+    with pytest.raises(InvalidInput) as error:
+        draw_reward_curves([runs], ["a"], metrics, "ppo")
+    assert error.value.key == "--reference-method" and "dapo" in error.value.accepted
 
 
 def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import Run
 from evals.figures.style import house_style
-from rlvr.report.score_curves import draw_score_curves, read_averages
+from rlvr.report.curves import draw_score_curves, read_averages
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 

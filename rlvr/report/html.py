@@ -1,0 +1,60 @@
+"""The frame of all pages of results: one HTML file that needs nothing else, no script, no font, no file beside it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from evals.core.errors import UserError
+from evals.core.files import write_text
+from evals.tables.manifests import write_output_manifest
+from rlvr.page_template import page_template
+
+
+@dataclass(frozen=True)
+class EmbeddedFigure:
+    """A figure inside a page."""
+
+    name: str
+    data_uri: str
+    alternative: str
+    caption: str
+
+    @classmethod
+    def read(cls, path: Path, alternative: str, caption: str) -> EmbeddedFigure:
+        """Read an SVG file.
+
+        Raises:
+            UserError: there is none.
+        """
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file") from None
+        uri = "data:image/svg+xml;base64," + base64.b64encode(content).decode("ascii")
+        return cls(path.stem, uri, alternative, caption)
+
+
+def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:
+    """Write a page and its manifest.
+
+    Args:
+        template: file of ``templates/``.
+        out: the HTML file.
+        inputs: the files that the page was made from, for the manifest.
+        notes: sentences on what the numbers are evidence of.
+        content: the template's other variables.
+
+    Raises:
+        UserError: an input is missing, or the page cannot be written.
+    """
+    style = resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8")
+    created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    page = page_template(template, "rlvr.report").render(style=style, created=created, notes=notes, **content)
+    write_text(out, page)
+    write_output_manifest("report", out.with_suffix(""), [out.suffix], inputs, {"notes": list(notes)})

@@ -1,0 +1,92 @@
+"""Pages beside the report, in its look: the claims of the papers, and decoding with two models."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evals.decoding.table import decoding_tables
+from evals.tables.layout import Table
+from evals.tables.write import ResultFiles
+from rlvr.diagnostics.phenomena.findings import read_findings
+from rlvr.diagnostics.phenomena.table import EXPLANATION, TITLE, claim_table, summary_table
+from rlvr.report.html import EmbeddedFigure, write_page
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a page.
+
+    Attributes:
+        heading: shown above it and in the contents.
+        tables: shown first.
+        figures: shown below them; a caption is the paragraph on what was done.
+        links: words -> address of pages beside this one.
+    """
+
+    heading: str
+    tables: Sequence[Table] = ()
+    figures: Sequence[EmbeddedFigure] = ()
+    links: Mapping[str, str] | None = None
+
+
+def write_phenomena_page(
+    findings: Sequence[Path], figures: Path, rollouts: Sequence[Path], notes: Sequence[str], out: Path
+) -> None:
+    """Write the page of the papers' claims with its manifest.
+
+    Args:
+        findings: ``{claim}.json``, in order.
+        figures: directory of ``{claim}.svg``.
+        rollouts: pages of single rollouts that are linked to.
+        notes: sentences on what the numbers are evidence of.
+        out: the HTML file.
+
+    Raises:
+        UserError: a file is missing or malformed.
+    """
+    found = {path.stem: read_findings(path) for path in findings}
+    sections = [Section("Verdicts", [summary_table({title: each for title, _, each in found.values()})])]
+    for number, (name, (title, method, measurements)) in enumerate(found.items(), start=1):
+        heading = f"{number}. {title}"
+        figure = EmbeddedFigure.read(figures / f"{name}.svg", title, method.replace("`", ""))
+        sections.append(Section(heading, [claim_table(heading, measurements)], [figure]))
+    links = {
+        f"{path.parent.name}, {path.stem.replace('-', ' ')}": os.path.relpath(path, out.parent) for path in rollouts
+    }
+    if links:
+        sections.append(Section("Rollouts, token by token", links=links))
+    inputs = [*findings, *(figures / f"{path.stem}.svg" for path in findings), *rollouts]
+    explanation = EXPLANATION.replace("`", "")
+    write_page("sections.html.jinja", out, inputs, notes, title=TITLE, explanation=explanation, sections=sections)
+
+
+def write_decoding_page(
+    files: ResultFiles, chosen: Path, samples: Path, figure: Path, notes: Sequence[str], out: Path
+) -> None:
+    """Write the page of decoding with two models with its manifest.
+
+    Args:
+        files: decoding's own run sheet, scores and comparisons.
+        chosen: the thresholds that were chosen.
+        samples: directory of its samples.
+        figure: the SVG file that is embedded.
+        notes: sentences on what the numbers are evidence of.
+        out: the HTML file.
+
+    Raises:
+        UserError: a file is missing or malformed.
+    """
+    tables = decoding_tables(files.runs, files.scores, files.comparisons, chosen, samples, [])[0]
+    drawn = EmbeddedFigure.read(
+        figure,
+        "Accuracy against the fraction of tokens replaced",
+        "On problems that are not scored: the base model drives, and a token that the criterion picks is drawn again "
+        "from the trained model.",
+    )
+    sections = [*(Section(table.title, [table]) for table in tables)]
+    sections.append(Section("Accuracy against tokens replaced", figures=[drawn]))
+    inputs, title = [*files.paths, chosen, figure], "Decoding with two models"
+    write_page("sections.html.jinja", out, inputs, notes, title=title, explanation=None, sections=sections)
