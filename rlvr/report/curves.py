@@ -239,7 +239,7 @@ def _side_by_side(rows: Sequence[Condition], titles: Sequence[str]) -> tuple[Fig
     return figure, [list(column) for column in grid.T]
 
 
-def _label_lines(panels: Sequence[Axes], rows: Sequence[Condition], width: int) -> None:
+def _label_lines(panels: Iterable[Axes], rows: Sequence[Condition], width: int) -> None:
     for axes, row in zip(panels, rows, strict=True):
         label = textwrap.fill(row.title, width, break_long_words=False)
         axes.set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
