@@ -23,15 +23,15 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from evals.core.files import read_jsonl
-from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import SamplingParameters, sample
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, object]:
     """Alternate the two samplers and compare the pairs."""
     torch.set_num_threads(arguments.threads)
-    tokenizer, end = load_tokenizer(arguments.checkpoint), end_token_id(arguments.checkpoint)
-    decoder = load_decoder(arguments.checkpoint, "cpu")
+    checkpoint = Checkpoint(arguments.checkpoint)
+    tokenizer, (end,), decoder = checkpoint.tokenizer, checkpoint.end_tokens, checkpoint.decoder("cpu")
     model = AutoModelForCausalLM.from_pretrained(arguments.checkpoint, dtype=torch.float32)
     rows = read_jsonl(arguments.problems / "problems.jsonl")[: arguments.prompts]
     encoded = [encoding.ids for encoding in tokenizer.encode_batch([f"{row['problem']}\n" for row in rows])]

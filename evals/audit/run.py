@@ -13,7 +13,6 @@ from evals.audit.second_grader import judge_choice, judge_text
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_bytes, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.generation.withheld import TEXT_HASH
 from evals.grading.grade_file import read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT
 from evals.grading.verdict import CODE, Kind, Reason
@@ -128,7 +127,7 @@ def audit_run(graded: GradedSamples, golds: Mapping[str, str], second: SecondGra
     unknown = next((row["problem_id"] for row in graded.samples if row["problem_id"] not in golds), None)
     if unknown is not None:
         raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown} is not among the problems")
-    if any(TEXT_HASH in row for row in graded.samples):
+    if any("text_sha256" in row for row in graded.samples):
         return {**counts, "no_second_because": "withheld", "second": None}
     if graded.kind is None:
         return {**counts, "no_second_because": CODE, "second": None}

@@ -66,6 +66,11 @@ class NotAccepted(ValueError):
         self.found, self.accepted, self.key = found, accepted, key
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message; its type's name if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, source: str) -> InvalidInput:
     """The complaint of pydantic about ``content`` that a person can act on, as an :class:`InvalidInput`.
 

@@ -1,23 +1,31 @@
-"""One token of every running sample, from two models' logits."""
+"""One token of every running sample from two models' logits, and the criteria that decide which are drawn again.
+
+Beyond Magnitude (RLVR-Directions, arXiv 2603.22117), section on selective token replacement. Everything is computed
+over the whole vocabulary and from the models' own distributions, before temperature and top-p; the authors' script has
+the 50 most likely tokens of each model, renormalised. Its ``js`` is the mean of both divergences, which is called
+``jeffreys`` here; ``js`` is the divergence that bears that name.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from evals.decoding.criteria import Criterion, history_values, log_prob_differences
-from evals.decoding.settings import Decoding, Driver, mixture
-from evals.generation.sampler import SamplingParameters, draw_tokens, uniform_stream
+from evals.decoding.settings import Criterion, Decoding, Driver
+from evals.generation.sampler import SamplingParameters, draw_tokens, uniform_streams
 
 Observer = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 """Called at every step with base logits, trained logits [P, V], and history and token [R] that the driver drew."""
 
+_BLOCK_ELEMENTS = 2**24
+"""Logits of one model that are worked on at a time: 64 MiB in float32, and a few times that for what follows."""
+
 
 class PairDraw:
-    """Draws for one batch of samples, and counts what it draws again.
+    """The rule (:class:`evals.generation.sampler.Draw`) of one batch of samples of a base and a trained model.
 
     A sample has up to three streams of uniform numbers, all functions of its identity:
 
@@ -35,21 +43,23 @@ class PairDraw:
         sampling: SamplingParameters,
         identities: Sequence[str],
         length: int,
-        device: torch.device | str,
+        device: torch.device,
         observer: Observer | None = None,
     ) -> None:
+        def stream(purpose: str) -> Tensor:
+            return uniform_streams([f"{name}{purpose}" for name in identities], length, device)
+
         self._decoding = decoding
         self._sampling = sampling
         self._observer = observer
-        self._own = _streams(identities, "", length, device)
-        self._again = _streams(identities, "/again", length, device) if decoding.criterion.looks_at_token else self._own
-        is_random = decoding.criterion is Criterion.RANDOM
-        self._random = _streams(identities, "/random", length, device) if is_random else None
+        self._own = stream("")
+        self._again = stream("/again") if decoding.criterion.looks_at_token else self._own
+        self._random = stream("/random") if decoding.criterion is Criterion.RANDOM else None
         self.replaced = torch.zeros(len(identities), dtype=torch.long, device=device)
         """Tokens drawn again so far, [B]: those that fired, also where the second draw gave the same token."""
 
     def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
-        """Tokens [R]; ``logits`` are the base model's and the trained one's, the rest as in ``decode_in_step``."""
+        """Draw tokens [R]; ``logits`` are the base model's and the trained one's."""
         base, trained = logits
         driver, assistant = (base, trained) if self._decoding.driver is Driver.BASE else (trained, base)
         drawn = draw_tokens(driver[row_of], self._own[running, step], self._sampling)
@@ -57,8 +67,11 @@ class PairDraw:
             self._observer(base, trained, row_of, drawn)
         if self._decoding.is_driver_alone:
             return drawn
-        fires = self._decoding.fires(self._values(base, trained, driver, row_of, drawn, running, step))
-        again = fires.nonzero()[:, 0]
+        if self._random is not None:
+            values = self._random[running, step]
+        else:
+            values = criterion_values(self._decoding.criterion, base, trained, driver, row_of, drawn)
+        again = self._decoding.fires(values).nonzero()[:, 0]
         if len(again):
             rows, samples = row_of[again], running[again]
             mixed = mixture(driver[rows], assistant[rows], self._decoding.weights)
@@ -66,17 +79,72 @@ class PairDraw:
             self.replaced[samples] += 1
         return drawn
 
-    def _values(
-        self, base: Tensor, trained: Tensor, driver: Tensor, row_of: Tensor, drawn: Tensor, running: Tensor, step: int
-    ) -> Tensor:
-        criterion = self._decoding.criterion
-        if self._random is not None:
-            return self._random[running, step]
-        if criterion.looks_at_token:
-            return log_prob_differences(base, trained, row_of, drawn)
-        return history_values(criterion, base, trained, driver)[row_of]
+
+def mixture(driver: Tensor, assistant: Tensor, weights: tuple[float, float]) -> Tensor:
+    """Logits [R, V] of the distribution with log-probabilities in these proportions.
+
+    Each model's normaliser is a constant of its row, which a softmax takes out again: logits serve as log-probabilities
+    do, and a weight of one beside a weight of zero leaves that model's logits as they are, bit for bit.
+    """
+    return weights[0] * driver.float() + weights[1] * assistant.float()
 
 
-def _streams(identities: Sequence[str], purpose: str, length: int, device: torch.device | str) -> Tensor:
-    """Uniform numbers [B, length]."""
-    return torch.from_numpy(np.stack([uniform_stream(name + purpose, length) for name in identities])).to(device)
+def criterion_values(
+    criterion: Criterion, base: Tensor, trained: Tensor, driver: Tensor, row_of: Tensor, tokens: Tensor
+) -> Tensor:
+    """A criterion other than random, in nats, for every token drawn, [R].
+
+    Args:
+        criterion: which one.
+        base: logits [P, V] of the base model.
+        trained: logits [P, V] of the trained model.
+        driver: the one of the two that drives.
+        row_of: the history [R] of every token.
+        tokens: drawn by the driver, [R].
+    """
+    if criterion.looks_at_token:
+        return log_prob_differences(base, trained, row_of, tokens)
+    return history_values(criterion, base, trained, driver)[row_of]
+
+
+def history_values(criterion: Criterion, base: Tensor, trained: Tensor, driver: Tensor) -> Tensor:
+    """A criterion that looks at the history alone, in nats, [P]; arguments as for :func:`criterion_values`."""
+    rows = max(1, _BLOCK_ELEMENTS // base.shape[-1])
+    blocks = zip(base.split(rows), trained.split(rows), driver.split(rows), strict=True)
+    return torch.cat([_block_values(criterion, *block) for block in blocks])
+
+
+def _block_values(criterion: Criterion, base: Tensor, trained: Tensor, driver: Tensor) -> Tensor:
+    if criterion is Criterion.ENTROPY:
+        log_probs = driver.float().log_softmax(-1)
+        return -(log_probs.exp() * log_probs).sum(-1)
+    p, q = trained.float().log_softmax(-1), base.float().log_softmax(-1)
+    match criterion:
+        case Criterion.KL_TRAINED_BASE:
+            return _kl(p, q)
+        case Criterion.KL_BASE_TRAINED:
+            return _kl(q, p)
+        case Criterion.JEFFREYS:
+            return (_kl(p, q) + _kl(q, p)) / 2
+        case Criterion.JS:
+            middle = torch.logaddexp(p, q) - math.log(2)
+            return (_kl(p, middle) + _kl(q, middle)) / 2
+        case _:
+            raise ValueError(f"{criterion} is no criterion of the history alone")
+
+
+def _kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p || q) of log-probabilities [P, V]; never below zero, where rounding would put equal distributions."""
+    return (p.exp() * (p - q)).sum(-1).clamp(min=0)
+
+
+def log_prob_differences(base: Tensor, trained: Tensor, row_of: Tensor, tokens: Tensor) -> Tensor:
+    """Log pi_trained - log pi_base of tokens [R], each drawn after the history ``row_of`` [R] of logits [P, V]."""
+    trained_part = trained[row_of, tokens].float() - _log_totals(trained)[row_of]
+    return trained_part - (base[row_of, tokens].float() - _log_totals(base)[row_of])
+
+
+def _log_totals(logits: Tensor) -> Tensor:
+    """Log of the sum of exponentials [P] of logits [P, V], in float32 a block at a time."""
+    rows = max(1, _BLOCK_ELEMENTS // logits.shape[-1])
+    return torch.cat([block.float().logsumexp(-1) for block in logits.split(rows)])

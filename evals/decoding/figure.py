@@ -10,10 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evals.core.errors import UserError
-from evals.decoding.choose import Sweep, read_sweep
-from evals.decoding.criteria import Criterion
-from evals.decoding.settings import Decoding, Mode
+from evals.decoding.choose import read_sweeps
+from evals.decoding.settings import Criterion, Mode, Sweep
 from evals.figures.style import COLOURS, ENDINGS, MARKERS, NEUTRAL, house_style, new_figure, save
 from evals.statistics.difference import estimate_difference
 from evals.tables.manifests import write_output_manifest
@@ -47,13 +45,13 @@ class Place:
 
 
 def place(sweeps: Sequence[Sweep], name: str) -> Place:
-    """Where a point lies, from every sweep's counts on the same problems."""
-    points = [next(point for point in sweep.points if point["name"] == name) for sweep in sweeps]
-    rates = np.array([point["correct_counts"] for point in points], dtype=np.float64) / sweeps[0].samples
+    """The place of a point, from every sweep's counts on the same problems."""
+    points = [sweep.point(name) for sweep in sweeps]
+    rates = np.array([point.correct_counts for point in points], dtype=np.float64) / sweeps[0].samples_per_problem
     fixed = {"treatment_is_fixed": True, "control_is_fixed": True}
     estimate = estimate_difference([rates], [np.zeros((1, rates.shape[1]))], **fixed)
     low, high = estimate.interval()
-    replaced = float(np.mean([point["replaced"] for point in points]))
+    replaced = float(np.mean([point.replaced for point in points]))
     return Place(replaced, float(estimate.estimate), max(0.0, float(low)), min(1.0, float(high)))
 
 
@@ -61,9 +59,8 @@ def curves(sweeps: Sequence[Sweep]) -> Mapping[Criterion, Sequence[Place]]:
     """The points of every criterion of replacement with the base driving, fewest tokens replaced first."""
     names: dict[Criterion, list[str]] = {}
     for point in sweeps[0].points:
-        decoding = Decoding.from_json(point["decoding"])
-        if decoding.mode is Mode.REPLACEMENT and point["fraction"] is not None:
-            names.setdefault(decoding.criterion, []).append(point["name"])
+        if point.decoding.mode is Mode.REPLACEMENT and point.fraction is not None:
+            names.setdefault(point.decoding.criterion, []).append(point.name)
     return {
         criterion: sorted((place(sweeps, name) for name in members), key=lambda found: found.replaced)
         for criterion, members in names.items()
@@ -106,13 +103,13 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("tokens of the base model that the trained model replaced (%, log scale)")
-    axes.set_ylabel(f"avg@{sweeps[0].samples} (%)")
-    problems = len(sweeps[0].points[0]["correct_counts"])
+    axes.set_ylabel(f"avg@{sweeps[0].samples_per_problem} (%)")
+    problems = len(sweeps[0].problem_ids)
     axes.set_title(_finding(found, trained.average), loc="left", weight="bold")
     figure.legend(
         loc="outside lower center",
         ncols=3,
-        title=f"n = {problems} problems, none of them scored elsewhere, {sweeps[0].samples} samples each; "
+        title=f"n = {problems} problems, none of them scored elsewhere, {sweeps[0].samples_per_problem} samples each; "
         f"{len(sweeps)} trained models.\nBars and bands: 95 % intervals over problems, for these checkpoints",
         title_fontsize=8,
         fontsize=8,
@@ -143,10 +140,7 @@ def write_figure(paths: Sequence[Path], out: Path) -> None:
     Raises:
         UserError: a sweep is missing or changed, or the sweeps are of different problems or points.
     """
-    sweeps = [read_sweep(path) for path in paths]
-    for sweep in sweeps:
-        if [point["name"] for point in sweep.points] != [point["name"] for point in sweeps[0].points]:
-            raise UserError(f"{sweep.path}: has other points than {sweeps[0].path}; accepted: sweeps of one grid")
+    sweeps = list(read_sweeps(paths).values())
     with house_style():
         save(draw(sweeps), out)
     write_output_manifest("figure", out, ENDINGS, list(paths), {"figure": "replaced_tokens"})

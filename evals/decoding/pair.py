@@ -1,71 +1,79 @@
-"""Two loaded models that decode together, on the local sampler or on transformers."""
+"""Sampling a problem set with two models: one more plan of evals.generation, and the rule that draws from both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
 
-from evals.core.errors import UserError
-from evals.decoding.draw import Observer
+from evals.core.errors import InvalidInput
+from evals.decoding import VERSION
+from evals.decoding.draw import Observer, PairDraw
 from evals.decoding.settings import Decoding
-from evals.generation.backend import BackendSettings, Request
-from evals.generation.sampler import Response, SamplingParameters
+from evals.generation.backend import Backend, Request
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.evaluate import sample_plan
+from evals.generation.plan import EvaluationSettings, make_plan
+from evals.generation.sampler import Response
 
-BACKENDS = ("local", "transformers")
+
+def read_pair(base: Path, trained: Path, dtype: str) -> tuple[Checkpoint, Checkpoint]:
+    """Read two checkpoints, each a directory in Hugging Face format or of a base model or run of a study.
+
+    Raises:
+        UserError: one is missing or damaged, their vocabularies differ, or ``dtype`` is auto and means two things.
+    """
+    pair = Checkpoint.of(base), Checkpoint.of(trained)
+    first, second = (set(each.tokenizer.get_vocab().items()) for each in pair)
+    if differing := sorted({token for token, _ in first ^ second}):
+        where = ", ".join(str(each.directory) for each in pair)
+        found = f"their tokenizers differ in {len(differing)} tokens, such as {differing[0]!r}"
+        raise InvalidInput(where, "", found, "two models of one vocabulary")
+    dtypes = [each.dtype(dtype) for each in pair]
+    if dtypes[0] != dtypes[1]:
+        raise InvalidInput("", "dtype", f"auto is {dtypes[0]} for {base} and {dtypes[1]} for {trained}", "one of them")
+    return pair
 
 
-@dataclass(frozen=True)
-class PairResponse(Response):
-    """A response of two models.
+class PairSampler:
+    """Samples one problem set with one pair of models, in any number of ways of decoding.
 
-    Attributes:
-        replaced: its tokens that were drawn again.
+    The models are loaded once, when there is something to sample. Prompts, and a chat template, are the trained one's.
+
+    Args:
+        pair: the model before training and the one after it.
+        problems: directory of the problems.
+        settings: how they are sampled.
+
+    Raises:
+        UserError: checkpoints or problems are missing or damaged, or the backend cannot decode with two models.
     """
 
-    replaced: int
+    def __init__(self, pair: tuple[Checkpoint, Checkpoint], problems: Path, settings: EvaluationSettings) -> None:
+        base, trained = pair
+        names = {"decoding_version": VERSION, "base": base.identity, "trained": trained.identity}
+        self.plan = make_plan(pair, problems, settings).with_parameters(**names)
 
-
-class Pair(Protocol):
-    """A base and a trained model of one vocabulary."""
+    @cached_property
+    def backend(self) -> Backend:
+        """The loaded models."""
+        return self.plan.load_backend()
 
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, observer: Observer | None = None
-    ) -> list[PairResponse]:
-        """One response to each request, in order; all of them are decoded together, both caches in step."""
-        ...
+    ) -> list[Response]:
+        """Answer each request, in order; both models read the same tokens."""
+        draws = partial(PairDraw, decoding, self.plan.settings.sampling, observer=observer)
+        return self.backend.generate(requests, draws)
 
+    def sample(self, decoding: Decoding, out: Path, name: str) -> None:
+        """Write ``samples.jsonl``, whose rows have ``replaced`` beside the usual fields, and its manifest.
 
-@dataclass(frozen=True)
-class BoundPair:
-    """A pair and one way of decoding: a :class:`evals.generation.backend.Backend`."""
-
-    pair: Pair
-    decoding: Decoding
-    observer: Observer | None = None
-
-    def generate(self, requests: Sequence[Request]) -> list[Response]:
-        """One response to each request, in order."""
-        return list(self.pair.generate(requests, self.decoding, self.observer))
-
-
-def load_pair(
-    base: Path, trained: Path, settings: BackendSettings, sampling: SamplingParameters, end_tokens: Sequence[int]
-) -> Pair:
-    """Load two checkpoints.
-
-    Raises:
-        UserError: a backend that cannot decode with two models, or a checkpoint that it cannot load.
-    """
-    match settings.name:
-        case "local":
-            from evals.decoding.local_pair import LocalPair
-
-            return LocalPair(base, trained, settings, sampling, end_tokens)
-        case "transformers":
-            from evals.decoding.transformers_pair import TransformersPair
-
-            return TransformersPair(base, trained, settings, sampling, end_tokens)
-        case _:
-            raise UserError(f"--backend: is {settings.name!r}; accepted: {', '.join(BACKENDS)} (docs/decoding.md)")
+        Args:
+            decoding: the way of decoding.
+            out: directory of the samples.
+            name: shown by the progress bar.
+        """
+        plan = self.plan.with_parameters(decoding=decoding.to_json())
+        draws = partial(PairDraw, decoding, plan.settings.sampling)
+        sample_plan(plan, lambda: self.backend, out, name, draws)

@@ -1,21 +1,21 @@
-"""How two models decode together: who drives, what fires, what a token that fires is drawn from instead."""
+"""Ways of decoding with two models, sweeps over them, and what a sweep chooses; read and written as JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from torch import Tensor
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from evals.core.errors import UserError
-from evals.decoding.criteria import Criterion
+from evals.core.record import Record
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Mode(StrEnum):
-    """What a token that fires is drawn from."""
+    """The distribution that a token that fires is drawn from."""
 
     REPLACEMENT = "replacement"
     """The other model."""
@@ -24,14 +24,51 @@ class Mode(StrEnum):
 
 
 class Driver(StrEnum):
-    """Whose tokens are kept where nothing fires."""
+    """The model whose tokens are kept where nothing fires."""
 
     BASE = "base"
     TRAINED = "trained"
 
 
-@dataclass(frozen=True)
-class Decoding:
+class Criterion(StrEnum):
+    """The value that decides whether a token is drawn again."""
+
+    LOG_PROB_DIFFERENCE = "log_prob_difference"
+    """log pi_trained(y) - log pi_base(y) of the token drawn, whichever model drew it."""
+    KL_TRAINED_BASE = "kl_trained_base"
+    """KL(pi_trained || pi_base)."""
+    KL_BASE_TRAINED = "kl_base_trained"
+    """KL(pi_base || pi_trained)."""
+    JS = "js"
+    """Jensen-Shannon divergence, at most log 2."""
+    JEFFREYS = "jeffreys"
+    """Mean of the two KL divergences."""
+    ENTROPY = "entropy"
+    """Entropy of the model that drives."""
+    RANDOM = "random"
+    """A uniform number of its own."""
+
+    @property
+    def looks_at_token(self) -> bool:
+        """Whether the token drawn decides, not its history alone."""
+        return self is Criterion.LOG_PROB_DIFFERENCE
+
+
+def _read_threshold(value: Any) -> Any:
+    return float(value) if value in ("inf", "-inf") else value
+
+
+def _write_threshold(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+Threshold = Annotated[
+    float, Field(allow_inf_nan=True), BeforeValidator(_read_threshold), PlainSerializer(_write_threshold)
+]
+"""A number in nats; infinities, which JSON has not, are written as words."""
+
+
+class Decoding(Record):
     """One way of decoding with a base and a trained model.
 
     A token y is drawn from the driver. If the criterion fires it is drawn again, from
@@ -41,7 +78,7 @@ class Decoding:
         mode: replacement has weights (0, 1); extrapolation (-gamma, 1 + gamma) with the base driving, (1 + gamma,
             -gamma) with the trained model driving.
         driver: the model that draws first.
-        criterion: what fires.
+        criterion: decides which tokens are drawn again.
         tau: threshold: the log-prob difference fires at or below it, random with this probability, the others at or
             above it.
         gamma: of extrapolation; 0 in a replacement.
@@ -50,18 +87,23 @@ class Decoding:
     mode: Mode
     driver: Driver
     criterion: Criterion
-    tau: float
-    gamma: float = 0.0
+    tau: Threshold
+    gamma: float = Field(default=0.0, ge=0)
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> Decoding:
         if math.isnan(self.tau):
-            raise UserError("--tau: is NaN; accepted: a number, inf or -inf")
+            raise ValueError("tau is NaN; accepted: a number, inf or -inf")
         if self.criterion is Criterion.RANDOM and not 0 <= self.tau <= 1:
-            raise UserError(f"--tau: is {self.tau} with criterion random; accepted: a probability, 0 to 1")
-        if not (math.isfinite(self.gamma) and self.gamma >= 0):
-            raise UserError(f"--gamma: is {self.gamma}; accepted: 0 or more")
+            raise ValueError(f"tau is {self.tau} with criterion random; accepted: a probability, 0 to 1")
         if self.mode is Mode.REPLACEMENT and self.gamma:
-            raise UserError(f"--gamma: is {self.gamma} with --mode replacement; accepted: 0, or --mode extrapolation")
+            raise ValueError(f"gamma is {self.gamma} with mode replacement; accepted: 0, or mode extrapolation")
+        return self
+
+    @classmethod
+    def alone(cls, driver: Driver) -> Decoding:
+        """The driver's own text: no token is ever drawn again."""
+        return cls(mode=Mode.REPLACEMENT, driver=driver, criterion=Criterion.RANDOM, tau=0.0)
 
     @property
     def weights(self) -> tuple[float, float]:
@@ -80,6 +122,13 @@ class Decoding:
         """
         return self.weights == (1.0, 0.0)
 
+    @property
+    def scheme(self) -> str | None:
+        """The row of the table that this could fill: none unless the log-prob difference decides."""
+        if self.criterion is not Criterion.LOG_PROB_DIFFERENCE:
+            return None
+        return "replacement" if self.mode is Mode.REPLACEMENT else f"extrapolation_{self.driver.value}"
+
     def fires(self, values: Tensor) -> Tensor:
         """Where values [R] of the criterion fire."""
         match self.criterion:
@@ -90,32 +139,83 @@ class Decoding:
             case _:
                 return values >= self.tau
 
-    def as_json(self) -> dict[str, str | float]:
-        """For files; infinities, which JSON does not have, as words."""
-        return {
-            "mode": self.mode.value,
-            "driver": self.driver.value,
-            "criterion": self.criterion.value,
-            "tau": self.tau if math.isfinite(self.tau) else str(self.tau),
-            "gamma": self.gamma,
-        }
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Decoding:
-        """From :meth:`as_json`."""
-        return cls(
-            Mode(content["mode"]),
-            Driver(content["driver"]),
-            Criterion(content["criterion"]),
-            float(content["tau"]),
-            float(content["gamma"]),
-        )
+Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
-def mixture(driver: Tensor, assistant: Tensor, weights: tuple[float, float]) -> Tensor:
-    """Logits [R, V] of the distribution with log-probabilities in these proportions.
+class Grid(Record):
+    """The ways of decoding that a sweep tries.
 
-    Each model's normaliser is a constant of its row, which a softmax takes out again: logits serve as log-probabilities
-    do, and a weight of one beside a weight of zero leaves that model's logits as they are, bit for bit.
+    Attributes:
+        criteria: of replacement with the base driving.
+        fractions: of the base's tokens that the thresholds of replacement are set at.
+        extrapolation_fractions: of the driver's tokens that the log-prob difference is set at in extrapolation.
+        gammas: of extrapolation.
     """
-    return weights[0] * driver.float() + weights[1] * assistant.float()
+
+    criteria: tuple[Criterion, ...]
+    fractions: tuple[Fraction, ...]
+    extrapolation_fractions: tuple[Fraction, ...] = ()
+    gammas: tuple[float, ...] = ()
+
+
+class SweepPoint(Record):
+    """One way of decoding in a sweep, and how well it did.
+
+    Attributes:
+        name: of its directory.
+        decoding: the way.
+        fraction: of the driver's tokens that its threshold was set at; None for a model alone.
+        replaced: fraction of the tokens that were drawn again.
+        average: mean accuracy.
+        correct_counts: correct samples of each problem, aligned with ``problem_ids`` of the sweep.
+        mean_tokens: of a response.
+    """
+
+    name: str
+    decoding: Decoding
+    fraction: float | None
+    replaced: float
+    average: float
+    correct_counts: tuple[int, ...]
+    mean_tokens: float
+
+
+class Sweep(Record):
+    """The content of a pair's ``sweep.json``.
+
+    Attributes:
+        base: directory of the model before training.
+        trained: directory of the model after it.
+        samples_per_problem: responses to a problem.
+    """
+
+    base: str
+    trained: str
+    problem_ids: tuple[str | int, ...]
+    samples_per_problem: int
+    points: tuple[SweepPoint, ...]
+
+    def point(self, name: str) -> SweepPoint:
+        """The point of that name."""
+        return next(point for point in self.points if point.name == name)
+
+
+class Choice(Record):
+    """The fraction and gamma that did best for one row of the table.
+
+    Attributes:
+        average: mean accuracy over the sweeps.
+        by_run: run -> its way of decoding, with the threshold of that pair.
+    """
+
+    fraction: float
+    gamma: float
+    average: float
+    by_run: dict[str, Decoding]
+
+
+class Choices(Record):
+    """The content of ``chosen.json``: scheme -> choice."""
+
+    chosen: dict[str, Choice]

@@ -1,62 +1,43 @@
-"""Many ways of decoding on one problem set: each sampled and graded, and how well each does in one file."""
+"""Many ways of decoding on one problem set: each is sampled and graded, and one file says how well each does.
+
+Thresholds make criteria comparable. The paper tunes those of entropy and KL until they replace as many tokens as the
+log-prob difference, and does not print them. Here every criterion's threshold is the quantile that a given fraction of
+the driver's tokens lies beyond. The fraction that is replaced in the end differs a little, for the text changes as
+tokens are replaced; it is measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from evals.core.errors import UserError
-from evals.core.files import fingerprint, read_jsonl, sha256_file, write_json
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from evals.core.files import fingerprint, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
-from evals.decoding.checkpoints import CheckpointPair
-from evals.decoding.criteria import Criterion
-from evals.decoding.evaluate import PairSampler
-from evals.decoding.settings import Decoding, Driver, Mode
-from evals.decoding.thresholds import criterion_values, threshold
+from evals.core.record import read_rows
+from evals.core.records import Sample
+from evals.decoding.draw import criterion_values
+from evals.decoding.pair import PairSampler
+from evals.decoding.settings import Criterion, Decoding, Driver, Grid, Mode, Sweep, SweepPoint
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import EvaluationSettings
 from evals.grading.grade_file import grade_file
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
 from evals.scores.grades import read_graded_run
 
-
-@dataclass(frozen=True)
-class Grid:
-    """What is swept.
-
-    Attributes:
-        criteria: of replacement with the base driving.
-        fractions: of the base's tokens that the thresholds of replacement are set at.
-        extrapolation_fractions: of the driver's tokens that the log-prob difference is set at in extrapolation.
-        gammas: of extrapolation.
-    """
-
-    criteria: tuple[Criterion, ...]
-    fractions: tuple[float, ...]
-    extrapolation_fractions: tuple[float, ...]
-    gammas: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        for name, values in (
-            ("--fractions", self.fractions),
-            ("--extrapolation-fractions", self.extrapolation_fractions),
-        ):
-            wrong = [value for value in values if not 0 < value <= 1]
-            if wrong:
-                raise UserError(f"{name}: has {wrong[0]}; accepted: above 0, at most 1")
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Point:
-    """One way of decoding in a sweep.
-
-    Attributes:
-        name: of its directory.
-        decoding: the way.
-        fraction: of the driver's tokens that its threshold was set at; None for a model alone.
-    """
+class _Point:
+    """A way of decoding that is to be tried; see :class:`evals.decoding.settings.SweepPoint`."""
 
     name: str
     decoding: Decoding
@@ -64,7 +45,7 @@ class Point:
 
 
 def sweep(
-    checkpoints: CheckpointPair,
+    pair: tuple[Checkpoint, Checkpoint],
     problems: Path,
     settings: EvaluationSettings,
     grid: Grid,
@@ -74,37 +55,44 @@ def sweep(
 ) -> None:
     """Sample and grade every point, in ``out/points/{name}``, and write ``out/sweep.json`` with a manifest.
 
-    What is finished is kept: a sweep that was killed goes on where it was.
+    Finished points are kept: a sweep that was killed resumes after the last one.
+
+    Args:
+        pair: the model before training and the one after it.
+        problems: directory of the problems.
+        settings: how they are sampled.
+        grid: the ways of decoding.
+        kind: how answers are read.
+        pool: grades the responses.
+        out: directory of the sweep.
 
     Raises:
         UserError: an input is missing or damaged, or cannot be decoded with.
     """
-    sampler = PairSampler(checkpoints, problems, settings)
-    points = list(_points(sampler, grid, settings.samples_per_problem))
-    rows = []
+    sampler = PairSampler(pair, problems, settings)
+    points = list(_points(sampler, grid))
+    found: list[SweepPoint] = []
     for number, point in enumerate(points, start=1):
         directory = out / "points" / point.name
         sampler.sample(point.decoding, directory, point.name)
         grade_file(directory / "samples.jsonl", problems / "problems.jsonl", directory / "grades", pool, kind)
-        row = _row(point, directory)
-        rows.append(row)
-        print(
-            f"{number}/{len(points)} {point.name}: {100 * row['average']:.1f} % correct, "
-            f"{100 * row['replaced']:.1f} % replaced",
-            flush=True,
-        )
+        found.append(_measured(point, directory))
+        shares = f"{100 * found[-1].average:.1f} % correct, {100 * found[-1].replaced:.1f} % replaced"
+        print(f"{number}/{len(points)} {point.name}: {shares}", flush=True)
         write_json(out / "progress.json", {"step": number, "steps": len(points)})
-    content = {
-        "base": str(checkpoints.base.directory),
-        "trained": str(checkpoints.trained.directory),
-        "problem_ids": list(sampler.plan.ids),
-        "samples_per_problem": settings.samples_per_problem,
-        "points": rows,
-    }
+    base, trained = (str(each.directory) for each in pair)
+    content = Sweep(
+        base=base,
+        trained=trained,
+        problem_ids=tuple(sampler.plan.ids),
+        samples_per_problem=settings.samples_per_problem,
+        points=tuple(found),
+    )
     path = out / "sweep.json"
-    write_json(path, content)
+    write_json(path, content.to_json())
     inputs = {name: sha256_file(Path(name)) for name in sampler.plan.inputs}
-    parameters = {**sampler.plan.parameters, "points": [[row["name"], row["decoding"]] for row in rows]}
+    decodings = [[point.name, point.decoding.to_json()] for point in found]
+    parameters = {**sampler.plan.parameters, "points": decodings}
     Manifest(
         kind="decoding_sweep",
         inputs=inputs,
@@ -114,43 +102,66 @@ def sweep(
     ).write(out / "manifest.json")
 
 
-def _points(sampler: PairSampler, grid: Grid, samples: int) -> Iterator[Point]:
+def _points(sampler: PairSampler, grid: Grid) -> Iterator[_Point]:
     """Both models alone, then replacement by every criterion, then extrapolation with either driving."""
     for driver in Driver:
-        yield Point(driver.value, Decoding(Mode.REPLACEMENT, driver, Criterion.RANDOM, 0.0), None)
-    values = criterion_values(sampler, grid.criteria, Driver.BASE, samples)
+        yield _Point(driver.value, Decoding.alone(driver), None)
+    values = values_of_driver(sampler, grid.criteria, Driver.BASE)
     for criterion in grid.criteria:
         for fraction in grid.fractions:
             tau = threshold(criterion, fraction, values)
-            yield Point(
-                f"replacement-{criterion.value}-{fraction:g}",
-                Decoding(Mode.REPLACEMENT, Driver.BASE, criterion, tau),
-                fraction,
-            )
+            decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau)
+            yield _Point(f"replacement-{criterion.value}-{fraction:g}", decoding, fraction)
     if not grid.gammas:
         return
     difference = Criterion.LOG_PROB_DIFFERENCE
     for driver in Driver:
-        values = criterion_values(sampler, [difference], driver, samples)
+        values = values_of_driver(sampler, [difference], driver)
         for fraction in grid.extrapolation_fractions:
             tau = threshold(difference, fraction, values)
             for gamma in grid.gammas:
-                decoding = Decoding(Mode.EXTRAPOLATION, driver, difference, tau, gamma)
-                yield Point(f"extrapolation-{driver.value}-{fraction:g}-{gamma:g}", decoding, fraction)
+                decoding = Decoding(mode=Mode.EXTRAPOLATION, driver=driver, criterion=difference, tau=tau, gamma=gamma)
+                yield _Point(f"extrapolation-{driver.value}-{fraction:g}-{gamma:g}", decoding, fraction)
 
 
-def _row(point: Point, directory: Path) -> dict[str, Any]:
-    """How well a point does."""
+def _measured(point: _Point, directory: Path) -> SweepPoint:
     graded = read_graded_run(directory / "grades")
-    samples = read_jsonl(directory / "samples.jsonl", ("tokens", "replaced"))
-    tokens = sum(row["tokens"] for row in samples)
+    samples = read_rows(directory / "samples.jsonl", Sample)
+    tokens = sum(sample.tokens for sample in samples)
     counts = [sum(grade.correct for grade in grades) for grades in graded.grades.values()]
-    return {
-        "name": point.name,
-        "decoding": point.decoding.as_json(),
-        "fraction": point.fraction,
-        "replaced": sum(row["replaced"] for row in samples) / tokens if tokens else 0.0,
-        "average": sum(counts) / (len(counts) * graded.samples),
-        "correct_counts": counts,
-        "mean_tokens": tokens / len(samples),
-    }
+    return SweepPoint(
+        name=point.name,
+        decoding=point.decoding,
+        fraction=point.fraction,
+        replaced=sum(sample.replaced or 0 for sample in samples) / tokens if tokens else 0.0,
+        average=sum(counts) / (len(counts) * graded.samples),
+        correct_counts=tuple(counts),
+        mean_tokens=tokens / len(samples),
+    )
+
+
+def values_of_driver(
+    sampler: PairSampler, criteria: Sequence[Criterion], driver: Driver
+) -> dict[Criterion, FloatArray]:
+    """Every criterion but random at every token of the driver's own responses, [tokens] each."""
+    collected: dict[Criterion, list[Tensor]] = {each: [] for each in criteria if each is not Criterion.RANDOM}
+
+    def observe(base: Tensor, trained: Tensor, row_of: Tensor, tokens: Tensor) -> None:
+        logits = base if driver is Driver.BASE else trained
+        for criterion, values in collected.items():
+            values.append(criterion_values(criterion, base, trained, logits, row_of, tokens).cpu())
+
+    for batch in sampler.plan.batches():
+        sampler.generate(sampler.plan.requests(batch), Decoding.alone(driver), observe)
+    return {criterion: torch.cat(values).double().numpy() for criterion, values in collected.items()}
+
+
+def threshold(criterion: Criterion, fraction: float, values: Mapping[Criterion, FloatArray]) -> float:
+    """The tau beyond which a fraction of the values lies; with a fraction of 1 everything fires, whatever its value."""
+    if criterion is Criterion.RANDOM:
+        return fraction
+    below = criterion.looks_at_token
+    if fraction == 1:
+        return math.inf if below else -math.inf
+    quantile = float(np.quantile(values[criterion], fraction if below else 1 - fraction))
+    return float(f"{quantile:.4g}")  # what a table shows, and seldom a value itself, which rounding could tip over

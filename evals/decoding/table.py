@@ -9,10 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from evals.core.files import read_json, read_jsonl, write_text
-from evals.core.records import ALL_BENCHMARKS, BASE, Condition
+from evals.core.files import write_text
+from evals.core.record import read_rows
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Sample
 from evals.decoding import SCHEMES
-from evals.decoding.settings import Decoding
+from evals.decoding.settings import Choice, Choices
 from evals.results import Results, read_results
 from evals.tables import numbers
 from evals.tables.layout import Table, markdown
@@ -71,14 +72,14 @@ def decoding_tables(
         UserError: an input is missing or malformed.
     """
     results = read_results(runs, scores, comparisons)
-    choice = read_json(chosen)["chosen"]
+    choices = Choices.read(chosen).chosen
     used, files = {}, []
     for condition in results.conditions:
         scheme = scheme_in(condition.method)
         if scheme is None:
             continue
         paths = [samples / run.run / name / "samples.jsonl" for run in condition.runs for name in results.benchmarks]
-        used[condition.method] = _used(scheme, choice[scheme], paths)
+        used[condition.method] = _used(scheme, choices[scheme], paths)
         files += paths
     frame = _frame(results, used)
     return [_summary(results, frame, used, notes), _by_benchmark(results)], frame, files
@@ -89,11 +90,11 @@ def scheme_in(method: str) -> str | None:
     return next((scheme for scheme in SCHEMES if method.endswith(f"_{scheme}")), None)
 
 
-def _used(scheme: str, choice: Mapping[str, Any], paths: Sequence[Path]) -> Used:
-    rows = [row for path in paths for row in read_jsonl(path, ("tokens", "replaced"))]
-    taus = tuple(Decoding.from_json(content).tau for content in choice["by_run"].values())
-    replaced = sum(row["replaced"] for row in rows) / max(1, sum(row["tokens"] for row in rows))
-    return Used(scheme, choice["fraction"], choice["gamma"], taus, choice["average"], replaced)
+def _used(scheme: str, choice: Choice, paths: Sequence[Path]) -> Used:
+    samples = [sample for path in paths for sample in read_rows(path, Sample)]
+    taus = tuple(decoding.tau for decoding in choice.by_run.values())
+    replaced = sum(each.replaced or 0 for each in samples) / max(1, sum(each.tokens for each in samples))
+    return Used(scheme, choice.fraction, choice.gamma, taus, choice.average, replaced)
 
 
 def _frame(results: Results, used: Mapping[str, Used]) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Sampling responses from a checkpoint. The sampler that evaluates is also the one that rolls out during training."""
+"""Responses sampled from a checkpoint, in an evaluation and as the rollouts of a training."""
 
 VERSION = 1
 """Raised whenever the same checkpoint and settings would give other samples."""

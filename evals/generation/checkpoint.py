@@ -1,24 +1,148 @@
-"""Load a Hugging Face checkpoint directory for sampling, without importing transformers."""
+"""Checkpoints in Hugging Face format: described, loaded without transformers, and imported as base models."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from evals.core.errors import UserError
-from evals.core.files import read_json
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import fingerprint, read_json, sha256_file
+from evals.core.manifest import Manifest, verify_outputs
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
+_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt")
+"""Files that are fetched and hashed: weights in safetensors, never pickles, never code."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model in Hugging Face format. Each of its files is read once, when it is needed.
+
+    Attributes:
+        directory: of ``config.json``, ``tokenizer.json`` and the weights.
+        hashes: path -> SHA-256 of its files, where they are known.
+    """
+
+    directory: Path
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, directory: Path) -> Checkpoint:
+        """Identify the checkpoint of a run or base model, or a directory in Hugging Face format, by its bytes.
+
+        Raises:
+            UserError: it is missing, incomplete or changed.
+        """
+        if (directory / "manifest.json").is_file() and (directory / "checkpoint").is_dir():
+            kind = "base_model" if directory.parent.name == "base" else "run"
+            outputs = verify_outputs(directory / "manifest.json", kind).outputs
+            files = {str(directory / name): sha for name, sha in outputs.items() if name.startswith("checkpoint/")}
+            return cls(directory / "checkpoint", files)
+        return cls(directory, {str(path): sha256_file(path) for path in checkpoint_files(directory)})
+
+    @property
+    def identity(self) -> str:
+        """Fingerprint of the files' names and bytes, wherever they are."""
+        return fingerprint({Path(path).name: digest for path, digest in self.hashes.items()})
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The content of ``config.json``."""
+        config: Mapping[str, Any] = read_json(self.directory / "config.json")
+        return config
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The fast tokenizer; errors as for :func:`load_tokenizer`."""
+        return load_tokenizer(self.directory)
+
+    @cached_property
+    def end_tokens(self) -> list[int]:
+        """Every token that ends a response, from ``config.json`` and ``generation_config.json``, in order.
+
+        A chat model often ends a turn with another token than a text; only the second file then names it.
+
+        Raises:
+            UserError: there is none.
+        """
+        second = self.directory / "generation_config.json"
+        found: set[int] = set()
+        for content in (self.config, read_json(second) if second.is_file() else {}):
+            value = content.get("eos_token_id")
+            found |= {value} if isinstance(value, int) else set(value or ())
+        if not found:
+            raise UserError(f"{self.directory}: config.json and generation_config.json name no eos_token_id")
+        return sorted(found)
+
+    def dtype(self, wanted: str) -> str:
+        """``wanted``, or for ``auto`` the type that the checkpoint was saved in."""
+        if wanted != "auto":
+            return wanted
+        return str(self.config.get("dtype") or self.config.get("torch_dtype") or "float32")
+
+    def context_length(self, limit: int | None) -> int:
+        """Longest prompt and response together: the model's, or ``limit`` if that is shorter.
+
+        Raises:
+            InvalidInput: the checkpoint does not say, and no limit is given.
+        """
+        text = self.config.get("text_config") or {}
+        own = self.config.get("max_position_embeddings") or text.get("max_position_embeddings")
+        lengths = [length for length in (own, limit) if isinstance(length, int)]
+        if not lengths:
+            path = f"{self.directory}/config.json"
+            raise InvalidInput(path, "", "lacks max_position_embeddings", "evaluation.max_model_len")
+        return min(lengths)
+
+    def special_token(self, role: str) -> int | None:
+        """The id of the token that the tokenizer's configuration names for a role, such as ``bos_token``, if any."""
+        token = self._tokenizer_config.get(role)
+        name = token.get("content") if isinstance(token, dict) else token
+        identifier: int | None = None if name is None else self.tokenizer.token_to_id(name)
+        return identifier
+
+    @cached_property
+    def _tokenizer_config(self) -> Mapping[str, Any]:
+        path = self.directory / "tokenizer_config.json"
+        config: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+        return config
+
+    def decoder(self, device: str) -> Qwen3Decoder:
+        """The model as the local sampler's decoder, in float32.
+
+        Raises:
+            UserError: not a checkpoint, damaged, or of an architecture that the local sampler does not know.
+        """
+        config = Qwen3Config.from_json(self.config, str(self.directory / "config.json"))
+        return Qwen3Decoder(config, {name: weight.float() for name, weight in self._weights(device).items()})
+
+    def _weights(self, device: str) -> dict[str, Tensor]:
+        paths = sorted(self.directory.glob("*.safetensors"))
+        if not paths:
+            raise UserError(f"{self.directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
+        weights: dict[str, Tensor] = {}
+        for path in paths:
+            try:
+                weights |= load_file(path, device=device)
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"{path}: is damaged ({error})") from error
+        return weights
+
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """The checkpoint's fast tokenizer.
+    """Load a checkpoint's fast tokenizer.
 
     Raises:
         UserError: the directory holds no readable ``tokenizer.json``.
@@ -34,84 +158,65 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         raise UserError(f"{path}: is not a tokenizer ({error})") from error
 
 
-def load_weights(directory: Path, device: str) -> dict[str, Tensor]:
-    """All tensors of the checkpoint's safetensors files.
+def checkpoint_files(directory: Path) -> list[Path]:
+    """The files that a checkpoint in Hugging Face format is made of.
 
     Raises:
-        UserError: there are none, or one is damaged.
+        UserError: no such directory, or it lacks weights in safetensors or a configuration.
     """
-    paths = sorted(directory.glob("*.safetensors"))
-    if not paths:
-        raise UserError(f"{directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
-    weights: dict[str, Tensor] = {}
-    for path in paths:
-        try:
-            weights |= load_file(path, device=device)
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"{path}: is damaged ({error})") from error
-    return weights
+    if not directory.is_dir():
+        raise UserError(f"{directory}: no such directory; accepted: a Hugging Face checkpoint")
+    files = sorted({path for pattern in _PATTERNS for path in directory.glob(pattern) if path.is_file()})
+    if not any(path.suffix == ".safetensors" for path in files):
+        raise UserError(f"{directory}: holds no .safetensors file; accepted: weights in safetensors")
+    if not (directory / "config.json").is_file():
+        raise UserError(f"{directory}: holds no config.json; accepted: a Hugging Face checkpoint")
+    return files
 
 
-def load_decoder(directory: Path, device: str) -> Qwen3Decoder:
-    """The checkpoint as a decoder.
+def import_model(model: str, revision: str | None, out: Path) -> None:
+    """Link ``out/checkpoint`` to a checkpoint, and write a manifest with the hash of every file in it.
+
+    Args:
+        model: a directory, or an id of the Hugging Face Hub.
+        revision: commit of the Hub's repository; None with a directory.
+        out: directory of the base model.
 
     Raises:
-        UserError: not a checkpoint, damaged, or of an architecture that the local sampler does not know.
+        UserError: no such directory, the Hub cannot be reached, or the checkpoint has no safetensors or fast tokenizer.
     """
-    config_path = directory / "config.json"
-    config = Qwen3Config.from_json(read_json(config_path), str(config_path))
-    weights = {name: weight.float() for name, weight in load_weights(directory, device).items()}
-    return Qwen3Decoder(config, weights)
+    directory = Path(model) if revision is None else _fetch(model, revision)
+    files = checkpoint_files(directory)
+    load_tokenizer(directory)
+    out.mkdir(parents=True, exist_ok=True)
+    link = out / "checkpoint"
+    if link.is_symlink():
+        link.unlink()
+    elif link.exists():
+        raise UserError(f"{link}: is the checkpoint of another base model; delete it, or use another name")
+    os.symlink(directory.resolve(), link)
+    outputs = {f"checkpoint/{path.name}": sha256_file(path) for path in files}
+    parameters = {"source": "hugging_face", "model": model, "revision": revision}
+    Manifest(
+        kind="base_model",
+        inputs={},
+        outputs=outputs,
+        parameters=parameters,
+        fingerprint=fingerprint({"parameters": parameters, "outputs": outputs}),
+    ).write(out / "manifest.json")
 
 
-def end_token_id(directory: Path) -> int:
-    """The id of the token that ends a response, from the checkpoint's ``config.json``.
+def _fetch(identifier: str, revision: str) -> Path:
+    """The Hub's files in its cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    Raises:
-        UserError: there is not exactly one.
-    """
-    path = directory / "config.json"
-    value = read_json(path).get("eos_token_id")
-    if not isinstance(value, int):
-        raise UserError(f"{path}: eos_token_id is {value!r}; the local sampler needs a single integer")
-    return value
-
-
-def end_token_ids(directory: Path) -> list[int]:
-    """Every token that ends a response: those of ``config.json`` and of ``generation_config.json``, in order.
-
-    A chat model often ends a turn with another token than a text; only the second file then names it.
-
-    Raises:
-        UserError: there is none.
-    """
-    found: set[int] = set()
-    for name in ("config.json", "generation_config.json"):
-        path = directory / name
-        value = read_json(path).get("eos_token_id") if path.is_file() else None
-        found |= {value} if isinstance(value, int) else set(value or ())
-    if not found:
-        raise UserError(f"{directory}: config.json and generation_config.json name no eos_token_id")
-    return sorted(found)
-
-
-def resolved_dtype(directory: Path, dtype: str) -> str:
-    """``dtype``, or for ``auto`` the one that the checkpoint was saved in."""
-    if dtype != "auto":
-        return dtype
-    config = read_json(directory / "config.json")
-    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
-
-
-def context_length(directory: Path, limit: int | None) -> int:
-    """Longest prompt and response together: the model's, or ``limit`` if that is shorter.
-
-    Raises:
-        UserError: the checkpoint does not say, and no limit is given.
-    """
-    config = read_json(directory / "config.json")
-    own = config.get("max_position_embeddings") or (config.get("text_config") or {}).get("max_position_embeddings")
-    lengths = [length for length in (own, limit) if isinstance(length, int)]
-    if not lengths:
-        raise UserError(f"{directory}/config.json: lacks max_position_embeddings; accepted: evaluation.max_model_len")
-    return min(lengths)
+    if not re.fullmatch(r"[0-9a-f]{40}", revision):
+        raise InvalidInput("", "revision", f"is {revision!r}", "the 40 hexadecimal digits of a commit")
+    try:
+        return Path(snapshot_download(identifier, revision=revision, allow_patterns=list(_PATTERNS)))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise UserError(
+            f"model {identifier} at {revision[:12]}: cannot be fetched from the Hugging Face Hub "
+            f"({type(error).__name__}); accepted: a model there and a network that reaches it, or a local path"
+        ) from error

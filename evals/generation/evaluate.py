@@ -1,30 +1,52 @@
-"""Sample a checkpoint's responses to a benchmark."""
+"""Sampling a benchmark: batches are kept as they are finished, and written in the order of the problems at the end."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from evals.core.files import fingerprint, write_jsonl
-from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs
+from evals.core.errors import UserError
+from evals.core.files import canonical_json, fingerprint, sha256_bytes, write_jsonl
+from evals.core.manifest import Manifest, hash_files
+from evals.core.records import Sample
 from evals.core.single_writer import single_writer
-from evals.generation.backend import Backend, load_backend
-from evals.generation.checkpoint import load_tokenizer
-from evals.generation.partial import PartialSamples, Row
+from evals.generation.backend import Backend
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import EvaluationSettings, Plan, make_plan
-from evals.generation.sampler import Response
-from evals.generation.withheld import TEXT_HASH
-
-_KEYS = ("problem_id", "sample", "text", TEXT_HASH, "tokens", "finish_reason")
+from evals.generation.sampler import Draws, Response
 
 
 def sample_benchmark(
-    source: Path, problems_directory: Path, settings: EvaluationSettings, out: Path, split: int | None, splits: int
+    source: Path, problems: Path, settings: EvaluationSettings, out: Path, split: int | None, splits: int
+) -> None:
+    """Sample what is missing of a checkpoint's responses; arguments and errors as for :func:`sample_plan`.
+
+    Args:
+        source: directory of a run or base model, with ``checkpoint/`` and ``manifest.json``.
+        problems: directory of the benchmark's problems.
+        settings: how to sample.
+        out: directory of the samples.
+        split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
+        splits: number of jobs that the batches are divided into.
+    """
+    plan = make_plan([Checkpoint.of(source)], problems, settings)
+    sample_plan(plan, plan.load_backend, out, source.name, split=split, splits=splits)
+
+
+def sample_plan(
+    plan: Plan,
+    load: Callable[[], Backend],
+    out: Path,
+    name: str,
+    draws: Draws | None = None,
+    split: int | None = None,
+    splits: int = 1,
 ) -> None:
     """Sample what is missing; unless this is one split of several, write ``samples.jsonl`` and its manifest.
 
@@ -32,140 +54,100 @@ def sample_benchmark(
     neither a kill nor the number of splits changes what a sample is computed beside.
 
     Args:
-        source: directory of a run or base model, with ``checkpoint/`` and ``manifest.json``.
-        problems_directory: directory of the benchmark's problems.
-        settings: how to sample.
+        plan: the samples that are wanted.
+        load: loads the backend; called if there is something to sample.
         out: directory of the samples.
+        name: shown by the progress bar.
+        draws: the rule that tokens are drawn by; None draws from the only model.
         split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
-        splits: into how many jobs the batches are divided.
+        splits: number of jobs that the batches are divided into.
 
     Raises:
         UserError: an input is missing, damaged, or not something that the backend can run.
-    """
-    checkpoint = source / "checkpoint"
-    tokenizer = load_tokenizer(checkpoint)
-    manifest = verify_outputs(source / "manifest.json", source_kind(source))
-    inputs = {str(source / name): digest for name, digest in manifest.outputs.items() if name.startswith("checkpoint/")}
-    plan = make_plan(checkpoint, inputs, problems_directory, settings, tokenizer)
-
-    def load() -> Backend:
-        return load_backend(checkpoint, plan.backend_settings(settings), settings.sampling, plan.end_tokens)
-
-    sample_plan(plan, settings, load, tokenizer, out, split, splits, checkpoint.parent.name)
-
-
-def sample_plan(
-    plan: Plan,
-    settings: EvaluationSettings,
-    load: Callable[[], Backend],
-    tokenizer: Tokenizer,
-    out: Path,
-    split: int | None,
-    splits: int,
-    name: str,
-    extra: Callable[[Response], Mapping[str, Any]] = lambda response: {},
-) -> None:
-    """Sample what is missing of a plan; arguments and errors as for :func:`sample_benchmark`.
-
-    Args:
-        plan: what is wanted.
-        settings: how to sample.
-        load: makes the backend; called if there is something to sample.
-        tokenizer: turns responses into text.
-        out: directory of the samples.
-        split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
-        splits: into how many jobs the batches are divided.
-        name: of what is sampled, for the progress bar.
-        extra: further fields of a response's row, beside those that every backend's responses have.
     """
     part = "samples" if split is None else f"split-{split + 1}-of-{splits}"
     state = out / "state" / plan.identity
     started = time.monotonic()
     with single_writer(state / f".writer-{part}", "samples into this directory"):
-        done = PartialSamples(state, part)
-        before = len(done.rows)
-        _sample_missing(plan, settings, load, tokenizer, done, split, splits, name, extra)
+        done = FinishedSamples(state, part)
+        before = len(done.samples)
+        mine = [batch for number, batch in enumerate(plan.batches()) if split is None or number % splits == split]
+        missing = [[job for job in batch if (plan.ids[job[0]], job[1]) not in done.samples] for batch in mine]
+        _sample_batches(plan, [batch for batch in missing if batch], load, done, name, draws)
         if split is None:
             seconds = time.monotonic() - started
-            _write(plan, settings, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
+            _write(plan, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
 
 
-def _sample_missing(
+def _sample_batches(
     plan: Plan,
-    settings: EvaluationSettings,
+    batches: Sequence[Sequence[tuple[int, int]]],
     load: Callable[[], Backend],
-    tokenizer: Tokenizer,
-    done: PartialSamples,
-    split: int | None,
-    splits: int,
+    done: FinishedSamples,
     name: str,
-    extra: Callable[[Response], Mapping[str, Any]],
+    draws: Draws | None,
 ) -> None:
-    """Make the batches of this split that are not there; the model is loaded if there are any."""
-    jobs = [(index, number) for index in range(len(plan.ids)) for number in range(settings.samples_per_problem)]
-    jobs = [(index, number) for index, number in jobs if plan.room[index]]
-    size = settings.sampling.batch_size
-    batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-    mine = [batch for number, batch in enumerate(batches) if split is None or number % splits == split]
-    missing = [[job for job in batch if (plan.ids[job[0]], job[1]) not in done.rows] for batch in mine]
-    missing = [batch for batch in missing if batch]
-    if not missing:
+    """Make the batches; the model is loaded if there are any."""
+    if not batches:
         return
-    backend = load()
-    with tqdm(total=sum(map(len, missing)), desc=name, disable=None) as bar:
-        for batch in missing:
-            requests = [plan.request(index, number) for index, number in batch]
-            responses = backend.generate(requests)
-            done.append(
-                [
-                    {**_row(plan.ids[index], number, response, tokenizer, plan.gated), **extra(response)}
-                    for (index, number), response in zip(batch, responses, strict=True)
-                ]
-            )
+    backend, tokenizer = load(), plan.models[-1].tokenizer
+    with tqdm(total=sum(map(len, batches)), desc=name, disable=None) as bar:
+        for batch in batches:
+            responses = backend.generate(plan.requests(batch), draws)
+            texts = [tokenizer.decode(response.tokens, skip_special_tokens=True) for response in responses]
+            done.append([_sample(plan, *each) for each in zip(batch, responses, texts, strict=True)])
             bar.update(len(batch))
 
 
-def _row(problem_id: str, number: int, response: Response, tokenizer: Tokenizer, gated: bool) -> Row:
-    return {
-        "problem_id": problem_id,
-        "sample": number,
-        **_stored(tokenizer.decode(response.tokens, skip_special_tokens=True), not response.finished, gated),
-        "tokens": len(response.tokens),
-        "finish_reason": "stop" if response.finished else "length",
-    }
+def _sample(plan: Plan, job: tuple[int, int], response: Response, text: str) -> Sample:
+    return Sample(
+        problem_id=plan.ids[job[0]],
+        sample=job[1],
+        **_stored(text, not response.finished, plan.gated),
+        tokens=len(response.tokens),
+        finish_reason="stop" if response.finished else "length",
+        replaced=response.replaced,
+    )
 
 
-def _stored(text: str, truncated: bool, gated: bool) -> Mapping[str, str]:
+def _stored(text: str, truncated: bool, gated: bool) -> dict[str, Any]:
     """The fields of a sample that hold its text, or stand for it."""
-    if not gated:
-        return {"text": text}
-    from evals.generation.withheld import withheld  # the grader's packages are not in every backend's environment
-
-    return withheld(text, truncated)
+    return withheld(text, truncated) if gated else {"text": text}
 
 
-def _write(
-    plan: Plan, settings: EvaluationSettings, done: PartialSamples, out: Path, details: Mapping[str, Any]
-) -> None:
-    """Samples in the order of the problems, and their manifest.
+def withheld(text: str, truncated: bool) -> dict[str, Any]:
+    r"""The fields that stand for a response to a gated benchmark: the letter it chose, and a hash of the whole.
+
+    A response may quote its question, which may not be published. The letter is stored as ``\boxed{C}``, which the
+    grader reads as it read the whole response; the hash still tells two responses apart.
+
+    Args:
+        text: the response.
+        truncated: whether it was cut off.
+    """
+    from evals.grading.extraction import extract_answer  # these packages are not in every backend's environment
+    from evals.grading.verdict import Kind
+
+    letter = extract_answer(text, Kind.CHOICE, truncated).answer
+    kept = rf"\boxed{{{letter}}}" if letter else ""
+    return {"text": kept, "text_sha256": sha256_bytes(text.encode("utf-8"))}
+
+
+def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, Any]) -> None:
+    """Write the samples in the order of the problems, and their manifest.
 
     A prompt that leaves no room for an answer has empty responses of length 0, cut by the context: they count as
     truncated, and as wrong.
     """
-    rows: list[Row] = []
-    for index, problem_id in enumerate(plan.ids):
-        for number in range(settings.samples_per_problem):
-            if plan.room[index]:
-                row = done.rows[problem_id, number]
-                rows.append({key: row[key] for key in (*_KEYS, *sorted(set(row) - set(_KEYS))) if key in row})
-            else:
-                empty = _stored("", True, plan.gated)
-                rows.append(
-                    {"problem_id": problem_id, "sample": number, **empty, "tokens": 0, "finish_reason": "length"}
-                )
+    room = plan.room
+    no_response = Response([], finished=False)
+    samples = [
+        done.samples[plan.ids[index], number] if room[index] else _sample(plan, (index, number), no_response, "")
+        for index in range(len(plan.ids))
+        for number in range(plan.settings.samples_per_problem)
+    ]
     path = out / "samples.jsonl"
-    write_jsonl(path, rows)
-    limit = settings.sampling.max_new_tokens
+    write_jsonl(path, (sample.to_json() for sample in samples))
     Manifest(
         kind="samples",
         inputs=plan.inputs,
@@ -173,10 +155,10 @@ def _write(
         parameters=plan.parameters,
         fingerprint=fingerprint({"parameters": plan.parameters, "inputs": sorted(plan.inputs.values())}),
         details={
-            "rows": len(rows),
-            "tokens": sum(int(row["tokens"]) for row in rows),
-            "prompts_too_long": sum(room == 0 for room in plan.room),
-            "prompts_with_less_room": sum(0 < room < limit for room in plan.room),
+            "rows": len(samples),
+            "tokens": sum(sample.tokens for sample in samples),
+            "prompts_too_long": room.count(0),
+            "prompts_with_less_room": sum(0 < tokens < plan.settings.max_new_tokens for tokens in room),
             "unknown_prompt_tokens": plan.unknown_tokens,
             "prompt_tokens": sum(map(len, plan.prompts)),
             **details,
@@ -184,12 +166,67 @@ def _write(
     ).write(out / "manifest.json")
 
 
-def source_kind(directory: Path) -> str:
-    """Whether ``directory`` holds a trained run or a base model, from where it stands.
+class FinishedSamples:
+    """The finished samples of one plan, in append-only files of one line a batch that survive a kill at any moment.
+
+    They lie in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier samples
+    outlive a job, a larger k and a deleted output.
+
+    Args:
+        directory: of the plan.
+        part: name of this job's file, the only one that it appends to.
+    """
+
+    def __init__(self, directory: Path, part: str) -> None:
+        self._path = directory / f"{part}.jsonl"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.samples: dict[tuple[str | int, int], Sample] = {}
+        for path in sorted(directory.glob("*.jsonl")):
+            end = 0
+            for rows, batch_end in _read_batches(path):
+                end = batch_end
+                self._add([Sample.parse(row, str(path)) for row in rows])
+            if path == self._path and end < path.stat().st_size:
+                os.truncate(path, end)  # a kill in the middle of a line: that batch is made again, whole
+
+    def _add(self, samples: Sequence[Sample]) -> None:
+        self.samples |= {(sample.problem_id, sample.sample): sample for sample in samples}
+
+    def append(self, samples: Sequence[Sample]) -> None:
+        """Add one finished batch, on the disk when this returns.
+
+        Raises:
+            UserError: the disk is full or not writable.
+        """
+        rows = [sample.to_json() for sample in samples]
+        line = canonical_json({"rows": rows, "sha256": sha256_bytes(canonical_json(rows).encode("utf-8"))}) + "\n"
+        try:
+            with open(self._path, "ab") as file:
+                file.write(line.encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(f"{self._path}: cannot be written: {error.strerror or error}") from error
+        self._add(samples)
+
+
+def _read_batches(path: Path) -> Iterator[tuple[Sequence[Mapping[str, Any]], int]]:
+    """The batches of a file and where each ends in it; an unfinished last line is left out.
 
     Raises:
-        UserError: its manifest is neither.
+        UserError: a finished line does not have the bytes that it was written with.
     """
-    kind = "base_model" if directory.parent.name == "base" else "run"
-    read_manifest(directory / "manifest.json", kind)
-    return kind
+    end = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                batch = json.loads(line)
+                intact = batch["sha256"] == sha256_bytes(canonical_json(batch["rows"]).encode("utf-8"))
+            except (ValueError, KeyError, TypeError):
+                intact = False
+            if not intact:
+                raise UserError(f"{path}: line {number} is damaged; delete the file to sample its problems again")
+            end += len(line)
+            yield batch["rows"], end

@@ -1,49 +1,39 @@
-"""The sampler of the laptop engine as a backend: Qwen3 in float32, shared prefixes computed once."""
+"""The sampler of the local engine as a backend: Qwen3 in float32, shared prefixes computed once."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput
 from evals.generation.backend import BackendSettings, Request
-from evals.generation.checkpoint import load_decoder
-from evals.generation.sampler import Response, SamplingParameters, sample
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.sampler import Draws, OwnDraw, Response, decode_in_step
 
 
 class LocalBackend:
     """See :class:`evals.generation.backend.Backend`."""
 
-    def __init__(
-        self, checkpoint: Path, settings: BackendSettings, sampling: SamplingParameters, end_tokens: Sequence[int]
-    ) -> None:
+    def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
         if settings.dtype != "float32":
-            raise UserError(f"dtype: is {settings.dtype!r} with backend local; accepted: float32")
-        if len(end_tokens) != 1:
-            raise UserError(
-                f"{checkpoint}: has the end tokens {list(end_tokens)}; backend local takes a single one; accepted: "
-                "backend transformers or vllm"
-            )
-        self._decoder = load_decoder(checkpoint, settings.device)
-        self._sampling = sampling
-        self._end_token = end_tokens[0]
+            raise InvalidInput("", "dtype", f"is {settings.dtype!r} with backend local", "float32")
+        if len(settings.end_tokens) != 1:
+            names = ", ".join(str(checkpoint.directory) for checkpoint in checkpoints)
+            found = f"is {list(settings.end_tokens)}; backend local takes a single one"
+            raise InvalidInput(names, "eos_token_id", found, "backend transformers, and vllm for one model")
+        self._decoders = [checkpoint.decoder(settings.device) for checkpoint in checkpoints]
+        self._end_token = settings.end_tokens[0]
+        self._own = partial(OwnDraw, settings.sampling)
 
-    def generate(self, requests: Sequence[Request]) -> list[Response]:
-        """One response to each request; requests of equal length limit are decoded together."""
+    def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:
+        """Answer each request; requests of equal length limit are decoded together, those of one prompt share rows."""
         responses: dict[int, Response] = {}
         for limit in sorted({request.max_new_tokens for request in requests}):
-            places: dict[tuple[int, ...], list[int]] = {}  # samples of one prompt share its rows
-            for index, request in enumerate(requests):
-                if request.max_new_tokens == limit:
-                    places.setdefault(request.prompt, []).append(index)
-            groups = sample(
-                self._decoder,
-                list(places),
-                [[requests[index].identity for index in indices] for indices in places.values()],
-                dataclasses.replace(self._sampling, max_new_tokens=limit),
-                self._end_token,
-            )
-            for indices, group in zip(places.values(), groups, strict=True):
-                responses.update(zip(indices, group, strict=True))
+            chosen = [index for index, request in enumerate(requests) if request.max_new_tokens == limit]
+            prompts = list(dict.fromkeys(requests[index].prompt for index in chosen))
+            row_of = {prompt: row for row, prompt in enumerate(prompts)}
+            rows = [row_of[requests[index].prompt] for index in chosen]
+            draw = (draws or self._own)([requests[index].identity for index in chosen], limit, self._decoders[0].device)
+            made = decode_in_step(self._decoders, prompts, rows, limit, self._end_token, draw)
+            responses.update(zip(chosen, made, strict=True))
         return [responses[index] for index in range(len(requests))]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from evals.generation.plan import EvaluationSettings
@@ -46,46 +46,26 @@ class SamplingOptions:
     max_model_len: int | None = None
     device: Literal["cpu", "cuda"] = "cpu"
 
-    def settings(self, tensor_parallel_size: int = 1, gpu_memory_utilization: float = 0.9) -> EvaluationSettings:
-        """The settings that these options mean; torch keeps to the threads that they allow.
+    def settings(self, **more: float) -> EvaluationSettings:
+        """Check the options, and limit torch to the threads that they allow.
+
+        Args:
+            more: further fields of the settings.
 
         Raises:
-            UserError: a number is out of range.
+            InvalidInput: a value is not accepted.
         """
-        self._check()
         import torch
 
         from evals.generation.plan import EvaluationSettings
-        from evals.generation.sampler import SamplingParameters
 
-        torch.set_num_threads(self.threads)
-        return EvaluationSettings(
-            self.samples_per_problem,
-            self.seed,
-            self.prompt,
-            SamplingParameters(
-                max_new_tokens=self.max_new_tokens,
-                temperature=self.temperature,
-                top_p=self.top_p,
-                batch_size=self.batch_size,
-            ),
-            prompt_form=self.prompt_form,
-            backend=self.backend,
-            dtype=self.dtype,
-            device=self.device,
-            max_model_len=self.max_model_len,
-            tensor_parallel_size=tensor_parallel_size,
-            gpu_memory_utilization=gpu_memory_utilization,
-        )
-
-    def _check(self) -> None:
-        for option in ("samples_per_problem", "max_new_tokens", "batch_size", "threads", "max_model_len"):
-            value = getattr(self, option)
-            if value is not None and value < 1:
-                raise UserError(f"--{option.replace('_', '-')}: is {value}; accepted: 1 or more")
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise UserError(f"--temperature: is {self.temperature}; accepted: 0 or more")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"--top-p: is {self.top_p}; accepted: more than 0, at most 1")
-        if "{problem}" not in self.prompt:
-            raise UserError(f"--prompt: is {self.prompt!r}; accepted: a template with {{problem}} in it")
+        content = dataclasses.asdict(self) | more
+        threads = content.pop("threads")
+        if threads < 1:
+            raise InvalidInput("", "--threads", f"is {threads}", "at least 1")
+        try:
+            settings = EvaluationSettings.parse(content, "")
+        except InvalidInput as error:
+            raise InvalidInput("", f"--{error.key.replace('_', '-')}", error.found, error.accepted) from None
+        torch.set_num_threads(threads)
+        return settings

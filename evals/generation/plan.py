@@ -1,4 +1,4 @@
-"""What sampling a benchmark from a checkpoint consists of, and what identifies it."""
+"""The samples that an evaluation wants of a model, or of a pair of models, and what identifies them."""
 
 from __future__ import annotations
 
@@ -6,92 +6,135 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
-from tokenizers import Tokenizer
+from pydantic import Field, field_validator
 
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
+from evals.core.record import Record
+from evals.core.run_spec import PLACEHOLDER
 from evals.generation import VERSION
-from evals.generation.backend import BackendSettings, Request, engine_version
-from evals.generation.checkpoint import context_length, end_token_ids, resolved_dtype
-from evals.generation.prompts import encode_prompts, special_token_id
+from evals.generation.backend import Backend, BackendSettings, Request
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.prompts import encode_prompts
+from evals.generation.registry import engine_version, load_backend
 from evals.generation.sampler import SamplingParameters
-from evals.generation.vllm_backend import resolved_sampling
 from evals.problems.problem_set import load
 
 
-@dataclass(frozen=True)
-class EvaluationSettings:
+class EvaluationSettings(Record):
     """How a benchmark is sampled.
 
     Attributes:
         samples_per_problem: the k of avg@k.
         seed: of the samples' random numbers; the same for every checkpoint of a study.
         prompt: template with ``{problem}`` in it.
+        max_new_tokens: longest response, in tokens.
+        temperature: divides the logits; 0 takes the most likely token.
+        top_p: keeps the smallest set of tokens whose probability reaches this.
+        batch_size: samples decoded at a time.
         prompt_form: ``base`` for plain text, ``chat`` for the user's turn in the model's chat template.
-        sampling: lengths, temperature, top-p.
-        backend: name of the backend.
+        backend: one of :data:`evals.generation.registry.BACKENDS`.
         dtype: of weights and activations; ``auto`` is the checkpoint's own.
-        device: "cpu" or "cuda".
         max_model_len: a context shorter than the model's, or None.
         tensor_parallel_size: GPUs that one model is spread over.
-        gpu_memory_utilization: share of a GPU's memory that vllm takes; changes no sample.
+        gpu_memory_utilization: share of a GPU's memory that vLLM takes; changes no sample.
     """
 
-    samples_per_problem: int
+    samples_per_problem: int = Field(ge=1)
     seed: int
     prompt: str
-    sampling: SamplingParameters
-    prompt_form: str = "base"
+    max_new_tokens: int = Field(ge=1)
+    temperature: float = Field(default=1.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    batch_size: int = Field(default=256, ge=1)
+    prompt_form: Literal["base", "chat"] = "base"
     backend: str = "local"
-    dtype: str = "float32"
-    device: str = "cpu"
-    max_model_len: int | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    device: Literal["cpu", "cuda"] = "cpu"
+    max_model_len: int | None = Field(default=None, ge=1)
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float = 0.9
+
+    @field_validator("prompt")
+    @classmethod
+    def _has_place(cls, prompt: str) -> str:
+        if PLACEHOLDER not in prompt:
+            raise ValueError(f"is {prompt!r}; accepted: a template with {PLACEHOLDER} in it")
+        return prompt
+
+    @property
+    def sampling(self) -> SamplingParameters:
+        """How tokens are drawn."""
+        return SamplingParameters(self.max_new_tokens, self.temperature, self.top_p, self.batch_size)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is wanted, and what identifies it.
+    """All samples that are wanted, and what identifies them.
 
     Attributes:
+        models: one model, or several that decode in step.
+        settings: how the benchmark is sampled.
         ids: the problems, in order.
         prompts: token ids of each problem's prompt.
-        room: tokens that are left for each problem's response; 0 where the prompt alone fills the context.
-        inputs: files that were read, with their hashes.
-        parameters: what the samples depend on.
-        end_tokens: what ends a response.
         context_length: longest prompt and response together.
+        end_tokens: ids that end a response.
+        inputs: path -> SHA-256 of the files that were read.
+        parameters: everything that the samples depend on.
         unknown_tokens: how many of the prompts' tokens stand for text that the tokenizer does not know.
         gated: the texts, and responses that could quote them, may be written nowhere.
     """
 
-    ids: Sequence[str]
+    models: Sequence[Checkpoint]
+    settings: EvaluationSettings
+    ids: Sequence[str | int]
     prompts: Sequence[tuple[int, ...]]
-    room: Sequence[int]
+    context_length: int
+    end_tokens: Sequence[int]
     inputs: Mapping[str, str]
     parameters: Mapping[str, Any]
-    end_tokens: Sequence[int]
-    context_length: int
     unknown_tokens: int
     gated: bool
 
-    def request(self, index: int, number: int) -> Request:
-        """One sample of a problem; its random numbers are those of seed, problem and number."""
-        identity = f"evaluation/{self.parameters['seed']}/{self.ids[index]}/{number}"
-        return Request(self.prompts[index], identity, self.room[index])
+    @property
+    def room(self) -> list[int]:
+        """Tokens that are left for each problem's response; 0 where the prompt alone fills the context."""
+        limit = self.settings.max_new_tokens
+        return [max(0, min(limit, self.context_length - len(prompt))) for prompt in self.prompts]
 
-    def backend_settings(self, settings: EvaluationSettings) -> BackendSettings:
-        """How the model is run."""
-        return BackendSettings(
-            settings.backend,
+    def batches(self) -> list[list[tuple[int, int]]]:
+        """The wanted (problem's index, sample's number) that have room, in the batches they are decoded in."""
+        numbers = range(self.settings.samples_per_problem)
+        jobs = [(index, number) for index, room in enumerate(self.room) if room for number in numbers]
+        size = self.settings.batch_size
+        return [jobs[start : start + size] for start in range(0, len(jobs), size)]
+
+    def requests(self, batch: Sequence[tuple[int, int]]) -> list[Request]:
+        """The requests of a batch; the random numbers of each are those of seed, problem and number."""
+        room = self.room
+        return [
+            Request(self.prompts[index], f"evaluation/{self.settings.seed}/{self.ids[index]}/{number}", room[index])
+            for index, number in batch
+        ]
+
+    def load_backend(self) -> Backend:
+        """Load the models; errors as for :func:`evals.generation.registry.load_backend`."""
+        settings = self.settings
+        backend_settings = BackendSettings(
             self.parameters["dtype"],
             settings.device,
             self.context_length,
+            self.end_tokens,
+            settings.sampling,
             settings.tensor_parallel_size,
             settings.gpu_memory_utilization,
         )
+        return load_backend(settings.backend, self.models, backend_settings)
+
+    def with_parameters(self, **parameters: Any) -> Self:
+        """The plan with further parameters."""
+        return dataclasses.replace(self, parameters={**self.parameters, **parameters})
 
     @property
     def identity(self) -> str:
@@ -100,30 +143,23 @@ class Plan:
         return fingerprint({"parameters": decisive, "inputs": sorted(self.inputs.values())})
 
 
-def make_plan(
-    checkpoint: Path,
-    checkpoint_inputs: Mapping[str, str],
-    problems_directory: Path,
-    settings: EvaluationSettings,
-    tokenizer: Tokenizer,
-) -> Plan:
-    """All that is wanted of one checkpoint, whose files' hashes are ``checkpoint_inputs``.
+def make_plan(models: Sequence[Checkpoint], problems: Path, settings: EvaluationSettings) -> Plan:
+    """Plan the samples of a problem set; prompts are those of the last model.
 
     Raises:
-        UserError: problems or checkpoint are missing or damaged.
+        UserError: problems or a checkpoint are missing or damaged.
     """
-    problem_set = load(problems_directory)
+    problem_set, model = load(problems), models[-1]
     texts = problem_set.prompts(settings.prompt)
-    prompts = encode_prompts(checkpoint, tokenizer, texts, settings.prompt_form)
-    end_tokens = end_token_ids(checkpoint)
-    length = context_length(checkpoint, settings.max_model_len)
-    limit = settings.sampling.max_new_tokens
-    problems_path = problems_directory / "problems.jsonl"
+    prompts = encode_prompts(model, texts, settings.prompt_form)
+    end_tokens = sorted({token for each in models for token in each.end_tokens})
+    unknown = model.special_token("unk_token")
+    path = problems / "problems.jsonl"
     parameters = {
         "engine": settings.backend,
         "version": VERSION,
         "engine_version": engine_version(settings.backend),
-        "dtype": resolved_dtype(checkpoint, settings.dtype),
+        "dtype": model.dtype(settings.dtype),
         "tensor_parallel_size": settings.tensor_parallel_size,
         "max_model_len": settings.max_model_len,
         "prompt": settings.prompt,
@@ -134,22 +170,17 @@ def make_plan(
         "samples_per_problem": settings.samples_per_problem,
         "seed": settings.seed,
         **dataclasses.asdict(settings.sampling),
-        **resolved_sampling(settings.sampling),
+        **settings.sampling.resolved(),
     }
-    unknown = _unknown_token_id(checkpoint, tokenizer)
     return Plan(
-        ids=[row["id"] for row in problem_set.rows],
-        prompts=prompts,
-        room=[max(0, min(limit, length - len(prompt))) for prompt in prompts],
-        inputs={**checkpoint_inputs, str(problems_path): sha256_file(problems_path)},
-        parameters=parameters,
-        end_tokens=end_tokens,
-        context_length=length,
-        unknown_tokens=sum(prompt.count(unknown) for prompt in prompts) if unknown is not None else 0,
-        gated=problem_set.gated,
+        models,
+        settings,
+        [problem.id for problem in problem_set.problems],
+        prompts,
+        min(each.context_length(settings.max_model_len) for each in models),
+        end_tokens,
+        {name: digest for each in models for name, digest in each.hashes.items()} | {str(path): sha256_file(path)},
+        parameters,
+        sum(prompt.count(unknown) for prompt in prompts) if unknown is not None else 0,
+        problem_set.gated,
     )
-
-
-def _unknown_token_id(checkpoint: Path, tokenizer: Tokenizer) -> int | None:
-    """The token that stands for what the tokenizer does not know, if it has one."""
-    return special_token_id(checkpoint, tokenizer, "unk_token")

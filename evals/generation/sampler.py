@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,8 +18,6 @@ from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
-
-Draw = Callable[[Sequence[Tensor], Tensor, Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,18 @@ class SamplingParameters:
     top_p: float = 1.0
     batch_size: int = 256
 
+    def resolved(self) -> dict[str, float | int]:
+        """Everything that shapes the distribution, so that no default of an engine or checkpoint enters."""
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": 0,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+        }
+
 
 @dataclass(frozen=True)
 class Response:
@@ -45,16 +56,62 @@ class Response:
     Attributes:
         tokens: token ids, the end token included if there is one.
         finished: False if it was cut at ``max_new_tokens``.
+        replaced: tokens that were drawn again, where two models decoded together.
     """
 
     tokens: list[int]
     finished: bool
+    replaced: int | None = None
+
+
+class Draw(Protocol):
+    """A rule that draws the next token of every running sample of a batch."""
+
+    @property
+    def replaced(self) -> Tensor | None:
+        """Tokens drawn again so far, [B]; None if the rule never draws again."""
+
+    def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
+        """Draw the tokens [R] of the running samples.
+
+        Args:
+            logits: [P, V] of every model, a row for each different history.
+            row_of: the history of every running sample, [R].
+            running: places of these samples in the batch, [R].
+            step: how many tokens they have drawn.
+        """
+        ...
+
+
+Draws = Callable[[Sequence[str], int, torch.device], Draw]
+"""Makes the rule for a batch from its samples' identities, their longest response and the device."""
 
 
 def uniform_stream(identity: str, count: int) -> np.ndarray:
     """The ``count`` uniform numbers in [0, 1) that belong to ``identity``: independent of every other identity."""
     key = int.from_bytes(hashlib.sha256(identity.encode("utf-8")).digest()[:16], "big")
     return np.random.Generator(np.random.Philox(key=key)).random(count, dtype=np.float32)
+
+
+def uniform_streams(identities: Sequence[str], count: int, device: torch.device) -> Tensor:
+    """The uniform numbers of several identities, [B, count]."""
+    return torch.from_numpy(np.stack([uniform_stream(name, count) for name in identities])).to(device)
+
+
+class OwnDraw:
+    """Draws from the first model, every sample with its own random numbers."""
+
+    replaced = None
+
+    def __init__(
+        self, sampling: SamplingParameters, identities: Sequence[str], length: int, device: torch.device
+    ) -> None:
+        self._sampling = sampling
+        self._uniforms = uniform_streams(identities, length, device)
+
+    def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
+        """Draw the tokens [R] of the running samples."""
+        return draw_tokens(logits[0][row_of], self._uniforms[running, step], self._sampling)
 
 
 def sample(
@@ -91,29 +148,13 @@ def sample(
     responses: list[Response] = []
     for start in range(0, len(jobs), parameters.batch_size):
         batch = jobs[start : start + parameters.batch_size]
-        responses += _sample_batch(decoder, prompts, batch, parameters, end_token)
+        limit = parameters.max_new_tokens
+        draw = OwnDraw(parameters, [name for _, name in batch], limit, decoder.device)
+        responses += decode_in_step([decoder], prompts, [row for row, _ in batch], limit, end_token, draw)
         if on_finished is not None:
             on_finished(len(responses))
     in_order = iter(responses)
     return [[next(in_order) for _ in names] for names in identities]
-
-
-@torch.inference_mode()
-def _sample_batch(
-    decoder: Qwen3Decoder,
-    prompts: Sequence[Sequence[int]],
-    jobs: Sequence[tuple[int, str]],
-    parameters: SamplingParameters,
-    end_token: int,
-) -> list[Response]:
-    """Decode one batch of (prompt index, identity) until every sample has ended."""
-    limit = parameters.max_new_tokens
-    uniforms = torch.from_numpy(np.stack([uniform_stream(name, limit) for _, name in jobs])).to(decoder.device)
-
-    def draw(logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
-        return draw_tokens(logits[0][row_of], uniforms[running, step], parameters)
-
-    return decode_in_step([decoder], prompts, [row for row, _ in jobs], limit, end_token, draw)
 
 
 @torch.inference_mode()
@@ -133,8 +174,7 @@ def decode_in_step(
         rows: the prompt of every sample.
         limit: longest response.
         end_token: the token that ends a response.
-        draw: called with every model's logits [P, V] of the different histories, the history [R] of every running
-            sample, the places [R] of these samples in ``rows``, and the step; returns their tokens [R].
+        draw: the rule that tokens are drawn by.
     """
     device = decoders[0].device
     read = [_read_prompts(decoder, prompts, rows, limit) for decoder in decoders]
@@ -162,10 +202,14 @@ def decode_in_step(
     finished = ended.any(dim=1)
     # Everything after the first end token is end tokens too: rows are filled with them from the start.
     lengths = torch.where(finished, ended.int().argmax(dim=1) + 1, limit)
-    return [
-        Response(tokens=row[:length], finished=end)
-        for row, length, end in zip(tokens.tolist(), lengths.tolist(), finished.tolist(), strict=True)
-    ]
+    return as_responses(tokens, lengths, finished, draw)
+
+
+def as_responses(tokens: Tensor, lengths: Tensor, finished: Tensor, draw: Draw) -> list[Response]:
+    """The responses of a batch, from tokens [B, T], lengths [B] and whether they ended [B]."""
+    replaced = [None] * len(tokens) if draw.replaced is None else draw.replaced.tolist()
+    rows = zip(tokens.tolist(), lengths.tolist(), finished.tolist(), replaced, strict=True)
+    return [Response(row[:length], end, again) for row, length, end, again in rows]
 
 
 def _read_prompts(

@@ -1,67 +1,61 @@
-"""Any ``AutoModelForCausalLM`` checkpoint as a backend: transformers' model, our own loop and random numbers.
+"""Any ``AutoModelForCausalLM`` checkpoint as a backend: transformers' model, the project's loop and random numbers.
 
-``generate`` draws the samples of a batch from one generator, so that each would depend on its neighbours. Here every
-sample has the stream that the local backend gives it, and the two agree up to rounding in the logits.
+``generate`` of transformers draws all samples of a batch from one generator, so that each depends on its neighbours.
+Here every sample has the stream that the local backend gives it; the two agree up to rounding in the logits.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Module
 from transformers import AutoModelForCausalLM
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, first_line
 from evals.generation.backend import BackendSettings, Request
-from evals.generation.sampler import Draw, Response, SamplingParameters, draw_tokens, uniform_stream
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.sampler import Draw, Draws, OwnDraw, Response, as_responses
 
 
 class TransformersBackend:
     """See :class:`evals.generation.backend.Backend`."""
 
-    def __init__(
-        self, checkpoint: Path, settings: BackendSettings, sampling: SamplingParameters, end_tokens: Sequence[int]
-    ) -> None:
-        self._model = load_model(checkpoint, settings)
-        self._sampling = sampling
-        self._end_tokens = torch.tensor(list(end_tokens), device=settings.device)
-        self._device = settings.device
+    def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
+        self._models = [load_model(each.directory, settings.dtype, settings.device) for each in checkpoints]
+        self._end_tokens = torch.tensor(list(settings.end_tokens), device=settings.device)
+        self._own = partial(OwnDraw, settings.sampling)
 
-    def generate(self, requests: Sequence[Request]) -> list[Response]:
-        """One response to each request, all decoded as one batch padded on the left."""
+    def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:
+        """Answer each request, all as one batch padded on the left."""
         longest = max(request.max_new_tokens for request in requests)
-        streams = np.stack([uniform_stream(request.identity, longest) for request in requests])
-        uniforms = torch.from_numpy(streams).to(self._device)
-
-        def draw(logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
-            return draw_tokens(logits[0][row_of], uniforms[running, step], self._sampling)
-
-        return generate_in_step([self._model], requests, self._end_tokens, draw)
+        identities = [request.identity for request in requests]
+        draw = (draws or self._own)(identities, longest, self._end_tokens.device)
+        return generate_in_step(self._models, requests, self._end_tokens, draw)
 
 
-def load_model(checkpoint: Path, settings: BackendSettings) -> Module:
-    """A checkpoint's model, ready for inference.
+def load_model(directory: Path, dtype: str, device: str) -> Module:
+    """Load a checkpoint's model for inference.
 
     Raises:
         UserError: transformers cannot load it.
     """
     try:
         model: Module = AutoModelForCausalLM.from_pretrained(
-            checkpoint,
-            dtype=getattr(torch, settings.dtype),
+            directory,
+            dtype=getattr(torch, dtype),
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UserError(f"{checkpoint}: cannot be loaded by transformers ({_first_line(error)})") from error
-    model.to(torch.device(settings.device))
+        raise UserError(f"{directory}: cannot be loaded by transformers ({first_line(error)})") from error
+    model.to(torch.device(device))
     return model.eval()
 
 
@@ -69,13 +63,13 @@ def load_model(checkpoint: Path, settings: BackendSettings) -> Module:
 def generate_in_step(
     models: Sequence[Module], requests: Sequence[Request], end_tokens: Tensor, draw: Draw
 ) -> list[Response]:
-    """One response to each request, as one batch padded on the left; several models read the same tokens, in step.
+    """Answer each request in one batch padded on the left; several models read the same tokens, in step.
 
     Args:
         models: one or more of one vocabulary, each with a cache of its own.
         requests: what is wanted.
-        end_tokens: what ends a response, on the models' device.
-        draw: as in :func:`evals.generation.sampler.decode_in_step`; here every sample is a history of its own.
+        end_tokens: ids that end a response, on the models' device.
+        draw: the rule that tokens are drawn by; here every sample is a history of its own.
     """
     device = end_tokens.device
     limits = torch.tensor([request.max_new_tokens for request in requests], device=device)
@@ -112,8 +106,7 @@ def generate_in_step(
             break
         tokens, positions = drawn[:, step : step + 1], positions[:, -1:] + 1
         mask = torch.cat([mask, mask.new_ones(len(requests), 1)], dim=1)
-    rows = zip(drawn.tolist(), lengths.tolist(), finished.tolist(), strict=True)
-    return [Response(tokens=row[:length], finished=end) for row, length, end in rows]
+    return as_responses(drawn, lengths, finished, draw)
 
 
 def _pad(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -125,7 +118,3 @@ def _pad(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor
         tokens[row, width - len(prompt) :] = torch.tensor(prompt)
         mask[row, width - len(prompt) :] = 1
     return tokens.to(device), mask.to(device)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

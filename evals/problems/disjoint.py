@@ -17,6 +17,7 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_json
+from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import load
 
 RUN_LENGTH = 8
@@ -92,9 +93,9 @@ def check_disjoint(benchmark: Path, trained_on: Sequence[Path], out: Path) -> No
         UserError: a problem is in both, or a file is damaged.
     """
     path = benchmark / "problems.jsonl"
-    rows = load(benchmark).rows
-    problems = {str(row["id"]): str(row["problem"]) for row in rows}
-    evaluated = Evaluated.of(problems, {str(row["id"]) for row in rows if "family" in row})
+    evaluated_on = load(benchmark).problems
+    problems = {str(each.id): each.problem for each in evaluated_on}
+    evaluated = Evaluated.of(problems, {str(each.id) for each in evaluated_on if each.family in FAMILIES})
     rows_checked = {}
     for other in trained_on:
         trained = read_jsonl(other, required=("problem",))

@@ -11,6 +11,7 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.files import sha256_bytes
+from evals.core.records import Gold, Problem
 from evals.problems.benchmark import read_benchmark
 
 TEXT_HASH = "problem_sha256"
@@ -24,21 +25,21 @@ def withhold_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def restore_texts(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows with their texts, read again from the source.
+def restore_texts(golds: Sequence[Gold], settings: Mapping[str, Any]) -> list[Problem]:
+    """The problems with their texts, read again from the source.
 
     Args:
-        rows: as :func:`withhold_texts` wrote them.
+        golds: the lines of a problem file without texts.
         settings: of the benchmark, as it was read.
 
     Raises:
         UserError: the source cannot be read, or no longer holds these texts; the message names an id, never a text.
     """
     texts = {row["id"]: row["problem"] for row in read_benchmark(settings).rows}
-    for row in rows:
-        if row["id"] not in texts or _hash(texts[row["id"]]) != row[TEXT_HASH]:
-            raise UserError(f"{settings['name']}: the source no longer holds problem {row['id']} as it was first read")
-    return [{**row, "problem": texts[row["id"]]} for row in rows]
+    for gold in golds:
+        if gold.id not in texts or _hash(texts[gold.id]) != gold.problem_sha256:
+            raise UserError(f"{settings['name']}: the source no longer holds problem {gold.id} as it was first read")
+    return [Problem(**gold.model_dump(), problem=texts[gold.id]) for gold in golds]
 
 
 def _hash(text: str) -> str:

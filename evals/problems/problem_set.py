@@ -1,16 +1,16 @@
-"""A problem set as it is evaluated or trained on: its rows with their texts, in memory."""
+"""The problems of one directory with their texts, in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
+from evals.core.record import read_rows
+from evals.core.records import Gold, Problem
 from evals.core.run_spec import PLACEHOLDER
-from evals.problems.gated import TEXT_HASH, restore_texts
+from evals.problems.gated import restore_texts
 
 
 @dataclass(frozen=True)
@@ -18,21 +18,21 @@ class ProblemSet:
     """The problems of one directory under ``results/problems``.
 
     Attributes:
-        rows: each with ``id``, ``problem`` (its text) and ``answer``, in the file's order.
+        problems: in the file's order.
         gated: the texts may be read and answered, and written nowhere: no artifact, table or message may hold them, nor
             a response that could quote them.
     """
 
-    rows: Sequence[Mapping[str, Any]]
+    problems: Sequence[Problem]
     gated: bool
 
     def prompts(self, template: str) -> list[str]:
-        """What the policy is given for each problem."""
-        return [render_prompt(template, str(row["problem"])) for row in self.rows]
+        """The prompt of each problem."""
+        return [render_prompt(template, problem.problem) for problem in self.problems]
 
 
 def load(directory: Path) -> ProblemSet:
-    """The problems of a directory that ``rlvr-bench stage`` wrote; a gated set's texts come from its source.
+    """Load the problems of a directory; a gated set's texts come from its source.
 
     Raises:
         UserError: the directory's files are missing, damaged or lack a key, or a gated set's source cannot be read.
@@ -40,10 +40,9 @@ def load(directory: Path) -> ProblemSet:
     manifest = verify_outputs(directory / "manifest.json", "problems")
     path = directory / "problems.jsonl"
     if manifest.parameters.get("gated", False):
-        rows = read_jsonl(path, required=("id", TEXT_HASH, "answer"))
         settings = {**manifest.parameters, "path": manifest.details.get("path")}
-        return ProblemSet(restore_texts(rows, settings), gated=True)
-    return ProblemSet(read_jsonl(path, required=("id", "problem", "answer")), gated=False)
+        return ProblemSet(restore_texts(read_rows(path, Gold), settings), gated=True)
+    return ProblemSet(read_rows(path, Problem), gated=False)
 
 
 def render_prompt(template: str, problem: str) -> str:

@@ -59,11 +59,9 @@ def sample(
 ) -> None:
     """Sample in one way of decoding: write samples.jsonl and its manifest."""
     from evals.core.single_writer import single_writer
-    from evals.decoding.checkpoints import read_pair
     from evals.decoding.choose import chosen_decoding
-    from evals.decoding.criteria import Criterion
-    from evals.decoding.evaluate import PairSampler
-    from evals.decoding.settings import Decoding, Driver, Mode
+    from evals.decoding.pair import PairSampler, read_pair
+    from evals.decoding.settings import Decoding
 
     decoding: Decoding
     if chosen is not None:
@@ -73,7 +71,8 @@ def sample(
     elif mode is None or tau is None:
         raise UserError("--mode, --tau: are needed; accepted: both of them, or --chosen and --scheme")
     else:
-        decoding = Decoding(Mode(mode), Driver(driver), Criterion(criterion), tau, gamma)
+        content = {"mode": mode, "driver": driver, "criterion": criterion, "tau": tau, "gamma": gamma}
+        decoding = Decoding.parse(content, "")
     settings = sampling.settings()
     pair = read_pair(base, trained, sampling.dtype)
     with single_writer(out / ".writer", "samples into this directory"):
@@ -96,16 +95,14 @@ def sweep(
 ) -> None:
     """Sample and grade many ways of decoding: sweep.json; goes on if killed."""
     from evals.core.single_writer import single_writer
-    from evals.decoding.checkpoints import read_pair
-    from evals.decoding.criteria import Criterion
-    from evals.decoding.sweep import Grid
+    from evals.decoding.pair import read_pair
+    from evals.decoding.settings import Grid
     from evals.decoding.sweep import sweep as sample_grid
     from evals.grading.pool import GradingPool
     from evals.grading.verdict import Kind
 
-    if unknown := [name for name in criteria if name not in get_args(CriterionName)]:
-        raise UserError(f"--criteria: is {unknown[0]!r}; accepted: {', '.join(get_args(CriterionName))}")
-    grid = Grid(tuple(map(Criterion, criteria)), tuple(fractions), tuple(extrapolation_fractions), tuple(gammas))
+    given = {"criteria": criteria, "fractions": fractions, "gammas": gammas}
+    grid = Grid.parse({**given, "extrapolation_fractions": extrapolation_fractions}, "")
     settings = sampling.settings()
     pair = read_pair(base, trained, sampling.dtype)
     with (

@@ -114,9 +114,9 @@ def import_model(
     ] = None,
 ) -> None:
     """Link or fetch a Hugging Face checkpoint, and hash it."""
-    from evals.generation import import_model
+    from evals.generation import checkpoint
 
-    import_model.import_model(model, revision, out)
+    checkpoint.import_model(model, revision, out)
 
 
 @commands.add("sample")
@@ -135,7 +135,8 @@ def sample(
     """Sample a checkpoint on a benchmark; goes on if killed."""
     from evals.core.single_writer import single_writer
 
-    settings = sampling.settings(tensor_parallel_size, gpu_memory_utilization)
+    more = {"tensor_parallel_size": tensor_parallel_size, "gpu_memory_utilization": gpu_memory_utilization}
+    settings = sampling.settings(**more)
     from evals.generation.evaluate import sample_benchmark
 
     if split is not None:

@@ -16,10 +16,8 @@ from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_json, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from evals.core.single_writer import single_writer
-from evals.generation.backend import BackendSettings
-from evals.generation.checkpoint import context_length, end_token_ids, load_tokenizer, resolved_dtype
-from evals.generation.import_model import checkpoint_files
-from evals.generation.prompts import encode_prompts, special_token_id
+from evals.generation.checkpoint import Checkpoint, checkpoint_files, load_tokenizer
+from evals.generation.prompts import encode_prompts
 from evals.generation.transformers_backend import load_model
 from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics import VERSION
@@ -143,7 +141,8 @@ def _tokens(
     source: str,
 ) -> TokenBatch:
     """Prompts and responses as tokens; a response that ended has the end token at its end, as when it was sampled."""
-    tokenizer = load_tokenizer(trained)
+    model = Checkpoint(trained)
+    tokenizer = model.tokenizer
     if tokenizer.get_vocab() != load_tokenizer(base).get_vocab():
         raise UserError(f"{base}, {trained}: their tokenizers differ; accepted: two models of one vocabulary")
     statements = {row["id"]: row["problem"] for row in read_jsonl(problems, required=("id", "problem"))}
@@ -153,10 +152,10 @@ def _tokens(
     if not rows or unknown:
         raise UserError(f"{source}: {f'problem {unknown[0]} is not in {problems}' if unknown else 'holds no samples'}")
     texts = [render_prompt(prompt, str(text)) for text in statements.values()]
-    prompts = dict(zip(statements, encode_prompts(trained, tokenizer, texts, prompt_form), strict=True))
+    prompts = dict(zip(statements, encode_prompts(model, texts, prompt_form), strict=True))
     # Samples do not say which of several end tokens was drawn: the one that the tokenizer names ends a turn.
-    named = special_token_id(trained, tokenizer, "eos_token")
-    end = end_token_ids(trained)[0] if named is None else named
+    named = model.special_token("eos_token")
+    end = model.end_tokens[0] if named is None else named
     responses = [
         tokenizer.encode(row["text"], add_special_tokens=False).ids + ([end] if row["finish_reason"] == "stop" else [])
         for row in rows
@@ -170,10 +169,7 @@ def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> PreTrainedModel:
     Raises:
         UserError: transformers cannot load it, or its logits are not what its head makes of the hidden states.
     """
-    settings = BackendSettings(
-        "transformers", resolved_dtype(checkpoint, "auto"), device, context_length(checkpoint, None)
-    )
-    model = cast("PreTrainedModel", load_model(checkpoint, settings))
+    model = cast("PreTrainedModel", load_model(checkpoint, Checkpoint(checkpoint).dtype("auto"), device))
     # Some architectures scale or cap what the head gives, which hidden states and the head alone would not show.
     start = torch.tensor([[*tokens.prompts[0], *tokens.responses[0]][:_CHECKED_TOKENS]], device=device)
     with torch.no_grad():

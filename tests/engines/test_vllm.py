@@ -18,9 +18,10 @@ from scipy.stats import chisquare
 from tokenizers import Tokenizer, processors
 
 from evals.core.errors import UserError
-from evals.generation.backend import Backend, BackendSettings, Request, load_backend
-from evals.generation.checkpoint import end_token_ids, load_tokenizer
+from evals.generation.backend import Backend, BackendSettings, Request
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.prompts import encode_prompts
+from evals.generation.registry import load_backend
 from evals.generation.sampler import SamplingParameters
 from evals.problems.problem_set import load
 from tests.engines.study_directory import ROOT, StudyDirectory
@@ -80,12 +81,12 @@ def prompts(checkpoint: Path, locally: Path) -> list[tuple[int, ...]]:
     """The prompts of both benchmarks."""
     sets = [load(locally / f"local/problems/{name}") for name in BENCHMARKS]
     texts = [text for problem_set in sets for text in problem_set.prompts("{problem}\n")]
-    return encode_prompts(checkpoint, load_tokenizer(checkpoint), texts, "base")
+    return encode_prompts(Checkpoint(checkpoint), texts, "base")
 
 
 def backend(name: str, checkpoint: Path, temperature: float, top_p: float = 1.0) -> Backend:
-    settings = BackendSettings(name, "float32", "cpu", CONTEXT)
-    return load_backend(checkpoint, settings, SamplingParameters(32, temperature, top_p), end_token_ids(checkpoint))
+    sampling, model = SamplingParameters(32, temperature, top_p), Checkpoint(checkpoint)
+    return load_backend(name, [model], BackendSettings("float32", "cpu", CONTEXT, model.end_tokens, sampling))
 
 
 def log_probs_of_next(checkpoint: Path, tokens: tuple[int, ...]) -> torch.Tensor:
@@ -212,7 +213,7 @@ def test_a_prompt_reaches_vllm_with_one_bos(checkpoint: Path, prompts: list[tupl
     tokenizer.save(str(model / "tokenizer.json"))
     configuration = json.loads((model / "tokenizer_config.json").read_text())
     (model / "tokenizer_config.json").write_text(json.dumps({**configuration, "bos_token": bos}))
-    (encoded,) = encode_prompts(model, load_tokenizer(model), ["Compute 3+4 from left to right, modulo 10.\n"], "base")
+    (encoded,) = encode_prompts(Checkpoint(model), ["Compute 3+4 from left to right, modulo 10.\n"], "base")
     assert encoded.count(identifier) == 1 and encoded[0] == identifier
     engine: Any = backend("vllm", model, 0.0)
     received = []

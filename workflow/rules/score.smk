@@ -21,7 +21,7 @@ rule audit:
         grades=grade_manifests,
         samples=sample_manifests,
         problems="results/problems/{benchmark}/problems.jsonl",
-        code=modules("evals.audit", "evals.generation.withheld", "evals.grading", "evals.problems.choices"),
+        code=modules("evals.audit", "evals.grading", "evals.problems.choices"),
     output:
         audit="results/{scope}audits/{benchmark}.json",
         manifest="results/{scope}audits/{benchmark}.manifest.json",

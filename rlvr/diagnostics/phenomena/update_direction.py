@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from transformers import AutoModelForCausalLM
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.run_spec import LocalRun
-from evals.decoding.criteria import Criterion
-from evals.decoding.local_pair import LocalPair
-from evals.decoding.settings import Decoding, Driver, Mode
+from evals.decoding.draw import PairDraw
+from evals.decoding.settings import Criterion, Decoding, Driver, Mode
 from evals.figures.style import MARKERS, new_figure
 from evals.generation.backend import BackendSettings, Request
-from evals.generation.checkpoint import context_length, end_token_ids, load_tokenizer
+from evals.generation.checkpoint import Checkpoint, load_tokenizer
+from evals.generation.registry import load_backend
 from evals.generation.sampler import Response, SamplingParameters
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
@@ -86,17 +87,18 @@ class _Comparison:
             for row, prompt in zip(problems, prompts, strict=True)
             for number in range(SAMPLES)
         ]
-        settings = BackendSettings("local", "float32", "cpu", context_length(base, None))
-        sampling = SamplingParameters(training.max_new_tokens, training.temperature)
-        self._pair = LocalPair(base, trained, settings, sampling, end_token_ids(base))
+        pair = Checkpoint(base), Checkpoint(trained)
+        self._sampling = SamplingParameters(training.max_new_tokens, training.temperature)
+        settings = BackendSettings("float32", "cpu", pair[0].context_length(None), pair[0].end_tokens, self._sampling)
+        self._backend = load_backend("local", pair, settings)
         models = [AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (base, trained)]
         self._models = ModelPair(models[0], models[1], training.temperature)
 
     def rows(self) -> list[dict[str, Any]]:
         """Per problem: statistics of tokens, accuracies of both models and of each way of replacing."""
         alone = {
-            "base": self._sample(Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.RANDOM, 0.0)),
-            "trained": self._sample(Decoding(Mode.REPLACEMENT, Driver.TRAINED, Criterion.RANDOM, 0.0)),
+            "base": self._sample(Decoding.alone(Driver.BASE)),
+            "trained": self._sample(Decoding.alone(Driver.TRAINED)),
         }
         tokens = {name: self._tokens(responses) for name, responses in alone.items()}
         rows = [
@@ -107,19 +109,18 @@ class _Comparison:
         rows += direction_rows(tokens)
         for criterion in CRITERIA:
             for fraction in FRACTIONS:
-                decoding = Decoding(
-                    Mode.REPLACEMENT, Driver.BASE, criterion, self._threshold(criterion, tokens["base"], fraction)
-                )
+                tau = self._threshold(criterion, tokens["base"], fraction)
+                decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau)
                 made = self._sample(decoding)
-                replaced = sum(each.replaced for each in made) / sum(len(each.tokens) for each in made)
+                replaced = sum(each.replaced or 0 for each in made) / sum(len(each.tokens) for each in made)
                 rows += [
                     series_row("accuracy replaced", value, problem, criterion.value, fraction, replaced)
                     for problem, value in self._graded(made)
                 ]
         return rows
 
-    def _sample(self, decoding: Decoding) -> list[Any]:
-        return list(self._pair.generate(self._requests, decoding))
+    def _sample(self, decoding: Decoding) -> list[Response]:
+        return self._backend.generate(self._requests, partial(PairDraw, decoding, self._sampling))
 
     def _graded(self, responses: Sequence[Response]) -> list[tuple[str, float]]:
         """Problem -> accuracy."""

@@ -17,13 +17,13 @@ def write_prompts(problems: Path, template: str, path: Path) -> int:
     Raises:
         UserError: the problems are missing or damaged, or the file cannot be written.
     """
-    rows = load(problems).rows
+    rows = load(problems).problems
     table = pa.table(
         {
-            "prompt": [[{"role": "user", "content": render_prompt(template, str(row["problem"]))}] for row in rows],
+            "prompt": [[{"role": "user", "content": render_prompt(template, row.problem)}] for row in rows],
             "data_source": ["rlvr"] * len(rows),
-            "reward_model": [{"ground_truth": str(row["answer"]), "style": "rule"} for row in rows],
-            "extra_info": [{"index": number, "id": str(row["id"])} for number, row in enumerate(rows)],
+            "reward_model": [{"ground_truth": row.answer, "style": "rule"} for row in rows],
+            "extra_info": [{"index": number, "id": str(row.id)} for number, row in enumerate(rows)],
         }
     )
     with replacing(path) as temporary:

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.decoding import criteria
-from evals.decoding.criteria import Criterion, history_values, log_prob_differences
+from evals.decoding import draw
+from evals.decoding.draw import history_values, log_prob_differences
+from evals.decoding.settings import Criterion
 
 HISTORY_CRITERIA = [Criterion.KL_TRAINED_BASE, Criterion.KL_BASE_TRAINED, Criterion.JS, Criterion.JEFFREYS]
 
@@ -69,7 +70,7 @@ def test_a_block_of_rows_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPat
     rows, tokens = torch.arange(7), torch.arange(7)
     whole = [history_values(criterion, base, trained, base) for criterion in [*HISTORY_CRITERIA, Criterion.ENTROPY]]
     whole.append(log_prob_differences(base, trained, rows, tokens))
-    monkeypatch.setattr(criteria, "_BLOCK_ELEMENTS", 25)
+    monkeypatch.setattr(draw, "_BLOCK_ELEMENTS", 25)
     parts = [history_values(criterion, base, trained, base) for criterion in [*HISTORY_CRITERIA, Criterion.ENTROPY]]
     parts.append(log_prob_differences(base, trained, rows, tokens))
     for one, other in zip(whole, parts, strict=True):

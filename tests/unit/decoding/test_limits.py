@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +12,17 @@ import pytest
 import torch
 from scipy import stats
 
-from evals.core.errors import UserError
-from evals.decoding.criteria import Criterion
+from evals.core.errors import InvalidInput
 from evals.decoding.draw import PairDraw
-from evals.decoding.pair import Pair, PairResponse, load_pair
-from evals.decoding.settings import Decoding, Driver, Mode
-from evals.generation.backend import Backend, BackendSettings, Request, load_backend
-from evals.generation.checkpoint import end_token_ids, load_tokenizer
+from evals.decoding.settings import Criterion, Decoding, Driver, Mode
+from evals.generation.backend import Backend, BackendSettings, Request
+from evals.generation.checkpoint import Checkpoint, load_tokenizer
+from evals.generation.registry import load_backend
 from evals.generation.sampler import Response, SamplingParameters
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. Compute b modulo 10.\n"]
 SAMPLING = SamplingParameters(24, temperature=1.0, top_p=0.95)
+CPU = torch.device("cpu")
 BACKENDS = ["local", "transformers"]
 NEVER = {Criterion.LOG_PROB_DIFFERENCE: -math.inf, Criterion.RANDOM: 0.0}
 SOMETIMES = {
@@ -44,14 +46,28 @@ def requests(checkpoint: Path, count: int = 6, suffix: str = "") -> list[Request
     ]
 
 
+class Pair:
+    """Both models on one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    def generate(self, wanted: Sequence[Request], decoding: Decoding) -> list[Response]:
+        return self.backend.generate(wanted, partial(PairDraw, decoding, SAMPLING))
+
+
 def load_both(checkpoints: tuple[Path, Path], backend: str) -> tuple[Pair, Backend, Backend]:
-    settings = BackendSettings(backend, "float32", "cpu", 128)
-    ends = end_token_ids(checkpoints[0])
-    alone = [load_backend(checkpoint, settings, SAMPLING, ends) for checkpoint in checkpoints]
-    return load_pair(*checkpoints, settings, SAMPLING, ends), alone[0], alone[1]
+    models = [Checkpoint(directory) for directory in checkpoints]
+    settings = BackendSettings("float32", "cpu", 128, models[0].end_tokens, SAMPLING)
+    base, trained = (load_backend(backend, [model], settings) for model in models)
+    return Pair(load_backend(backend, models, settings)), base, trained
 
 
-def tokens(responses: list[Response] | list[PairResponse]) -> list[tuple[list[int], bool]]:
+def replaced(responses: Sequence[Response]) -> int:
+    return sum(response.replaced or 0 for response in responses)
+
+
+def tokens(responses: list[Response]) -> list[tuple[list[int], bool]]:
     return [(response.tokens, response.finished) for response in responses]
 
 
@@ -65,7 +81,9 @@ def test_what_never_fires_is_the_driver_alone(checkpoints: tuple[Path, Path], ba
         for criterion in Criterion:
             tau = NEVER.get(criterion, math.inf)
             for mode, gamma in ((Mode.REPLACEMENT, 0.0), (Mode.EXTRAPOLATION, 0.3)):
-                made = pair.generate(wanted, Decoding(mode, driver, criterion, tau, gamma))
+                made = pair.generate(
+                    wanted, Decoding(mode=mode, driver=driver, criterion=criterion, tau=tau, gamma=gamma)
+                )
                 assert tokens(made) == expected
                 assert [response.replaced for response in made] == [0] * len(wanted)
 
@@ -80,7 +98,10 @@ def test_with_everything_replaced_it_is_the_other_model(checkpoints: tuple[Path,
         assert tokens(expected[""]) != tokens(expected["/again"])
         for criterion in Criterion:
             made = pair.generate(
-                wanted, Decoding(Mode.REPLACEMENT, driver, criterion, ALWAYS.get(criterion, -math.inf))
+                wanted,
+                Decoding(
+                    mode=Mode.REPLACEMENT, driver=driver, criterion=criterion, tau=ALWAYS.get(criterion, -math.inf)
+                ),
             )
             assert tokens(made) == tokens(expected["/again" if criterion.looks_at_token else ""])
             assert [response.replaced for response in made] == [len(response.tokens) for response in made]
@@ -94,20 +115,26 @@ def test_gamma_of_zero_adds_nothing(checkpoints: tuple[Path, Path], backend: str
     plain = tokens(trained.generate(wanted))
     for criterion in Criterion:
         tau = SOMETIMES[criterion]
-        made = pair.generate(wanted, Decoding(Mode.EXTRAPOLATION, Driver.TRAINED, criterion, tau))
+        made = pair.generate(
+            wanted, Decoding(mode=Mode.EXTRAPOLATION, driver=Driver.TRAINED, criterion=criterion, tau=tau)
+        )
         assert tokens(made) == plain
-        pushed = pair.generate(wanted, Decoding(Mode.EXTRAPOLATION, Driver.BASE, criterion, tau))
-        replaced = pair.generate(wanted, Decoding(Mode.REPLACEMENT, Driver.BASE, criterion, tau))
-        assert pushed == replaced
-        assert 0 < sum(response.replaced for response in replaced) < sum(len(one.tokens) for one in replaced)
+        pushed = pair.generate(
+            wanted, Decoding(mode=Mode.EXTRAPOLATION, driver=Driver.BASE, criterion=criterion, tau=tau)
+        )
+        some = pair.generate(wanted, Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau))
+        assert pushed == some
+        assert 0 < replaced(some) < sum(len(one.tokens) for one in some)
 
 
 @pytest.mark.parametrize("criterion", [Criterion.LOG_PROB_DIFFERENCE, Criterion.KL_TRAINED_BASE, Criterion.RANDOM])
 def test_both_backends_draw_the_same_samples(checkpoints: tuple[Path, Path], criterion: Criterion) -> None:
-    decoding = Decoding(Mode.EXTRAPOLATION, Driver.BASE, criterion, SOMETIMES[criterion], gamma=0.5)
+    decoding = Decoding(
+        mode=Mode.EXTRAPOLATION, driver=Driver.BASE, criterion=criterion, tau=SOMETIMES[criterion], gamma=0.5
+    )
     made = [load_both(checkpoints, name)[0].generate(requests(checkpoints[0]), decoding) for name in BACKENDS]
     assert made[0] == made[1]
-    assert sum(response.replaced for response in made[0])
+    assert replaced(made[0])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -115,7 +142,9 @@ def test_both_backends_draw_the_same_samples(checkpoints: tuple[Path, Path], cri
 def test_what_is_decoded_beside_a_sample_does_not_change_it(
     checkpoints: tuple[Path, Path], backend: str, criterion: Criterion
 ) -> None:
-    decoding = Decoding(Mode.EXTRAPOLATION, Driver.TRAINED, criterion, SOMETIMES[criterion], gamma=0.2)
+    decoding = Decoding(
+        mode=Mode.EXTRAPOLATION, driver=Driver.TRAINED, criterion=criterion, tau=SOMETIMES[criterion], gamma=0.2
+    )
     pair, *_ = load_both(checkpoints, backend)
     wanted = requests(checkpoints[0])
     together = pair.generate(wanted, decoding)
@@ -143,7 +172,13 @@ def test_one_token_follows_the_mixture(criterion: Criterion, driver: Driver) -> 
     expected = first * (1 - fires) + (first * fires).sum() * again
     count = 20_000
     names = [f"draw/{number}" for number in range(count)]
-    draw = PairDraw(Decoding(Mode.EXTRAPOLATION, driver, criterion, tau, gamma), SamplingParameters(1), names, 1, "cpu")
+    draw = PairDraw(
+        Decoding(mode=Mode.EXTRAPOLATION, driver=driver, criterion=criterion, tau=tau, gamma=gamma),
+        SamplingParameters(1),
+        names,
+        1,
+        CPU,
+    )
     everything = torch.arange(count)
     drawn = draw([torch.tensor([base]), torch.tensor([trained])], torch.zeros_like(everything), everything, 0)
     counts = np.bincount(drawn, minlength=4)
@@ -169,8 +204,8 @@ def test_the_accuracy_of_a_chain_of_two_tokens_is_that_of_enumeration(criterion:
     )
     count = 20_000
     names = [f"chain/{number}" for number in range(count)]
-    decoding = Decoding(Mode.REPLACEMENT, Driver.BASE, criterion, tau)
-    draw = PairDraw(decoding, SamplingParameters(2), names, 2, "cpu")
+    decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau)
+    draw = PairDraw(decoding, SamplingParameters(2), names, 2, CPU)
     everything = torch.arange(count)
     start = draw([torch.tensor(each) for each in first], torch.zeros_like(everything), everything, 0).clone()
     end = draw([torch.tensor(each) for each in second], start, everything, 1)
@@ -199,18 +234,26 @@ def test_the_accuracy_of_a_chain_of_two_tokens_is_that_of_enumeration(criterion:
         assert stats.chisquare(counts, plain.ravel() * count).pvalue < 1e-6
 
 
-def test_settings_are_refused_in_one_line() -> None:
-    with pytest.raises(UserError, match=r"--tau: is 1\.5 with criterion random; accepted: a probability"):
-        Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.RANDOM, 1.5)
-    with pytest.raises(UserError, match=r"--gamma: is 0\.1 with --mode replacement"):
-        Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.JS, 0.1, 0.1)
-    with pytest.raises(UserError, match="--gamma: is -1"):
-        Decoding(Mode.EXTRAPOLATION, Driver.BASE, Criterion.JS, 0.1, -1)
-    with pytest.raises(UserError, match="--tau: is NaN"):
-        Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.JS, math.nan)
+@pytest.mark.parametrize(
+    ("changes", "accepted"),
+    [
+        ({"criterion": "random", "tau": 1.5}, "a probability, 0 to 1"),
+        ({"tau": float("nan")}, "a number"),
+        ({"gamma": 0.5}, "0, or mode extrapolation"),
+        ({"mode": "extrapolation", "gamma": -1}, "at least 0"),
+        ({"mode": "extrapolation", "gamma": math.inf}, "a finite number"),
+    ],
+)
+def test_settings_are_refused_in_one_line(changes: dict[str, object], accepted: str) -> None:
+    settings = {"mode": "replacement", "driver": "base", "criterion": "js", "tau": 0.1}
+    with pytest.raises(InvalidInput) as caught:
+        Decoding.parse({**settings, **changes}, "settings")
+    assert str(caught.value).startswith("settings: ") and accepted in str(caught.value)
 
 
 def test_settings_survive_a_file() -> None:
     for tau in (-math.inf, -0.3, math.inf):
-        decoding = Decoding(Mode.EXTRAPOLATION, Driver.TRAINED, Criterion.LOG_PROB_DIFFERENCE, tau, 0.05)
-        assert Decoding.from_json(decoding.as_json()) == decoding
+        decoding = Decoding(
+            mode=Mode.EXTRAPOLATION, driver=Driver.TRAINED, criterion=Criterion.LOG_PROB_DIFFERENCE, tau=tau, gamma=0.05
+        )
+        assert Decoding.parse(decoding.to_json(), "file") == decoding

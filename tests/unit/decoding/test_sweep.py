@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
-from evals.decoding.choose import Sweep, choose, read_sweep, write_choice
-from evals.decoding.criteria import Criterion
+from evals.decoding.choose import choose, read_sweeps, write_choice
 from evals.decoding.figure import Place, draw, fraction_needed, place
-from evals.decoding.settings import Decoding, Driver, Mode
+from evals.decoding.settings import Criterion, Decoding, Driver, Mode, Sweep, SweepPoint
+from evals.decoding.sweep import threshold
 from evals.decoding.table import scheme_in
-from evals.decoding.thresholds import threshold
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("decode")
@@ -110,7 +109,7 @@ def test_what_was_sampled_otherwise_is_not_taken(
     [
         ([], "--mode, --tau: are needed"),
         (["--mode", "replacement"], "--mode, --tau: are needed"),
-        (["--mode", "replacement", "--tau", "0", "--gamma", "1"], "--gamma: is 1.0 with --mode replacement"),
+        (["--mode", "replacement", "--tau", "0", "--gamma", "1"], "gamma is 1.0 with mode replacement"),
         (["--chosen", "none.json"], "--chosen: takes --scheme"),
         (["--chosen", "none.json", "--scheme", "replacement"], "none.json: no such file"),
     ],
@@ -157,51 +156,59 @@ def test_thresholds_are_the_quantiles_asked_for() -> None:
     assert threshold(Criterion.ENTROPY, 1, values) == -math.inf
 
 
-def point(name: str, decoding: Decoding, fraction: float | None, replaced: float, counts: list[int]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "decoding": decoding.as_json(),
-        "fraction": fraction,
-        "replaced": replaced,
-        "average": sum(counts) / (4 * len(counts)),
-        "correct_counts": counts,
-    }
+def point(name: str, decoding: Decoding, fraction: float | None, replaced: float, counts: list[int]) -> SweepPoint:
+    return SweepPoint(
+        name=name,
+        decoding=decoding,
+        fraction=fraction,
+        replaced=replaced,
+        average=sum(counts) / (4 * len(counts)),
+        correct_counts=tuple(counts),
+        mean_tokens=5.0,
+    )
 
 
-def made(run: str, averages: dict[float, list[int]]) -> Sweep:
-    never = Decoding(Mode.REPLACEMENT, Driver.BASE, Criterion.RANDOM, 0.0)
+def made(averages: dict[float, list[int]]) -> Sweep:
+    never = Decoding.alone(Driver.BASE)
     points = [point("base", never, None, 0.0, [1, 2, 0]), point("trained", never, None, 0.0, [3, 4, 3])]
     for fraction, counts in averages.items():
-        decoding = Decoding(Mode.REPLACEMENT, Driver.BASE, DIFFERENCE, -1 - fraction)
+        decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=DIFFERENCE, tau=-1 - fraction)
         points.append(point(f"replacement-{fraction}", decoding, fraction, fraction / 2, counts))
-    return Sweep(run, Path(run), 4, points)
+    return Sweep(base="b", trained="t", problem_ids=("x", "y", "z"), samples_per_problem=4, points=tuple(points))
 
 
 def test_the_choice_is_the_best_mean_over_sweeps_and_never_everything() -> None:
-    sweeps = [
-        made("a", {0.1: [4, 0, 0], 0.2: [2, 2, 1], 0.3: [2, 2, 2], 1.0: [4, 4, 4]}),
-        made("b", {0.1: [0, 0, 0], 0.2: [2, 2, 2], 0.3: [2, 2, 1], 1.0: [4, 4, 4]}),
-    ]
-    chosen = choose(sweeps)["chosen"]["replacement"]
-    assert (chosen["fraction"], chosen["gamma"]) == (0.2, 0.0)  # as good as 0.3, and fewer tokens
-    assert chosen["average"] == pytest.approx(11 / 24)
-    assert chosen["by_run"]["b"]["tau"] == -1.2
-    with pytest.raises(UserError, match="b: has other points than a"):
-        choose([sweeps[0], made("b", {0.1: [0, 0, 0]})])
+    sweeps = {
+        "a": made({0.1: [4, 0, 0], 0.2: [2, 2, 1], 0.3: [2, 2, 2], 1.0: [4, 4, 4]}),
+        "b": made({0.1: [0, 0, 0], 0.2: [2, 2, 2], 0.3: [2, 2, 1], 1.0: [4, 4, 4]}),
+    }
+    chosen = choose(sweeps).chosen["replacement"]
+    assert (chosen.fraction, chosen.gamma) == (0.2, 0.0)  # as good as 0.3, and fewer tokens
+    assert chosen.average == pytest.approx(11 / 24)
+    assert chosen.by_run["b"].tau == -1.2
 
 
-def test_a_changed_sweep_is_found(tmp_path: Path) -> None:
-    write_json(tmp_path / "sweep.json", {"samples_per_problem": 4, "points": []})
-    outputs = hash_files(tmp_path, tmp_path / "sweep.json")
-    Manifest("decoding_sweep", {}, outputs, {}, "x").write(tmp_path / "manifest.json")
-    assert read_sweep(tmp_path / "sweep.json").run == tmp_path.name
-    write_json(tmp_path / "sweep.json", {"samples_per_problem": 5, "points": []})
+def write_sweep(directory: Path, sweep: Sweep) -> Path:
+    write_json(directory / "sweep.json", sweep.to_json())
+    outputs = hash_files(directory, directory / "sweep.json")
+    Manifest("decoding_sweep", {}, outputs, {}, "x").write(directory / "manifest.json")
+    return directory / "sweep.json"
+
+
+def test_changed_sweeps_and_sweeps_of_other_points_are_refused(tmp_path: Path) -> None:
+    first = write_sweep(tmp_path / "a", made({0.1: [4, 0, 0]}))
+    assert read_sweeps([first]) == {"a": made({0.1: [4, 0, 0]})}
+    other = write_sweep(tmp_path / "b", made({0.2: [4, 0, 0]}))
+    with pytest.raises(InvalidInput) as caught:
+        read_sweeps([first, other])
+    assert caught.value.source == str(other) and caught.value.key == "points"
+    first.write_text(first.read_text().replace('"samples_per_problem": 4', '"samples_per_problem": 5'))
     with pytest.raises(UserError, match="its bytes differ"):
-        read_sweep(tmp_path / "sweep.json")
+        read_sweeps([first])
 
 
 def test_places_are_means_over_sweeps_with_intervals_over_problems() -> None:
-    found = place([made("a", {0.1: [4, 0, 0]}), made("b", {0.1: [2, 4, 2]})], "replacement-0.1")
+    found = place([made({0.1: [4, 0, 0]}), made({0.1: [2, 4, 2]})], "replacement-0.1")
     means = np.array([0.75, 0.5, 0.25])
     assert found.average == pytest.approx(means.mean())
     reach = 4.302652729911275 * means.std(ddof=1) / math.sqrt(3)  # Student's t, 2 degrees of freedom
@@ -218,7 +225,7 @@ def test_the_fraction_needed_is_read_off_between_points() -> None:
 
 
 def test_the_figure_states_its_finding_its_sizes_and_both_models() -> None:
-    figure = draw([made("a", {0.1: [1, 2, 1], 0.5: [4, 4, 4]}), made("b", {0.1: [1, 2, 1], 0.5: [4, 4, 4]})])
+    figure = draw([made({0.1: [1, 2, 1], 0.5: [4, 4, 4]}), made({0.1: [1, 2, 1], 0.5: [4, 4, 4]})])
     (axes,) = figure.axes
     assert "log-prob difference: 20 %" in axes.get_title(loc="left")
     (legend,) = figure.legends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -11,16 +12,16 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
-from evals.generation.backend import BackendSettings, Request, load_backend
-from evals.generation.checkpoint import end_token_ids, load_tokenizer
-from evals.generation.evaluate import sample_benchmark
-from evals.generation.import_model import import_model
-from evals.generation.partial import PartialSamples
+from evals.core.records import Sample
+from evals.generation.backend import BackendSettings, Request
+from evals.generation.checkpoint import Checkpoint, import_model
+from evals.generation.evaluate import FinishedSamples, sample_benchmark
 from evals.generation.plan import EvaluationSettings
 from evals.generation.prompts import encode_prompts
+from evals.generation.registry import load_backend
 from evals.generation.sampler import SamplingParameters
 from evals.generation.vllm_backend import request_seed
 
@@ -32,19 +33,14 @@ def test_transformers_draws_the_samples_of_the_local_backend(
     checkpoint: Path, temperature: float, top_p: float
 ) -> None:
     """Same streams, same models: the same tokens, also where lengths differ and where limits do."""
-    tokenizer = load_tokenizer(checkpoint)
+    model = Checkpoint(checkpoint)
     requests = [
-        Request(tuple(tokenizer.encode(text).ids), f"{text}/{number}", 20 + number)
+        Request(tuple(model.tokenizer.encode(text).ids), f"{text}/{number}", 20 + number)
         for text in TEXTS[:3]
         for number in range(6)
     ]
-    sampling = SamplingParameters(32, temperature, top_p)
-    answers = [
-        load_backend(
-            checkpoint, BackendSettings(name, "float32", "cpu", 128), sampling, end_token_ids(checkpoint)
-        ).generate(requests)
-        for name in ("local", "transformers")
-    ]
+    settings = BackendSettings("float32", "cpu", 128, model.end_tokens, SamplingParameters(32, temperature, top_p))
+    answers = [load_backend(name, [model], settings).generate(requests) for name in ("local", "transformers")]
     assert answers[0] == answers[1]
     assert {response.finished for response in answers[0]} == {True, False} or temperature == 0
 
@@ -55,7 +51,7 @@ def test_every_sample_of_vllm_has_a_seed_of_its_own() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def make_tokenizer(directory: Path, adds_bos: bool, template: str | None) -> Tokenizer:
+def make_tokenizer(directory: Path, adds_bos: bool, template: str | None) -> Checkpoint:
     vocabulary = {"<s>": 0, "</s>": 1, "?": 2, "a": 3, "b": 4, "<": 5, "s": 6, ">": 7}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
@@ -67,7 +63,7 @@ def make_tokenizer(directory: Path, adds_bos: bool, template: str | None) -> Tok
     if template is not None:
         config["chat_template"] = template
     (directory / "tokenizer_config.json").write_text(json.dumps(config))
-    return tokenizer
+    return Checkpoint(directory)
 
 
 WRITES_BOS = "{{ bos_token }}{{ messages[0]['content'] }}b"
@@ -88,18 +84,18 @@ WRITES_NONE = "{{ messages[0]['content'] }}b"
 def test_a_prompt_has_one_bos(
     tmp_path: Path, adds_bos: bool, template: str | None, form: str, expected: tuple[int, ...]
 ) -> None:
-    tokenizer = make_tokenizer(tmp_path, adds_bos, template)
-    assert encode_prompts(tmp_path, tokenizer, ["a"], form) == [expected]
+    assert encode_prompts(make_tokenizer(tmp_path, adds_bos, template), ["a"], form) == [expected]
 
 
 def test_bos_twice_and_chat_without_template_are_refused(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer(tmp_path, True, "{{ bos_token }}" + WRITES_BOS)
-    with pytest.raises(UserError, match="prompt 1: has 2 BOS tokens; accepted: exactly one, at its start"):
-        encode_prompts(tmp_path, tokenizer, ["a"], "chat")
-    tokenizer = make_tokenizer(tmp_path, True, None)
-    with pytest.raises(UserError, match="has no chat template; accepted: prompt: base"):
-        encode_prompts(tmp_path, tokenizer, ["a"], "chat")
-    assert encode_prompts(tmp_path, tokenizer, ["<s>a"], "base") == [(0, 5, 6, 7, 3)]
+    with pytest.raises(InvalidInput) as caught:
+        encode_prompts(make_tokenizer(tmp_path, True, "{{ bos_token }}" + WRITES_BOS), ["a"], "chat")
+    assert "prompt 1" in caught.value.source and "2 BOS" in caught.value.found and "one" in caught.value.accepted
+    checkpoint = make_tokenizer(tmp_path, True, None)
+    with pytest.raises(InvalidInput) as caught:
+        encode_prompts(checkpoint, ["a"], "chat")
+    assert "template" in caught.value.found and "base" in caught.value.accepted
+    assert encode_prompts(checkpoint, ["<s>a"], "base") == [(0, 5, 6, 7, 3)]
 
 
 @pytest.fixture
@@ -115,7 +111,9 @@ def artifacts(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def run(artifacts: tuple[Path, Path], out: Path, count: int, split: int | None = None, splits: int = 1) -> Path:
-    settings = EvaluationSettings(count, 1, "{problem}", SamplingParameters(12, batch_size=5))
+    settings = EvaluationSettings(
+        samples_per_problem=count, seed=1, prompt="{problem}", max_new_tokens=12, batch_size=5
+    )
     sample_benchmark(*artifacts, settings, out, split, splits)
     return out / "samples.jsonl"
 
@@ -165,12 +163,12 @@ def test_splits_merge_to_the_bytes_of_one_job(artifacts: tuple[Path, Path], tmp_
 
 
 def test_a_changed_line_is_found(tmp_path: Path) -> None:
-    partial = PartialSamples(tmp_path, "samples")
-    partial.append([{"problem_id": "p", "sample": 0, "text": "1", "tokens": 1, "finish_reason": "stop"}])
+    finished = FinishedSamples(tmp_path, "samples")
+    finished.append([Sample(problem_id="p", sample=0, text="1", tokens=1, finish_reason="stop")])
     path = tmp_path / "samples.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"text":"1"', b'"text":"2"'))
     with pytest.raises(UserError, match="line 1 is damaged"):
-        PartialSamples(tmp_path, "samples")
+        FinishedSamples(tmp_path, "samples")
 
 
 def test_a_model_is_taken_in_from_safetensors_alone(checkpoint: Path, tmp_path: Path) -> None:
@@ -181,5 +179,21 @@ def test_a_model_is_taken_in_from_safetensors_alone(checkpoint: Path, tmp_path: 
         import_model(str(tmp_path), None, tmp_path / "out")
     with pytest.raises(UserError, match="no such directory"):
         import_model(str(tmp_path / "none"), None, tmp_path / "out")
-    with pytest.raises(UserError, match="revision: is 'main'; accepted: the 40"):
+    with pytest.raises(InvalidInput) as caught:
         import_model("owner/name", "main", tmp_path / "out")
+    assert caught.value.key == "revision" and "40" in caught.value.accepted
+
+
+def test_what_a_backend_does_not_take_is_refused(checkpoint: Path) -> None:
+    model = Checkpoint(checkpoint)
+    settings = BackendSettings("float32", "cpu", 128, model.end_tokens, SamplingParameters(4))
+    for name, loaded, changes, key in [
+        ("none", [model], {}, "backend"),
+        ("vllm", [model, model], {}, "backend"),
+        ("local", [model], {"tensor_parallel_size": 2}, "tensor_parallel_size"),
+        ("local", [model], {"dtype": "bfloat16"}, "dtype"),
+        ("local", [model], {"end_tokens": [1, 2]}, "eos_token_id"),
+    ]:
+        with pytest.raises(InvalidInput) as caught:
+            load_backend(name, loaded, dataclasses.replace(settings, **changes))
+        assert caught.value.key == key and caught.value.accepted

@@ -25,14 +25,14 @@ OPTIONS = {
 @pytest.mark.parametrize(
     ("option", "value", "accepted"),
     [
-        ("--temperature", "-1", "0 or more"),
-        ("--temperature", "nan", "0 or more"),
-        ("--top-p", "0", "more than 0, at most 1"),
-        ("--top-p", "1.5", "more than 0, at most 1"),
-        ("--samples-per-problem", "0", "1 or more"),
-        ("--max-new-tokens", "0", "1 or more"),
-        ("--batch-size", "-3", "1 or more"),
-        ("--max-model-len", "0", "1 or more"),
+        ("--temperature", "-1", "at least 0"),
+        ("--temperature", "nan", "finite number"),
+        ("--top-p", "0", "above 0"),
+        ("--top-p", "1.5", "at most 1"),
+        ("--samples-per-problem", "0", "at least 1"),
+        ("--max-new-tokens", "0", "at least 1"),
+        ("--batch-size", "-3", "at least 1"),
+        ("--max-model-len", "0", "at least 1"),
         ("--prompt", "Solve it.", "{problem}"),
     ],
 )

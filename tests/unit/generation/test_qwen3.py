@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evals.core.errors import UserError
-from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
+from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.qwen3 import Qwen3Config
 from evals.generation.sampler import SamplingParameters, sample
 
@@ -22,12 +22,12 @@ def test_checkpoint_is_an_ordinary_one(checkpoint: Path) -> None:
     text = PROMPTS[1] + "b=3+7=0\n\\boxed{0}"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert tokenizer(text)["input_ids"] == load_tokenizer(checkpoint).encode(text).ids
-    assert model.config.eos_token_id == tokenizer.eos_token_id == end_token_id(checkpoint)
+    assert model.config.eos_token_id == tokenizer.eos_token_id == Checkpoint(checkpoint).end_tokens[0]
     assert tokenizer("?")["input_ids"] == [tokenizer.unk_token_id]
 
 
 def test_logits_equal_those_of_transformers(checkpoint: Path) -> None:
-    model, decoder = AutoModelForCausalLM.from_pretrained(checkpoint), load_decoder(checkpoint, "cpu")
+    model, decoder = AutoModelForCausalLM.from_pretrained(checkpoint), Checkpoint(checkpoint).decoder("cpu")
     tokens = torch.randint(3, 40, (3, 17), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = model(tokens).logits
@@ -43,7 +43,9 @@ def test_greedy_output_is_that_of_generate(checkpoint: Path) -> None:
     model, tokenizer = AutoModelForCausalLM.from_pretrained(checkpoint), load_tokenizer(checkpoint)
     prompts = [encoding.ids for encoding in tokenizer.encode_batch(PROMPTS)]
     parameters = SamplingParameters(max_new_tokens=24, temperature=0)
-    ours = sample(load_decoder(checkpoint, "cpu"), prompts, [["a"]] * 3, parameters, end_token_id(checkpoint))
+    ours = sample(
+        Checkpoint(checkpoint).decoder("cpu"), prompts, [["a"]] * 3, parameters, Checkpoint(checkpoint).end_tokens[0]
+    )
     for prompt, (response,) in zip(prompts, ours, strict=True):
         output = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=24)[0, len(prompt) :].tolist()
         assert response.tokens == output
@@ -67,13 +69,13 @@ def test_other_architectures_are_refused_by_name(checkpoint: Path, change: dict[
 
 def test_a_damaged_checkpoint_is_named(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
-        load_decoder(tmp_path, "cpu")
+        Checkpoint(tmp_path).decoder("cpu")
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_bytes((checkpoint / name).read_bytes()[:-100])
     with pytest.raises(UserError, match=r"config\.json: is not valid JSON"):
-        load_decoder(tmp_path, "cpu")
+        Checkpoint(tmp_path).decoder("cpu")
     (tmp_path / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
     with pytest.raises(UserError, match=r"model\.safetensors: is damaged"):
-        load_decoder(tmp_path, "cpu")
+        Checkpoint(tmp_path).decoder("cpu")
     with pytest.raises(UserError, match=r"tokenizer\.json: is not a tokenizer"):
         load_tokenizer(tmp_path)

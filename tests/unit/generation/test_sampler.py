@@ -11,7 +11,7 @@ from scipy import stats
 from transformers import AutoModelForCausalLM
 
 from evals.core.errors import UserError
-from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
+from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.sampler import Response, SamplingParameters, sample, uniform_stream
 
 PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. Compute b modulo 10.\n"]
@@ -19,7 +19,9 @@ PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7
 
 def draw(checkpoint: Path, names: list[list[str]], parameters: SamplingParameters) -> list[list[Response]]:
     prompts = [encoding.ids for encoding in load_tokenizer(checkpoint).encode_batch(PROMPTS[: len(names)])]
-    return sample(load_decoder(checkpoint, "cpu"), prompts, names, parameters, end_token_id(checkpoint))
+    return sample(
+        Checkpoint(checkpoint).decoder("cpu"), prompts, names, parameters, Checkpoint(checkpoint).end_tokens[0]
+    )
 
 
 def test_a_sample_depends_on_its_identity_alone(checkpoint: Path) -> None:
@@ -47,7 +49,7 @@ def test_first_two_tokens_follow_the_models_distribution(checkpoint: Path, tempe
     (responses,) = draw(checkpoint, [[f"x/{number}" for number in range(4000)]], parameters)
     model = AutoModelForCausalLM.from_pretrained(checkpoint)
     prompt = load_tokenizer(checkpoint).encode(PROMPTS[0]).ids
-    vocabulary, end = model.config.vocab_size, end_token_id(checkpoint)
+    vocabulary, end = model.config.vocab_size, Checkpoint(checkpoint).end_tokens[0]
 
     def distribution(context: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -77,7 +79,7 @@ def test_first_two_tokens_follow_the_models_distribution(checkpoint: Path, tempe
 
 
 def test_end_token_and_limit(checkpoint: Path) -> None:
-    end = end_token_id(checkpoint)
+    end = Checkpoint(checkpoint).end_tokens[0]
     (responses,) = draw(checkpoint, [[f"e/{number}" for number in range(300)]], SamplingParameters(12))
     assert {response.finished for response in responses} == {True, False}
     for response in responses:

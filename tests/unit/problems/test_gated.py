@@ -16,10 +16,8 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, sha256_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.yaml_file import read_yaml
-from evals.generation.evaluate import sample_benchmark
+from evals.generation.evaluate import sample_benchmark, withheld
 from evals.generation.plan import EvaluationSettings
-from evals.generation.sampler import SamplingParameters
-from evals.generation.withheld import withheld
 from evals.grading import Case, GradingPool, Kind
 from evals.problems.choices import LETTERS, permutation, with_options
 from evals.problems.disjoint import check_disjoint
@@ -74,11 +72,11 @@ def test_the_file_has_ids_letters_orders_and_hashes_only(problems: Path) -> None
     assert {frozenset(row) for row in rows} == {frozenset({"id", "answer", "family", "options", "problem_sha256"})}
     loaded = load(problems)
     assert loaded.gated
-    for row, full, line in zip(rows, loaded.rows, LINES, strict=True):
+    for row, full, line in zip(rows, loaded.problems, LINES, strict=True):
         options = [f"right {SECRET}", *(f"wrong {wrong} {SECRET}" for wrong in (1, 2, 3))]
-        assert full["problem"] == with_options(line, [options[index] for index in row["options"]])
-        assert row["problem_sha256"] == sha256_bytes(full["problem"].encode())
-        assert f"{row['answer']}) right {SECRET}" in full["problem"]
+        assert full.problem == with_options(line, [options[index] for index in row["options"]])
+        assert row["problem_sha256"] == sha256_bytes(full.problem.encode())
+        assert f"{row['answer']}) right {SECRET}" in full.problem
         assert sorted(row["options"]) == [0, 1, 2, 3]
     assert len({row["answer"] for row in rows}) > 1
 
@@ -91,8 +89,8 @@ def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
     copying = [f"Answer: A, as {SECRET} says", "no letter", rf"{SECRET} \boxed{{B}}"]
     samples = results / "samples" / "r" / "gpqa_diamond" / "samples.jsonl"
     rows = [
-        {"problem_id": row["id"], "sample": number, **withheld(text, False), "tokens": 3, "finish_reason": "stop"}
-        for row in load(problems).rows
+        {"problem_id": problem.id, "sample": number, **withheld(text, False), "tokens": 3, "finish_reason": "stop"}
+        for problem in load(problems).problems
         for number, text in enumerate(copying)
     ]
     write_jsonl(samples, rows)
@@ -135,8 +133,8 @@ def test_samples_of_a_gated_benchmark_keep_letters(
     shutil.copytree(checkpoint, run / "checkpoint")
     weights = run / "checkpoint" / "model.safetensors"
     Manifest("run", {}, hash_files(run, weights), {}, "f").write(run / "manifest.json")
-    monkeypatch.setattr("evals.generation.withheld.withheld", lambda text, _cut: {"text": f"kept {len(text) > 0}"})
-    settings = EvaluationSettings(2, 1, "{problem}", SamplingParameters(max_new_tokens=4))
+    monkeypatch.setattr("evals.generation.evaluate.withheld", lambda text, _cut: {"text": f"kept {len(text) > 0}"})
+    settings = EvaluationSettings(samples_per_problem=2, seed=1, prompt="{problem}", max_new_tokens=4)
     sample_benchmark(run, problems, settings, tmp_path / "samples" / "r" / "b", None, 1)
     texts = [row["text"] for row in read_jsonl(tmp_path / "samples" / "r" / "b" / "samples.jsonl")]
     assert len(texts) == 24 and all(text.startswith("kept ") for text in texts)
@@ -177,10 +175,11 @@ def test_ten_options_with_their_letters_are_read(tmp_path: Path) -> None:
     entry = read_benchmarks(["mmlu_pro"], {}, "study.yaml")["mmlu_pro"]
     settings = {**entry.problem_settings(), "path": str(tmp_path / "local.jsonl"), "count": 2}
     assert main(["read-problems", "--settings", json.dumps(settings), "--out", str(tmp_path / "out")]) == 0
-    first, second = load(tmp_path / "out").rows
-    assert f"{first['answer']}) option 7" in first["problem"] and first["problem"].count("option") == 10
-    assert f"{second['answer']}) option 2" in second["problem"]
-    assert first["options"][LETTERS.index(first["answer"])] == 7
+    first, second = load(tmp_path / "out").problems
+    assert f"{first.answer}) option 7" in first.problem and first.problem.count("option") == 10
+    assert f"{second.answer}) option 2" in second.problem
+    order = read_jsonl(tmp_path / "out" / "problems.jsonl")[0]["options"]
+    assert order[LETTERS.index(first.answer)] == 7
     assert "one of ABCDEFGHIJ" in entry.prompt("chat")
     write_jsonl(tmp_path / "local.jsonl", [rows[0], {**rows[1], "answer": "D"}])
     with pytest.raises(UserError, match="row 2: answer: is no letter of its 3 options"):
