@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from evals.generation.checkpoint import end_token_id, load_decoder, load_tokenizer
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.diagnostics.drift import log_odds, mean_drift
@@ -34,7 +34,8 @@ def test_value_and_its_error_by_hand() -> None:
 def test_values_of_the_answers_digit_are_those_of_enumeration(study_files: Path) -> None:
     r"""After ``\boxed{`` a response that counts is the gold digit, ``}`` and the end: three factors, known exactly."""
     checkpoint = study_files / "base" / "tiny" / "checkpoint"
-    tokenizer, decoder, end = load_tokenizer(checkpoint), load_decoder(checkpoint, "cpu"), end_token_id(checkpoint)
+    model = Checkpoint(checkpoint)
+    tokenizer, decoder, (end,) = model.tokenizer, model.decoder("cpu"), model.end_tokens
     prompt = tokenizer.encode("Compute 3+4 from left to right, modulo 10.\n").ids
     before = tokenizer.encode("3+4=7\n\\boxed{").ids
 
@@ -69,7 +70,8 @@ def test_values_of_the_answers_digit_are_those_of_enumeration(study_files: Path)
 
 def test_a_response_that_is_whole_already_has_the_accuracy_of_itself(study_files: Path) -> None:
     checkpoint = study_files / "base" / "tiny" / "checkpoint"
-    tokenizer, decoder, end = load_tokenizer(checkpoint), load_decoder(checkpoint, "cpu"), end_token_id(checkpoint)
+    model = Checkpoint(checkpoint)
+    tokenizer, decoder, (end,) = model.tokenizer, model.decoder("cpu"), model.end_tokens
     prompt = tokenizer.encode("Compute 3+4 from left to right, modulo 10.\n").ids
     before = tokenizer.encode("3+4=7\n\\boxed{7}").ids
     place = Place(prompt, before, end, 0.9, "7", "whole")
