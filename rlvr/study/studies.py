@@ -79,6 +79,40 @@ def _as_extension(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     return {"extends": parent, "title": title, **changes}
 
 
+@dataclass(frozen=True)
+class EarlierPolicy:
+    """The policy of a run after some of its steps, which is evaluated like a run of its own.
+
+    Attributes:
+        run: its row of the run sheet: ``tiny-dapo_step10-s1``, of the method ``dapo_step10``.
+        trained: the run that passes through it.
+        step: the number of steps.
+    """
+
+    run: Run
+    trained: Run
+    step: int
+
+    @property
+    def directory(self) -> str:
+        """Where the training keeps it, laid out as the directory of a run."""
+        return f"results/runs/{self.trained.run}/checkpoints/step-{self.step}"
+
+
+def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPolicy]:
+    """List the policies that are evaluated after fractions ``score_at`` of their training."""
+    policies = []
+    for model in study.config.models:
+        for method, changes in study.config.methods.items():
+            for step in _earlier_steps(score_at, study.training[method].steps):
+                name = _at_step(method, step)
+                title = str(changes.of_entry.get("title", name))
+                for seed in study.config.seeds:
+                    run = Run(run=f"{model}-{name}-s{seed}", model=model, method=name, seed=seed, title=title)
+                    policies.append(EarlierPolicy(run, study.run(f"{model}-{method}-s{seed}"), step))
+    return policies
+
+
 def resolve_earlier(path: Path, study: Study) -> Study | None:
     """The methods of the named study ``study`` after the parts of their training that it is scored at, if it names any.
 
@@ -98,14 +132,13 @@ def resolve_earlier(path: Path, study: Study) -> Study | None:
     return Study.resolve({**study.config.to_json(), **changed}, f"config/studies/{path.name}: score_at")
 
 
-def score_points(study: Study, earlier: Study, score_at: Sequence[float]) -> dict[str, list[tuple[int, str]]]:
-    """Method of ``study`` -> after how many steps it is scored, and under which method's name, in order."""
-    points: dict[str, list[tuple[int, str]]] = {}
-    for method, training in study.training.items():
-        steps = _earlier_steps(score_at, training.steps)
-        points[method] = [(step, _at_step(method, step)) for step in steps if _at_step(method, step) in earlier.methods]
-        points[method].append((training.steps, method))
-    return points
+def score_points(study: Study, score_at: Sequence[float]) -> dict[str, list[tuple[int, str]]]:
+    """List for every method the steps after which it is scored, in order, each with the method's name then."""
+    return {
+        method: [(step, _at_step(method, step)) for step in _earlier_steps(score_at, training.steps)]
+        + [(training.steps, method)]
+        for method, training in study.training.items()
+    }
 
 
 def _earlier_steps(score_at: Sequence[float], steps: int) -> list[int]:

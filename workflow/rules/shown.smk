@@ -106,8 +106,7 @@ def scores_of_score_curves(wildcards):
 
 def points_of_score_curves(wildcards):
     """Where the methods are scored."""
-    study, earlier = (STUDIES[scope] for scope in scopes_of_score_curves(wildcards))
-    return canonical_json(score_points(study, earlier, named_study(wildcards).score_at))
+    return canonical_json(score_points(STUDIES[wildcards.scope], named_study(wildcards).score_at))
 
 
 def scope_tables(wildcards):

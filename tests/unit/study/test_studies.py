@@ -12,6 +12,7 @@ import yaml
 from evals.core.errors import InvalidInput
 from evals.core.yaml_file import read_yaml
 from rlvr.study.studies import (
+    earlier_policies,
     named_study_files,
     read_named_study,
     resolve_earlier,
@@ -131,13 +132,27 @@ def test_an_earlier_method_differs_in_its_steps_alone(tmp_path: Path) -> None:
     study = resolve_named_study("along", path, config)
     earlier = resolve_earlier(path, study)
     assert earlier is not None
-    assert score_points(study, earlier, [0.5, 0.25]) == {
+    assert score_points(study, [0.5, 0.25]) == {
         "dapo": [(steps // 4, f"dapo_step{steps // 4}"), (steps // 2, f"dapo_step{steps // 2}"), (steps, "dapo")],
         "wide": [(2, "wide_step2"), (5, "wide_step5"), (10, "wide")],
     }
     assert earlier.methods["wide_step5"]["token_weights"] == study.methods["wide"]["token_weights"]
     assert earlier.training["wide_step5"] == study.training["wide"].model_copy(update={"steps": 5})
     assert [run.seed for run in earlier.trained_runs] == [1] * 4
+
+
+def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
+    config = read_yaml(CONFIG / "config.yaml")
+    path = CONFIG / "studies" / "selection.yaml"
+    study = resolve_named_study("selection", path, config)
+    policies = earlier_policies(study, [0.5])
+    assert [(each.run.run, each.directory) for each in policies[:2]] == [
+        ("tiny-dapo_step20-s1", "results/runs/tiny-dapo-s1/checkpoints/step-20"),
+        ("tiny-dapo_step20-s2", "results/runs/tiny-dapo-s2/checkpoints/step-20"),
+    ]
+    earlier = resolve_earlier(path, study)
+    assert earlier is not None
+    assert [each.run for each in earlier_policies(study, [0.25, 0.5, 0.75])] == earlier.trained_runs
 
 
 def test_the_selection_study_is_scored_along_its_training() -> None:
