@@ -64,7 +64,7 @@ rule figures:
 rule phenomena:
     input:
         "results/tables/phenomena.md",
-        expand("results/figures/phenomena/{claim}.png", claim=measured_claims()),
+        expand("results/figures/phenomena/{claim}.png", claim=MEASURED_CLAIMS),
         "results/phenomena.html",
         "results/phenomena.tracking.json",
 

@@ -38,8 +38,8 @@ Ends = tuple[FloatArray, FloatArray]
 def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
     """The textbook interval mean +- t_{N-1} * SE [...] from per-problem accuracies [..., N]; it may leave [0, 1]."""
     values = np.asarray(accuracies, dtype=np.float64)
-    mean = values.mean(axis=-1)
-    reach = _t_quantile(values.shape[-1], confidence) * clustered_standard_error(values)
+    mean, problems = values.mean(axis=-1), values.shape[-1]
+    reach = _t_quantile(problems, confidence) * values.std(axis=-1, ddof=1) / np.sqrt(problems)
     return mean - reach, mean + reach
 
 

@@ -1,4 +1,4 @@
-"""Looking inside runs, token by token, and measuring the papers' claims."""
+"""Commands that measure what training does to single tokens, and the papers' claims."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from evals.core.errors import UserError
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Device, Directory, Paths, RunFile, Threads
-from rlvr.diagnostics.phenomena.catalogue import CLAIMS, OF_CHECKPOINTS
+from rlvr.diagnostics.claims.base import claim_names
 
 commands = Commands()
 tokens = Commands(help="Tables and pages of what training does to each token.")
 commands.add_typer(tokens, name="tokens")
 
 TableDirectory = Annotated[Path, Argument(help="directory made by `tokens replay` or `tokens compare`")]
-Claim = Literal[CLAIMS]  # type: ignore[valid-type]
+Claim = Literal[tuple(claim_names())]  # type: ignore[valid-type]
 
 
 @tokens.add("replay")
@@ -47,10 +46,10 @@ def probe(
     """Measure what null, joint, one-sided and head-only updates would do to each token of a table."""
     import torch
 
-    from rlvr.diagnostics.displacements import write_displacements
+    from rlvr.diagnostics.probes import write_probes
 
     torch.set_num_threads(threads)
-    write_displacements(table, steps or None)
+    write_probes(table, steps or None)
 
 
 @tokens.add("compare")
@@ -81,7 +80,7 @@ def compare(
     """Measure what training did to each token of a sample file: any two Hugging Face checkpoints."""
     import torch
 
-    from rlvr.diagnostics.compare import compare_checkpoints
+    from rlvr.diagnostics.tokens.compare import compare_checkpoints
 
     torch.set_num_threads(threads)
     compare_checkpoints(
@@ -102,7 +101,7 @@ def show(
     problem_texts: Annotated[Path | None, Option(help="problems.jsonl, to show what was asked")] = None,
 ) -> None:
     """Write a token table as text: a page with problems' responses in colour."""
-    from rlvr.diagnostics.viewer import read_texts, write_page
+    from rlvr.diagnostics.tokens.view import read_texts, write_page
 
     texts = read_texts(problem_texts) if problem_texts else {}
     write_page(table, step, problem, groups, responses, texts, out)
@@ -117,7 +116,8 @@ def claim(
     comparison: Annotated[
         Path | None,
         Option(
-            help=f"directory made by `tokens compare`, of any two checkpoints: for {' and '.join(OF_CHECKPOINTS)}",
+            help="directory made by `tokens compare`, of any two checkpoints: for "
+            + " and ".join(claim_names(of_checkpoints=True)),
         ),
     ] = None,
     base_comparison: Annotated[
@@ -137,20 +137,13 @@ def claim(
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
     import torch
 
-    from rlvr.diagnostics.phenomena.sources import Sources, write_claim
+    from rlvr.diagnostics.claims.inputs import Inputs
+    from rlvr.diagnostics.claims.results import measure_claim
 
-    if bool(tables) == (comparison is not None):
-        raise UserError("--tables, --comparison: accepted: one of them")
-    of_runs = {"contrast-tables": contrast_tables, "steps": steps, "runs": runs, "benchmarks": benchmarks}
-    for name, given in of_runs.items() if comparison else ():
-        if given:
-            raise UserError(f"--{name}: is of replayed runs; accepted: with --tables")
-    if base_comparison and not (comparison and claim == "update_direction"):
-        raise UserError("--base-comparison: accepted: with update_direction and --comparison")
     torch.set_num_threads(threads)
-    sources = Sources(
+    inputs = Inputs(
         tables=tables,
-        contrast_tables=contrast_tables,
+        weighting_tables=contrast_tables,
         steps=steps or None,
         results=results,
         runs=runs,
@@ -158,4 +151,4 @@ def claim(
         comparison=comparison,
         base_comparison=base_comparison,
     )
-    write_claim(claim, sources, out, figure)
+    measure_claim(claim, inputs, out, figure)

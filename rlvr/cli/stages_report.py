@@ -90,7 +90,7 @@ def phenomena_table(
     note: Notes = [],
 ) -> None:
     """Write the table of all claims, from their findings."""
-    from rlvr.diagnostics.phenomena.table import write_table
+    from rlvr.diagnostics.claims.results import write_table
 
     write_table({path.stem: path for path in findings}, figures, note, out)
 

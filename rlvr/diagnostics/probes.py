@@ -1,4 +1,4 @@
-"""What an update would do to the log-probabilities of given tokens: gradients, and forwards after a step.
+"""Probing updates: the change of given tokens' log-probabilities by a step of plain gradient ascent.
 
 With ratio 1 every loss here has the gradient -sum_n c_n grad log pi(y_n), c = advantage times weight over the
 normaliser, so an update is given by its coefficients c [N].
@@ -6,23 +6,34 @@ normaliser, so an update is given by its coefficients c [N].
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+import pandas as pd
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rlvr.diagnostics.moment import Moment
+from evals.core.errors import UserError
+from evals.core.files import fingerprint, read_parquet, write_parquet
+from evals.core.manifest import Manifest, hash_files, verify_outputs
+from rlvr.diagnostics import VERSION
+from rlvr.diagnostics.head import HeadView
+from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.engines.local.policy import TokenBatch, score, score_in_chunks
 
-_ROLLOUTS_AT_ONCE = 64
+PROBES = ("null", "joint", "positive_only", "negative_only", "head_only", "first_order")
 Gradient = Mapping[str, Tensor]
+_ROLLOUTS_AT_ONCE = 64
+_OTHER_CHUNK = 17  # rollouts in one forward pass of the null update: other sums, the same mathematics
+_TRIAL_LENGTH = 1e-3
+"""Length of the trial step in parameter space: small enough to be nearly linear, far above float32's rounding."""
 
 
 def score_gradient(model: PreTrainedModel, tokens: TokenBatch, temperature: float, coefficients: Tensor) -> Gradient:
-    """Gradient of sum_n c_n log pi(y_n) for ``coefficients`` [N], of every parameter, by rollouts in chunks."""
+    """Return the gradient of sum_n c_n log pi(y_n) for ``coefficients`` [N], of every parameter."""
     parameters = dict(model.named_parameters())
     total = {name: torch.zeros_like(value) for name, value in parameters.items()}
     lengths = torch.tensor([len(response) for response in tokens.responses])
@@ -38,19 +49,23 @@ def score_gradient(model: PreTrainedModel, tokens: TokenBatch, temperature: floa
     return total
 
 
+def gradient_of_few(snapshot: PolicySnapshot, coefficients: Tensor) -> Gradient:
+    """Return the gradient of sum_n c_n log pi(y_n) where few rollouts have a coefficient [N] other than 0."""
+    rollouts = snapshot.rollout_of[coefficients != 0].unique()
+    if len(rollouts) == 0:
+        return {name: torch.zeros_like(value) for name, value in snapshot.model.named_parameters()}
+    kept = torch.isin(snapshot.rollout_of, rollouts)
+    return score_gradient(snapshot.model, snapshot.tokens.select(rollouts), snapshot.temperature, coefficients[kept])
+
+
 def norm(gradient: Gradient) -> float:
-    """Euclidean length."""
+    """Return the Euclidean length."""
     return float(torch.stack([value.double().square().sum() for value in gradient.values()]).sum().sqrt())
-
-
-def inner(first: Gradient, second: Gradient) -> float:
-    """Inner product."""
-    return float(torch.stack([(first[name].double() * second[name].double()).sum() for name in first]).sum())
 
 
 @contextmanager
 def stepped(model: PreTrainedModel, gradient: Gradient, step_size: float) -> Iterator[PreTrainedModel]:
-    """The model after one step of plain gradient ascent; its parameters are put back, to the bit, afterwards."""
+    """Yield the model after one step of plain gradient ascent; its parameters are put back, to the bit, afterwards."""
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     try:
         with torch.no_grad():
@@ -64,50 +79,128 @@ def stepped(model: PreTrainedModel, gradient: Gradient, step_size: float) -> Ite
 
 
 def log_probs_of(model: PreTrainedModel, tokens: TokenBatch, temperature: float) -> Tensor:
-    """[N] float64 log-probabilities of the response tokens."""
+    """Return the log-probabilities [N] float64 of the response tokens."""
     return score_in_chunks(model, tokens, temperature, _ROLLOUTS_AT_ONCE)[0].double()
 
 
+def head_view(snapshot: PolicySnapshot) -> HeadView:
+    """Return the snapshot's tokens as its head sees them."""
+    parts: list[Tensor] = []
+    score_in_chunks(snapshot.model, snapshot.tokens, snapshot.temperature, _ROLLOUTS_AT_ONCE, parts.append)
+    weight = snapshot.model.get_output_embeddings().weight.detach().double()
+    return HeadView(torch.cat(parts).double(), weight, snapshot.token_ids, snapshot.temperature)
+
+
+def probe(snapshot: PolicySnapshot) -> tuple[dict[str, Tensor], float]:
+    """Return the change [N] of the tokens' log-probabilities in nats by each probe, and the step size of plain SGD.
+
+    ``null`` is a second forward pass without a step. ``joint`` is one step of SGD on all tokens, ``positive_only`` and
+    ``negative_only`` on those of that side, all of one size: that at which the joint step moves tokens as far (root
+    mean square) as the run's own updates did, if displacements grow in proportion. ``head_only`` is the joint step on
+    the language-model head alone, ``first_order`` its linear part.
+    """
+    model, tokens, temperature = snapshot.model, snapshot.tokens, snapshot.temperature
+    before = log_probs_of(model, tokens, temperature)
+    again = score_in_chunks(model, tokens, temperature, _OTHER_CHUNK)[0].double()
+    coefficients = snapshot.coefficients
+    joint = score_gradient(model, tokens, temperature, coefficients)
+    positive = score_gradient(model, tokens, temperature, coefficients.clamp(min=0))
+    negative = {name: joint[name] - positive[name] for name in joint}
+
+    def moved(gradient: Gradient, step_size: float) -> Tensor:
+        with stepped(model, gradient, step_size) as after:
+            return log_probs_of(after, tokens, temperature) - before
+
+    step_size = matched_step_size(moved, joint, snapshot.own_displacement)
+    view = head_view(snapshot)
+    found = {
+        "null": again - before,
+        "joint": moved(joint, step_size),
+        "positive_only": moved(positive, step_size),
+        "negative_only": moved(negative, step_size),
+        "head_only": view.log_probs(view.weight + step_size * view.gradient(coefficients)) - view.log_probs(),
+        "first_order": view.first_order_displacement(coefficients, step_size),
+    }
+    return found, step_size
+
+
+def matched_step_size(moved: Callable[[Gradient, float], Tensor], gradient: Gradient, wanted: Tensor) -> float:
+    """Return the step size at which a step along ``gradient`` moves tokens as far as ``wanted`` [N] (root mean square).
+
+    ``moved(gradient, step size)`` are displacements [N]. One trial step is made, and displacements are taken as
+    proportional to the step. 0 for a gradient of 0.
+    """
+    length = norm(gradient)
+    if length == 0:
+        return 0.0
+    trial = _TRIAL_LENGTH / length
+    found = moved(gradient, trial)
+    return trial * float(_root_mean_square(wanted) / _root_mean_square(found).clamp(min=1e-12))
+
+
+def _root_mean_square(values: Tensor) -> Tensor:
+    return torch.sqrt(values.square().mean())
+
+
+def write_probes(directory: Path, steps: Sequence[int] | None) -> None:
+    """Write ``probes.parquet`` and ``probes.manifest.json`` into the directory of a token table.
+
+    Each row is a token, in the order of the table: its step, the step size, and each probe's displacement in nats.
+
+    Args:
+        directory: directory of a token table.
+        steps: kept steps to probe; None for all.
+
+    Raises:
+        UserError: a file is missing or changed, or a step was not kept.
+    """
+    table = verify_outputs(directory / "manifest.json", "token_table")
+    frames = []
+    for snapshot in read_snapshots(directory, steps):
+        found, step_size = probe(snapshot)
+        columns = {name: values.numpy() for name, values in found.items()}
+        frames.append(pd.DataFrame({"step": snapshot.step, "step_size": step_size, **columns}))
+        print(f"{snapshot.unit}: probed", flush=True)
+    write_parquet(directory / "probes.parquet", pd.concat(frames, ignore_index=True))
+    parameters = {"steps": list(steps) if steps else None, "version": VERSION}
+    Manifest(
+        kind="probes",
+        inputs={str(directory / name): digest for name, digest in table.outputs.items()},
+        outputs=hash_files(directory, directory / "probes.parquet"),
+        parameters=parameters,
+        fingerprint=fingerprint({"parameters": parameters, "table": table.fingerprint}),
+    ).write(directory / "probes.manifest.json")
+
+
 @dataclass(frozen=True)
-class HeadView:
-    """N tokens as the language-model head sees them.
+class Probed:
+    """The probes of one snapshot.
 
     Attributes:
-        hidden: [N, D] float64 inputs of the head.
-        weight: [V, D] float64 weight of the head.
-        token_ids: [N] int64.
-        temperature: that logits are divided by.
+        step_size: step size of their SGD.
+        displacements: probe -> [N] in nats; ``as_trained`` is the run's own update.
     """
 
-    hidden: Tensor
-    weight: Tensor
-    token_ids: Tensor
-    temperature: float
-
-    @property
-    def probabilities(self) -> Tensor:
-        """[N, V]."""
-        return (self.hidden @ self.weight.T / self.temperature).softmax(dim=-1)
-
-    def log_probs(self, weight: Tensor | None = None) -> Tensor:
-        """[N] log-probabilities of the tokens, with another head ``weight`` [V, D] if given."""
-        logits = self.hidden @ (self.weight if weight is None else weight).T / self.temperature
-        return logits.log_softmax(dim=-1).gather(1, self.token_ids[:, None])[:, 0]
-
-    def gradient(self, coefficients: Tensor) -> Tensor:
-        """[V, D] gradient of sum_n c_n log pi(y_n) with respect to the head alone: sum_n c_n (e_y - p) h' / T.
-
-        An embedding tied to the head is another parameter here: only the head's own part of its gradient counts.
-        """
-        errors = -self.probabilities * coefficients[:, None]
-        errors[torch.arange(len(coefficients)), self.token_ids] += coefficients
-        return errors.T @ self.hidden / self.temperature
+    step_size: float
+    displacements: Mapping[str, Tensor]
 
 
-def head_view(moment: Moment) -> HeadView:
-    """The moment's tokens as its head sees them."""
-    parts: list[Tensor] = []
-    temperature = moment.run.training.temperature
-    score_in_chunks(moment.model, moment.tokens, temperature, _ROLLOUTS_AT_ONCE, parts.append)
-    weight = moment.model.get_output_embeddings().weight.detach().double()
-    return HeadView(torch.cat(parts).double(), weight, moment.token_ids, temperature)
+def read_probes(directory: Path, snapshots: Sequence[PolicySnapshot]) -> dict[str, Probed]:
+    """Read the probes of each snapshot, by the name of its update.
+
+    Raises:
+        UserError: a file is missing or changed, or a snapshot was not probed.
+    """
+    verify_outputs(directory / "probes.manifest.json", "probes")
+    frame = read_parquet(directory / "probes.parquet")
+    found = {}
+    for snapshot in snapshots:
+        rows = frame[frame["step"] == snapshot.step]
+        if len(rows) != len(snapshot.rows):
+            raise UserError(
+                f"{directory}: step {snapshot.step} was not probed; accepted: probe it, or name other --steps"
+            )
+        probes = {name: torch.tensor(rows[name].to_numpy(), dtype=torch.float64) for name in PROBES}
+        step_size = float(rows["step_size"].iloc[0])
+        found[snapshot.unit] = Probed(step_size, {"as_trained": snapshot.own_displacement, **probes})
+    return found

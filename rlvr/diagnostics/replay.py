@@ -1,28 +1,29 @@
-"""Run a training again in memory, and keep what its steps look like from inside.
+"""Replay a training in memory, and write the token table of its steps.
 
 A run is a function of its run.json, its base model and its problems, so it need not have recorded anything: it is
-replayed, and every replayed step has to have the metrics that the run wrote down. Nothing of the run is touched.
+replayed, and every replayed step must have the metrics that the run wrote down. The run's files are not changed.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from evals.core.errors import UserError
-from evals.core.files import fingerprint, sha256_file, write_jsonl, write_parquet
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import fingerprint, read_parquet, sha256_file, write_jsonl, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
-from rlvr.diagnostics.moment import moment_directory
-from rlvr.diagnostics.token_table import StepRecord, token_rows
+from rlvr.diagnostics.policy import Rollout, snapshot_directory
+from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS, classes_of
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
 from rlvr.engines.local.policy import score_in_chunks, unpack
 from rlvr.runs.progress import Progress
@@ -35,16 +36,31 @@ _TOLERANCE = 1e-4
 
 @dataclass
 class _UpdateLog:
-    """What the optimizer steps of one rollout step saw; [B, T]."""
+    """Log-probabilities and slopes of the optimizer steps of one rollout step; [B, T]."""
 
     log_probs: Tensor
     slopes: Tensor
 
     def __call__(self, rows: Tensor, log_probs: Tensor, slopes: Tensor) -> None:
-        """Note one micro-batch."""
+        """Record one micro-batch."""
         width = log_probs.shape[1]
         self.log_probs[rows, :width] = log_probs
         self.slopes[rows, :width] = slopes
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """The effect of a step's updates on its tokens; all [B, T], anything at padding.
+
+    Attributes:
+        new_log_probs: after all optimizer steps on the rollout batch.
+        update_log_probs: under the policy that the token's own optimizer step started from.
+        slopes: derivative of the sum of the token losses with respect to ``update_log_probs``.
+    """
+
+    new_log_probs: Tensor
+    update_log_probs: Tensor
+    slopes: Tensor
 
 
 @dataclass(frozen=True)
@@ -53,11 +69,11 @@ class ReplayedStep:
 
     Attributes:
         step: 1 for the first.
-        prepared: before its optimizer steps.
-        weights_before: the model's parameters then.
+        prepared: the rollout batch and its weights, before the optimizer steps.
+        weights_before: the model's parameters before the optimizer steps.
         problems: id of each rollout's problem.
-        record: what the optimizer steps did.
-        metrics: of the step.
+        record: effect of the optimizer steps.
+        metrics: metrics of the step.
     """
 
     step: int
@@ -65,31 +81,30 @@ class ReplayedStep:
     weights_before: dict[str, Tensor]
     problems: list[str]
     record: StepRecord
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float]
 
 
 def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: str, grading_workers: int) -> None:
-    """Write ``tokens.parquet``, a moment for each of ``steps`` and ``manifest.json`` to ``out``.
+    """Write ``tokens.parquet``, a snapshot for each of ``steps`` and ``manifest.json`` to ``out``.
 
     Args:
         run_file: the run's run.json; its manifest.json and metrics.parquet lie beside it.
-        out: a directory of its own.
-        steps: which rollout steps, from 1.
+        out: directory for the table.
+        steps: rollout steps, from 1.
         device: "cpu" or "cuda", that of the run.
         grading_workers: processes for answers that need symbolic comparison.
 
     Raises:
-        UserError: a step that the run does not have, an input that is missing or damaged, or a replay that is not the
-            run.
+        UserError: the run has no such step, an input is missing or damaged, or the replay differs from the run.
     """
     run = LocalRun.read(run_file)
     wanted = sorted(set(steps))
     if not wanted or wanted[0] < 1 or wanted[-1] > run.training.steps:
-        raise UserError(f"--steps: are {wanted}; accepted: 1 to {run.training.steps}, the steps of {run.run}")
+        raise InvalidInput("--steps", "", f"are {wanted}", f"1 to {run.training.steps}, the steps of {run.run}")
     recorded = verify_outputs(run_file.parent / "manifest.json", "run")
     verify_outputs(run.base / "manifest.json", "base_model")
     verify_outputs(run.problems / "manifest.json", "problems")
-    metrics = pd.read_parquet(run_file.parent / "metrics.parquet")
+    metrics = read_parquet(run_file.parent / "metrics.parquet")
     tables, files = [], []
     progress = Progress(out, f"tokens of {run.run}", wanted[-1], 0)
     with tempfile.TemporaryDirectory() as scratch:
@@ -99,10 +114,8 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
             _check_replay(run.run, replayed, metrics)
             progress.report(replayed.step)
             if replayed.step in wanted:
-                tables.append(
-                    token_rows(run.run, replayed.step, replayed.prepared, replayed.problems, texts, replayed.record)
-                )
-                files += _write_moment(moment_directory(out, replayed.step), replayed)
+                tables.append(_token_rows(run.run, replayed, texts))
+                files += _write_snapshot(snapshot_directory(out, replayed.step), replayed)
     write_parquet(out / "tokens.parquet", pd.concat(tables, ignore_index=True))
     parameters = {"run": run.parameters(), "steps": wanted, "version": VERSION}
     Manifest(
@@ -116,7 +129,7 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
 
 
 def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) -> Iterator[ReplayedStep]:
-    """The learner's steps up to the last one wanted; records and weights are kept of the wanted ones alone."""
+    """Yield the learner's steps up to the last one wanted; records and weights are kept of the wanted ones alone."""
     with GradingPool(workers=grading_workers) as pool:
         while learner.position.step < max(wanted):
             step, first_prompt = learner.position.step + 1, learner.position.prompts_used
@@ -129,7 +142,10 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
             metrics = learner.update(prepared)
             learner.position.metrics.append(metrics)
             record = StepRecord(_scored(learner, prepared) if kept else old, log.log_probs, log.slopes)
-            yield ReplayedStep(step, prepared, before, _problems(learner, prepared, first_prompt), record, metrics)
+            # Groups are numbered in the order in which the run takes prompts.
+            taken = learner.order.take(first_prompt, learner.position.prompts_used - first_prompt)
+            problems = [taken[group]["id"] for group in prepared.batch.group_ids.tolist()]
+            yield ReplayedStep(step, prepared, before, problems, record, metrics)
 
 
 def _scored(learner: Learner, prepared: PreparedStep) -> Tensor:
@@ -139,14 +155,8 @@ def _scored(learner: Learner, prepared: PreparedStep) -> Tensor:
     return unpack(packed, prepared.batch.response_mask)
 
 
-def _problems(learner: Learner, prepared: PreparedStep, first_prompt: int) -> list[str]:
-    """The id of each rollout's problem: groups are numbered in the order that the run takes prompts in."""
-    taken = learner.order.take(first_prompt, learner.position.prompts_used - first_prompt)
-    return [taken[group]["id"] for group in prepared.batch.group_ids.tolist()]
-
-
 def _check_replay(run: str, replayed: ReplayedStep, metrics: pd.DataFrame) -> None:
-    """Raise UserError if a replayed step's metrics are not those that the run wrote down."""
+    """Raise UserError if a replayed step's metrics differ from those that the run wrote down."""
     row = metrics[metrics["step"] == replayed.step].iloc[0]
     for name in _COMPARED:
         found, expected = replayed.metrics[name], float(row[name])
@@ -157,16 +167,64 @@ def _check_replay(run: str, replayed: ReplayedStep, metrics: pd.DataFrame) -> No
             )
 
 
-def _write_moment(directory: Path, replayed: ReplayedStep) -> list[Path]:
-    """Weights before the step and its rollouts; returns the files."""
+def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.DataFrame:
+    """The table's rows of one step, rollout by rollout; ``texts`` gives each token's text."""
+    prepared, record = replayed.prepared, replayed.record
+    batch = prepared.batch
+    mask = batch.response_mask
+    row, position = (index.numpy() for index in mask.cpu().nonzero(as_tuple=True))
+
+    def packed(values: Tensor) -> np.ndarray:
+        return np.asarray(values.detach().cpu()[mask.cpu()])
+
+    tokens = packed(batch.token_ids)
+    token_texts = [texts[token] for token in tokens.tolist()]
+    weighted = packed(batch.advantages[:, None] * prepared.weights)
+    old, update = packed(batch.old_log_probs), packed(record.update_log_probs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # At ratio 1 every loss here has slope -A w: the gate is what is left of it, 0 for a token that is stopped.
+        gate = np.where(weighted == 0, np.nan, -packed(record.slopes) / weighted)
+    advantages = batch.advantages.cpu().numpy()[row]
+    frame = pd.DataFrame(
+        {
+            "run": run,
+            "step": replayed.step,
+            "problem": np.array(replayed.problems, dtype=object)[row],
+            "group": batch.group_ids.cpu().numpy()[row],
+            "sample": numbers_within_groups(batch.group_ids.cpu()).numpy()[row],
+            "position": position,
+            "token": tokens,
+            "text": token_texts,
+            "token_class": classes_of(row, token_texts),
+            "reward": prepared.rewards.numpy()[row],
+            "advantage": advantages,
+            "side": np.sign(advantages),
+            "weight": packed(prepared.weights),
+            "mini_batch": batch.mini_batch_ids.cpu().numpy()[row],
+            "old_log_prob": old,
+            "new_log_prob": packed(record.new_log_probs),
+            "entropy": packed(batch.entropies),
+            "ratio": np.exp(np.clip(update - old, -20, 20)),
+            "gate": gate,
+        }
+    )
+    return frame.astype(REPLAY_COLUMNS)[list(REPLAY_COLUMNS)]
+
+
+def numbers_within_groups(group_ids: Tensor) -> Tensor:
+    """Return 0, 1, 2 ... [B] within each group, in the order of the rollouts."""
+    same = group_ids[:, None] == group_ids[None]
+    return torch.tril(same, diagonal=-1).sum(dim=1)
+
+
+def _write_snapshot(directory: Path, replayed: ReplayedStep) -> list[Path]:
+    """Write the weights before the step and its rollouts; returns the files."""
     prepared, tokens = replayed.prepared, replayed.prepared.rollouts.tokens
     save_tensors(directory / "weights.safetensors", replayed.weights_before)
     rows = zip(replayed.problems, prepared.batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
-    write_jsonl(
-        directory / "rollouts.jsonl",
-        [
-            {"problem": problem, "group": group, "prompt": list(prompt), "response": list(response)}
-            for problem, group, prompt, response in rows
-        ],
-    )
+    rollouts = [
+        Rollout(problem=problem, group=group, prompt=tuple(prompt), response=tuple(response))
+        for problem, group, prompt, response in rows
+    ]
+    write_jsonl(directory / "rollouts.jsonl", [rollout.to_json() for rollout in rollouts])
     return [directory / "weights.safetensors", directory / "rollouts.jsonl"]

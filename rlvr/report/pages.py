@@ -10,8 +10,8 @@ from pathlib import Path
 from evals.decoding.table import decoding_tables
 from evals.tables.layout import Table
 from evals.tables.write import ResultFiles
-from rlvr.diagnostics.phenomena.findings import read_findings
-from rlvr.diagnostics.phenomena.table import EXPLANATION, TITLE, claim_table, summary_table
+from rlvr.diagnostics.claims.findings import Summary
+from rlvr.diagnostics.claims.results import EXPLANATION, TITLE, claim_table, summary_table
 from rlvr.report.html import EmbeddedFigure, write_page
 
 
@@ -47,12 +47,12 @@ def write_phenomena_page(
     Raises:
         UserError: a file is missing or malformed.
     """
-    found = {path.stem: read_findings(path) for path in findings}
-    sections = [Section("Verdicts", [summary_table({title: each for title, _, each in found.values()})])]
-    for number, (name, (title, method, measurements)) in enumerate(found.items(), start=1):
-        heading = f"{number}. {title}"
-        figure = EmbeddedFigure.read(figures / f"{name}.svg", title, method.replace("`", ""))
-        sections.append(Section(heading, [claim_table(heading, measurements)], [figure]))
+    found = {path.stem: Summary.read(path) for path in findings}
+    sections = [Section("Verdicts", [summary_table({each.title: each.measurements for each in found.values()})])]
+    for number, (name, each) in enumerate(found.items(), start=1):
+        heading = f"{number}. {each.title}"
+        figure = EmbeddedFigure.read(figures / f"{name}.svg", each.title, each.method.replace("`", ""))
+        sections.append(Section(heading, [claim_table(heading, each.measurements)], [figure]))
     links = {
         f"{path.parent.name}, {path.stem.replace('-', ' ')}": os.path.relpath(path, out.parent) for path in rollouts
     }

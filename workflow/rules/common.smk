@@ -13,9 +13,9 @@ from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from evals.grading.code.sandbox import require_sandbox
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
-from rlvr.diagnostics.phenomena.catalogue import CLAIMS
+from rlvr.diagnostics.claims.base import claim_names
 from rlvr.engines.local import VERSION as ENGINE_VERSION
-from rlvr.study.diagnosed import Diagnosed
+from rlvr.study.diagnosed import Diagnosed, measurable_claims
 from rlvr.study.studies import named_study_files, read_named_study, resolve_studies, score_points
 
 # Jobs call `python`: the one that runs this, whether or not its environment is activated.

@@ -36,12 +36,8 @@ rule probes:
 
 rule phenomenon:
     input:
-        tables=token_tables,
-        probes=probed_tables,
-        contrast=contrast_tables,
-        compared=compared_manifests,
-        benchmark=compared_benchmark,
-        code=modules("rlvr.diagnostics", "rlvr.diagnostics.phenomena"),
+        claim_inputs,
+        code=modules("rlvr.diagnostics", "rlvr.diagnostics.tokens", "rlvr.diagnostics.claims"),
     output:
         multiext("results/phenomena/{claim}", ".json", ".parquet", ".manifest.json"),
         report(
@@ -53,26 +49,21 @@ rule phenomenon:
     log:
         "results/logs/phenomena/{claim}.log",
     wildcard_constraints:
-        claim="|".join(CLAIMS),
+        claim="|".join(claim_names()),
     params:
-        tables=lambda wildcards, input: directories(input.tables),
-        contrast=lambda wildcards, input: directories(input.contrast),
-        compared=compared_runs,
-        benchmark=DIAGNOSTICS.get("benchmark", []),
+        options=claim_options,
     shell:
-        "python -m rlvr claim {wildcards.claim} --tables {params.tables:q}"
-        " --contrast-tables {params.contrast:q} --runs {params.compared:q} --benchmarks {params.benchmark:q}"
+        "python -m rlvr claim {wildcards.claim} {params.options:q}"
         " --results results --out results/phenomena/{wildcards.claim}"
         " --figure results/figures/phenomena/{wildcards.claim} > {log:q} 2>&1"
 
 
 rule table_phenomena:
     input:
-        findings=expand("results/phenomena/{claim}.json", claim=measured_claims()),
+        findings=expand("results/phenomena/{claim}.json", claim=MEASURED_CLAIMS),
         code=modules(
-            "rlvr.diagnostics.interval",
-            "rlvr.diagnostics.phenomena.findings",
-            "rlvr.diagnostics.phenomena.table",
+            "rlvr.diagnostics.claims.findings",
+            "rlvr.diagnostics.claims.results",
             "evals.tables.layout",
             "evals.tables.manifests",
         ),
@@ -94,12 +85,8 @@ rule rollouts_page:
         table="results/diagnostics/{run}/manifest.json",
         problems="results/problems/train/problems.jsonl",
         code=modules(
-            "rlvr.diagnostics.viewer",
-            "rlvr.diagnostics.step_view",
-            "rlvr.diagnostics.comparison_view",
-            "rlvr.diagnostics.comparison_table",
-            "rlvr.diagnostics.coloured_text",
-            "rlvr.diagnostics.token_columns",
+            "rlvr.diagnostics.tokens.table",
+            "rlvr.diagnostics.tokens.view",
             "rlvr.page_template",
         ),
         template=f"{REPOSITORY}/rlvr/diagnostics/templates/coloured_text.html.jinja",
@@ -116,8 +103,8 @@ rule rollouts_page:
 
 rule page_phenomena:
     input:
-        findings=expand("results/phenomena/{claim}.json", claim=measured_claims()),
-        figures=expand("results/figures/phenomena/{claim}.svg", claim=measured_claims()),
+        findings=expand("results/phenomena/{claim}.json", claim=MEASURED_CLAIMS),
+        figures=expand("results/figures/phenomena/{claim}.svg", claim=MEASURED_CLAIMS),
         rollouts=rollouts_pages,
         code=modules(
             "rlvr.report.pages",
@@ -127,9 +114,8 @@ rule page_phenomena:
             "evals.results",
             "evals.statistics",
             "evals.tables",
-            "rlvr.diagnostics.interval",
-            "rlvr.diagnostics.phenomena.findings",
-            "rlvr.diagnostics.phenomena.table",
+            "rlvr.diagnostics.claims.findings",
+            "rlvr.diagnostics.claims.results",
             "evals.tables.layout",
             "evals.tables.manifests",
         ),
@@ -151,7 +137,7 @@ rule track_phenomena:
         page="results/phenomena.html",
         note="results/tables/phenomena.md",
         table="results/tables/phenomena.csv",
-        figures=expand("results/figures/phenomena/{claim}.png", claim=measured_claims()),
+        figures=expand("results/figures/phenomena/{claim}.png", claim=MEASURED_CLAIMS),
         rollouts=rollouts_pages,
         code=modules(
             "rlvr.report.mlflow",

@@ -10,48 +10,18 @@ def diagnosed():
         sys.exit(f"error: {error}")
 
 
-def measured_claims():
-    """The claims that the study has runs for."""
-    needs = {"delta_coefficients": "weighting_method", "learning_tax": "compared"}
-    return [claim for claim in CLAIMS if needs.get(claim, "method") in DIAGNOSTICS]
+# The claims that the study has runs for.
+MEASURED_CLAIMS = measurable_claims(DIAGNOSTICS)
 
 
-def compared_runs(wildcards):
-    """Ids of the runs whose training, and checkpoints, a claim compares."""
-    found = diagnosed()
-    return {"delta_coefficients": found.selected, "learning_tax": found.compared}.get(wildcards.claim, [])
+def claim_inputs(wildcards):
+    """Manifests of everything that a claim is measured on."""
+    return diagnosed().manifests(wildcards.claim)
 
 
-def compared_manifests(wildcards):
-    """Their manifests."""
-    return expand("results/runs/{run}/manifest.json", run=compared_runs(wildcards))
-
-
-def token_tables(wildcards):
-    """Manifests of the token tables of the method that is looked into."""
-    return expand("results/diagnostics/{run}/manifest.json", run=diagnosed().runs)
-
-
-def contrast_tables(wildcards):
-    """Manifests of those of the method that weighs tokens, for the claim about its weights."""
-    runs = diagnosed().weighting_runs if wildcards.claim == "delta_coefficients" else []
-    return expand("results/diagnostics/{run}/manifest.json", run=runs)
-
-
-def compared_benchmark(wildcards):
-    """The benchmark on which base and trained model are compared, for the claim about their difference."""
-    benchmark = diagnosed().benchmark
-    return f"results/problems/{benchmark}/manifest.json" if wildcards.claim == "update_direction" else []
-
-
-def probed_tables(wildcards):
-    """Manifests of the probes."""
-    return expand("results/diagnostics/{run}/probes.manifest.json", run=diagnosed().runs)
-
-
-def directories(manifests):
-    """Where artifacts lie, from their manifests."""
-    return [str(Path(manifest).parent) for manifest in manifests]
+def claim_options(wildcards):
+    """The same as options of the command."""
+    return diagnosed().options(wildcards.claim)
 
 
 def rollouts_pages(wildcards):

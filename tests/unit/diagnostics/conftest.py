@@ -9,7 +9,7 @@ import torch
 
 from evals.core.files import write_json
 from evals.core.run_spec import Execution, LocalRun
-from rlvr.diagnostics.moment import Moment, read_moments
+from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.diagnostics.replay import write_token_table
 from rlvr.engines.local.train import train
 from tests.unit.engine.conftest import DAPO, TRAINING, study_files
@@ -55,6 +55,6 @@ def token_table(trained_run: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def moments(token_table: Path) -> list[Moment]:
-    """The moments of that table, for this test alone."""
-    return read_moments(token_table)
+def snapshots(token_table: Path) -> list[PolicySnapshot]:
+    """The snapshots of that table, for this test alone."""
+    return read_snapshots(token_table)

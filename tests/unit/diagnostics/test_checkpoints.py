@@ -12,14 +12,13 @@ import pytest
 from evals.core.files import write_parquet
 from evals.core.manifest import Manifest, hash_files
 from rlvr.cli import main
-from rlvr.diagnostics.comparison_table import KIND, TYPES
-from rlvr.diagnostics.interval import SUPPORTED, UNDECIDED, Measurement, t_interval
-from rlvr.diagnostics.phenomena import checkpoint_direction, checkpoint_flipping
-from rlvr.diagnostics.phenomena.catalogue import CLAIMS, OF_CHECKPOINTS
-from rlvr.diagnostics.phenomena.findings import Findings, read_findings
-from rlvr.diagnostics.phenomena.sources import Sources
-from rlvr.diagnostics.phenomena.token_directions import by_problem
-from tests.unit.diagnostics.pairs import make_pair
+from rlvr.diagnostics.claims.base import claim_names
+from rlvr.diagnostics.claims.findings import SUPPORTED, UNDECIDED, Findings, Measurement, Summary, mean_interval
+from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.token_flipping import TokenFlippingOfCheckpoints
+from rlvr.diagnostics.claims.update_direction import UpdateDirectionOfCheckpoints, by_problem
+from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND
+from tests.unit.diagnostics.checkpoint_pair import make_pair
 
 BY_HAND = {
     # Problem -> whether right, base probability and log-prob difference of each token.
@@ -40,11 +39,13 @@ def table(directory: Path, rows: dict[str, list[tuple[int, float, float]]], weig
         }
         for problem, tokens in rows.items()
         for number, (right, probability, difference) in enumerate(tokens)
-    ).astype(TYPES)  # fmt: skip
+    ).astype(COMPARISON_COLUMNS)  # fmt: skip
     path = directory / "tokens.parquet"
     write_parquet(path, frame)
     inputs = {"samples.jsonl": directory.name, "base/model.safetensors": weights, "trained/model.safetensors": weights}
-    Manifest(KIND, inputs, hash_files(directory, path), {"temperature": 1.0}, "").write(directory / "manifest.json")
+    Manifest(COMPARISON_KIND, inputs, hash_files(directory, path), {"temperature": 1.0}, "").write(
+        directory / "manifest.json"
+    )
     return directory
 
 
@@ -54,7 +55,7 @@ def by_quantity(findings: Findings) -> dict[str, Measurement]:
 
 def test_flips_of_right_and_wrong_responses_by_hand(tmp_path: Path) -> None:
     """At 0.1 nats; problem three has no right response, so it counts for wrong ones alone."""
-    findings = checkpoint_flipping.find(Sources(comparison=table(tmp_path / "x", BY_HAND)))
+    findings = TokenFlippingOfCheckpoints().measure(Inputs(comparison=table(tmp_path / "x", BY_HAND)))
     found = by_quantity(findings)
     expected = {
         ("right", "boosted"): [2 / 4, 1 / 2],
@@ -67,7 +68,7 @@ def test_flips_of_right_and_wrong_responses_by_hand(tmp_path: Path) -> None:
     for (side, fraction), values in expected.items():
         each = found[f"{fraction} fraction, {side} responses"]
         assert each.estimate == pytest.approx(np.mean(values))
-        assert (each.low, each.high) == pytest.approx(t_interval(np.array(values)))
+        assert (each.low, each.high) == pytest.approx(mean_interval(np.array(values)))
         assert (each.units, each.unit, each.verdict) == (len(values), "problems", "")
     assert found["flip rate, of tokens that moved, right responses"].estimate == pytest.approx((1 / 3 + 0) / 2)
     assert found["flip rate, of tokens that moved, wrong responses"].estimate == pytest.approx((0 + 1 / 3 + 0) / 3)
@@ -85,7 +86,7 @@ def test_flips_of_right_and_wrong_responses_by_hand(tmp_path: Path) -> None:
 
 def test_moved_tokens_and_their_probability_by_hand(tmp_path: Path) -> None:
     """Of problem one 4 of 6 tokens move beyond 0.1 nats, of two 4 of 6, of three the only one."""
-    findings = checkpoint_direction.find(Sources(comparison=table(tmp_path / "x", BY_HAND)))
+    findings = UpdateDirectionOfCheckpoints().measure(Inputs(comparison=table(tmp_path / "x", BY_HAND)))
     moved, correlation = findings.measurements
     assert (moved.estimate, moved.units) == (pytest.approx((4 / 6 + 4 / 6 + 1) / 3), 3)
     # Ranks of |difference| 1 3 6 5 2 4 against those of the probability, 6 4 1 2 5 3; one token has no rank.
@@ -107,12 +108,12 @@ def test_the_base_model_s_own_responses_add_what_tells_the_two_apart(
     gained = {name: [(1, 0.5, 0.2), (0, 0.4, 0.05 + shift)] for shift, name in enumerate(("one", "two", "three"))}
     lost = {name: [(1, 0.5, -0.2), (0, 0.4, -0.3)] for name in gained}
     trained, base = table(tmp_path / "trained", gained), table(tmp_path / "base", lost)
-    findings = checkpoint_direction.find(Sources(comparison=trained, base_comparison=base))
+    findings = UpdateDirectionOfCheckpoints().measure(Inputs(comparison=trained, base_comparison=base))
     apart = {each.quantity: each for each in findings.measurements if "AUC" in each.quantity}
     assert {name: each.estimate for name, each in apart.items()} == pytest.approx(dict.fromkeys(apart, 0.5))
     assert len(apart) == 2
     assert findings.measurements[0].estimate == pytest.approx((3 / 4 + 1 + 1) / 3)
-    figure = checkpoint_direction.draw(findings)
+    figure = UpdateDirectionOfCheckpoints().draw(findings)
     assert "base model's responses" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     other = table(tmp_path / "other", lost, weights="v")
     arguments = ["claim", "update_direction", "--comparison", str(trained), "--base-comparison", str(other)]
@@ -123,24 +124,24 @@ def test_the_base_model_s_own_responses_add_what_tells_the_two_apart(
 def test_a_clear_difference_is_supported(tmp_path: Path) -> None:
     rows = {str(number): [(1, 0.5, 0.5), (0, 0.5, -0.5), (0, 0.5, 0.5)] for number in range(4)}
     rows["4"] = [(1, 0.5, 0.5), (0, 0.5, -0.5)]
-    findings = checkpoint_flipping.find(Sources(comparison=table(tmp_path / "x", rows)))
+    findings = TokenFlippingOfCheckpoints().measure(Inputs(comparison=table(tmp_path / "x", rows)))
     assert [each.verdict for each in findings.measurements[:2]] == [SUPPORTED, SUPPORTED]
-    title = " ".join(checkpoint_flipping.draw(findings).get_suptitle().split())
+    title = " ".join(TokenFlippingOfCheckpoints().draw(findings).get_suptitle().split())
     assert title.startswith("100% of the tokens of right responses are boosted, 0% suppressed; 40% of the tokens")
 
 
 def test_a_pair_and_graded_samples_become_findings_figures_and_a_table(tmp_path: Path) -> None:
     compared = make_pair(tmp_path / "pair").compared(tmp_path / "compared")
-    for claim in OF_CHECKPOINTS:
+    for claim in claim_names(of_checkpoints=True):
         out, figure = tmp_path / claim, tmp_path / "figures" / claim
         arguments = ["claim", claim, "--comparison", str(compared), "--out", str(out), "--figure", str(figure)]
         assert main(arguments) == 0
-        title, method, measurements = read_findings(tmp_path / f"{claim}.json")
-        assert title and method and measurements
-        assert all(each.unit == "problems" and each.units <= 2 for each in measurements)
+        found = Summary.read(tmp_path / f"{claim}.json")
+        assert found.title and found.method and found.measurements
+        assert all(each.unit == "problems" and each.units <= 2 for each in found.measurements)
         assert figure.with_name(f"{claim}.png").stat().st_size > 10_000
         assert str(compared / "tokens.parquet") in (tmp_path / f"{claim}.manifest.json").read_text()
-    findings = [str(tmp_path / f"{claim}.json") for claim in OF_CHECKPOINTS]
+    findings = [str(tmp_path / f"{claim}.json") for claim in claim_names(of_checkpoints=True)]
     arguments = ["--findings", *findings, "--figures", "figures"]
     assert main(["stage", "table", "phenomena", *arguments, "--out", str(tmp_path / "table")]) == 0
 
@@ -158,12 +159,14 @@ def test_what_a_comparison_cannot_say_is_refused_in_a_line(tmp_path: Path, capsy
         assert error.count("\n") == 1
         return error
 
-    for claim in set(CLAIMS) - set(OF_CHECKPOINTS):
+    for claim in set(claim_names()) - set(claim_names(of_checkpoints=True)):
         error = refusal(claim, *own)
         assert f"--comparison: {claim} cannot be measured on it; accepted: token_flipping and update_direction" in error
     assert f"{compared}/tokens.parquet: has no rewards; accepted: one made with" in refusal("token_flipping", *own)
-    assert "--steps: is of replayed runs; accepted: with --tables" in refusal("token_flipping", *own, "--steps", "1")
+    assert "--steps: is for replayed runs; accepted: with --tables" in refusal("token_flipping", *own, "--steps", "1")
     both = [*own, "--base-comparison", str(compared)]
-    assert "--base-comparison: accepted: with update_direction and --comparison" in refusal("token_flipping", *both)
+    assert "--base-comparison: is given for token_flipping; accepted: update_direction --comparison" in refusal(
+        "token_flipping", *both
+    )
     (compared / "tokens.parquet").write_bytes(b"changed")
     assert "its bytes differ from" in refusal("update_direction", *own)

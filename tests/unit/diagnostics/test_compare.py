@@ -14,12 +14,12 @@ from evals.core.manifest import Manifest, hash_files
 from evals.generation.checkpoint import load_tokenizer
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
-from rlvr.diagnostics.comparison_table import TYPES, read_comparison
-from rlvr.diagnostics.direction import ModelPair
+from rlvr.diagnostics.model_pair import ModelPair
+from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, read_comparison
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.state import save_checkpoint
 from tests.commands import rlvr_bench
-from tests.unit.diagnostics.pairs import ARCHITECTURE, SAMPLES, Pair, make_pair
+from tests.unit.diagnostics.checkpoint_pair import ARCHITECTURE, SAMPLES, Pair, make_pair
 
 main = rlvr_bench("tokens")
 
@@ -34,7 +34,7 @@ def test_grades_give_every_token_its_response_s_reward_and_cost_no_forward_pass(
 ) -> None:
     out = pair.compared(tmp_path / "out", graded=False)
     plain, identity = read_comparison(out), read_json(out / "manifest.json")["fingerprint"]
-    assert set(plain) == {*TYPES, "token_class"}
+    assert set(plain) == {*COMPARISON_COLUMNS, "token_class"}
     monkeypatch.setattr(ModelPair, "compare", None)
     graded = read_comparison(pair.compared(out))
     pd.testing.assert_frame_equal(graded.drop(columns="reward"), plain)
@@ -75,7 +75,7 @@ def test_grades_that_are_not_of_these_samples_are_refused(
 
     assert "has no grade of problem one, sample 0" in refusal(rows[:-1])
     assert "problem two, sample 1: has two grades" in refusal([*rows, rows[0]])
-    assert "correct: is 1; accepted: true, false" in refusal([{**rows[0], "correct": 1}, *rows[1:]])
+    assert "correct: is 1; accepted: true or false" in refusal([{**rows[0], "correct": 1}, *rows[1:]])
     write_jsonl(pair.grades, rows)
     samples = pair.directory / "samples.jsonl"
     manifest = pair.directory / "manifest.json"

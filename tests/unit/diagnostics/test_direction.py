@@ -13,26 +13,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-import rlvr.diagnostics.compare
-import rlvr.diagnostics.direction
+import rlvr.diagnostics.model_pair
+import rlvr.diagnostics.tokens.compare
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import load_tokenizer
-from rlvr.diagnostics.compare import compare_checkpoints
-from rlvr.diagnostics.comparison_table import COLUMNS
-from rlvr.diagnostics.direction import (
+from rlvr.diagnostics.claims.update_direction import separation
+from rlvr.diagnostics.model_pair import (
     ModelPair,
-    _of_everything,
-    _of_the_likeliest,
-    logit_gradient_norm,
-    separation,
+    over_likeliest,
+    over_vocabulary,
 )
-from rlvr.diagnostics.moment import Moment
+from rlvr.diagnostics.policy import PolicySnapshot
+from rlvr.diagnostics.tokens.compare import compare_checkpoints
+from rlvr.diagnostics.tokens.table import MODEL_COLUMNS
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("tokens")
+
+
+def logit_gradient_norm(probability: torch.Tensor, advantage: torch.Tensor, ratio: torch.Tensor) -> torch.Tensor:
+    """Sum of the absolute derivatives of r A log pi with respect to the logits, 2 |r A| (1 - pi) (Lemma 3.1).
+
+    Hence unlikely tokens move the policy most. Of an unclipped token at temperature 1.
+    """
+    return 2.0 * (ratio * advantage).abs() * (1.0 - probability)
 
 
 @pytest.mark.parametrize(("advantage", "ratio"), [(1.5, 1.0), (-0.7, 1.2), (0.0, 3.0)])
@@ -49,12 +56,12 @@ def test_the_gradient_norm_lemma_by_autograd(advantage: float, ratio: float) -> 
 
 @pytest.mark.parametrize("elements", [1, 1 << 24])
 def test_a_pair_says_what_the_whole_distributions_say(
-    moments: list[Moment], monkeypatch: pytest.MonkeyPatch, elements: int
+    snapshots: list[PolicySnapshot], monkeypatch: pytest.MonkeyPatch, elements: int
 ) -> None:
     """However the tokens are cut into chunks."""
-    monkeypatch.setattr(rlvr.diagnostics.direction, "_CHUNK_ELEMENTS", elements)
-    base, trained, temperature = moments[0].model, moments[1].model, 0.7
-    tokens = moments[0].tokens.select(torch.arange(3))
+    monkeypatch.setattr(rlvr.diagnostics.model_pair, "_CHUNK_ELEMENTS", elements)
+    base, trained, temperature = snapshots[0].model, snapshots[1].model, 0.7
+    tokens = snapshots[0].tokens.select(torch.arange(3))
     found = ModelPair(base, trained, temperature).compare(tokens)
     place = 0
     for prompt, response in zip(tokens.prompts, tokens.responses, strict=True):
@@ -70,7 +77,7 @@ def test_a_pair_says_what_the_whole_distributions_say(
                 "kl_trained_base": (row_p.exp() * (row_p - row_q)).sum(),
                 "kl_base_trained": (row_q.exp() * (row_q - row_p)).sum(),
             }
-            for name in COLUMNS:
+            for name in MODEL_COLUMNS:
                 assert math.isclose(float(found[name][place]), float(expected[name]), rel_tol=1e-3, abs_tol=1e-4), name
             place += 1
 
@@ -79,7 +86,7 @@ def test_two_likely_tokens_and_a_remainder_by_hand() -> None:
     """Halves, quarters and eighths: of four tokens the likeliest of either model are kept, the other two are one."""
     base, trained = [1 / 2, 1 / 4, 1 / 8, 1 / 8], [1 / 8, 5 / 8, 1 / 8, 1 / 8]
     logits = [torch.tensor([row]).log() + shift for row, shift in ((base, 3.0), (trained, -1.0))]
-    found = _of_the_likeliest(logits, torch.tensor([3]), 1)
+    found = over_likeliest(logits, torch.tensor([3]), 1)
     q, p = [1 / 2, 1 / 4, 1 / 4], [1 / 8, 5 / 8, 1 / 4]
     expected = {
         "base_log_prob": math.log(1 / 8),
@@ -100,18 +107,18 @@ def test_the_likeliest_tokens_say_no_more_than_all_and_more_of_them_say_more(
     rows: list[list[float]], chosen: int
 ) -> None:
     logits, token = [torch.tensor([row]).double() for row in rows], torch.tensor([chosen])
-    exact = _of_everything(logits, token)
-    before = {name: -1e-5 for name in COLUMNS}
+    exact = over_vocabulary(logits, token)
+    before = {name: -1e-5 for name in MODEL_COLUMNS}
     for top in range(1, 7):
-        found = _of_the_likeliest(logits, token, top)
-        for name in COLUMNS:
+        found = over_likeliest(logits, token, top)
+        for name in MODEL_COLUMNS:
             value, whole = float(found[name]), float(exact[name])
             if name.endswith("log_prob"):
                 assert math.isclose(value, whole, abs_tol=1e-5)
             else:
                 assert before[name] - 1e-5 <= value <= whole + 1e-5
                 before[name] = value
-    assert all(math.isclose(before[name], float(exact[name]), abs_tol=1e-5) for name in COLUMNS[2:])
+    assert all(math.isclose(before[name], float(exact[name]), abs_tol=1e-5) for name in MODEL_COLUMNS[2:])
 
 
 def test_separation_by_hand() -> None:
@@ -124,12 +131,12 @@ def test_separation_by_hand() -> None:
 
 
 @pytest.fixture
-def sample_file(trained_run: Path, moments: list[Moment], tmp_path: Path) -> Path:
-    """The moment's rollouts as evaluation would have written them."""
-    moment = moments[0]
-    tokenizer = load_tokenizer(moment.run.base / "checkpoint")
-    firsts = moment.rows.groupby(["group", "sample"], sort=False)["problem"].first().tolist()
-    end = int(moment.model.config.eos_token_id)
+def sample_file(trained_run: Path, snapshots: list[PolicySnapshot], tmp_path: Path) -> Path:
+    """The snapshot's rollouts as evaluation would have written them."""
+    snapshot = snapshots[0]
+    tokenizer = load_tokenizer(snapshot.run.base / "checkpoint")
+    firsts = snapshot.rows.groupby(["group", "sample"], sort=False)["problem"].first().tolist()
+    end = int(snapshot.model.config.eos_token_id)
     rows = [
         {
             "problem_id": problem,
@@ -137,14 +144,18 @@ def sample_file(trained_run: Path, moments: list[Moment], tmp_path: Path) -> Pat
             "text": tokenizer.decode(response, skip_special_tokens=True),
             "finish_reason": "stop" if response[-1] == end else "length",
         }
-        for number, (problem, response) in enumerate(zip(firsts, moment.tokens.responses, strict=True))
+        for number, (problem, response) in enumerate(zip(firsts, snapshot.tokens.responses, strict=True))
     ]
     write_jsonl(tmp_path / "samples.jsonl", rows)
     return tmp_path / "samples.jsonl"
 
 
 def test_checkpoints_are_compared_on_a_sample_file_and_a_killed_comparison_goes_on(
-    trained_run: Path, moments: list[Moment], sample_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained_run: Path,
+    snapshots: list[PolicySnapshot],
+    sample_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, out = LocalRun.read(trained_run), tmp_path / "out"
     arguments = ["compare", "--base", str(run.base / "checkpoint"), "--trained", str(trained_run.parent / "checkpoint")]
@@ -164,14 +175,14 @@ def test_checkpoints_are_compared_on_a_sample_file_and_a_killed_comparison_goes_
     with pytest.raises(KeyboardInterrupt):
         main(arguments)
     assert main(arguments) == 0
-    batches = -(-len(moments[0].tokens.responses) // 5)
+    batches = -(-len(snapshots[0].tokens.responses) // 5)
     assert calls == batches + 1
     frame = pd.read_parquet(out / "tokens.parquet")
     trained = AutoModelForCausalLM.from_pretrained(trained_run.parent / "checkpoint", dtype=torch.float32)
     base = AutoModelForCausalLM.from_pretrained(run.base / "checkpoint", dtype=torch.float32)
-    expected = original(ModelPair(base, trained), moments[0].tokens)
-    assert frame["token"].tolist() == moments[0].token_ids.tolist()
-    for name in COLUMNS:
+    expected = original(ModelPair(base, trained), snapshots[0].tokens)
+    assert frame["token"].tolist() == snapshots[0].token_ids.tolist()
+    for name in MODEL_COLUMNS:
         np.testing.assert_allclose(frame[name], expected[name].numpy(), atol=1e-4)
     # Asked for again, nothing is computed; with other samples, everything is.
     assert main(arguments) == 0
@@ -181,7 +192,7 @@ def test_checkpoints_are_compared_on_a_sample_file_and_a_killed_comparison_goes_
     assert calls == batches + 2
 
 
-def test_the_error_of_the_likeliest_tokens_is_reported_and_outlives_a_kill(
+def test_the_errorover_likeliest_tokens_is_reported_and_outlives_a_kill(
     trained_run: Path,
     sample_file: Path,
     tmp_path: Path,
@@ -196,17 +207,17 @@ def test_the_error_of_the_likeliest_tokens_is_reported_and_outlives_a_kill(
     assert "--top: is 0; accepted: 1 or more" in capsys.readouterr().err
     assert main([*arguments, "--out", str(tmp_path / "all")]) == 0
     assert main([*arguments, "--top", "999", "--out", str(tmp_path / "more")]) == 0
-    kept, original = tmp_path / "kept", rlvr.diagnostics.compare._frame
+    kept, original = tmp_path / "kept", rlvr.diagnostics.tokens.compare._frame
 
     def dying(*parts: object) -> pd.DataFrame:
         if (kept / "parts" / "00000000.parquet").is_file():
             raise KeyboardInterrupt
         return original(*parts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rlvr.diagnostics.compare, "_frame", dying)
+    monkeypatch.setattr(rlvr.diagnostics.tokens.compare, "_frame", dying)
     with pytest.raises(KeyboardInterrupt):
         main([*arguments, "--top", "2", "--out", str(kept)])
-    monkeypatch.setattr(rlvr.diagnostics.compare, "_frame", original)
+    monkeypatch.setattr(rlvr.diagnostics.tokens.compare, "_frame", original)
     capsys.readouterr()
     assert main([*arguments, "--top", "2", "--out", str(kept)]) == 0
     exact, more, few = (pd.read_parquet(tmp_path / name / "tokens.parquet") for name in ("all", "more", "kept"))
@@ -214,7 +225,7 @@ def test_the_error_of_the_likeliest_tokens_is_reported_and_outlives_a_kill(
     error = read_json(kept / "top_error.json")
     first = slice(0, error["tokens"])
     assert 0 < error["tokens"] < len(exact)
-    for name in COLUMNS:
+    for name in MODEL_COLUMNS:
         difference = np.abs(few[name][first].to_numpy(float) - exact[name][first].to_numpy(float))
         assert error["columns"][name]["mean_error"] == pytest.approx(difference.mean())
         assert error["columns"][name]["largest_error"] == pytest.approx(difference.max())

@@ -14,23 +14,20 @@ import torch
 from evals.core.files import read_json, write_json
 from evals.core.run_spec import LocalRun
 from evals.core.yaml_file import read_yaml
-from rlvr.diagnostics.drift import mean_drift
-from rlvr.diagnostics.interval import CONTRADICTED, SUPPORTED
-from rlvr.diagnostics.moment import Moment
-from rlvr.diagnostics.phenomena.findings import Findings
-from rlvr.diagnostics.phenomena.learning_tax import (
+from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, Findings
+from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
+from rlvr.diagnostics.claims.learning_tax import (
     PRESERVED,
     RANDOM,
     STABLE,
     UNSTABLE,
+    LearningTax,
     beginnings_of,
     conditions_of,
-    draw,
-    find,
+    mean_drift,
     measurements,
 )
-from rlvr.diagnostics.phenomena.run_ends import RunMetrics
-from rlvr.diagnostics.phenomena.sources import Sources
+from rlvr.diagnostics.policy import PolicySnapshot
 from rlvr.diagnostics.probes import log_probs_of
 from rlvr.engines.local.train import train
 from rlvr.study.studies import resolve_studies
@@ -133,7 +130,7 @@ def test_contrasts_are_means_over_pairs_that_share_everything_else() -> None:
 
 def test_the_figure_has_a_row_of_panels_for_each_rate_and_names_the_ends() -> None:
     series = _series(ENDS)
-    figure = draw(Findings("", "", measurements(series), series))
+    figure = LearningTax().draw(Findings(measurements(series), series))
     titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
     assert {f"{name}, {rate}" for name in ("Reward", "Entropy") for rate in (STABLE, UNSTABLE)} <= set(titles)
     # Drift has a panel where there is more than its end.
@@ -149,7 +146,7 @@ def test_the_figure_has_a_row_of_panels_for_each_rate_and_names_the_ends() -> No
 
 
 def test_a_shorter_run_s_checkpoint_is_the_policy_that_the_long_one_passed_through(
-    trained_run: Path, token_table: Path, moments: list[Moment]
+    trained_run: Path, token_table: Path, snapshots: list[PolicySnapshot]
 ) -> None:
     """Of two steps, where the policy before the long run's third step was kept: drift along the way is that one's."""
     short = trained_run.parent.parent / "tiny-dapo_step2-s1" / "run.json"
@@ -158,11 +155,11 @@ def test_a_shorter_run_s_checkpoint_is_the_policy_that_the_long_one_passed_throu
     write_json(short, {**content, "run": short.parent.name, "method_name": "dapo_step2", "training": training})
     train(LocalRun.read(short), short.parent, EXECUTION)
     runs = [short.parent.name, trained_run.parent.name]
-    found = find(Sources(tables=[token_table], results=trained_run.parents[2], runs=runs))
+    found = LearningTax().measure(Inputs(tables=[token_table], results=trained_run.parents[2], runs=runs))
     curve = found.series[found.series["quantity"] == "drift curve"].set_index("step")
     assert curve.index.tolist() == [2, content["training"]["steps"]]
     assert set(curve["run"]) == {trained_run.parent.name}
-    first, third = moments
+    first, third = snapshots
     chosen = torch.from_numpy((first.rows["token_class"] == "format").to_numpy())
     before, after = (log_probs_of(each.model, first.tokens, 1.0) for each in (first, third))
     assert curve["value"].loc[2] == pytest.approx(math.log2(mean_drift(before, after, chosen)), abs=1e-3)

@@ -11,48 +11,45 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_parquet
-from rlvr.diagnostics.moment import Moment
+from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.diagnostics.replay import write_token_table
-from rlvr.diagnostics.token_classes import classes_of, token_class
-from rlvr.diagnostics.token_columns import COLUMNS, read_token_table
+from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS, classes_of, read_token_table, token_class
 from rlvr.engines.local.policy import score
 from tests.unit.diagnostics.conftest import KEPT_STEPS
 
 
-def test_a_row_per_response_token_with_the_schema(token_table: Path, moments: list[Moment]) -> None:
-    table = read_token_table(token_table / "tokens.parquet")
-    assert {name: str(kind) for name, kind in table.dtypes.items()} == COLUMNS
+def test_a_row_per_response_token_with_the_schema(token_table: Path, snapshots: list[PolicySnapshot]) -> None:
+    table = read_token_table(token_table)
+    assert {name: str(kind) for name, kind in table.dtypes.items()} == REPLAY_COLUMNS
     assert table["step"].unique().tolist() == list(KEPT_STEPS)
-    for moment in moments:
-        assert [len(response) for response in moment.tokens.responses] == (
-            moment.rows.groupby(["group", "sample"], sort=False).size().tolist()
+    for snapshot in snapshots:
+        assert [len(response) for response in snapshot.tokens.responses] == (
+            snapshot.rows.groupby(["group", "sample"], sort=False).size().tolist()
         )
-        assert moment.token_ids.tolist() == [token for response in moment.tokens.responses for token in response]
+        assert snapshot.token_ids.tolist() == [token for response in snapshot.tokens.responses for token in response]
 
 
-def test_old_log_probs_and_entropies_are_of_the_policy_before_the_step(moments: list[Moment]) -> None:
-    for moment in moments:
-        scored = score(moment.model, moment.tokens, 1.0)
-        torch.testing.assert_close(moment.column("old_log_prob").float(), scored.log_probs.detach())
-        torch.testing.assert_close(moment.column("entropy").float(), scored.entropies)
+def test_old_log_probs_and_entropies_are_of_the_policy_before_the_step(snapshots: list[PolicySnapshot]) -> None:
+    for snapshot in snapshots:
+        scored = score(snapshot.model, snapshot.tokens, 1.0)
+        torch.testing.assert_close(snapshot.column("old_log_prob").float(), scored.log_probs.detach())
+        torch.testing.assert_close(snapshot.column("entropy").float(), scored.entropies)
 
 
 def test_new_log_probs_are_of_the_policy_after_the_step(trained_run: Path, tmp_path: Path) -> None:
     """Of the last step: the checkpoint that the run left."""
     write_token_table(trained_run, tmp_path, [4], "cpu", 1)
-    table = read_token_table(tmp_path / "tokens.parquet")
-    from rlvr.diagnostics.moment import read_moments
-
-    moment = read_moments(tmp_path)[0]
+    table = read_token_table(tmp_path)
+    snapshot = read_snapshots(tmp_path)[0]
     after = AutoModelForCausalLM.from_pretrained(trained_run.parent / "checkpoint", dtype=torch.float32)
-    found = score(after, moment.tokens, 1.0).log_probs.detach().numpy()
+    found = score(after, snapshot.tokens, 1.0).log_probs.detach().numpy()
     np.testing.assert_allclose(table["new_log_prob"], found, rtol=1e-4, atol=1e-5)
 
 
-def test_a_gate_is_the_ratio_or_nothing_where_the_clip_stops_the_token(moments: list[Moment]) -> None:
-    rows = pd.concat([moment.rows for moment in moments])
+def test_a_gate_is_the_ratio_or_nothing_where_the_clip_stops_the_token(snapshots: list[PolicySnapshot]) -> None:
+    rows = pd.concat([snapshot.rows for snapshot in snapshots])
     acting = rows[rows["advantage"] != 0]
     stopped = ((acting["advantage"] > 0) & (acting["ratio"] > 1.28)) | (
         (acting["advantage"] < 0) & (acting["ratio"] < 0.8)
@@ -63,7 +60,7 @@ def test_a_gate_is_the_ratio_or_nothing_where_the_clip_stops_the_token(moments: 
 
 
 def test_advantages_add_up_to_zero_in_each_group_and_sides_are_their_signs(token_table: Path) -> None:
-    table = read_token_table(token_table / "tokens.parquet")
+    table = read_token_table(token_table)
     rollouts = table.drop_duplicates(["step", "group", "sample"])
     assert rollouts.groupby(["step", "group"])["advantage"].sum().abs().max() < 1e-5
     assert (np.sign(table["advantage"]) == table["side"]).all()
@@ -91,8 +88,10 @@ def test_a_replay_that_is_not_the_run_is_refused(trained_run: Path, tmp_path: Pa
 
 
 def test_a_step_that_the_run_does_not_have_is_refused(trained_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="accepted: 1 to 4"):
+    with pytest.raises(InvalidInput) as error:
         write_token_table(trained_run, tmp_path, [5], "cpu", 1)
+    assert error.value.source == "--steps"
+    assert error.value.accepted.startswith("1 to 4")
 
 
 def test_a_token_is_classed_by_its_place_in_the_line() -> None:

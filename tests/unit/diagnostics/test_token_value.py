@@ -13,12 +13,11 @@ import torch
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
-from rlvr.diagnostics.drift import log_odds, mean_drift
-from rlvr.diagnostics.moment import Moment
-from rlvr.diagnostics.phenomena import delta_coefficients
-from rlvr.diagnostics.phenomena.token_value import _signal_of_groups_of, gap, sampling_error
-from rlvr.diagnostics.phenomena.valued_tokens import ValuedToken
-from rlvr.diagnostics.token_value import Place, TokenValue, token_values
+from rlvr.diagnostics.claims import delta_coefficients
+from rlvr.diagnostics.claims.learning_tax import log_odds, mean_drift
+from rlvr.diagnostics.claims.token_value import coefficients_of_smaller_groups, gap, sampling_error
+from rlvr.diagnostics.counterfactual import Place, TokenValue, token_values
+from rlvr.diagnostics.policy import PolicySnapshot
 
 
 def test_value_and_its_error_by_hand() -> None:
@@ -94,37 +93,39 @@ def test_the_sampling_error_of_a_gap_by_hand() -> None:
 
 
 def test_a_weight_that_goes_with_the_value_has_a_correlation_of_one_on_either_side(
-    moments: list[Moment], monkeypatch: pytest.MonkeyPatch
+    snapshots: list[PolicySnapshot], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values made from the weights: the same order in rewarded rollouts, the opposite one in punished ones."""
-    moment = moments[0]
-    weight = 1.0 + torch.arange(len(moment.rows)) / len(moment.rows)
-    weighted = dataclasses.replace(moment, rows=moment.rows.assign(weight=weight.numpy()))
+    snapshot = snapshots[0]
+    weight = 1.0 + torch.arange(len(snapshot.rows)) / len(snapshot.rows)
+    weighted = dataclasses.replace(snapshot, rows=snapshot.rows.assign(weight=weight.numpy()))
     sides = weighted.column("side")
 
-    def made(each: Moment, pool: GradingPool) -> list[ValuedToken]:
+    def made(each: PolicySnapshot, pool: GradingPool) -> list[tuple[int, TokenValue]]:
         rows = (sides != 0).nonzero()[:, 0].tolist()
-        return [ValuedToken(row, TokenValue(float(sides[row] * weight[row] ** 3), 0.0, 0.0, 1)) for row in rows]
+        return [(row, TokenValue(float(sides[row] * weight[row] ** 3), 0.0, 0.0, 1)) for row in rows]
 
     monkeypatch.setattr(delta_coefficients, "value_tokens", made)
     with GradingPool(workers=1) as pool:
-        found = {row["quantity"]: row["value"] for row in delta_coefficients._value_rows(weighted, pool)}
+        found = {row["quantity"]: row["value"] for row in delta_coefficients.value_rows(weighted, pool)}
     assert found["correlation with value rewarded"] == pytest.approx(1.0)
     assert found["correlation with value punished"] == pytest.approx(-1.0)
     assert found["value rewarded 0"] < found["value rewarded 1"] < found["value rewarded 2"]
     assert found["value punished 0"] > found["value punished 1"] > found["value punished 2"]
 
 
-def test_groups_of_all_rollouts_have_the_runs_own_signal_and_smaller_ones_sum_to_zero(moments: list[Moment]) -> None:
-    moment = moments[0]
-    torch.testing.assert_close(
-        _signal_of_groups_of(moment, 8), moment.signal / len(moment.signal), atol=1e-6, rtol=1e-4
+def test_groups_of_all_rollouts_have_the_runs_own_signal_and_smaller_ones_sum_to_zero(
+    snapshots: list[PolicySnapshot],
+) -> None:
+    snapshot = snapshots[0]
+    torch.testing.assert_close(coefficients_of_smaller_groups(snapshot, 8), snapshot.coefficients, atol=1e-6, rtol=1e-4)
+    small = coefficients_of_smaller_groups(snapshot, 2)
+    first = torch.tensor(
+        [int((snapshot.rollout_of == rollout).nonzero()[0, 0]) for rollout in range(len(snapshot.groups))]
     )
-    small = _signal_of_groups_of(moment, 2)
-    first = torch.tensor([int((moment.rollout_of == rollout).nonzero()[0, 0]) for rollout in range(len(moment.groups))])
-    for group in moment.groups.unique():
-        assert abs(float(small[first[moment.groups == group]].sum())) < 1e-6
-    assert bool((small[moment.column("sample") >= 2] == 0).all())
+    for group in snapshot.groups.unique():
+        assert abs(float(small[first[snapshot.groups == group]].sum())) < 1e-6
+    assert bool((small[snapshot.column("sample") >= 2] == 0).all())
 
 
 def test_log_odds_and_drift_by_hand() -> None:

@@ -14,13 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.core.files import read_jsonl, write_jsonl, write_parquet, write_text
-from rlvr.diagnostics import comparison_view
-from rlvr.diagnostics.coloured_text import LEVELS, class_of, level, scale_of
-from rlvr.diagnostics.comparison_table import read_comparison
-from rlvr.diagnostics.step_view import QUANTITIES
-from rlvr.diagnostics.token_columns import read_token_table
+from rlvr.diagnostics.tokens.table import read_comparison, read_token_table
+from rlvr.diagnostics.tokens.view import LEVELS, ComparisonView, StepView, class_of, level, scale_of
 from tests.commands import rlvr_bench
-from tests.unit.diagnostics.pairs import make_pair
+from tests.unit.diagnostics.checkpoint_pair import make_pair
 
 main = rlvr_bench("tokens")
 
@@ -53,7 +50,7 @@ def show(table: Path, out: Path, *options: str) -> Page:
 
 
 def test_every_token_of_a_problem_is_there_with_its_numbers_and_colours(token_table: Path, tmp_path: Path) -> None:
-    rows = read_token_table(token_table / "tokens.parquet")
+    rows = read_token_table(token_table)
     rows = rows[rows["step"] == 1]
     problem = str(rows["problem"].iloc[-1])
     rows = rows[rows["problem"] == problem]
@@ -66,7 +63,7 @@ def test_every_token_of_a_problem_is_there_with_its_numbers_and_colours(token_ta
         row = rows.iloc[index]
         assert f"weight {row['weight']:.3f}" in words
         assert f"({row['new_log_prob'] - row['old_log_prob']:+.4f})" in words
-        for quantity in QUANTITIES:
+        for quantity in StepView.quantities:
             column = quantity.values(rows)
             strength = level(column[index], quantity.middle, scale_of(column, quantity.middle))
             assert class_of(quantity.key, strength) in classes.split()
@@ -74,7 +71,7 @@ def test_every_token_of_a_problem_is_there_with_its_numbers_and_colours(token_ta
 
 
 def test_groups_with_right_and_wrong_answers_come_first(token_table: Path, tmp_path: Path) -> None:
-    rows = read_token_table(token_table / "tokens.parquet")
+    rows = read_token_table(token_table)
     rows = rows[rows["step"] == 1]
     mixed = [name for name, part in rows.groupby("problem", sort=False) if part["reward"].nunique() > 1]
     show(token_table, tmp_path / "page.html", "--groups", "2")
@@ -111,7 +108,7 @@ def test_a_step_or_problem_that_is_not_there_is_refused(
     assert main([*arguments, "--step", "2"]) == 2
     assert "--step: is 2; accepted: 1, 3" in capsys.readouterr().err
     assert main([*arguments, "--step", "1", "--problem", "none"]) == 2
-    assert "--problem: is 'none', which is not in that step; accepted:" in capsys.readouterr().err
+    assert "--problem: is 'none', which the table does not have; accepted:" in capsys.readouterr().err
     assert main(arguments) == 2
     assert "--step: is missing; accepted: 1, 3" in capsys.readouterr().err
     assert main([*arguments, "--step", "1", "--responses", "2"]) == 2
@@ -137,7 +134,7 @@ def test_two_checkpoints_are_shown_with_their_numbers_and_colours(tmp_path: Path
         "unlikely": -rows["base_log_prob"],
         "surprise": -rows["trained_log_prob"],
     }
-    for quantity in comparison_view.QUANTITIES:
+    for quantity in ComparisonView.quantities:
         np.testing.assert_array_equal(quantity.values(rows), np.asarray(expected[quantity.key], dtype=np.float64))
     for index, (_, classes, words) in enumerate(page.spans):
         row = rows.iloc[index]
@@ -181,7 +178,7 @@ def test_what_cannot_be_shown_is_refused_in_a_line(tmp_path: Path, capsys: pytes
     capsys.readouterr()
     for directory, options, words in (
         (out, ["--step", "1"], f"--step: is 1; accepted: none, for {out} compares two checkpoints"),
-        (out, ["--problem", "three"], "--problem: is 'three', which is not compared; accepted: one, two"),
+        (out, ["--problem", "three"], "--problem: is 'three', which the table does not have; accepted: one, two"),
         (tmp_path, [], f"{tmp_path}/tokens.parquet: no such file; accepted: a directory made by `tokens` or `compare`"),
         (tmp_path / "other", [], "is no token table; accepted: a directory made by `tokens` or `compare`"),
         (tmp_path / "damaged", [], "is not a parquet file"),

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from evals.core.manifest import verify_outputs
-from rlvr.diagnostics.interval import measure
-from rlvr.diagnostics.phenomena.findings import Findings
-from rlvr.diagnostics.phenomena.table import summary_table
+from rlvr.diagnostics.claims.findings import Findings, measure, write_findings
+from rlvr.diagnostics.claims.results import summary_table
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("stage", "page")
@@ -29,7 +28,8 @@ MEASURED = [
 def findings(tmp_path: Path) -> list[str]:
     """Two claims with their figures."""
     for name, title in (("one", "First claim"), ("two", "Second claim")):
-        Findings(title, f"What was done for `{name}`.", MEASURED, pd.DataFrame({"x": [1]})).write(tmp_path / name)
+        found = Findings(MEASURED, pd.DataFrame({"x": [1]}))
+        write_findings(title, f"What was done for `{name}`.", found, tmp_path / name)
         (tmp_path / f"{name}.svg").write_text(SVG)
     return [str(tmp_path / "one.json"), str(tmp_path / "two.json")]
 

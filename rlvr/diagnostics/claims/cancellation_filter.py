@@ -1,0 +1,228 @@
+"""Claim 5: within a whole group, opposed rollouts cancel what they share and leave what tells them apart.
+
+arXiv 2605.08666: |sum_i A_i G_i|^2 = sum_i A_i^2 |G_i|^2 + sum_{i != j} A_i A_j <G_i, G_j>, with G_i the gradient of
+the log-probability of rollout i. If all rollouts overlap by the same rho, the cross term of a whole group is
+-rho sum A^2, because its advantages sum to 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from evals.core.random import generator_for
+from evals.figures.style import new_figure
+from rlvr.diagnostics.claims.base import Claim, Need
+from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_row, finish, points
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.measures import flips
+from rlvr.diagnostics.policy import PolicySnapshot
+from rlvr.diagnostics.probes import Probed, gradient_of_few
+from rlvr.diagnostics.tokens.table import CLASSES
+
+_GROUPS, _HALVES = 6, 20
+_THRESHOLD = 1e-5
+_PARTS = ("whole group", "opposed pairs", "half a group", "rewarded only")
+_RATIO = "cross over self"
+
+
+class CancellationFilter(Claim):
+    """Self and cross terms of groups and parts of groups, and tokens that only one-sided updates boost."""
+
+    number = 5
+    title = "Cancellation as a filter"
+    paper = "2605.08666"
+    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        rows = [
+            {**snapshot.identity, "quantity": quantity, "name": name, "value": value}
+            for snapshot in inputs.snapshots
+            for quantity, name, value in (*_norms(snapshot), *_classes(snapshot, inputs.probes[snapshot.unit]))
+        ]
+        series = pd.DataFrame(rows, columns=["unit", "step", "quantity", "name", "value"])
+        return Findings(self._measurements(series), series)
+
+    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        def values(quantity: str, name: str) -> pd.Series:
+            return _values(series, quantity, name).set_index("unit")["value"]
+
+        whole, form = values(_RATIO, "whole group"), values("filtered", "format")
+        return [
+            measure(
+                "Rewarded and punished rollouts take away from each other",
+                "cross terms of opposed pairs over self term, whole groups",
+                values(_RATIO, "opposed pairs"),
+                direction="below",
+            ),
+            measure(
+                "Whole groups cancel more than they add up",
+                "cross term over self term, whole groups",
+                whole,
+                direction="below",
+            ),
+            measure(
+                "Groups that are cut in half cancel less",
+                "cross over self, halves less whole groups",
+                values(_RATIO, "half a group") - whole,
+            ),
+            measure(
+                "Rewarded rollouts alone add up",
+                "cross over self, rewarded rollouts of a group",
+                values(_RATIO, "rewarded only"),
+            ),
+            measure(
+                "Rewarded rollouts alone boost format that joint training leaves",
+                "boosted fraction of format tokens, rewarded only less joint",
+                form,
+            ),
+            measure(
+                "That is more so for format than for results",
+                "boosted fraction, rewarded only less joint, format less results",
+                form - values("filtered", "result"),
+            ),
+            beside("mean cosine of two rollouts' gradients", values(_RATIO, "overlap")),
+        ]
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw the cross terms of parts of groups, and the boosted tokens by class."""
+        figure = new_figure(8.5, 3.2)
+        terms, classes = figure.subplots(1, 2)
+        series = findings.series
+        for place, name in enumerate(_PARTS):
+            draw_row(terms, place, beside("", _values(series, _RATIO, name)["value"]), SERIES[0])
+        terms.axvline(0, color=QUIET, linewidth=0.8)
+        terms.set_yticks(range(len(_PARTS)), _PARTS)
+        terms.set_ylim(len(_PARTS) - 0.5, -0.5)
+        terms.set(title="Cross term over self term", xlabel="ratio (-1: nothing of the update is left)")
+        for quantity, colour, marker, shift in (
+            ("boosted jointly", SERIES[0], "o", -0.1),
+            ("boosted by rewarded only", SERIES[1], "s", 0.1),
+        ):
+            for place, name in enumerate(CLASSES):
+                each = beside("", _values(series, quantity, name)["value"])
+                draw_row(classes, place + shift, each, colour, marker, quantity if place == 0 else None)
+        classes.set_yticks(range(len(CLASSES)), CLASSES)
+        classes.set(title="Tokens of rewarded rollouts", xlabel=f"boosted fraction (beyond {_THRESHOLD:g} nats)")
+        classes.legend(fontsize=7)
+        opposed, whole, _, _, form = findings.measurements[:5]
+        finding = (
+            f"Opposed rollouts add {opposed.estimate:+.0%} of the self term to an update's squared length, all pairs "
+            f"{whole.estimate:+.0%}; rewarded rollouts alone boost {points(form.estimate)} of the format tokens than "
+            "joint updates"
+        )
+        return finish(figure, finding, findings.measurements)
+
+    method = (
+        f"Of each kept step up to {_GROUPS} groups with both answers were drawn. Of each of their rollouts the "
+        "gradient of its summed log-probability was taken over all parameters, and the squared length of the "
+        f"advantage-weighted sum split into self and cross terms: for whole groups, for {_HALVES} random halves of "
+        "each (ratio of the sums), and for the rewarded rollouts alone. With advantages that sum to 0, some "
+        "cancellation follows from any overlap that all rollouts share; the mean cosine says how much there is. By "
+        "class of token: the boosted fraction in rewarded rollouts after one SGD step on all tokens, and after one "
+        "of the same size on those of positive advantage."
+    )
+
+
+def _values(series: pd.DataFrame, quantity: str, name: str) -> pd.DataFrame:
+    return series[(series["quantity"] == quantity) & (series["name"] == name)]
+
+
+def _norms(snapshot: PolicySnapshot) -> list[tuple[str, str, float]]:
+    generator = generator_for("cancellation", snapshot.unit)
+    firsts = snapshot.rows.groupby(["group", "sample"], sort=False)["advantage"].first()
+    advantages = torch.tensor(firsts.to_numpy(), dtype=torch.float64)
+    groups = snapshot.groups.unique().tolist()
+    mixed = [group for group in groups if bool(advantages[snapshot.groups == group].any())]
+    order = torch.randperm(len(mixed), generator=generator)[:_GROUPS].tolist()
+    values: dict[str, list[float]] = {name: [] for name in (*_PARTS, "overlap")}
+    for group in (mixed[place] for place in order):
+        members = (snapshot.groups == group).nonzero()[:, 0]
+        gram, own = _gram(snapshot, members), advantages[members]
+        whole = update_norm(gram, own)
+        values["whole group"].append(whole.cancelled)
+        values["opposed pairs"].append(opposed_term(gram, own) / whole.self_term)
+        parts = [update_norm(gram[half][:, half], own[half]) for half in halves(len(members), _HALVES, generator)]
+        # The ratio of the sums, so that halves with small terms count little.
+        total = sum(part.self_term for part in parts)
+        if total > 0:
+            values["half a group"].append(sum(part.cross_term for part in parts) / total)
+        rewarded = own > 0
+        if int(rewarded.sum()) > 1:
+            values["rewarded only"].append(update_norm(gram[rewarded][:, rewarded], own[rewarded]).cancelled)
+        values["overlap"].append(mean_overlap(gram))
+    return [(_RATIO, name, sum(each) / len(each)) for name, each in values.items() if each]
+
+
+def _gram(snapshot: PolicySnapshot, members: Tensor) -> Tensor:
+    """[B, B] inner products of the rollouts' gradients, of all parameters."""
+    flat = []
+    for rollout in members.tolist():
+        gradient = gradient_of_few(snapshot, (snapshot.rollout_of == rollout).double())
+        flat.append(torch.cat([value.flatten() for value in gradient.values()]).double())
+    stacked = torch.stack(flat)
+    return stacked @ stacked.T
+
+
+def _classes(snapshot: PolicySnapshot, probed: Probed) -> list[tuple[str, str, float]]:
+    rewarded = snapshot.column("side") > 0
+    rows = []
+    for name in CLASSES:
+        chosen = rewarded & torch.from_numpy((snapshot.rows["token_class"] == name).to_numpy())
+        joint, alone = (
+            flips(probed.displacements[update], chosen, _THRESHOLD).boosted for update in ("joint", "positive_only")
+        )
+        rows.append(("boosted jointly", name, joint))
+        rows.append(("boosted by rewarded only", name, alone))
+        rows.append(("filtered", name, alone - joint))
+    return rows
+
+
+@dataclass(frozen=True)
+class UpdateNorm:
+    """The squared length of sum_i A_i G_i in two parts.
+
+    Attributes:
+        self_term: sum_i A_i^2 |G_i|^2.
+        cross_term: sum over pairs of different rollouts, negative where they cancel.
+    """
+
+    self_term: float
+    cross_term: float
+
+    @property
+    def cancelled(self) -> float:
+        """The cross term over the self term: -1 if nothing is left; NaN without any update."""
+        return self.cross_term / self.self_term if self.self_term > 0 else math.nan
+
+
+def update_norm(gram: Tensor, advantages: Tensor) -> UpdateNorm:
+    """Return the two parts for the Gram matrix <G_i, G_j> [B, B] and advantages [B]."""
+    weighted = advantages[:, None] * gram * advantages[None]
+    self_term = float(weighted.diagonal().sum())
+    return UpdateNorm(self_term, float(weighted.sum()) - self_term)
+
+
+def opposed_term(gram: Tensor, advantages: Tensor) -> float:
+    """Return the part of the cross term from pairs of opposite signs: the cancellation between the two sides."""
+    weighted = advantages[:, None] * gram * advantages[None]
+    return float(weighted[torch.sign(advantages)[:, None] * torch.sign(advantages)[None] < 0].sum())
+
+
+def mean_overlap(gram: Tensor) -> float:
+    """Return the mean cosine of the gradients of two different rollouts [B, B]."""
+    lengths = gram.diagonal().clamp(min=1e-30).sqrt()
+    cosines = gram / lengths[:, None] / lengths[None]
+    size = len(gram)
+    return float((cosines.sum() - cosines.diagonal().sum()) / (size * (size - 1)))
+
+
+def halves(size: int, count: int, generator: torch.Generator) -> list[Tensor]:
+    """Draw ``count`` random halves of 0 .. size - 1, as index tensors."""
+    return [torch.randperm(size, generator=generator)[: size // 2] for _ in range(count)]

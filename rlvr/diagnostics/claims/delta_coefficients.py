@@ -1,0 +1,248 @@
+"""Claim 7: DelTA's coefficients are high where tokens tell rewarded from punished rollouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from evals.figures.style import new_figure
+from evals.grading import GradingPool
+from rlvr.diagnostics.claims.base import Claim, Need
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimate, draw_row, finish, points
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
+from rlvr.diagnostics.measures import FloatArray, rank_correlation
+from rlvr.diagnostics.policy import PolicySnapshot
+from rlvr.diagnostics.tokens.table import CLASSES
+
+_ENDS = 0.1
+_EDGES = np.linspace(0.6, 1.5, 41)
+_CLOUD_TOKENS = 8
+_SMALLEST_SHARE = 0.005  # of a token in the cloud
+_THIRDS = 3
+
+
+class DeltaCoefficients(Claim):
+    """Distributions of the weights by side, the tokens that they favour, and their correlations."""
+
+    number = 7
+    title = "DelTA's coefficients"
+    paper = "2605.21467"
+    needs = frozenset({Need.WEIGHTING_TABLES})
+    uses = frozenset({Need.SELECTED_RUNS})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        rows = [row for snapshot in inputs.weighting_snapshots for row in _rows(snapshot)]
+        with GradingPool(workers=1) as pool:
+            for snapshot in inputs.weighting_snapshots:
+                rows += value_rows(snapshot, pool)
+                print(f"{snapshot.unit}: valued", flush=True)
+        series = pd.DataFrame(rows)
+        return Findings([*self._measurements(series), *self._selection(inputs)], series)
+
+    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        def values(quantity: str) -> pd.Series:
+            return series[series["quantity"] == quantity]["value"]
+
+        ends = f"share among the {_ENDS:.0%} of highest weight less that among the {_ENDS:.0%} of lowest"
+        correlation = "rank correlation of weight and"
+        return [
+            measure(
+                "High coefficients stand on results, where rollouts part",
+                f"results: {ends}",
+                values("enrichment result"),
+            ),
+            measure(
+                "Low coefficients stand on format, which rollouts share",
+                f"format: {ends}",
+                values("enrichment format"),
+                direction="below",
+            ),
+            measure("Coefficients go with uncertainty", f"{correlation} entropy", values("correlation with entropy")),
+            measure(
+                "High coefficients stand on tokens that are worth more, in rewarded rollouts",
+                f"{correlation} counterfactual value, rewarded rollouts",
+                values("correlation with value rewarded"),
+            ),
+            measure(
+                "High coefficients stand on tokens that are worth less, in punished rollouts",
+                f"{correlation} counterfactual value, punished rollouts",
+                values("correlation with value punished"),
+                direction="below",
+            ),
+            beside(f"{correlation} 1 - p", values("correlation with 1 - p")),
+            beside("mean weight of rewarded less that of punished rollouts", values("mean positive less negative")),
+            beside("standard deviation of the weights", values("deviation")),
+        ]
+
+    def _selection(self, inputs: Inputs) -> list[Measurement]:
+        """Reward of training on the tokens of highest coefficient alone less that of the lowest, paired by seed.
+
+        The first run's method is the one that trains on the highest.
+        """
+        ends: dict[str, dict[int, float]] = {}
+        for name in inputs.runs:
+            found = inputs.read_run(name)
+            ends.setdefault(found.run.method_name, {})[found.run.seed] = found.end("reward_mean")
+        if len(ends) != 2:
+            return []
+        top, bottom = ends
+        differences = [ends[top][seed] - ends[bottom][seed] for seed in sorted(ends[top].keys() & ends[bottom].keys())]
+        statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
+        return [measure(statement, f"reward at the end, {top} less {bottom}", differences, "seeds")]
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw the distributions by side, the tokens at either end, and values by weight."""
+        series = findings.series
+
+        def values(quantity: str) -> Measurement:
+            return beside("", series[series["quantity"] == quantity]["value"])
+
+        figure = new_figure(10.0, 6.4)
+        (histogram, classes), (cloud, worth) = figure.subplots(2, 2)
+        for side, colour, name in (("positive", POSITIVE, "rewarded"), ("negative", NEGATIVE, "punished")):
+            mean = series[series["quantity"] == f"histogram {side}"].groupby("place")["value"].mean()
+            histogram.step(mean.index.to_numpy(), mean.to_numpy(), where="mid", color=colour, label=name)
+        histogram.set(title="Weights by side", xlabel="weight (mean 1 over all tokens)", ylabel="fraction of the side")
+        histogram.set_yscale("log")
+        histogram.legend(fontsize=7)
+        for place, name in enumerate(CLASSES):
+            draw_row(classes, place, values(f"enrichment {name}"), SERIES[0])
+        classes.axvline(0, color=QUIET, linewidth=0.8)
+        classes.set_yticks(range(len(CLASSES)), CLASSES)
+        classes.set(
+            title="Classes at the two ends", xlabel=f"share in top {_ENDS:.0%} less share in bottom {_ENDS:.0%}"
+        )
+        _draw_cloud(cloud, series)
+        for shift, colour, marker, name in ((-0.06, POSITIVE, "o", "rewarded"), (0.06, NEGATIVE, "s", "punished")):
+            for third in range(_THIRDS):
+                label = name if third == 0 else None
+                draw_estimate(worth, third + shift, values(f"value {name} {third}"), colour, marker, label)
+        worth.axhline(0, color=QUIET, linewidth=0.8)
+        worth.set_xticks(range(_THIRDS), ["lowest", "middle", "highest"])
+        worth.set(
+            title="Value of tokens by weight", xlabel="third of the side's tokens", ylabel="accuracy against others"
+        )
+        worth.legend(fontsize=7)
+        result, form = findings.measurements[:2]
+        finding = (
+            f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest, results "
+            f"{points(result.estimate)}"
+        )
+        return finish(figure, finding, findings.measurements)
+
+    method = (
+        "The weights that DelTA gave each token (normalised to mean 1) at the kept steps of its runs, tokens of "
+        "advantage 0 aside. Tokens are classed by their place in a worked line: operands, operators, the result "
+        "after `=`, the answer in the box, and format. Counterfactual values are as in the claim about them, of up "
+        f"to {PLACES_PER_SIDE} tokens of either side with probability below {MAX_PROBABILITY:g} and {SAMPLES} "
+        "continuations with and without each; their sampling error makes these correlations smaller than those of "
+        "exact values would be. The rewards are means over the last ten rollout steps."
+    )
+
+
+def _row(snapshot: PolicySnapshot, quantity: str, value: float, place: float = 0.0) -> dict[str, Any]:
+    return {**snapshot.identity, "quantity": quantity, "place": place, "value": value}
+
+
+def _rows(snapshot: PolicySnapshot) -> list[dict[str, Any]]:
+    table = snapshot.rows[snapshot.rows["side"] != 0]
+    if table.empty:  # every group was all correct or all wrong
+        return []
+    weights = table["weight"].to_numpy(dtype=np.float64)
+    probabilities = np.exp(table["old_log_prob"].to_numpy(dtype=np.float64))
+    entropies = table["entropy"].to_numpy(dtype=np.float64)
+    sides = table["side"].to_numpy()
+    texts = [text.replace("\n", "\\n") for text in table["text"]]
+    classes = table["token_class"].tolist()
+    mean = {side: float(weights[sides == side].mean()) if (sides == side).any() else np.nan for side in (1, -1)}
+    found = {
+        **{f"enrichment {name}": class_enrichment(weights, classes, name, _ENDS) for name in CLASSES},
+        **{f"token {text}": class_enrichment(weights, texts, text, _ENDS) for text in sorted(set(texts))},
+        "correlation with 1 - p": rank_correlation(weights, 1 - probabilities),
+        "correlation with entropy": rank_correlation(weights, entropies),
+        "mean positive less negative": mean[1] - mean[-1],
+        "deviation": float(weights.std()),
+    }
+    rows = [_row(snapshot, quantity, value) for quantity, value in found.items()]
+    for side, name in ((1, "positive"), (-1, "negative")):
+        counts = np.histogram(weights[sides == side], bins=_EDGES)[0] / max(1, (sides == side).sum())
+        rows += [
+            _row(snapshot, f"histogram {name}", float(share), float(place))
+            for place, share in zip((_EDGES[:-1] + _EDGES[1:]) / 2, counts, strict=True)
+        ]
+    return rows
+
+
+def value_rows(snapshot: PolicySnapshot, pool: GradingPool) -> list[dict[str, Any]]:
+    """Correlate weight and counterfactual value on either side, and average values by thirds of the weight."""
+    valued = value_tokens(snapshot, pool)
+    chosen = [row for row, _ in valued]
+    weights, sides = (snapshot.column(name).numpy()[chosen] for name in ("weight", "side"))
+    values = np.array([value.value for _, value in valued])
+    rows: list[dict[str, Any]] = []
+    for side, name in SIDES.items():
+        own = sides == side
+        rows.append(_row(snapshot, f"correlation with value {name}", rank_correlation(weights[own], values[own])))
+        if own.sum() >= _THIRDS:
+            order = np.argsort(weights[own], kind="stable")
+            for third, part in enumerate(np.array_split(values[own][order], _THIRDS)):
+                rows.append(_row(snapshot, f"value {name} {third}", float(part.mean()), float(third)))
+    return rows
+
+
+def class_enrichment(coefficients: FloatArray, classes: Sequence[str], wanted: str, fraction: float) -> float:
+    """Return the share of class ``wanted`` among the tokens of highest coefficient, less that among the lowest.
+
+    Args:
+        coefficients: [N].
+        classes: [N].
+        wanted: one of them.
+        fraction: share of the tokens at either end, at most 0.5. Ties at the border count with the weight that makes
+            both ends exactly so large.
+    """
+    if not 0 < fraction <= 0.5:
+        raise ValueError(f"fraction is {fraction}; accepted: above 0, at most 0.5")
+    is_wanted = np.array([each == wanted for each in classes], dtype=np.float64)
+    return float((end_weights(coefficients, fraction) - end_weights(-coefficients, fraction)) @ is_wanted)
+
+
+def end_weights(values: FloatArray, fraction: float) -> FloatArray:
+    """Return weights [N] that sum to 1 over the ``fraction`` of largest values, shared evenly among ties."""
+    size = fraction * len(values)
+    threshold = np.sort(values)[::-1][min(len(values), math.ceil(size)) - 1]
+    above, tied = values > threshold, values == threshold
+    weights = above.astype(np.float64)
+    weights[tied] = (size - above.sum()) / tied.sum()
+    return np.asarray(weights / size)
+
+
+def _draw_cloud(axes: Axes, series: pd.DataFrame) -> None:
+    """Tokens that stand at one end more than at the other, the larger the more."""
+    rows = series[series["quantity"].str.startswith("token ")]
+    # A token that an update's rollouts do not hold stands at neither end.
+    shares = rows.groupby("quantity")["value"].sum() / rows["unit"].nunique()
+    shares.index = shares.index.str.removeprefix("token ")
+    largest = max(float(shares.abs().max()), 1e-9)
+    columns = (
+        ("high", POSITIVE, 0.25, shares.sort_values(ascending=False)),
+        ("low", NEGATIVE, 0.75, -shares.sort_values()),
+    )
+    for name, colour, x, ordered in columns:
+        axes.text(x, 0.97, f"{name} weight", ha="center", va="top", fontsize=8)
+        kept = ordered[ordered >= _SMALLEST_SHARE].head(_CLOUD_TOKENS)
+        for place, (text, share) in enumerate(kept.items()):
+            size = 8 + 10 * float(share) / largest
+            axes.text(
+                x, 0.86 - 0.105 * place, f"{text}  {share:+.0%}", ha="center", va="center", color=colour, fontsize=size,
+                family="DejaVu Sans Mono", parse_math=False,
+            )  # fmt: skip
+    axes.set_axis_off()
+    axes.set_title("Tokens at the two ends")

@@ -1,0 +1,149 @@
+"""The files that claims are measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_parquet
+from evals.core.manifest import verify_outputs
+from evals.core.run_spec import LocalRun
+from rlvr.diagnostics.claims.base import OPTIONS, Declaration, Need
+from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
+from rlvr.diagnostics.probes import Probed, read_probes
+from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, read_comparison
+
+_LAST = 10
+"""Rollout steps at the end of a run over which its reward and entropy are averaged; half of a shorter run."""
+
+
+@dataclass(frozen=True)
+class RunMetrics:
+    """A finished run and its metrics, a row a rollout step."""
+
+    run: LocalRun
+    metrics: pd.DataFrame
+
+    def end(self, column: str) -> float:
+        """Return the mean of a metric over the last steps."""
+        return float(self.metrics[column].tail(min(_LAST, max(1, len(self.metrics) // 2))).mean())
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files that claims are measured on.
+
+    Attributes:
+        tables: directories of token tables, of runs of the diagnosed method.
+        weighting_tables: directories of token tables, of runs that weight tokens (DelTA).
+        steps: kept steps to measure; None for all.
+        results: results/, for runs, samples and grades.
+        runs: ids of further runs whose metrics are read.
+        benchmarks: names of benchmarks, for claims about evaluation.
+        comparison: directory of a comparison of two checkpoints.
+        base_comparison: the same checkpoints compared on the base model's own responses.
+    """
+
+    tables: Sequence[Path] = ()
+    weighting_tables: Sequence[Path] = ()
+    steps: Sequence[int] | None = None
+    results: Path = Path("results")
+    runs: Sequence[str] = ()
+    benchmarks: Sequence[str] = ()
+    comparison: Path | None = None
+    base_comparison: Path | None = None
+
+    def check(self, claim: Declaration) -> None:
+        """Check that everything is there that ``claim`` needs, and nothing that contradicts it.
+
+        Raises:
+            InvalidInput: an option is missing or does not fit.
+        """
+        given = {
+            Need.TOKEN_TABLES: self.tables,
+            Need.WEIGHTING_TABLES: self.weighting_tables,
+            Need.COMPARED_RUNS: self.runs,
+            Need.BENCHMARK: self.benchmarks,
+            Need.COMPARISON: self.comparison,
+        }
+        if missing := [OPTIONS[need] for need, value in given.items() if need in claim.needs and not value]:
+            raise InvalidInput(claim.name, "", f"lacks {', '.join(missing)}")
+        of_runs = {OPTIONS[need]: value for need, value in given.items() if need is not Need.COMPARISON}
+        for option, value in {**of_runs, "--steps": self.steps}.items():
+            if value and claim.of_checkpoints:
+                raise InvalidInput(option, "", "is for replayed runs", "with --tables")
+        if self.base_comparison and Need.BASE_COMPARISON not in claim.uses:
+            raise InvalidInput("--base-comparison", "", f"is given for {claim.name}", "update_direction --comparison")
+
+    def files(self) -> list[Path]:
+        """Return the files that stand for all inputs: token tables and probes, runs, benchmarks."""
+        compared = [directory for directory in (self.comparison, self.base_comparison) if directory is not None]
+        tables = [*self.tables, *self.weighting_tables]
+        probed = [directory / "probes.parquet" for directory in tables if (directory / "probes.parquet").is_file()]
+        runs = [self.results / "runs" / run / "manifest.json" for run in self.runs]
+        problems = [self.results / "problems" / benchmark / "problems.jsonl" for benchmark in self.benchmarks]
+        return [*(directory / "tokens.parquet" for directory in [*tables, *compared]), *probed, *runs, *problems]
+
+    @cached_property
+    def snapshots_by_table(self) -> dict[Path, list[PolicySnapshot]]:
+        """The snapshots of each of ``tables``."""
+        return {directory: read_snapshots(directory, self.steps) for directory in self.tables}
+
+    @property
+    def snapshots(self) -> list[PolicySnapshot]:
+        """The snapshots of all of ``tables``."""
+        return [snapshot for snapshots in self.snapshots_by_table.values() for snapshot in snapshots]
+
+    @cached_property
+    def weighting_snapshots(self) -> list[PolicySnapshot]:
+        """The snapshots of ``weighting_tables``."""
+        return [snapshot for directory in self.weighting_tables for snapshot in read_snapshots(directory, self.steps)]
+
+    @cached_property
+    def probes(self) -> dict[str, Probed]:
+        """The probes of each of ``snapshots``, by the name of its update."""
+        found: dict[str, Probed] = {}
+        for directory, snapshots in self.snapshots_by_table.items():
+            found |= read_probes(directory, snapshots)
+        return found
+
+    def read_run(self, name: str) -> RunMetrics:
+        """Read a finished run.
+
+        Raises:
+            UserError: a file is missing.
+        """
+        directory = self.results / "runs" / name
+        return RunMetrics(LocalRun.read(directory / "run.json"), read_parquet(directory / "metrics.parquet"))
+
+    def compared_tokens(self) -> dict[str, pd.DataFrame]:
+        """Read the comparison's tokens as "given", or those of two comparisons of one pair as "trained" and "base".
+
+        Raises:
+            UserError: a table is missing or changed, or the two are of other checkpoints.
+        """
+        assert self.comparison is not None
+        given, pair = _verified_tokens(self.comparison)
+        if self.base_comparison is None:
+            return {"given": given}
+        base, other = _verified_tokens(self.base_comparison)
+        if pair != other:
+            raise UserError(
+                f"--base-comparison: {self.base_comparison} is of other checkpoints, or at another temperature, than "
+                f"{self.comparison}; accepted: the same pair on the base model's own samples"
+            )
+        return {"trained": given, "base": base}
+
+
+def _verified_tokens(directory: Path) -> tuple[pd.DataFrame, list[Any]]:
+    """The numbers of a comparison, and the identity of its pair of models."""
+    manifest = verify_outputs(directory / "manifest.json", COMPARISON_KIND)
+    weights = [digest for name, digest in manifest.inputs.items() if name.endswith(".safetensors")]
+    columns = [name for name in (*COMPARISON_COLUMNS, "reward") if name != "text"]
+    return read_comparison(directory, columns=columns), [weights, manifest.parameters["temperature"]]

@@ -1,0 +1,291 @@
+"""Claim 9: some objectives move what they have no reason to move, and a high learning rate makes it worse."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from evals.core.run_spec import LocalRun
+from evals.figures.style import MARKERS, new_figure
+from rlvr.diagnostics.claims.base import Claim, Need
+from rlvr.diagnostics.claims.drawing import SERIES, draw_means, finish
+from rlvr.diagnostics.claims.findings import Direction, Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
+from rlvr.diagnostics.policy import load_model
+from rlvr.diagnostics.probes import log_probs_of
+
+RANDOM, PRESERVED = "random mini-batches", "query-preserved"
+STABLE, UNSTABLE = "stable rate", "unstable rate"
+_STEPS_OF_A_POINT = 5
+_SMALLEST_DRIFT = 1e-9  # nats; a run that moved nothing
+_UNITS = {
+    "drift": "log2 of the mean |change of log-odds| of format tokens",
+    "reward": "reward at the end",
+    "entropy": "entropy at the end, nats",
+}
+_CONDITION = ["objective", "batching", "rate"]
+_COLUMNS = ["run", *_CONDITION, "seed", "step", "quantity", "value"]
+
+
+class LearningTax(Claim):
+    """Reward, entropy and drift of format tokens of the runs that are compared."""
+
+    number = 9
+    title = "Learning tax, drift, entropy collapse"
+    paper = "2604.13088"
+    needs = frozenset({Need.TOKEN_TABLES, Need.COMPARED_RUNS})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        found = {name: inputs.read_run(name) for name in inputs.runs}
+        whole = beginnings_of(found)
+        conditions = conditions_of({name: found[name] for name in whole.values()})
+        reference = inputs.snapshots[0]
+        chosen = torch.from_numpy((reference.rows["token_class"] == "format").to_numpy())
+        before = log_probs_of(load_model(reference.run.base / "checkpoint"), reference.tokens, reference.temperature)
+        rows: list[dict[str, Any]] = []
+        for name, run in found.items():
+            model = load_model(inputs.results / "runs" / name / "checkpoint")
+            after = log_probs_of(model, reference.tokens, reference.temperature)
+            drift = math.log2(max(mean_drift(before, after, chosen), _SMALLEST_DRIFT))
+            identity = {"run": whole[name], **conditions[whole[name]], "seed": run.run.seed}
+            last = len(run.metrics)
+            rows.append({**identity, "step": last, "quantity": "drift curve", "value": drift})
+            if name != whole[name]:
+                continue
+            ends = {
+                "drift": drift,
+                "reward": run.end("reward_mean"),
+                "entropy": run.end("entropy"),
+                "entropy at the start": float(run.metrics["entropy"].iloc[0]),
+            }
+            rows += [{**identity, "step": last, "quantity": key, "value": value} for key, value in ends.items()]
+            for quantity, column in (("reward curve", "reward_mean"), ("entropy curve", "entropy")):
+                pairs = zip(run.metrics["step"], run.metrics[column], strict=True)
+                rows += [{**identity, "step": int(s), "quantity": quantity, "value": float(v)} for s, v in pairs]
+        series = pd.DataFrame(rows, columns=_COLUMNS)
+        return Findings(measurements(series), series)
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw reward and entropy over training at each learning rate, and the drift of format tokens."""
+        series = findings.series
+        figure = new_figure(12.5, 6.4)
+        rates = [rate for rate in (STABLE, UNSTABLE) if rate in set(series["rate"])]
+        curves = series[series["quantity"] == "drift curve"]
+        along = [rate for rate in rates if curves[curves["rate"] == rate]["step"].nunique() > 1]
+        # A rate that has a curve alone has the whole column.
+        curve_of = {rate: [f"curve {rate if rate in along else along[0]}"] if along else [] for rate in rates}
+        panels = [[f"reward {rate}", f"entropy {rate}", *curve_of[rate], "drift"] for rate in rates]
+        widths = [1.0] * (len(panels[0]) - 1) + [1.1]
+        axes = figure.subplot_mosaic(panels, width_ratios=widths)  # type: ignore[arg-type]
+        objectives = list(dict.fromkeys(series["objective"]))
+        labels: list[str] = []
+        for (objective, batching, rate), own in series.groupby(_CONDITION, sort=False):
+            place = objectives.index(objective)
+            colour, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
+            line = "--" if batching == PRESERVED else "-"
+            label = f"{objective}, {batching}"
+            for quantity in ("reward", "entropy"):
+                rows = own[own["quantity"] == f"{quantity} curve"]
+                # The mean of five steps: every method has the same problems in a step, and some steps have hard ones.
+                rows = rows.assign(step=-(-rows["step"] // _STEPS_OF_A_POINT) * _STEPS_OF_A_POINT)
+                draw_means(axes[f"{quantity} {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
+            rows = own[own["quantity"] == "drift curve"]
+            if rows["step"].nunique() > 1:
+                draw_means(axes[f"curve {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
+            _draw_drift(axes["drift"], own, len(labels), colour, marker)
+            labels.append(f"{label},\n{rate}")
+        points = "rollout step (means of five)"
+        for rate in rates:
+            axes[f"reward {rate}"].set(title=f"Reward, {rate}", xlabel=points, ylabel="mean reward")
+            axes[f"entropy {rate}"].set(title=f"Entropy, {rate}", xlabel=points, ylabel="nats", ylim=(0, None))
+        drifted = "mean |log-odds change| (nats, log scale)"
+        for rate in along:
+            axes[f"curve {rate}"].set(title=f"Drift, {rate}", xlabel="rollout step", ylabel=drifted)
+            axes[f"curve {rate}"].set_xlim(0, None)
+            axes[f"curve {rate}"].yaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
+        axes[f"reward {rates[0]}"].legend(fontsize=6.5, loc="lower right", handlelength=3.2)
+        drift = axes["drift"]
+        drift.set_yticks(range(len(labels)), labels, fontsize=6.5)
+        drift.set_ylim(len(labels) - 0.5, -0.5)
+        drift.xaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
+        drift.set(title="Drift of format tokens at the end", xlabel=drifted)
+        ends = series[series["quantity"] == "drift"].groupby(_CONDITION)["value"].mean()
+        ordered = ends.reset_index().sort_values("value").to_dict("records")
+        least, most = (
+            f"{row['objective']}, {row['batching']}, {row['rate']} ({2 ** row['value']:.2f} nats)"
+            for row in (ordered[0], ordered[-1])
+        )
+        finding = f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
+        return finish(figure, finding, findings.measurements)
+
+    method = (
+        "Of every compared run: mean reward and entropy over the last ten rollout steps (half of a shorter run), "
+        "and how far the log-odds of format tokens (`=`, line ends, the box and its end) moved between base model "
+        "and final checkpoint, on the rollouts of the first step looked into. A run that differs from another one "
+        "in its number of steps alone is the beginning of it, and its checkpoint is a point of that one's drift "
+        "over training. A contrast is the mean over all pairs of runs that differ in one thing and share "
+        "objective, batching, learning rate and seed otherwise: a seed gives both runs of a pair the same order of "
+        "problems and nothing else. Its interval is over pairs, so it holds the spread between objectives too; "
+        "drifts are compared by their logarithm. With three seeds a condition only large differences can be told "
+        "apart."
+    )
+
+
+def log_odds(log_probs: Tensor) -> Tensor:
+    """Return log p / (1 - p) of log-probabilities, in float64; a probability of 1 counts as the next number below."""
+    wide = log_probs.double().clamp(max=-1e-12)
+    return wide - torch.log(-torch.expm1(wide))
+
+
+def mean_drift(before: Tensor, after: Tensor, chosen: Tensor) -> float:
+    """Return the mean absolute change of the log-odds of the ``chosen`` [N] bool of two log-probabilities [N]."""
+    return float((log_odds(after) - log_odds(before))[chosen].abs().mean())
+
+
+def beginnings_of(runs: Mapping[str, RunMetrics]) -> dict[str, str]:
+    """Map each run to the longest run that it is the beginning of: itself, or one with nothing but more steps.
+
+    Nothing in a run depends on its number of steps, so the checkpoint of a shorter one is the longer one's policy then.
+    """
+    longest: dict[str, str] = {}
+    for name, each in sorted(runs.items(), key=lambda item: item[1].run.training.steps):
+        longest[_without_length(each.run)] = name
+    return {name: longest[_without_length(each.run)] for name, each in runs.items()}
+
+
+def _without_length(run: LocalRun) -> str:
+    training = {key: value for key, value in run.training.to_json().items() if key != "steps"}
+    rest = [run.model, str(run.base), str(run.problems), run.prompt, run.method, run.seed, training]
+    return json.dumps(rest, sort_keys=True)
+
+
+def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
+    """Read each run's objective, batching and rate off its settings.
+
+    Runs whose methods differ only in the assignment to mini-batches have one objective, named by the common beginning
+    of their methods' names; the lowest learning rate is the stable one.
+    """
+    lowest = min(each.run.training.learning_rate for each in runs.values())
+    keys = {name: _without_assignment(each.run.method) for name, each in runs.items()}
+    members: dict[str, set[str]] = {}
+    for name, key in keys.items():
+        members.setdefault(key, set()).add(runs[name].run.method_name)
+    found = {}
+    for name, each in runs.items():
+        preserved = each.run.method["batching"]["assignment"]["name"] == "query_preserved"
+        found[name] = {
+            "objective": _common_words(sorted(members[keys[name]])),
+            "batching": PRESERVED if preserved else RANDOM,
+            "rate": UNSTABLE if each.run.training.learning_rate > lowest else STABLE,
+        }
+    return found
+
+
+def _without_assignment(method: Mapping[str, Any]) -> str:
+    kept = {key: value for key, value in method.items() if key != "version"}
+    return json.dumps({**kept, "batching": kept["batching"]["selection"]}, sort_keys=True)
+
+
+def _common_words(names: Sequence[str]) -> str:
+    """The words that all names begin with, or the first name if there are none."""
+    columns = zip(*(name.split("_") for name in names), strict=False)
+    return "_".join(words[0] for words in takewhile(lambda words: len(set(words)) == 1, columns)) or names[0]
+
+
+class Contrast(NamedTuple):
+    """A statement about runs that differ in one thing: ``treated`` less ``control`` in ``column``.
+
+    Attributes:
+        quantity: compared number, a key of the units above.
+        direction: claimed side of 0.
+        rate: rate of both sides, or None for runs of every rate.
+    """
+
+    statement: str
+    quantity: str
+    column: str
+    treated: str
+    control: str
+    direction: Direction
+    rate: str | None = None
+
+
+def contrasts(objectives: Sequence[str]) -> Iterator[Contrast]:
+    """Yield the statements about runs of these objectives, known by the first words of their names."""
+    known = {objective.split("_")[0]: objective for objective in objectives}
+    dfpo = known.get("dfpo")
+    for rate in (STABLE, UNSTABLE):
+        for other in ("grpo", "gspo"):
+            if dfpo and other in known:
+                sentence = f"DFPO drifts less than {other.upper()} ({rate})"
+                yield Contrast(sentence, "drift", "objective", dfpo, known[other], "below", rate)
+        if dfpo and "grpo" in known:
+            sentence = f"DFPO ends with more reward than GRPO ({rate})"
+            yield Contrast(sentence, "reward", "objective", dfpo, known["grpo"], "above", rate)
+        sentence = f"Query-preserved batches drift less ({rate})"
+        yield Contrast(sentence, "drift", "batching", PRESERVED, RANDOM, "below", rate)
+        sentence = f"Query-preserved batches end with more reward ({rate})"
+        yield Contrast(sentence, "reward", "batching", PRESERVED, RANDOM, "above", rate)
+    yield Contrast("A higher learning rate drifts more", "drift", "rate", UNSTABLE, STABLE, "above")
+    yield Contrast("A higher learning rate leaves less entropy", "entropy", "rate", UNSTABLE, STABLE, "below")
+    yield Contrast("A higher learning rate ends with less reward", "reward", "rate", UNSTABLE, STABLE, "below")
+
+
+def measurements(series: pd.DataFrame) -> list[Measurement]:
+    """Measure the fall of entropy in every condition, then the contrasts that there are runs for."""
+    ends = series[~series["quantity"].str.endswith("curve")]
+    found = []
+    for condition, rows in ends.groupby(_CONDITION, sort=False):
+        values = rows.pivot(index="seed", columns="quantity", values="value")
+        name = ", ".join(map(str, condition))
+        fall = values["entropy"] - values["entropy at the start"]
+        quantity = "entropy at the end less at the start, nats"
+        found.append(measure(f"Entropy falls ({name})", quantity, fall, "seeds", direction="below"))
+        found += _over_training(series, dict(zip(_CONDITION, condition, strict=True)), name)
+    objectives = list(dict.fromkeys(series["objective"]))
+    return found + [each for contrast in contrasts(objectives) for each in _contrasted(ends, contrast)]
+
+
+def _over_training(series: pd.DataFrame, condition: Mapping[str, Any], name: str) -> list[Measurement]:
+    """The growth of drift after the first policy that is there; nothing where only the last one is."""
+    rows = series[series["quantity"] == "drift curve"]
+    for column, value in condition.items():
+        rows = rows[rows[column] == value]
+    table = rows.pivot(index="seed", columns="step", values="value")
+    if table.shape[1] < 2:
+        return []
+    first, last = table.columns.min(), table.columns.max()
+    quantity = f"{_UNITS['drift']}: after step {last} less after step {first} ({name})"
+    return [beside(quantity, table[last] - table[first], "seeds")]
+
+
+def _contrasted(ends: pd.DataFrame, contrast: Contrast) -> list[Measurement]:
+    """The mean difference over pairs of runs that share everything else; nothing where there are no such pairs."""
+    rows = ends[ends["quantity"] == contrast.quantity]
+    if contrast.rate is not None:
+        rows = rows[rows["rate"] == contrast.rate]
+    shared = [name for name in (*_CONDITION, "seed") if name != contrast.column]
+    table = rows.pivot(index=shared, columns=contrast.column, values="value")
+    if contrast.treated not in table or contrast.control not in table:
+        return []
+    differences = (table[contrast.treated] - table[contrast.control]).dropna()
+    quantity = f"{_UNITS[contrast.quantity]}: {contrast.treated} less {contrast.control}"
+    return [measure(contrast.statement, quantity, differences, "pairs of runs", direction=contrast.direction)]
+
+
+def _draw_drift(axes: Axes, own: pd.DataFrame, place: int, colour: str, marker: str) -> None:
+    """Mean over seeds with its interval, and the seeds: the interval of three is wide."""
+    values = own[own["quantity"] == "drift"]["value"].tolist()
+    each = beside("", values, "seeds")
+    axes.hlines(place, each.low, each.high, color=colour, linewidth=1.2, alpha=0.6)
+    axes.plot(values, [place] * len(values), "|", color=colour, markersize=9)
+    axes.plot(each.estimate, place, marker, color=colour, markersize=5)

@@ -1,0 +1,266 @@
+"""Claim 3: what boosts a token of a punished rollout is, above all, uncertain occurrences of the same token.
+
+arXiv 2605.08666, Table 1: E_j(M) = log pi_full(y_j) - log pi_masked(y_j), where the masked update is the full one with
+the tokens of M taken out of the loss. Plain SGD, for the first step of Adam is nearly that of the gradient's signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
+from torch import Tensor
+
+from evals.core.random import generator_for
+from evals.figures.style import new_figure
+from rlvr.diagnostics.claims.base import Claim, Need
+from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimate, finish
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.head import HeadView
+from rlvr.diagnostics.measures import rank_correlation
+from rlvr.diagnostics.policy import PolicySnapshot
+from rlvr.diagnostics.probes import Gradient, gradient_of_few, head_view, score_gradient, stepped
+from rlvr.engines.local.policy import score
+
+SETS = ("random", "same token", "low confidence", "both")
+_SIZE = 8  # tokens in every set
+_LOW_CONFIDENCE = 0.9  # probability below which a token is of low confidence
+_CANDIDATES, _FULL_CANDIDATES = 60, 10
+_UNIT = "updates (run, step) with candidates"
+_LINEAR_BELOW = 1e-3  # nats; effects are drawn on a scale that is logarithmic beyond
+_MODES = ("head only", "full parameters")
+Candidates = Mapping[int, Mapping[str, Tensor]]
+"""Token j -> name of a set -> indices of the masked tokens."""
+
+
+class MaskingEffect(Claim):
+    """E_j(M) of the four kinds of set under updates of the head and of all parameters, and the dose beside it."""
+
+    number = 3
+    title = "Masking effect"
+    paper = "2605.08666"
+    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        rows = [row for snapshot in inputs.snapshots for row in _rows(snapshot, inputs.probes[snapshot.unit].step_size)]
+        series = pd.DataFrame(rows, columns=["unit", "step", "mode", "set", "candidate", "effect", "dose"])
+        return Findings(self._measurements(series), series)
+
+    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        rates = series.assign(boosted=series["effect"] > 0).groupby(["mode", "set", "unit"])["boosted"].mean()
+        boosts = series.groupby(["mode", "set", "unit"])["effect"].mean()
+
+        def of(values: pd.Series, mode: str, name: str) -> pd.Series:
+            there = (mode, name) in values.index
+            found: pd.Series = values.xs((mode, name), level=("mode", "set")) if there else values[:0]
+            return found
+
+        found = []
+        for mode in _MODES:
+            both, same, chance = (of(rates, mode, name) for name in ("both", "same token", "random"))
+            found += [
+                measure(
+                    f"Uncertain occurrences of the same token boost a token more often than random ones do ({mode})",
+                    "boost rate, both less random",
+                    both - chance,
+                    _UNIT,
+                ),
+                measure(
+                    f"Occurrences of the same token do so at any confidence ({mode})",
+                    "boost rate, same token less random",
+                    same - chance,
+                    _UNIT,
+                ),
+                measure(
+                    f"They boost it by more ({mode})",
+                    "mean boost in nats, both less random",
+                    of(boosts, mode, "both") - of(boosts, mode, "random"),
+                    _UNIT,
+                ),
+            ]
+        doses = [
+            rank_correlation(group["dose"].to_numpy(), group["effect"].to_numpy())
+            for _, group in series[series["mode"] == "full parameters"].groupby("unit")
+        ]
+        found.append(
+            measure(
+                "The stronger the coupling, the larger the boost under the full update",
+                "rank correlation of dose (kernel) and effect, full parameters",
+                doses,
+                _UNIT,
+            )
+        )
+        return found + [
+            beside(f"boost rate, {name}, {mode}", of(rates, mode, name), _UNIT, null=0.5)
+            for mode in _MODES
+            for name in SETS
+        ]
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw the boost rate by set and mode, and the effect against the dose."""
+        figure = new_figure(8.5, 3.2)
+        rate_axes, dose_axes = figure.subplots(1, 2)
+        rows = {each.quantity: each for each in findings.measurements}
+        for mode, colour, marker, shift in ((_MODES[0], SERIES[0], "o", -0.08), (_MODES[1], SERIES[1], "s", 0.08)):
+            for place, name in enumerate(SETS):
+                each = rows[f"boost rate, {name}, {mode}"]
+                draw_estimate(rate_axes, place + shift, each, colour, marker, mode if place == 0 else None)
+            of_mode = findings.series[findings.series["mode"] == mode]
+            dose_axes.plot(
+                of_mode["dose"], of_mode["effect"], marker, color=colour, markersize=2, alpha=0.5, label=mode
+            )
+        rate_axes.axhline(0.5, color=QUIET, linewidth=0.8)
+        rate_axes.set_xticks(range(len(SETS)), [name.replace(" ", "\n") for name in SETS])
+        rate_axes.set(title="Boost rate by what is masked", ylabel="fraction of candidates boosted", ylim=(-0.03, 1.05))
+        rate_axes.legend(fontsize=7)
+        dose_axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
+        dose_axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+        for axis in (dose_axes.xaxis, dose_axes.yaxis):
+            axis.set_major_locator(FixedLocator([-0.1, -0.01, -0.001, 0, 0.001, 0.01, 0.1]))
+            axis.set_major_formatter("{x:g}")
+        dose_axes.set(title="Dose and response", xlabel="coupling strength (nats)", ylabel="effect E(M) (nats)")
+        dose_axes.legend(fontsize=7)
+        both, chance = rows["boost rate, both, full parameters"], rows["boost rate, random, full parameters"]
+        finding = (
+            f"Masked sets of uncertain same tokens boosted {both.estimate:.0%} of the candidates under the full "
+            f"update, random sets {chance.estimate:.0%}"
+        )
+        return finish(figure, finding, findings.measurements)
+
+    method = (
+        f"Candidates are tokens of punished rollouts with probability below {_LOW_CONFIDENCE:g} (at most "
+        f"{_CANDIDATES} an update, {_FULL_CANDIDATES} of them for full-parameter updates). From the loss of one SGD "
+        f"step {_SIZE} tokens of rewarded rollouts were taken out: random ones, the candidate's own token at "
+        "any confidence, low-confidence ones of any token, or both. The effect is the candidate's log-probability "
+        "after the full step less that after the masked step, so a positive one means that the masked tokens "
+        "boosted it. Candidates for which a set could not be filled are left out, and updates without candidates "
+        "with them; which tokens the paper took as candidates is not known. Here nearly all low-confidence tokens "
+        "are results, digits that compete with one another."
+    )
+
+
+def _rows(snapshot: PolicySnapshot, step_size: float) -> list[dict[str, Any]]:
+    candidates = _candidates(snapshot)
+    if not candidates:
+        return []
+    coefficients, view = snapshot.coefficients, head_view(snapshot)
+    gradient = score_gradient(snapshot.model, snapshot.tokens, snapshot.temperature, coefficients)
+    few = dict(list(candidates.items())[:_FULL_CANDIDATES])
+    effects = {
+        "head only": head_effects(view, coefficients, step_size, candidates),
+        "full parameters": full_effects(snapshot, gradient, coefficients, step_size, few),
+    }
+    return [
+        {
+            **snapshot.identity,
+            "mode": mode,
+            "set": name,
+            "candidate": candidate,
+            "effect": effect,
+            "dose": coupling_strength(view, coefficients, step_size, candidate, candidates[candidate][name]),
+        }
+        for mode, found in effects.items()
+        for candidate, sets in found.items()
+        for name, effect in sets.items()
+    ]
+
+
+def _candidates(snapshot: PolicySnapshot) -> dict[int, dict[str, Tensor]]:
+    """Low-confidence tokens of punished rollouts, with the sets of tokens of rewarded rollouts that are masked."""
+    generator = generator_for("masking", snapshot.unit)
+    probability = snapshot.column("old_log_prob").exp()
+    sides = snapshot.column("side")
+    pool = (sides > 0).nonzero()[:, 0]
+    uncertain = ((sides < 0) & (probability < _LOW_CONFIDENCE)).nonzero()[:, 0]
+    found: dict[int, dict[str, Tensor]] = {}
+    for candidate in uncertain[torch.randperm(len(uncertain), generator=generator)].tolist():
+        sets = mask_sets(candidate, pool, snapshot.token_ids, probability, _SIZE, generator)
+        if sets is not None:
+            found[candidate] = sets
+        if len(found) == _CANDIDATES:
+            break
+    return found
+
+
+def mask_sets(
+    candidate: int, pool: Tensor, token_ids: Tensor, probability: Tensor, size: int, generator: torch.Generator
+) -> dict[str, Tensor] | None:
+    """Draw each set's tokens [size] from ``pool`` [P]; None if one of the sets cannot be filled.
+
+    ``both`` are low-confidence occurrences of the candidate's token, ``same token`` occurrences of any confidence,
+    ``low confidence`` low-confidence tokens of any kind, ``random`` any.
+    """
+    same = token_ids[pool] == token_ids[candidate]
+    low = probability[pool] < _LOW_CONFIDENCE
+    chosen = {}
+    for name, members in zip(SETS, (torch.ones_like(same), same, low, same & low), strict=True):
+        places = members.nonzero()[:, 0]
+        if len(places) < size:
+            return None
+        order = torch.randperm(len(places), generator=generator)[:size]
+        chosen[name] = pool[places[order]]
+    return chosen
+
+
+def head_effects(
+    view: HeadView, coefficients: Tensor, step_size: float, candidates: Candidates
+) -> dict[int, dict[str, float]]:
+    """Return E_j(M) in nats of each candidate and set when the update is of the head alone."""
+    full = view.gradient(coefficients)
+    effects: dict[int, dict[str, float]] = {}
+    for candidate, sets in candidates.items():
+        alone = view.select(torch.tensor([candidate]))
+        after = alone.log_probs(view.weight + step_size * full)
+        effects[candidate] = {}
+        for name, masked in sets.items():
+            without = full - view.select(masked).gradient(coefficients[masked])
+            effects[candidate][name] = float(after - alone.log_probs(view.weight + step_size * without))
+    return effects
+
+
+def coupling_strength(view: HeadView, coefficients: Tensor, step_size: float, candidate: int, masked: Tensor) -> float:
+    """Return the dose eta sum_M c_k K_jk in nats: the kernel's prediction of E_j(M)."""
+    part = view.select(torch.cat([torch.tensor([candidate]), masked]))
+    kernel = part.coupling(torch.tensor([0]), torch.arange(1, len(masked) + 1))
+    return step_size * float(kernel[0] @ coefficients[masked])
+
+
+def full_effects(
+    snapshot: PolicySnapshot, full: Gradient, coefficients: Tensor, step_size: float, candidates: Candidates
+) -> dict[int, dict[str, float]]:
+    """Return E_j(M) in nats of each candidate and set when the update is of all parameters.
+
+    Args:
+        snapshot: policy and rollouts.
+        full: gradient of the whole update.
+        coefficients: [N], coefficients of that gradient.
+        step_size: step size of SGD.
+        candidates: token j -> sets of tokens that are masked.
+    """
+    ends = snapshot.lengths.cumsum(0)
+
+    def log_prob(candidate: int) -> float:
+        rollout = snapshot.rollout_of[candidate]
+        batch = snapshot.tokens.select(rollout[None])
+        within = candidate - int(ends[rollout] - len(batch.responses[0]))
+        with torch.no_grad():
+            return float(score(snapshot.model, batch, snapshot.temperature).log_probs[within])
+
+    with stepped(snapshot.model, full, step_size):
+        after = {candidate: log_prob(candidate) for candidate in candidates}
+    effects: dict[int, dict[str, float]] = {}
+    for candidate, sets in candidates.items():
+        effects[candidate] = {}
+        for name, masked in sets.items():
+            only_masked = torch.zeros_like(coefficients)
+            only_masked[masked] = coefficients[masked]
+            part = gradient_of_few(snapshot, only_masked)
+            without = {key: full[key] - part[key] for key in full}
+            with stepped(snapshot.model, without, step_size):
+                effects[candidate][name] = after[candidate] - log_prob(candidate)
+    return effects

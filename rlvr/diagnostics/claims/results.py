@@ -1,0 +1,123 @@
+"""Measure one claim and write its files, and write the table of all claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from evals.core.files import replacing, write_text
+from evals.tables.layout import Table, markdown
+from evals.tables.manifests import write_output_manifest
+from rlvr.diagnostics.claims.base import find_claim
+from rlvr.diagnostics.claims.findings import (
+    CONTRADICTED,
+    SUPPORTED,
+    UNDECIDED,
+    Measurement,
+    Summary,
+    write_findings,
+)
+
+if TYPE_CHECKING:
+    from rlvr.diagnostics.claims.inputs import Inputs
+
+TITLE = "The papers' claims on this study's model"
+EXPLANATION = (
+    f'Verdicts are of the interval: `{SUPPORTED}` if it lies on the claim\'s side of "no effect", `{CONTRADICTED}` '
+    f"if on the other, `{UNDECIDED}` if it holds it. Each is one comparison, not corrected for their number. "
+    "Measurements without a verdict are beside the claims."
+)
+_HEADER = ("Claim", "Measured", "Estimate", "95 % interval", "No effect", "n", "Verdict")
+_VERDICTS = (SUPPORTED, CONTRADICTED, UNDECIDED)
+
+
+def measure_claim(name: str, inputs: Inputs, out: Path, figure: Path) -> None:
+    """Measure a claim and write ``{out}.json``, ``{out}.parquet``, ``{figure}.png`` and ``.svg``, and both manifests.
+
+    Raises:
+        UserError: an input is missing, or does not fit the claim.
+    """
+    from evals.figures.style import ENDINGS, house_style, save  # matplotlib, which the tables do without
+
+    declaration = find_claim(name, of_checkpoints=inputs.comparison is not None)
+    inputs.check(declaration)
+    claim = declaration.load()
+    findings = claim.measure(inputs)
+    write_findings(claim.title, claim.method, findings, out)
+    with house_style():
+        save(claim.draw(findings), figure)
+    write_output_manifest("findings", out, (".json", ".parquet"), inputs.files(), {"claim": name})
+    write_output_manifest("figure", figure, ENDINGS, [out.with_name(f"{out.name}.parquet")], {"figure": name})
+
+
+def write_table(findings: Mapping[str, Path], figures: str, notes: Sequence[str], out: Path) -> None:
+    """Write ``{out}.md``, ``{out}.csv`` and a manifest.
+
+    Args:
+        findings: claim's name -> its ``{claim}.json``.
+        figures: directory of the figures, as the table links to it.
+        notes: sentences on what the numbers are evidence of.
+        out: path without its ending.
+
+    Raises:
+        UserError: a file is missing, malformed, or cannot be written.
+    """
+    found = {name: Summary.read(path) for name, path in findings.items()}
+    summary = summary_table({each.title: each.measurements for each in found.values()})
+    parts = [f"# {TITLE}", "", *notes, "", EXPLANATION, "", markdown([summary])]
+    rows = []
+    for number, (name, each) in enumerate(found.items(), start=1):
+        table = claim_table(f"{number}. {each.title}", each.measurements)
+        parts += [f"## {table.title}", "", _row(table.header), _row(["---"] * len(table.header))]
+        parts += [_row(row) for row in table.rows]
+        parts += ["", f"![{each.title}]({figures}/{name}.png)", "", each.method, ""]
+        rows += [{"claim": name, **measurement.to_json()} for measurement in each.measurements]
+    write_text(out.with_name(f"{out.name}.md"), "\n".join(parts))
+    with replacing(out.with_name(f"{out.name}.csv")) as temporary:
+        pd.DataFrame(rows).to_csv(temporary, index=False)
+    write_output_manifest("table", out, (".md", ".csv"), list(findings.values()), {"table": "phenomena"})
+
+
+def summary_table(claims: Mapping[str, Sequence[Measurement]]) -> Table:
+    """Count each claim's statements by verdict, and name those that were contradicted."""
+    counts = {
+        title: [sum(each.verdict == verdict for each in measurements) for verdict in _VERDICTS]
+        for title, measurements in claims.items()
+    }
+    rows = [(f"{number}. {title}", *map(str, own)) for number, (title, own) in enumerate(counts.items(), start=1)]
+    rows.append(("All", *(str(sum(column)) for column in zip(*counts.values(), strict=True))))
+    against = [
+        each.statement for measurements in claims.values() for each in measurements if each.verdict == CONTRADICTED
+    ]
+    note = f"Contradicted here: {'; '.join(against) if against else 'none'}."
+    return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), tuple(rows), (note,))
+
+
+def claim_table(title: str, measurements: Sequence[Measurement]) -> Table:
+    """Lay out every measurement of a claim."""
+    return Table("claim", title, _HEADER, tuple(_cells(each) for each in measurements))
+
+
+def _cells(each: Measurement) -> tuple[str, ...]:
+    return (
+        each.statement or "–",
+        each.quantity,
+        _number(each.estimate),
+        f"[{_number(each.low)}, {_number(each.high)}]" if not math.isnan(each.low) else "–",
+        _number(each.null) if each.direction else "–",
+        f"{each.units} {each.unit}",
+        each.verdict or "–",
+    )
+
+
+def _number(value: float) -> str:
+    """Three significant digits."""
+    return "–" if math.isnan(value) else f"{value:.3g}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

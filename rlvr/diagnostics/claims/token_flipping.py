@@ -1,0 +1,222 @@
+"""Claim 1: an update makes tokens of rewarded rollouts less likely and tokens of punished ones more likely."""
+
+from __future__ import annotations
+
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from evals.core.errors import InvalidInput
+from evals.figures.style import new_figure
+from rlvr.diagnostics.claims.base import Claim, Need
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, draw_estimate, draw_means, finish
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.measures import MOVED, log_prob_difference, sweep
+
+_THRESHOLD = 1e-5
+_THRESHOLDS = (0.0, 1e-6, _THRESHOLD, 1e-4, 1e-3, 1e-2)
+_UPDATES = ("as_trained", "joint", "positive_only", "negative_only", "null")
+_SMALLEST_DRAWN = 1e-7
+
+
+class TokenFlipping(Claim):
+    """Displacements of every token under the run's own update, and under joint, one-sided and null updates."""
+
+    number = 1
+    title = "Token flipping"
+    paper = "2605.08666"
+    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        rows = [
+            {**snapshot.identity, "update": update, **row}
+            for snapshot in inputs.snapshots
+            for update in _UPDATES
+            for row in sweep(inputs.probes[snapshot.unit].displacements[update], snapshot.column("side"), _THRESHOLDS)
+        ]
+        series = pd.DataFrame(rows)
+        return Findings(self._measurements(series), series)
+
+    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        at = series[series["threshold"] == _THRESHOLD]
+
+        def column(update: str, side: int, name: str) -> pd.Series:
+            chosen = at[(at["update"] == update) & (at["side"] == side)]
+            return chosen.set_index("unit")[name]
+
+        def noise(side: int) -> pd.Series:
+            return column("null", side, "boosted") + column("null", side, "suppressed")
+
+        def opposed(side: int, alone: str) -> pd.Series:
+            return column("joint", side, "flip_rate") - column(alone, side, "flip_rate")
+
+        return [
+            measure(
+                "The run's own update suppresses tokens of rewarded rollouts",
+                "suppressed fraction, less all that a null update moves",
+                column("as_trained", 1, "suppressed") - noise(1),
+            ),
+            measure(
+                "The run's own update boosts tokens of punished rollouts",
+                "boosted fraction, less all that a null update moves",
+                column("as_trained", -1, "boosted") - noise(-1),
+            ),
+            measure(
+                "Tokens of rewarded rollouts flip because of the punished ones",
+                "flip rate under joint less that under positive-only SGD",
+                opposed(1, "positive_only"),
+            ),
+            measure(
+                "Tokens of punished rollouts flip because of the rewarded ones",
+                "flip rate under joint less that under negative-only SGD",
+                opposed(-1, "negative_only"),
+            ),
+            beside("flip rate in rewarded rollouts, as trained", column("as_trained", 1, "flip_rate")),
+            beside("flip rate in punished rollouts, as trained", column("as_trained", -1, "flip_rate")),
+        ]
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw fractions over training, flip rates by update, and the sweep of the threshold."""
+        series = findings.series
+        figure = new_figure(10.5, 3.4)
+        over_training, by_update, swept = figure.subplots(1, 3)
+        at = series[series["threshold"] == _THRESHOLD]
+        drawn = series.assign(threshold=series["threshold"].clip(lower=_SMALLEST_DRAWN))
+        for side, colour, name in ((1, POSITIVE, "rewarded"), (-1, NEGATIVE, "punished")):
+            own = at[(at["update"] == "as_trained") & (at["side"] == side)]
+            draw_means(over_training, own, "step", "boosted", colour, f"{name}: boosted")
+            draw_means(over_training, own, "step", "suppressed", colour, f"{name}: suppressed", "s", "--")
+            own = drawn[(drawn["update"] == "as_trained") & (drawn["side"] == side)]
+            draw_means(swept, own, "threshold", "flip_rate", colour, f"{name}, as trained")
+        over_training.set(title="Fractions of tokens as trained", xlabel="rollout step", ylabel="fraction of tokens")
+        over_training.set_ylim(0, None)
+        over_training.legend(fontsize=7)
+        null = drawn[drawn["update"] == "null"].assign(moved=lambda frame: frame["boosted"] + frame["suppressed"])
+        draw_means(swept, null, "threshold", "moved", "black", "moved by a null update", "^", ":")
+        swept.set(title="Threshold swept", xlabel="threshold (nats; 0 drawn at 1e-7)", ylabel="fraction", xscale="log")
+        swept.axvline(_THRESHOLD, color=QUIET, linewidth=0.8)
+        swept.legend(fontsize=7)
+        for side, colour, marker in ((1, POSITIVE, "o"), (-1, NEGATIVE, "s")):
+            for place, update in enumerate(_UPDATES[:-1]):
+                values = at[(at["update"] == update) & (at["side"] == side)]["flip_rate"].dropna()
+                if not values.empty:
+                    label = ("rewarded" if side > 0 else "punished") if place == 0 else None
+                    draw_estimate(by_update, place + 0.12 * side, beside("", values), colour, marker, label)
+        by_update.set_xticks(range(len(_UPDATES) - 1), [name.replace("_", "\n") for name in _UPDATES[:-1]])
+        by_update.set(title="Flip rate by update", ylabel="moved against their side,\nof those that moved", ylim=(0, 1))
+        by_update.legend(fontsize=7)
+        rates = findings.measurements[4:6]
+        finding = (
+            f"{rates[0].estimate:.0%} of the tokens that move in rewarded rollouts move down, "
+            f"{rates[1].estimate:.0%} in punished rollouts move up (threshold {_THRESHOLD:g} nats)"
+        )
+        return finish(figure, finding, findings.measurements)
+
+    method = (
+        "At each kept step of each run every response token's log-probability was taken by the trainer's own "
+        "forward pass before and after the step's optimizer updates (`as trained`: AdamW with its moments, all "
+        "mini-batches). On the same rollouts and policy one step of plain SGD was made with all tokens (joint), "
+        "with those of positive advantage and with those of negative advantage alone, the step size chosen so that "
+        "the joint step moves log-probabilities as much (root mean square) as the run's own. A token counts as "
+        f"boosted or suppressed beyond {_THRESHOLD:g} nats. The null update is a second forward pass without a step, "
+        "cut into other batches: what it moves is rounding. Flip rates are of tokens that moved."
+    )
+
+
+_WIDE_THRESHOLDS = (0.0, 1e-3, 1e-2, 0.03, MOVED, 0.3, 1.0)
+_DRAWN_ZERO = 1e-4
+_SIDES = ((1, "right", POSITIVE), (-1, "wrong", NEGATIVE))
+_FRACTIONS = ("boosted", "suppressed", "stable")
+_DRAWN = _FRACTIONS[:2]
+"""Stable is the rest, and on most pairs so much more that nothing else would be seen beside it."""
+
+
+class TokenFlippingOfCheckpoints(Claim):
+    """The same on any two checkpoints: boosted, suppressed and stable tokens of right and of wrong responses."""
+
+    number = 1
+    title = "Token flipping"
+    paper = "2605.08666"
+    needs = frozenset({Need.COMPARISON})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        tokens = inputs.compared_tokens()["given"]
+        if "reward" not in tokens:
+            raise InvalidInput(f"{inputs.comparison}/tokens.parquet", "", "has no rewards", "one made with --grades")
+        rows = []
+        for problem, frame in tokens.groupby("problem"):
+            displacement = torch.from_numpy(log_prob_difference(frame).to_numpy().copy())
+            sides = torch.from_numpy(frame["reward"].to_numpy(dtype="float64") * 2 - 1)
+            rows += [{"problem": str(problem), **row} for row in sweep(displacement, sides, _WIDE_THRESHOLDS)]
+        series = pd.DataFrame(rows)
+        return Findings(self._measurements(series), series)
+
+    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        at = series[series["threshold"] == MOVED]
+        by_side = {name: at[at["side"] == side].set_index("problem") for side, name, _ in _SIDES}
+        claimed = [
+            measure(
+                f"Tokens of {first} responses are {moved} more often than those of {second} ones",
+                f"{moved} fraction of {first} responses' tokens less that of {second} ones'",
+                by_side[first][moved] - by_side[second][moved],
+                "problems",
+            )
+            for moved, first, second in (("boosted", "right", "wrong"), ("suppressed", "wrong", "right"))
+        ]
+        quantities = {
+            **{each: f"{each} fraction" for each in _FRACTIONS},
+            "flip_rate": "flip rate, of tokens that moved",
+        }
+        return claimed + [
+            beside(f"{quantity}, {name} responses", by_side[name][column], "problems")
+            for _, name, _ in _SIDES
+            for column, quantity in quantities.items()
+        ]
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw fractions at the threshold, and the threshold swept."""
+        series = findings.series
+        figure = new_figure(9.0, 3.5)
+        fractions, swept = figure.subplots(1, 2)
+        self._draw_fractions(fractions, series[series["threshold"] == MOVED])
+        drawn = series.assign(threshold=series["threshold"].clip(lower=_DRAWN_ZERO))
+        for side, name, colour in _SIDES:
+            own = drawn[drawn["side"] == side]
+            draw_means(swept, own, "threshold", "boosted", colour, f"{name}: boosted")
+            draw_means(swept, own, "threshold", "suppressed", colour, f"{name}: suppressed", "s", "--")
+        swept.axvline(MOVED, color=QUIET, linewidth=0.8)
+        swept.set(
+            title="Threshold swept", xlabel=f"threshold (nats; 0 drawn at {_DRAWN_ZERO:g})",
+            ylabel="fraction of tokens", xscale="log", ylim=(0, None),
+        )  # fmt: skip
+        swept.legend(fontsize=7)
+        found = {each.quantity: each.estimate for each in findings.measurements}
+        finding = "; ".join(
+            f"{found[f'boosted fraction, {name} responses']:.0%} of the tokens of {name} responses are boosted, "
+            f"{found[f'suppressed fraction, {name} responses']:.0%} suppressed"
+            for _, name, _ in _SIDES
+        )
+        return finish(figure, f"{finding} (threshold {MOVED:g} nats)", findings.measurements)
+
+    def _draw_fractions(self, axes: Axes, at: pd.DataFrame) -> None:
+        for side, name, colour in _SIDES:
+            for place, fraction in enumerate(_DRAWN):
+                each = beside("", at[at["side"] == side][fraction], "problems")
+                label = None if place else f"{name} responses"
+                draw_estimate(axes, place - 0.1 * side, each, colour, "o" if side > 0 else "s", label)
+        axes.set_xticks(range(len(_DRAWN)), _DRAWN)
+        axes.set(title="Tokens of graded responses", ylabel="fraction of tokens", ylim=(0, None), xlim=(-0.5, 1.5))
+        axes.legend(fontsize=7)
+
+    method = (
+        "Two checkpoints read the same graded responses. A token counts as boosted or suppressed where the trained "
+        f"model's log-probability is more than {MOVED:g} nats above or below the base model's. Fractions are of "
+        "each problem's tokens in right and in wrong responses; the interval is over problems that have them, so "
+        "it holds the spread between problems and none between trainings. This is the sum of a whole training, not "
+        "one update, and there is no null update, so what rounding moves is not known (in bfloat16 logits from 8 "
+        "to 16 are 0.06 apart): hence the sweep. By having been drawn from it, the trained model's own responses "
+        "are boosted on the whole, and the base model's suppressed; what training made of right and of wrong ones "
+        "is the difference between these."
+    )

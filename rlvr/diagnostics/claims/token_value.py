@@ -1,0 +1,224 @@
+"""Claim 6: the tokens that an update boosts are worth more than those that it suppresses, on either side."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from evals.figures.style import new_figure
+from evals.grading import GradingPool
+from rlvr.diagnostics.claims.base import Claim, Need
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimate, finish
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
+from rlvr.diagnostics.policy import PolicySnapshot
+from rlvr.diagnostics.probes import Probed, log_probs_of, score_gradient, stepped
+from rlvr.diagnostics.replay import numbers_within_groups
+from rlvr.methods.method import compose
+
+_THRESHOLD = 1e-5
+_TOP_ENTROPY = 0.4
+_GROUP_SIZES = (2, 4)
+_REPEATS = (2, 4, 8)
+_COMPARED_AFTER = 4
+_UPDATES = (
+    "as_trained",
+    "joint",
+    *(f"group_of_{size}" for size in _GROUP_SIZES),
+    *(f"repeated_{steps}" for steps in _REPEATS),
+)
+
+
+class TokenValue(Claim):
+    """Values of sampled tokens, and their displacements under each update."""
+
+    number = 6
+    title = "Counterfactual token value"
+    paper = "2605.08666"
+    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        rows: list[dict[str, Any]] = []
+        with GradingPool(workers=1) as pool:
+            for snapshot in inputs.snapshots:
+                rows += _rows(snapshot, inputs.probes[snapshot.unit], pool)
+                print(f"{snapshot.unit}: valued", flush=True)
+        columns = ["unit", "step", "side", "value", "standard_error", "entropy", "class", *_UPDATES]
+        series = pd.DataFrame(rows, columns=columns)
+        return Findings(self._measurements(series), series)
+
+    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        ranks = series.groupby("unit")["entropy"].rank(pct=True, ascending=False)
+        top, rest = series[ranks <= _TOP_ENTROPY], series[ranks > _TOP_ENTROPY]
+        comparable = top["unit"].nunique() == rest["unit"].nunique()
+        difference = "gap in value, boosted less suppressed"
+        return [
+            *(
+                measure(
+                    f"Boosted tokens are worth more than suppressed ones in {name} rollouts",
+                    f"{difference}, {name} rollouts, as trained (accuracy)",
+                    _gaps(series[series["side"] == side], "as_trained"),
+                )
+                for side, name in SIDES.items()
+            ),
+            measure(
+                "The gap is larger among the uncertain",
+                f"{difference}, top {_TOP_ENTROPY:.0%} by entropy less the rest, as trained",
+                _gaps(top, "as_trained") - _gaps(rest, "as_trained") if comparable else [],
+            ),
+            measure(
+                "The gap grows with the number of rollouts in a group",
+                f"{difference}, groups of all rollouts less groups of {_GROUP_SIZES[0]}, one SGD step",
+                _gaps(series, "joint") - _gaps(series, f"group_of_{_GROUP_SIZES[0]}"),
+            ),
+            measure(
+                "The gap grows over repeated updates on one batch",
+                f"{difference}, {_COMPARED_AFTER} SGD steps less one",
+                _gaps(series, f"repeated_{_COMPARED_AFTER}") - _gaps(series, "joint"),
+            ),
+            beside(
+                f"mean standard error of one token's value, {SAMPLES} continuations on either side",
+                series.groupby("unit")["standard_error"].mean(),
+            ),
+            beside(
+                "standard error of one update's gap, as trained, from sampled continuations alone",
+                [sampling_error(rows, "as_trained") for _, rows in series.groupby("unit")],
+            ),
+            beside(f"{difference}, as trained, all tokens", _gaps(series, "as_trained")),
+        ]
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw mean values of boosted and suppressed tokens, by side and by entropy, and the gap by update."""
+        series = findings.series
+        figure = new_figure(10.5, 6.0)
+        (by_side, by_entropy), (by_group, by_repeats) = figure.subplots(2, 2)
+        for place, side in enumerate(SIDES):
+            rows = series[series["side"] == side]
+            for moved, colour, marker, sign in (("boosted", POSITIVE, "o", 1), ("suppressed", NEGATIVE, "s", -1)):
+                chosen = rows[sign * rows["as_trained"] > _THRESHOLD]
+                each = beside("", chosen.groupby("unit")["value"].mean())
+                draw_estimate(by_side, place + 0.08 * sign, each, colour, marker, moved if place == 0 else None)
+        by_side.set_xticks(range(2), [f"{name}\nrollouts" for name in SIDES.values()])
+        by_side.set(title="Value of moved tokens, as trained", ylabel="accuracy with the token\nless with another")
+        by_side.axhline(0, color=QUIET, linewidth=0.8)
+        by_side.legend(fontsize=7)
+        fifths = np.ceil(5 * series.groupby("unit")["entropy"].rank(pct=True, ascending=False))
+        _draw_gaps(
+            by_entropy, [(f"{20 * q - 20}-\n{20 * q} %", series[fifths == q], "as_trained") for q in range(1, 6)]
+        )
+        by_entropy.set(
+            title="Gap by entropy of the token", xlabel="from the most uncertain fifth on", ylabel="gap in value"
+        )
+        groups = [(f"{number}", series, f"group_of_{number}") for number in _GROUP_SIZES]
+        _draw_gaps(by_group, [*groups, ("all", series, "joint")])
+        by_group.set(title="Gap by group size, one SGD step", xlabel="rollouts of a group", ylabel="gap in value")
+        repeats = [(f"{number}", series, f"repeated_{number}") for number in _REPEATS]
+        _draw_gaps(by_repeats, [("1", series, "joint"), *repeats])
+        by_repeats.set(title="Gap over repeated updates", xlabel="SGD steps on one batch", ylabel="gap in value")
+        rewarded, punished = findings.measurements[:2]
+        finding = (
+            f"Boosted tokens are worth {rewarded.estimate:+.2f} more accuracy than suppressed ones in rewarded "
+            f"rollouts, {punished.estimate:+.2f} in punished ones"
+        )
+        return finish(figure, finding, findings.measurements)
+
+    method = (
+        f"Of each kept step up to {PLACES_PER_SIDE} tokens of either side with probability below "
+        f"{MAX_PROBABILITY:g} were drawn. From each, {SAMPLES} continuations were sampled after the token and "
+        f"{SAMPLES} before it, graded by the training's grader; the token's value is the difference of the two "
+        "accuracies over one minus its probability, hence against its alternatives. Tokens count as boosted or "
+        f"suppressed beyond {_THRESHOLD:g} nats under the run's own update. The gap's interval is over updates and "
+        "so holds the sampling error of the values. The budget: the standard error of a value is at most sqrt(1 / "
+        "2N) / (1 - p) with N continuations on either side; the last rows say what it was, what of it is left in "
+        "the gap of one update, and the gap itself. For smaller groups the advantages were computed anew from the "
+        "first rollouts of each group, and one SGD step was made of the size of the joint probe; for repeated "
+        "updates such steps were made on one batch."
+    )
+
+
+def _rows(snapshot: PolicySnapshot, probed: Probed, pool: GradingPool) -> list[dict[str, Any]]:
+    valued = value_tokens(snapshot, pool)
+    if not valued:
+        return []
+    moved = _moved(snapshot, probed)
+    return [
+        {
+            **snapshot.identity,
+            "side": int(snapshot.rows["side"].iloc[row]),
+            "value": value.value,
+            "standard_error": value.standard_error,
+            "entropy": float(snapshot.rows["entropy"].iloc[row]),
+            "class": snapshot.rows["token_class"].iloc[row],
+            **{name: float(displacement[row]) for name, displacement in moved.items()},
+        }
+        for row, value in valued
+    ]
+
+
+def _moved(snapshot: PolicySnapshot, probed: Probed) -> dict[str, Tensor]:
+    """Displacements [N] under each update: the run's, one step, steps on parts of the groups, several steps."""
+    model, tokens, temperature = snapshot.model, snapshot.tokens, snapshot.temperature
+    before = log_probs_of(model, tokens, temperature)
+    found = {name: probed.displacements[name] for name in ("as_trained", "joint")}
+    for size in _GROUP_SIZES:
+        gradient = score_gradient(model, tokens, temperature, coefficients_of_smaller_groups(snapshot, size))
+        with stepped(model, gradient, probed.step_size) as after:
+            found[f"group_of_{size}"] = log_probs_of(after, tokens, temperature) - before
+    nothing = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    with stepped(model, nothing, 0.0) as after:
+        for steps in range(1, max(_REPEATS) + 1):
+            gradient = score_gradient(after, tokens, temperature, snapshot.coefficients)
+            with torch.no_grad():
+                for name, value in after.named_parameters():
+                    value.add_(gradient[name], alpha=probed.step_size)
+            if steps in _REPEATS:
+                found[f"repeated_{steps}"] = log_probs_of(after, tokens, temperature) - before
+    return found
+
+
+def coefficients_of_smaller_groups(snapshot: PolicySnapshot, size: int) -> Tensor:
+    """Return the coefficients [N] if every group had only its first ``size`` rollouts, weights aside."""
+    kept = numbers_within_groups(snapshot.groups) < size
+    per_rollout = snapshot.rows.groupby(["group", "sample"], sort=False)["reward"].first()
+    rewards = torch.tensor(per_rollout.to_numpy(), dtype=torch.float32)
+    lengths = snapshot.lengths
+    advantages = torch.zeros(len(kept), dtype=torch.float64)
+    advantage = compose(snapshot.run.method).advantage
+    advantages[kept] = advantage(rewards[kept], snapshot.groups[kept], lengths[kept]).double()
+    return advantages[snapshot.rollout_of] / int(lengths[kept].sum())
+
+
+def gap(rows: pd.DataFrame, update: str) -> float:
+    """Return the mean value of boosted tokens less that of suppressed ones under ``update``; NaN without either."""
+    boosted = rows["value"][rows[update] > _THRESHOLD]
+    suppressed = rows["value"][rows[update] < -_THRESHOLD]
+    return float(boosted.mean() - suppressed.mean()) if len(boosted) and len(suppressed) else math.nan
+
+
+def sampling_error(rows: pd.DataFrame, update: str) -> float:
+    """Return the standard error of :func:`gap` from sampled continuations, the tokens held fixed; NaN without one."""
+    variances = rows["standard_error"] ** 2
+    boosted, suppressed = variances[rows[update] > _THRESHOLD], variances[rows[update] < -_THRESHOLD]
+    if not len(boosted) or not len(suppressed):
+        return math.nan
+    return math.sqrt(boosted.sum() / len(boosted) ** 2 + suppressed.sum() / len(suppressed) ** 2)
+
+
+def _gaps(series: pd.DataFrame, update: str) -> np.ndarray:
+    """The gap of each unit [U]."""
+    return np.array([gap(series[series["unit"] == unit], update) for unit in series["unit"].unique()])
+
+
+def _draw_gaps(axes: Axes, rows: list[tuple[str, pd.DataFrame, str]]) -> None:
+    for place, (_, chosen, update) in enumerate(rows):
+        draw_estimate(axes, place, beside("", _gaps(chosen, update)), SERIES[0])
+    axes.axhline(0, color=QUIET, linewidth=0.8)
+    axes.set_xticks(range(len(rows)), [name for name, _, _ in rows])

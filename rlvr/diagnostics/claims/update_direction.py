@@ -1,0 +1,285 @@
+"""Claim 8: the sign of what training did to a token says more than its size, and unlikely tokens move most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.stats import rankdata
+
+from evals.decoding.settings import Criterion
+from evals.figures.style import MARKERS, new_figure
+from evals.grading import GradingPool
+from rlvr.diagnostics.claims.base import Claim, Need
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, SERIES, draw_means, finish
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.claims.selective_replacement import CRITERIA, SAMPLES, ReplacementOnBenchmark, read_problems
+from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
+
+_COMPARED_AT = 0.03
+"""The fraction of tokens replaced at which criteria are compared: small enough that the choice of tokens matters."""
+_UNIT = "problems"
+_PROBABILITY_BINS = 10
+_OVER_LINES: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
+_HISTOGRAMS = {
+    "difference": np.linspace(-3, 3, 61),
+    "kl_trained_base": np.geomspace(1e-6, 10, 43),
+    "base_entropy": np.geomspace(1e-6, 10, 43),
+}
+"""Column -> edges of its bins, in nats; values beyond are counted in the last bins."""
+_SEPARATED = {"difference": "difference", "KL": "kl_trained_base", "entropy": "base_entropy"}
+_SOURCES = {"trained": "trained model's responses", "base": "base model's responses", "given": "the responses"}
+"""Source of the tokens' responses -> its name; "given" where there is only one table."""
+
+
+class UpdateDirection(Claim):
+    """Both models' responses token by token, and base-driven replacement at several fractions by several criteria."""
+
+    number = 8
+    title = "Direction of the update"
+    paper = "2603.22117"
+    needs = frozenset({Need.TOKEN_TABLES, Need.BENCHMARK})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        problems = read_problems(inputs.results / "problems" / inputs.benchmarks[0] / "problems.jsonl")
+        rows: list[dict[str, Any]] = []
+        with GradingPool(workers=1) as pool:
+            for run in {snapshot.run.run: snapshot.run for snapshot in inputs.snapshots}.values():
+                model = ReplacementOnBenchmark(run, inputs.results / "runs" / run.run, problems, pool)
+                found = [_row(f"accuracy {name}", value, problem) for name, problem, value in model.accuracies()]
+                found += _direction_rows(model.tokens)
+                for criterion, fraction, replaced, problem, value in model.replaced():
+                    found.append(_row("accuracy replaced", value, problem, criterion, fraction, replaced))
+                rows += [{"run": run.run, **row} for row in found]
+                print(f"{run.run}: compared with its base model", flush=True)
+        series = pd.DataFrame(rows)
+        return Findings(self._measurements(series), series)
+
+    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        def replaced_by(criterion: Criterion) -> pd.Series:
+            rows = series[(series["quantity"] == "accuracy replaced") & (series["criterion"] == criterion.value)]
+            return rows[rows["fraction"] == _COMPARED_AT].groupby("problem")["value"].mean()
+
+        own = replaced_by(Criterion.LOG_PROB_DIFFERENCE)
+        at = f"accuracy at {_COMPARED_AT:.0%} replaced"
+        return [
+            *_direction_measurements(series),
+            *(
+                measure(
+                    f"Replacing by the log-prob difference gains more than by {criterion.value}",
+                    f"{at}, log_prob_difference less {criterion.value}",
+                    own - replaced_by(criterion),
+                    _UNIT,
+                )
+                for criterion in CRITERIA[1:]
+            ),
+            *(
+                beside(f"accuracy of the {name} model alone", by_problem(series, f"accuracy {name}"), _UNIT)
+                for name in ("base", "trained")
+            ),
+            beside(f"{at} by the log-prob difference", own, _UNIT),
+        ]
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw the statistics of both models' tokens, and the accuracy with tokens replaced."""
+        series = findings.series
+        figure = new_figure(10.0, 6.6)
+        (histogram, spread), (relation, curves) = figure.subplots(2, 2)
+        _draw_directions(histogram, spread, relation, series)
+        replaced = series[series["quantity"] == "accuracy replaced"]
+        means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
+        for place, criterion in enumerate(CRITERIA):
+            rows = means[means["criterion"] == criterion.value]
+            rows = rows.assign(replaced=rows.groupby("fraction")["replaced"].transform("mean"))
+            label = criterion.value.replace("_", " ")
+            draw_means(curves, rows, "replaced", "value", SERIES[place], label, MARKERS[place])
+        for name, line in (("base", ":"), ("trained", "--")):
+            level = series[series["quantity"] == f"accuracy {name}"]["value"].mean()
+            curves.axhline(level, color="#4d4d4d", linestyle=line, linewidth=0.9, label=f"{name} model alone")
+        curves.set(title="Base model with tokens replaced", xlabel="fraction replaced", ylabel="accuracy", xscale="log")
+        curves.legend(fontsize=7, **_OVER_LINES)
+        base, trained, own = (each.estimate for each in findings.measurements[-3:])
+        finding = (
+            f"Replacing {_COMPARED_AT:.0%} of the base model's tokens by the log-prob difference gives {own:.2f} "
+            f"accuracy, between {base:.2f} (base) and {trained:.2f} (trained)"
+        )
+        return finish(figure, finding, findings.measurements)
+
+    method = (
+        f"Base model and final checkpoint of each run answered the benchmark, {SAMPLES} samples a problem, and both "
+        "models gave every token of both models' responses a log-probability, an entropy and the KL divergence "
+        "between their distributions, over the whole vocabulary. Then the base model decoded, and where a "
+        "criterion fired the trained model drew the token again. Thresholds are quantiles of the criterion on the "
+        "base model's own responses to the same problems, so that each criterion replaces about the same fraction; "
+        "the figure shows the fraction that it did replace. No threshold was chosen by accuracy. Values are means "
+        "over runs, the interval is over problems, so it holds no spread between seeds. The lemma on gradient "
+        "norms is a test."
+    )
+
+
+class UpdateDirectionOfCheckpoints(Claim):
+    """The same on any two checkpoints, without replacement: the effect of training on the tokens of given responses."""
+
+    number = 8
+    title = "Direction of the update"
+    paper = "2603.22117"
+    needs = frozenset({Need.COMPARISON})
+    uses = frozenset({Need.BASE_COMPARISON})
+
+    def measure(self, inputs: Inputs) -> Findings:
+        found = inputs.compared_tokens()
+        tokens = {name: frame.assign(difference=log_prob_difference(frame)) for name, frame in found.items()}
+        series = pd.DataFrame(_direction_rows(tokens))
+        return Findings(_direction_measurements(series), series)
+
+    def draw(self, findings: Findings) -> Figure:
+        """Draw log-prob difference, KL and entropy, and the displacement of tokens of each probability."""
+        figure = new_figure(11.0, 3.5)
+        histogram, spread, relation = figure.subplots(1, 3)
+        _draw_directions(histogram, spread, relation, findings.series)
+        moved, correlation = findings.measurements[:2]
+        finding = (
+            f"{moved.estimate:.0%} of the tokens moved by more than {MOVED:g} nats; how far a token moved and its "
+            f"probability have a rank correlation of {correlation.estimate:.2f}"
+        )
+        return finish(figure, finding, findings.measurements)
+
+    method = (
+        "Two checkpoints read the same responses and gave every token a log-probability, an entropy and the KL "
+        "divergence between their distributions; where the base model's own responses were compared too, both are "
+        "pooled, and what tells them apart is measured. The interval is over problems: it holds the spread between "
+        "problems and none between trainings, of which a pair is one. Selective replacement, which needs both "
+        "models to sample, is not part of this; `rlvr-bench decode sweep` makes its curves for the same "
+        "pair."
+    )
+
+
+def _direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
+    """Rows of the series.
+
+    Args:
+        tokens: source of the responses, "trained" and "base" or "given" -> their tokens with problem, difference and
+            :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`.
+    """
+    every = pd.concat([frame.assign(source=name) for name, frame in tokens.items()])
+    for problem, frame in every.groupby("problem"):
+        name = str(problem)
+        if {"base", "trained"} <= tokens.keys():
+            for quantity, column in _SEPARATED.items():
+                base, trained = (frame.loc[frame["source"] == each, column] for each in ("base", "trained"))
+                yield _row(f"separation {quantity}", separation(trained.to_numpy(float), base.to_numpy(float)), name)
+        moved = frame["difference"].abs().to_numpy(float)
+        probability = np.exp(frame["base_log_prob"].to_numpy(float))
+        yield _row("moved fraction", float((moved > MOVED).mean()), name)
+        yield _row("correlation with probability", rank_correlation(moved, probability), name)
+        bins = np.minimum((probability * _PROBABILITY_BINS).astype(int), _PROBABILITY_BINS - 1)
+        for place in np.unique(bins):
+            middle = (place + 0.5) / _PROBABILITY_BINS
+            yield _row("moved by probability", float(moved[bins == place].mean()), name, fraction=middle)
+    for source, frame in tokens.items():
+        for column, edges in _HISTOGRAMS.items():
+            values = frame[column].astype("float64").clip(edges[0], np.nextafter(edges[-1], 0))
+            counts = np.histogram(values, bins=edges)[0] / len(frame)
+            for place, share in zip(edges[:-1], counts, strict=True):
+                yield _row(f"histogram {column} {source}", float(share), fraction=float(place))
+
+
+def _row(
+    quantity: str,
+    value: float,
+    problem: str = "",
+    criterion: str = "",
+    fraction: float = np.nan,
+    replaced: float = np.nan,
+) -> dict[str, Any]:
+    """One row of the series; ``fraction`` is the argument that ``quantity`` is a function of."""
+    return {
+        "quantity": quantity, "criterion": criterion, "problem": problem, "fraction": fraction, "replaced": replaced,
+        "value": value,
+    }  # fmt: skip
+
+
+def separation(first: FloatArray, second: FloatArray) -> float:
+    """Return |AUC - 1/2| in [0, 1/2] of a number in two samples, ties counting half; NaN if one is empty."""
+    if not len(first) or not len(second):
+        return math.nan
+    ranks = rankdata(np.concatenate([first, second]))[: len(first)]
+    auc = (ranks.sum() - len(first) * (len(first) + 1) / 2) / (len(first) * len(second))
+    return abs(float(auc) - 0.5)
+
+
+def by_problem(series: pd.DataFrame, quantity: str) -> pd.Series:
+    """Average a quantity for each problem."""
+    return series[series["quantity"] == quantity].groupby("problem")["value"].mean()
+
+
+def _direction_measurements(series: pd.DataFrame) -> list[Measurement]:
+    """Few tokens move, unlikely ones most, and where both models' responses are there, the direction separates them."""
+    difference = by_problem(series, "separation difference")
+    return [
+        measure(
+            "Training moves few tokens",
+            f"fraction of tokens moved by more than {MOVED:g} nats",
+            by_problem(series, "moved fraction"),
+            _UNIT,
+            null=0.5,
+            direction="below",
+        ),
+        measure(
+            "Unlikely tokens move most",
+            "rank correlation of |log-prob difference| and the base model's probability",
+            by_problem(series, "correlation with probability"),
+            _UNIT,
+            direction="below",
+        ),
+        *(
+            measure(
+                f"The direction tells the two models' responses apart better than {name}",
+                f"|AUC - 1/2| of the log-prob difference less that of {name}",
+                difference - by_problem(series, f"separation {name}"),
+                _UNIT,
+            )
+            for name in (("KL", "entropy") if len(difference) else ())
+        ),
+    ]
+
+
+def _draw_directions(histogram: Axes, spread: Axes, relation: Axes, series: pd.DataFrame) -> None:
+    """The log-prob difference, KL and entropy beside it, and the displacement of tokens of each probability."""
+
+    def draw(axes: Axes, column: str, source: str, colour: str, line: str, label: str) -> None:
+        rows = series[series["quantity"] == f"histogram {column} {source}"]
+        mean = rows.groupby("fraction")["value"].mean()
+        axes.step(mean.index.to_numpy(), mean.to_numpy(), line, where="post", color=colour, label=label)
+
+    quantities = set(series["quantity"])
+    for source, colour in (("trained", POSITIVE), ("base", NEGATIVE), ("given", POSITIVE)):
+        words = _SOURCES[source]
+        if f"histogram difference {source}" in quantities:
+            draw(histogram, "difference", source, colour, "-", words)
+            draw(spread, "kl_trained_base", source, colour, "-", f"KL, {words}")
+            draw(spread, "base_entropy", source, colour, ":", f"entropy, {words}")
+    histogram.set(
+        title="What training did to tokens", xlabel="log-prob difference (nats, cut at 3)", ylabel="fraction of tokens"
+    )
+    spread.set(
+        title="KL(trained, base) and the base's entropy", xlabel="nats (cut at 1e-6 and 10)",
+        ylabel="fraction of tokens", xscale="log",
+    )  # fmt: skip
+    for axes in (histogram, spread):
+        axes.set_yscale("log")
+        axes.legend(fontsize=7, **_OVER_LINES)
+    moved = series[series["quantity"] == "moved by probability"]
+    means = moved.groupby(["fraction", "problem"])["value"].mean().reset_index()
+    whose = _SOURCES["given"] if "histogram difference given" in quantities else "both models' responses"
+    draw_means(relation, means, "fraction", "value", SERIES[0], whose)
+    relation.set(
+        title="How far tokens of each probability moved", xlabel="probability under the base model",
+        ylabel="mean |log-prob difference| (nats)", ylim=(0, None),
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""Two models' opinions of the same tokens: log-probabilities, entropies and divergences (arXiv 2603.22117)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rlvr.diagnostics.tokens.table import MODEL_COLUMNS
+from rlvr.engines.local.policy import TokenBatch, response_states
+
+_CHUNK_ELEMENTS = 1 << 24
+"""Logits of one model that are held at a time: 64 MiB in float32, and a few times that for their softmax."""
+_RESOLUTION = 1e-7
+"""Resolution of a sum of float32 probabilities: a smaller remainder cannot be told from 0."""
+_NOTHING = -1e4
+"""Finite stand-in for -inf, so that 0 * x stays 0."""
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """A model before and after training, of one vocabulary.
+
+    Attributes:
+        base: before.
+        trained: after.
+        temperature: divisor of the logits.
+    """
+
+    base: PreTrainedModel
+    trained: PreTrainedModel
+    temperature: float = 1.0
+
+    @torch.no_grad()
+    def compare(self, tokens: TokenBatch, top: int | None = None) -> dict[str, Tensor]:
+        """Return :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`, [N] float32 each, of the response tokens.
+
+        Logits are made a chunk of tokens at a time; only the hidden states of all N tokens are held at once.
+
+        Args:
+            tokens: prompts and responses.
+            top: sum entropies and divergences over this many likeliest tokens of each model and one remainder
+                (:func:`lumped`); None for the whole vocabulary. Log-probabilities are exact either way.
+        """
+        (base, targets), (trained, _) = (response_states(model, tokens) for model in (self.base, self.trained))
+        heads = [model.get_output_embeddings() for model in (self.base, self.trained)]
+        vocabulary = heads[0].weight.shape[0]
+        rows = max(1, _CHUNK_ELEMENTS // vocabulary)
+        whole = top is None or top >= vocabulary
+        parts: list[dict[str, Tensor]] = []
+        for first, second, chosen in zip(base.split(rows), trained.split(rows), targets.split(rows), strict=True):
+            logits = [head(part).float() / self.temperature for head, part in zip(heads, (first, second), strict=True)]
+            parts.append(over_vocabulary(logits, chosen) if whole else over_likeliest(logits, chosen, top or 0))
+        return {name: torch.cat([part[name] for part in parts]).float().cpu() for name in MODEL_COLUMNS}
+
+
+def over_vocabulary(logits: Sequence[Tensor], chosen: Tensor) -> dict[str, Tensor]:
+    """Return :data:`MODEL_COLUMNS` of the tokens ``chosen`` [n] from both models' logits [n, V]."""
+    q, p = (each.log_softmax(dim=-1) for each in logits)
+    return {
+        "base_log_prob": q.gather(-1, chosen[:, None])[:, 0],
+        "trained_log_prob": p.gather(-1, chosen[:, None])[:, 0],
+        **_entropies_and_divergences(q, p),
+    }
+
+
+def over_likeliest(logits: Sequence[Tensor], chosen: Tensor, top: int) -> dict[str, Tensor]:
+    """Return the same over :func:`lumped` distributions: one pass over the vocabulary, and no copy of it."""
+    largest = [each.max(dim=-1, keepdim=True) for each in logits]
+    totals = []
+    for each, (value, place) in zip(logits, largest, strict=True):
+        # The largest term, which is 1, is added in float64: a small remainder is a difference of nearly equal numbers.
+        others = (each - value).exp_().scatter_(-1, place, 0.0).sum(dim=-1, keepdim=True)
+        totals.append(torch.log1p(others.double()))
+    places = torch.cat([each.topk(top, dim=-1).indices for each in logits], dim=-1).sort(dim=-1).values
+    repeated = torch.zeros_like(places, dtype=torch.bool)
+    repeated[:, 1:] = places[:, 1:] == places[:, :-1]
+
+    def log_probs(model: int, tokens: Tensor) -> Tensor:
+        return (logits[model].gather(-1, tokens) - largest[model].values).double() - totals[model]
+
+    sampled = [log_probs(model, chosen[:, None])[:, 0] for model in (0, 1)]
+    known = [log_probs(model, places) for model in (0, 1)]
+    q, p = (lumped(each, repeated) for each in known)
+    return {"base_log_prob": sampled[0], "trained_log_prob": sampled[1], **_entropies_and_divergences(q, p)}
+
+
+def lumped(known: Tensor, repeated: Tensor) -> Tensor:
+    """Return log-probabilities [n, K + 1]: the known ones [n, K] that are not ``repeated``, and the rest as one event.
+
+    Lumping loses information: entropy and divergence can only shrink, and grow back with K.
+    """
+    left = known.masked_fill(repeated, _NOTHING)
+    remainder = (1.0 - left.exp().sum(dim=-1, keepdim=True)).clamp(min=_RESOLUTION)
+    return torch.cat([left, remainder.log()], dim=-1)
+
+
+def _entropies_and_divergences(q: Tensor, p: Tensor) -> dict[str, Tensor]:
+    """Return entropies and divergences of log-probabilities [n, K] of the base and of the trained model."""
+    return {
+        "base_entropy": -(q.exp() * q).sum(dim=-1),
+        "trained_entropy": -(p.exp() * p).sum(dim=-1),
+        "kl_trained_base": (p.exp() * (p - q)).sum(dim=-1).clamp(min=0),
+        "kl_base_trained": (q.exp() * (q - p)).sum(dim=-1).clamp(min=0),
+    }

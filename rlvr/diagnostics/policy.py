@@ -1,0 +1,146 @@
+"""The policy before one rollout step of a run, with the rollouts of that step and their rows of the token table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from evals.core.errors import UserError
+from evals.core.manifest import verify_outputs
+from evals.core.record import Record, read_rows
+from evals.core.run_spec import LocalRun
+from rlvr.diagnostics.tokens.table import read_token_table
+from rlvr.engines.local.policy import TokenBatch
+
+
+class Rollout(Record):
+    """A line of ``rollouts.jsonl``: the problem's id and number in the step, and the tokens."""
+
+    problem: str
+    group: int
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+
+
+def snapshot_directory(out: Path, step: int) -> Path:
+    """Return the directory of a step's snapshot, under the directory of a token table."""
+    return out / "moments" / f"step-{step:08d}"
+
+
+def load_model(checkpoint: Path) -> PreTrainedModel:
+    """Load a checkpoint in float32."""
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    return model
+
+
+@dataclass(frozen=True)
+class PolicySnapshot:
+    """N response tokens of B rollouts, in the row order of the table and of the packed tensors of a forward pass.
+
+    Attributes:
+        run: the resolved run.
+        step: 1 for the run's first.
+        model: the policy before the step; a probe may change its parameters and put them back.
+        tokens: prompts and responses.
+        groups: [B] int64, the prompt that each rollout answers.
+        rows: the token table's N rows of this step.
+    """
+
+    run: LocalRun
+    step: int
+    model: PreTrainedModel
+    tokens: TokenBatch
+    groups: Tensor
+    rows: pd.DataFrame
+
+    @property
+    def unit(self) -> str:
+        """The name of the update that starts from this policy."""
+        return f"{self.run.run}/{self.step}"
+
+    @property
+    def identity(self) -> dict[str, str | int]:
+        """The first columns of every row that a claim measures on this update."""
+        return {"unit": self.unit, "step": self.step}
+
+    @property
+    def temperature(self) -> float:
+        """The sampling temperature of the run."""
+        return self.run.training.temperature
+
+    def column(self, name: str) -> Tensor:
+        """Return a numeric column as [N] float64."""
+        return torch.from_numpy(np.array(self.rows[name], dtype=np.float64))
+
+    @cached_property
+    def token_ids(self) -> Tensor:
+        """[N] int64."""
+        return torch.from_numpy(self.rows["token"].to_numpy().astype(np.int64))
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """[B] int64, tokens of each response."""
+        return torch.tensor([len(response) for response in self.tokens.responses])
+
+    @cached_property
+    def rollout_of(self) -> Tensor:
+        """[N] int64, the rollout of each token."""
+        return torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+
+    @cached_property
+    def own_displacement(self) -> Tensor:
+        """[N] float64, the change of each token's log-probability by the run's own updates of this step."""
+        return self.column("new_log_prob") - self.column("old_log_prob")
+
+    @cached_property
+    def weighted_advantages(self) -> Tensor:
+        """[N] float64 advantage times weight: the factor of a token's score in the gradient at ratio 1."""
+        return self.column("advantage") * self.column("weight")
+
+    @cached_property
+    def coefficients(self) -> Tensor:
+        """[N] float64, the weighted advantages over N: the gradient coefficients of one step on all tokens."""
+        return self.weighted_advantages / len(self.rows)
+
+
+def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[PolicySnapshot]:
+    """Read the snapshots of a token table's directory, in the order of their steps.
+
+    Paths in the run's files are relative to the working directory, as everywhere.
+
+    Args:
+        directory: directory of :func:`rlvr.diagnostics.replay.write_token_table`.
+        steps: kept steps to read; None for all.
+
+    Raises:
+        UserError: a file is missing or changed, or a step was not kept.
+    """
+    manifest = verify_outputs(directory / "manifest.json", "token_table")
+    table = read_token_table(directory)
+    run = LocalRun.read(Path(next(iter(manifest.inputs))).parent / "run.json")
+    kept = manifest.parameters["steps"]
+    for step in steps or ():
+        if step not in kept:
+            raise UserError(f"{directory}: step {step} was not kept; accepted: {', '.join(map(str, kept))}")
+    snapshots = []
+    for step in steps or kept:
+        place = snapshot_directory(directory, step)
+        model = load_model(run.base / "checkpoint")
+        weights = load_file(place / "weights.safetensors")
+        for name, parameter in model.named_parameters():
+            parameter.data.copy_(weights[name])
+        rollouts = read_rows(place / "rollouts.jsonl", Rollout)
+        tokens = TokenBatch([list(row.prompt) for row in rollouts], [list(row.response) for row in rollouts])
+        groups = torch.tensor([row.group for row in rollouts])
+        rows = table[table["step"] == step].reset_index(drop=True)
+        snapshots.append(PolicySnapshot(run, step, model, tokens, groups, rows))
+    return snapshots

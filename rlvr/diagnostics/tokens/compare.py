@@ -1,0 +1,294 @@
+"""Compare two Hugging Face checkpoints on every token of given responses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet as parquet
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import (
+    fingerprint,
+    read_json,
+    read_jsonl,
+    replacing,
+    sha256_file,
+    write_json,
+    write_parquet,
+)
+from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.record import read_rows
+from evals.core.records import Grade
+from evals.core.single_writer import single_writer
+from evals.generation.checkpoint import Checkpoint, checkpoint_files, load_tokenizer
+from evals.generation.prompts import encode_prompts
+from evals.generation.transformers_backend import load_model
+from evals.problems.arithmetic import FAMILIES
+from evals.problems.problem_set import render_prompt
+from rlvr.diagnostics import VERSION
+from rlvr.diagnostics.model_pair import ModelPair
+from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, MODEL_COLUMNS, classes_of
+from rlvr.engines.local.policy import TokenBatch
+from rlvr.runs.progress import Progress
+
+_CHECKED_TOKENS = 32  # of the first sequence, to see whether a model's head makes its logits
+
+
+def compare_checkpoints(
+    base: Path,
+    trained: Path,
+    problems: Path,
+    prompt: str,
+    samples: Path,
+    out: Path,
+    temperature: float,
+    device: str,
+    batch_size: int,
+    top: int | None = None,
+    prompt_form: str = "base",
+    grades: Path | None = None,
+) -> None:
+    """Write ``tokens.parquet`` to ``out``: a row per response token with both models' numbers.
+
+    :mod:`rlvr.diagnostics.tokens.table` has its columns. A killed command resumes after the last finished batch;
+    grades can be added later without a forward pass. With ``top`` the first batch is also computed over the whole
+    vocabulary, and ``top_error.json`` holds the difference.
+
+    Args:
+        base: checkpoint directory, before training.
+        trained: checkpoint directory, after it.
+        problems: ``problems.jsonl`` with id and problem.
+        prompt: template with ``{problem}``.
+        samples: ``samples.jsonl`` with problem_id, sample, text and finish_reason.
+        out: directory.
+        temperature: divisor of the logits.
+        device: "cpu" or "cuda".
+        batch_size: responses in one forward pass.
+        top: likeliest tokens of each model that entropies and divergences are summed over; None for all.
+        prompt_form: "base" for plain text, "chat" for the user's turn of the trained model's chat template.
+        grades: ``grades.jsonl`` of these samples; None leaves the table without a reward.
+
+    Raises:
+        UserError: a file is missing, a sample has no problem or grade, the vocabularies differ, or a number is out of
+            range.
+    """
+    _check_options(temperature, device, batch_size, top)
+    rows = read_jsonl(samples, required=("problem_id", "sample", "text", "finish_reason"))
+    rewards = None if grades is None else _read_rewards(grades, samples, rows)
+    tokens = _tokens(base, trained, problems, prompt, prompt_form, rows, str(samples))
+    files = [samples, problems, *checkpoint_files(base), *checkpoint_files(trained)]
+    inputs = {str(path): sha256_file(path) for path in files}
+    parameters: Mapping[str, Any] = {
+        "prompt": prompt, "prompt_form": prompt_form, "temperature": temperature, "batch_size": batch_size, "top": top,
+        "version": VERSION,
+    }  # fmt: skip
+    identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
+    error = out / "top_error.json"
+    with single_writer(out, "compares into this directory", 0.0):
+        _forget_other_parts(out / "parts", identity)
+        batches = torch.arange(len(rows)).split(batch_size)
+        paths = [out / "parts" / f"{number:08d}.parquet" for number in range(len(batches))]
+        if not all(path.is_file() for path in paths):
+            pair = ModelPair(_load(base, device, tokens), _load(trained, device, tokens), temperature)
+            _check_sizes(pair)
+            texts = load_tokenizer(base)
+            progress = Progress(out, "samples compared", len(paths), sum(path.is_file() for path in paths))
+            for number, (path, batch) in enumerate(zip(paths, batches, strict=True), start=1):
+                if not path.is_file():
+                    chosen = tokens.select(batch)
+                    found = pair.compare(chosen, top)
+                    if top is not None and number == 1:
+                        write_json(error, _error(found, pair.compare(chosen)))
+                    write_parquet(path, _frame(found, chosen, [rows[i] for i in batch.tolist()], texts))
+                progress.report(number)
+        families = {row["id"]: row.get("family") for row in read_jsonl(problems, required=("id",))}
+        _write_table(out / "tokens.parquet", paths, rewards, families)
+        if grades is not None:
+            inputs[str(grades)] = sha256_file(grades)
+            identity = fingerprint({"comparison": identity, "grades": inputs[str(grades)]})
+        outputs = [out / "tokens.parquet", *([] if top is None else [error])]
+        Manifest(COMPARISON_KIND, inputs, hash_files(out, *outputs), parameters, identity).write(out / "manifest.json")
+    if top is not None:
+        print(_error_in_words(read_json(error), top))
+
+
+def _check_options(temperature: float, device: str, batch_size: int, top: int | None) -> None:
+    for option, value in (("--batch-size", batch_size), ("--top", top)):
+        if value is not None and value < 1:
+            raise InvalidInput(option, "", f"is {value}", "1 or more")
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise InvalidInput("--temperature", "", f"is {temperature}", "above 0")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("--device", "", "is cuda, but torch sees no GPU", "cpu, on this machine")
+
+
+def _read_rewards(grades: Path, samples: Path, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, int], float]:
+    """Read the reward of each sample in ``rows``, by problem and number: 1 for a right response, 0 for a wrong one.
+
+    Raises:
+        UserError: the file is missing or damaged, is of other samples, or a sample has no grade or two.
+    """
+    beside = grades.parent / "manifest.json"
+    if beside.is_file():
+        origin = verify_outputs(beside, "grades").inputs
+        recorded = {digest for name, digest in origin.items() if Path(name).name == samples.name}
+        if recorded and sha256_file(samples) not in recorded:
+            raise UserError(f"{grades}: are not the grades of {samples}; grade these samples, or name their grades")
+    found: dict[tuple[Any, int], float] = {}
+    for grade in read_rows(grades, Grade):
+        if (grade.problem_id, grade.sample) in found:
+            raise UserError(f"{grades}: problem {grade.problem_id}, sample {grade.sample}: has two grades")
+        found[grade.problem_id, grade.sample] = float(grade.correct)
+    wanted = [(row["problem_id"], row["sample"]) for row in rows]
+    if missing := [sample for sample in wanted if sample not in found]:
+        raise UserError(f"{grades}: has no grade of problem {missing[0][0]}, sample {missing[0][1]}, of {samples}")
+    return {sample: found[sample] for sample in wanted}
+
+
+def _tokens(
+    base: Path,
+    trained: Path,
+    problems: Path,
+    prompt: str,
+    prompt_form: str,
+    rows: Sequence[Mapping[str, Any]],
+    source: str,
+) -> TokenBatch:
+    """Tokenize prompts and responses; a response that ended gets the end token, as when it was sampled."""
+    model = Checkpoint(trained)
+    tokenizer = model.tokenizer
+    if tokenizer.get_vocab() != load_tokenizer(base).get_vocab():
+        raise UserError(f"{base}, {trained}: their tokenizers differ; accepted: two models of one vocabulary")
+    statements = {row["id"]: row["problem"] for row in read_jsonl(problems, required=("id", "problem"))}
+    if len({(row["problem_id"], row["sample"]) for row in rows}) != len(rows):
+        raise UserError(f"{source}: has a sample of one problem and number twice")
+    unknown = [row["problem_id"] for row in rows if row["problem_id"] not in statements]
+    if not rows or unknown:
+        raise UserError(f"{source}: {f'problem {unknown[0]} is not in {problems}' if unknown else 'holds no samples'}")
+    texts = [render_prompt(prompt, str(text)) for text in statements.values()]
+    prompts = dict(zip(statements, encode_prompts(model, texts, prompt_form), strict=True))
+    # Samples do not say which of several end tokens was drawn: the one that the tokenizer names ends a turn.
+    named = model.special_token("eos_token")
+    end = model.end_tokens[0] if named is None else named
+    responses = [
+        tokenizer.encode(row["text"], add_special_tokens=False).ids + ([end] if row["finish_reason"] == "stop" else [])
+        for row in rows
+    ]
+    return TokenBatch([prompts[row["problem_id"]] for row in rows], responses)
+
+
+def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> PreTrainedModel:
+    """Load a checkpoint in the type that it was saved in; code that came with it is never run.
+
+    Raises:
+        UserError: transformers cannot load it, or its logits are not its head's output for the hidden states.
+    """
+    model = cast("PreTrainedModel", load_model(checkpoint, Checkpoint(checkpoint).dtype("auto"), device))
+    # Some architectures scale or cap the head's output, which hidden states and the head alone would not show.
+    start = torch.tensor([[*tokens.prompts[0], *tokens.responses[0]][:_CHECKED_TOKENS]], device=device)
+    with torch.no_grad():
+        whole = model(input_ids=start, use_cache=False).logits
+        alone = model.get_output_embeddings()(model.base_model(input_ids=start, use_cache=False).last_hidden_state)
+    if whole.shape != alone.shape or not torch.allclose(whole.float(), alone.float(), rtol=1e-2, atol=1e-2):
+        raise UserError(
+            f"{checkpoint}: its logits are not those of its language-model head alone (they are scaled or capped); "
+            "accepted: architectures whose logits are the head's, as Qwen, Llama and Mistral"
+        )
+    return model
+
+
+def _check_sizes(pair: ModelPair) -> None:
+    """Raise InvalidInput if one model has logits for more tokens than the other, as after padding the vocabulary."""
+    base, trained = (model.get_output_embeddings().weight.shape[0] for model in (pair.base, pair.trained))
+    if base != trained:
+        found = f"have logits of {base} and of {trained} tokens"
+        raise InvalidInput("--base, --trained", "", found, "two models of one vocabulary")
+
+
+def _forget_other_parts(parts: Path, identity: str) -> None:
+    """Delete finished parts of another comparison."""
+    mark = parts / "identity.json"
+    if not mark.is_file() or read_json(mark) != identity:
+        for path in parts.glob("*.parquet"):
+            path.unlink()
+        write_json(mark, identity)
+
+
+def _frame(
+    found: Mapping[str, Tensor], tokens: TokenBatch, rows: Sequence[Mapping[str, Any]], tokenizer: Any
+) -> pd.DataFrame:
+    frame = pd.DataFrame(list(_places(tokens, rows)), columns=["problem", "sample", "position", "token"])
+    frame["text"] = [tokenizer.decode([token], skip_special_tokens=False) for token in frame["token"]]
+    return frame.assign(**{name: found[name].numpy() for name in MODEL_COLUMNS}).astype(COMPARISON_COLUMNS)
+
+
+def _places(tokens: TokenBatch, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, int, int]]:
+    for row, response in zip(rows, tokens.responses, strict=True):
+        for position, token in enumerate(response):
+            yield row["problem_id"], row["sample"], position, token
+
+
+def _write_table(
+    path: Path,
+    parts: Sequence[Path],
+    rewards: Mapping[tuple[Any, int], float] | None,
+    families: Mapping[str, str | None],
+) -> None:
+    """Put the parts together, one in memory at a time.
+
+    Args:
+        path: the table.
+        parts: tables of whole samples.
+        rewards: reward of every sample; None for a table without.
+        families: problem -> its kind, as far as known; classes of tokens are known of generated kinds.
+    """
+    problems = {name for part in parts for name in pd.read_parquet(part, columns=["problem"])["problem"]}
+    classified = all(families.get(problem) in FAMILIES for problem in problems)
+    with replacing(path) as temporary:
+        writer: parquet.ParquetWriter | None = None
+        try:
+            for part in parts:
+                frame = pd.read_parquet(part)
+                if rewards is not None:
+                    samples = zip(frame["problem"], frame["sample"], strict=True)
+                    frame["reward"] = np.array([rewards[sample] for sample in samples], dtype=np.float32)
+                if classified:
+                    starts = (frame["position"].to_numpy() == 0).cumsum()
+                    frame["token_class"] = pd.array(classes_of(starts, list(frame["text"])), dtype="string")
+                table = pyarrow.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+                writer = writer or parquet.ParquetWriter(temporary, table.schema)
+                writer.write_table(table)
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def _error(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The distance of the first batch's numbers from those over the whole vocabulary, in nats."""
+    columns = {}
+    for name in MODEL_COLUMNS:
+        difference = (found[name] - exact[name]).double().abs()
+        columns[name] = {
+            "mean": float(exact[name].double().mean()),
+            "mean_error": float(difference.mean()),
+            "largest_error": float(difference.max()),
+        }
+    return {"tokens": len(exact[MODEL_COLUMNS[0]]), "columns": columns}
+
+
+def _error_in_words(error: Mapping[str, Any], top: int) -> str:
+    parts = [
+        f"{name} {each['mean_error']:.2g} (largest {each['largest_error']:.2g}, its mean {each['mean']:.2g})"
+        for name, each in error["columns"].items()
+        if not name.endswith("log_prob")
+    ]
+    return f"--top {top}: mean error in nats over {error['tokens']} tokens of the first batch: {', '.join(parts)}"

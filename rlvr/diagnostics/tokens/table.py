@@ -1,0 +1,143 @@
+"""The columns of both kinds of token table, the classes of tokens, and reading a table.
+
+A replayed run and a comparison of two checkpoints each have a directory with a ``tokens.parquet``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as parquet
+
+from evals.core.errors import InvalidInput
+
+REPLAY_COLUMNS = {
+    "run": "string",
+    "step": "int32",
+    "problem": "string",
+    "group": "int32",
+    "sample": "int32",
+    "position": "int32",
+    "token": "int32",
+    "text": "string",
+    "token_class": "string",
+    "reward": "float32",
+    "advantage": "float32",
+    "side": "int8",
+    "weight": "float32",
+    "mini_batch": "int32",
+    "old_log_prob": "float32",
+    "new_log_prob": "float32",
+    "entropy": "float32",
+    "ratio": "float32",
+    "gate": "float32",
+}
+"""The columns of a replayed run and their types; docs/diagnostics.md describes each."""
+
+COMPARISON_KIND = "token_comparison"
+"""The manifest's kind of a comparison of two checkpoints."""
+MODEL_COLUMNS = (
+    "base_log_prob", "trained_log_prob", "base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained",
+)  # fmt: skip
+"""A token's log-probability under two models, and the entropies and divergences of their distributions, in nats."""
+COMPARISON_COLUMNS = {
+    "problem": "string",
+    "sample": "int32",
+    "position": "int32",
+    "token": "int32",
+    "text": "string",
+    **dict.fromkeys(MODEL_COLUMNS, "float32"),
+}
+"""The columns of a comparison and their types."""
+OPTIONAL_COLUMNS = ("reward", "token_class")
+"""More columns of a comparison: for graded samples, and where every problem is of a generated kind."""
+
+CLASSES = ("operand", "operator", "result", "answer", "format")
+"""Digits before "=", + - *, the digit after "=", the digit in the box, and everything else (=, line ends, the box)."""
+_BOTH_KINDS = "a directory made by `tokens` or `compare`"
+
+
+def token_class(line: str, text: str) -> str:
+    """Return the class of the token ``text`` after ``line``, the beginning of its line.
+
+    The classes are those of generated problems, where a line is ``3+4=7``, ``b=3+4=7`` or ``\\boxed{7}``. In other
+    texts digits, operators and the rest are still told apart.
+    """
+    if text.isdigit():
+        if "{" in line:
+            return "answer"
+        # The result follows an operation: "b=" alone, of a definition, starts one.
+        return "result" if line.endswith("=") and any(operator in line for operator in "+-*") else "operand"
+    return "operator" if text in ("+", "-", "*") else "format"
+
+
+def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
+    """Return the class of each token [N], from its text, its rollout and the texts before it in that rollout."""
+    classes: list[str] = []
+    previous, line = -1, ""
+    for rollout, text in zip(rollouts.tolist(), texts, strict=True):
+        line = "" if rollout != previous else line
+        classes.append(token_class(line, text))
+        line, previous = ("" if text == "\n" else line + text), rollout
+    return classes
+
+
+def is_comparison(directory: Path) -> bool:
+    """Tell a comparison of two checkpoints from the table of a replayed run.
+
+    Raises:
+        InvalidInput: the directory holds neither.
+    """
+    path = directory / "tokens.parquet"
+    try:
+        names = set(parquet.read_schema(path).names)
+    except FileNotFoundError:
+        raise InvalidInput(str(path), "", "no such file", _BOTH_KINDS) from None
+    except Exception as error:  # pyarrow raises several types on a damaged file
+        raise InvalidInput(str(path), "", f"is not a parquet file ({error})", _BOTH_KINDS) from error
+    if not set(COMPARISON_COLUMNS) <= names and not set(REPLAY_COLUMNS) <= names:
+        raise InvalidInput(str(path), "", "is no token table", _BOTH_KINDS)
+    return set(COMPARISON_COLUMNS) <= names
+
+
+def read_token_table(directory: Path) -> pd.DataFrame:
+    """Read the token table of a replayed run.
+
+    Raises:
+        InvalidInput: the directory holds no such table.
+    """
+    if is_comparison(directory):
+        raise InvalidInput(
+            f"{directory}/tokens.parquet", "", "compares two checkpoints", "a directory made by `tokens`"
+        )
+    return _read(directory, list(REPLAY_COLUMNS))
+
+
+def read_comparison(
+    directory: Path, problems: Collection[str] | None = None, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Read the token table of two checkpoints.
+
+    Args:
+        directory: directory made by ``compare``.
+        problems: problems to read; None for all.
+        columns: columns to read, as far as the table has them; None for all.
+
+    Raises:
+        InvalidInput: the directory holds no such table.
+    """
+    if not is_comparison(directory):
+        raise InvalidInput(f"{directory}/tokens.parquet", "", "is of a replayed run", "a directory made by `compare`")
+    known = (*COMPARISON_COLUMNS, *OPTIONAL_COLUMNS)
+    there = parquet.read_schema(directory / "tokens.parquet").names
+    chosen = [name for name in there if name in (columns or known)]
+    return _read(directory, chosen, None if problems is None else [("problem", "in", list(problems))])
+
+
+def _read(directory: Path, columns: list[str], filters: Any = None) -> pd.DataFrame:
+    frame: pd.DataFrame = parquet.read_table(directory / "tokens.parquet", columns=columns, filters=filters).to_pandas()
+    return frame

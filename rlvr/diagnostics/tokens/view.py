@@ -1,0 +1,373 @@
+"""Show responses as coloured text: a page of a replayed step, or of a comparison of two checkpoints.
+
+The page is one HTML file without scripts or external files. The reader chooses a quantity by radio buttons, which style
+sheets act on; every token's numbers are in its tooltip and in a table below its response.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl, write_text
+from rlvr.diagnostics.tokens.table import is_comparison, read_comparison, read_token_table
+from rlvr.page_template import page_template
+
+Row = Mapping[Hashable, Any]
+Values = npt.NDArray[np.float64]
+
+LEVELS = 4
+_LARGEST = 0.98
+"""Quantile of the sizes on the page from which on a token has the strongest colour."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that tokens can be coloured by.
+
+    Attributes:
+        key: short name, for classes of the style sheet.
+        title: name for the reader.
+        values: rows -> its values [rows], NaN where there is none.
+        unit: unit of its values, with a space before it.
+        middle: the value that has no colour; above it blue, below it orange.
+        one_sided: whether nothing lies below the middle.
+    """
+
+    key: str
+    title: str
+    values: Callable[[pd.DataFrame], Values]
+    unit: str = ""
+    middle: float = 0.0
+    one_sided: bool = False
+
+
+class View(ABC):
+    """A page's content: a title, the rows of its tokens in the order of the text, and their presentation.
+
+    The rows have ``problem``, ``group``, ``sample`` and ``text``, and the columns of ``quantities``.
+    """
+
+    explanation: ClassVar[str]
+    quantities: ClassVar[Sequence[Quantity]]
+    header: ClassVar[Sequence[str]]
+    title: str
+    frame: pd.DataFrame
+
+    @abstractmethod
+    def heading(self, row: Row) -> tuple[str, str, str]:
+        """Return a response's name, outcome and small print, from its first row."""
+
+    @abstractmethod
+    def cells(self, row: Row) -> tuple[str, ...]:
+        """Return a token's row of the table of numbers, below ``header``."""
+
+    @abstractmethod
+    def words(self, row: Row) -> str:
+        """Return a token's numbers as a sentence."""
+
+    def stopped(self, row: Row) -> bool:
+        """Whether the token is struck through."""
+        return False
+
+
+class StepView(View):
+    """One step of a replayed run."""
+
+    explanation = "Struck through: the loss stopped the token's gradient."
+    quantities = (
+        Quantity("push", "advantage × weight", lambda rows: _numbers(rows, "advantage") * _numbers(rows, "weight")),
+        Quantity("weight", "weight", lambda rows: _numbers(rows, "weight"), middle=1.0),
+        Quantity(
+            "change",
+            "log-prob change over the step",
+            lambda rows: _numbers(rows, "new_log_prob") - _numbers(rows, "old_log_prob"),
+            " nats",
+        ),
+        Quantity("gate", "gate", lambda rows: _numbers(rows, "gate"), middle=1.0),
+        Quantity("entropy", "entropy", lambda rows: _numbers(rows, "entropy"), " nats", one_sided=True),
+        Quantity(
+            "surprise", "−log-prob when sampled", lambda rows: -_numbers(rows, "old_log_prob"), " nats", one_sided=True
+        ),
+    )
+    header = ("token", "class", "weight", "log-prob", "after the step", "change", "entropy", "ratio", "gate")
+
+    def __init__(self, table: Path, step: int | None, problems: Sequence[str], count: int) -> None:
+        """Choose the problems ``problems``, or the first ``count`` that have rewarded and punished rollouts.
+
+        Raises:
+            InvalidInput: the table is missing or damaged, or has no such step or problem.
+        """
+        frame = read_token_table(table)
+        steps = sorted(frame["step"].unique())
+        if step not in steps:
+            found = "is missing" if step is None else f"is {step}"
+            raise InvalidInput("--step", "", found, ", ".join(map(str, steps)))
+        frame = frame[frame["step"] == step]
+        if problems:
+            _check_problems(problems, list(dict.fromkeys(frame["problem"])))
+            self.frame = frame[frame["problem"].isin(problems)]
+        else:
+            sides = frame.groupby("group")["side"].agg(["min", "max"])
+            mixed = sides.index[(sides["min"] < 0) & (sides["max"] > 0)]
+            self.frame = frame[frame["group"].isin(list(mixed[:count]) or list(sides.index[:count]))]
+        self.title = f"{self.frame['run'].iloc[0]}, step {step}"
+
+    def heading(self, row: Row) -> tuple[str, str, str]:
+        outcome = f"reward {row['reward']:g}, advantage {row['advantage']:+.3f}"
+        return f"Rollout {row['sample']}", outcome, f"optimizer step {row['mini_batch']}"
+
+    def cells(self, row: Row) -> tuple[str, ...]:
+        return (
+            _visible(str(row["text"])),
+            str(row["token_class"]),
+            f"{row['weight']:.3f}",
+            f"{row['old_log_prob']:.4f}",
+            f"{row['new_log_prob']:.4f}",
+            f"{row['new_log_prob'] - row['old_log_prob']:+.4f}",
+            f"{row['entropy']:.4f}",
+            f"{row['ratio']:.4f}",
+            "–" if np.isnan(row["gate"]) else f"{row['gate']:.3f}",
+        )
+
+    def words(self, row: Row) -> str:
+        _, kind, weight, before, after, change, entropy, ratio, gate = self.cells(row)
+        words = f"{kind}, weight {weight}, log-prob {before} → {after} ({change}), "
+        return words + f"entropy {entropy}, ratio {ratio}, gate {gate}"
+
+    def stopped(self, row: Row) -> bool:
+        return bool(row["gate"] == 0)
+
+
+def _nonnegative(key: str, title: str, column: str, sign: int = 1) -> Quantity:
+    return Quantity(key, title, lambda rows: sign * _numbers(rows, column), " nats", one_sided=True)
+
+
+class ComparisonView(View):
+    """Responses to some problems under two checkpoints."""
+
+    explanation = (
+        "Both models read the same responses; blue in the log-prob difference is what training made more likely. "
+        "Classes of tokens are known of generated problems, rewards of graded responses."
+    )
+    quantities = (
+        Quantity(
+            "difference",
+            "log-prob difference, trained less base",
+            lambda rows: _numbers(rows, "trained_log_prob") - _numbers(rows, "base_log_prob"),
+            " nats",
+        ),
+        _nonnegative("before", "base model's entropy", "base_entropy"),
+        _nonnegative("after", "trained model's entropy", "trained_entropy"),
+        _nonnegative("forward", "KL(trained, base)", "kl_trained_base"),
+        _nonnegative("backward", "KL(base, trained)", "kl_base_trained"),
+        _nonnegative("unlikely", "−log-prob of the base model", "base_log_prob", -1),
+        _nonnegative("surprise", "−log-prob of the trained model", "trained_log_prob", -1),
+    )
+    header = (
+        "token", "class", "base log-prob", "trained log-prob", "difference", "base entropy", "trained entropy",
+        "KL(trained, base)", "KL(base, trained)",
+    )  # fmt: skip
+
+    def __init__(self, table: Path, problems: Sequence[str], count: int, responses: int | None) -> None:
+        """Choose the problems ``problems``, or the first ``count`` that have right and wrong responses.
+
+        Without such problems or without grades the first ones are chosen. ``responses`` limits the responses of each
+        problem; None shows all.
+
+        Raises:
+            InvalidInput: there is no such table or problem.
+        """
+        overview = read_comparison(table, columns=("problem", "reward"))
+        known = list(dict.fromkeys(overview["problem"]))
+        _check_problems(problems, known)
+        if "reward" in overview:
+            different = overview.groupby("problem")["reward"].nunique()
+            mixed = [problem for problem in known if different[problem] > 1]
+            known = mixed or known
+        frame = read_comparison(table, problems or known[:count])
+        if responses is not None:
+            firsts = frame.drop_duplicates(["problem", "sample"]).groupby("problem").head(responses)
+            frame = frame.merge(firsts[["problem", "sample"]])
+        self.title = f"{table.resolve().name}: two checkpoints"
+        self.frame = frame.assign(group=frame["problem"])
+
+    def heading(self, row: Row) -> tuple[str, str, str]:
+        return f"Response {row['sample']}", f"reward {row['reward']:g}" if "reward" in row else "not graded", ""
+
+    def cells(self, row: Row) -> tuple[str, ...]:
+        return (
+            _visible(str(row["text"])),
+            str(row.get("token_class", "–")),
+            f"{row['base_log_prob']:.4f}",
+            f"{row['trained_log_prob']:.4f}",
+            f"{row['trained_log_prob'] - row['base_log_prob']:+.4f}",
+            *(f"{row[name]:.4f}" for name in ("base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")),
+        )
+
+    def words(self, row: Row) -> str:
+        _, kind, before, after, difference, *others = self.cells(row)
+        words = "" if kind == "–" else f"{kind}, "
+        words += f"log-prob {before} → {after} ({difference}), entropy {others[0]} → {others[1]}, "
+        return words + f"KL(trained, base) {others[2]}, KL(base, trained) {others[3]}"
+
+
+def _check_problems(problems: Sequence[str], known: Sequence[str]) -> None:
+    for problem in problems:
+        if problem not in known:
+            found = f"is {problem!r}, which the table does not have"
+            raise InvalidInput("--problem", "", found, f"{', '.join(known[:5])} ...")
+
+
+class _Token(NamedTuple):
+    """A token on the page: its text, whether a line ends after it, its colour classes, and its numbers."""
+
+    shown: str
+    breaks: bool
+    classes: str
+    words: str
+    cells: tuple[str, ...]
+
+
+class _Response(NamedTuple):
+    """A response on the page, with its heading."""
+
+    name: str
+    outcome: str
+    remark: str
+    tokens: Sequence[_Token]
+
+
+class _Group(NamedTuple):
+    """The responses to one problem, and its text if known."""
+
+    problem: str
+    text: str | None
+    responses: Sequence[_Response]
+
+
+def write_page(
+    table: Path,
+    step: int | None,
+    problems: Sequence[str],
+    count: int,
+    responses: int | None,
+    texts: Mapping[str, str],
+    out: Path,
+) -> None:
+    """Write the page of some problems.
+
+    Args:
+        table: directory with ``tokens.parquet``, of a replayed run or of two checkpoints.
+        step: step of a replayed run; None for a comparison.
+        problems: ids of the problems to show; with none, the first ``count`` that have right and wrong responses.
+        count: number of problems.
+        responses: responses to show of each problem of a comparison; None for all.
+        texts: id -> text of problems, as far as known.
+        out: the HTML file.
+
+    Raises:
+        InvalidInput: there is no such table, step or problem, or a number is out of range.
+    """
+    for option, value in (("--groups", count), ("--responses", responses)):
+        if value is not None and value < 1:
+            raise InvalidInput(option, "", f"is {value}", "1 or more")
+    compared = is_comparison(table)
+    if compared and step is not None:
+        raise InvalidInput("--step", "", f"is {step}", f"none, for {table} compares two checkpoints")
+    if not compared and responses is not None:
+        raise InvalidInput("--responses", "", f"is {responses}", f"with a comparison; {table} is of a replayed run")
+    view: View = (
+        ComparisonView(table, problems, count, responses) if compared else StepView(table, step, problems, count)
+    )
+    values = {quantity.key: quantity.values(view.frame) for quantity in view.quantities}
+    scales = {quantity.key: scale_of(values[quantity.key], quantity.middle) for quantity in view.quantities}
+    page = page_template("coloured_text.html.jinja", "rlvr.diagnostics").render(
+        view=view,
+        groups=_groups(view, values, scales, texts),
+        legends={quantity.key: _legend(quantity, scales[quantity.key]) for quantity in view.quantities},
+        levels=range(1, LEVELS + 1),
+    )
+    write_text(out, page)
+
+
+def read_texts(path: Path) -> dict[str, str]:
+    """Read the text of each problem of a ``problems.jsonl``, by its id; a gated set has none.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    return {str(row["id"]): str(row["problem"]) for row in read_jsonl(path, ("id",)) if "problem" in row}
+
+
+def _groups(
+    view: View, values: Mapping[str, Values], scales: Mapping[str, float], texts: Mapping[str, str]
+) -> list[_Group]:
+    found: dict[Any, dict[int, tuple[Row, list[_Token]]]] = {}
+    for place, row in enumerate(view.frame.to_dict("records")):
+        classes = [
+            class_of(quantity.key, level(float(values[quantity.key][place]), quantity.middle, scales[quantity.key]))
+            for quantity in view.quantities
+        ]
+        classes += ["stopped"] if view.stopped(row) else []
+        text = str(row["text"])
+        token = _Token(_visible(text), text.endswith("\n"), " ".join(classes), view.words(row), view.cells(row))
+        found.setdefault(row["group"], {}).setdefault(row["sample"], (row, []))[1].append(token)
+    groups = []
+    for samples in found.values():
+        problem = str(next(iter(samples.values()))[0]["problem"])
+        responses = [_Response(*view.heading(first), tokens) for first, tokens in samples.values()]
+        groups.append(_Group(problem, texts.get(problem), responses))
+    return groups
+
+
+def scale_of(values: Values, middle: float) -> float:
+    """Return the distance from the middle at which the strongest colour begins; 0 if all values are in the middle."""
+    distances = np.abs(values[np.isfinite(values)] - middle)
+    return float(np.quantile(distances, _LARGEST)) if len(distances) else 0.0
+
+
+def level(value: float, middle: float, scale: float) -> int:
+    """Return the strength of a colour, -LEVELS (orange) to LEVELS (blue); each begins at twice the distance."""
+    distance = abs(value - middle)
+    if not np.isfinite(value) or scale <= 0:
+        return 0
+    strength = sum(distance >= limit for limit in _limits(scale))
+    return strength if value > middle else -strength
+
+
+def _limits(scale: float) -> list[float]:
+    return [scale / 2 ** (LEVELS - strength) for strength in range(1, LEVELS + 1)]
+
+
+def _legend(quantity: Quantity, scale: float) -> list[tuple[int, str]]:
+    """Each level and its meaning, orange to blue."""
+    if scale <= 0:
+        return [(0, f"{quantity.middle:g} everywhere")]
+    limits = _limits(scale)
+    below = [(-strength, f"≤ {quantity.middle - limits[strength - 1]:.2g}") for strength in range(LEVELS, 0, -1)]
+    above = [(strength, f"≥ {quantity.middle + limits[strength - 1]:.2g}") for strength in range(1, LEVELS + 1)]
+    return [(0, "less"), *above] if quantity.one_sided else [*below, (0, "between"), *above]
+
+
+def class_of(key: str, strength: int) -> str:
+    """Return the name of a colour class, such as ``push-up-3``."""
+    side = "up" if strength > 0 else "down"
+    return f"{key}-{side}-{abs(strength)}" if strength else f"{key}-0"
+
+
+def _numbers(frame: pd.DataFrame, column: str) -> Values:
+    return frame[column].to_numpy(dtype=np.float64)
+
+
+def _visible(text: str) -> str:
+    """Replace a line break, and a space that stands alone, by a sign."""
+    return "·" if text == " " else text.replace("\n", "↵")

@@ -1,0 +1,87 @@
+"""The claims end to end on a run of a second: measured, drawn, put into the table; nothing about their outcome."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl, write_jsonl
+from evals.core.run_spec import LocalRun
+from rlvr.diagnostics.claims.base import claim_names, declarations, find_claim
+from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, UNDECIDED, Summary
+from rlvr.diagnostics.claims.inputs import Inputs
+from rlvr.diagnostics.probes import write_probes
+from tests.commands import rlvr_bench
+
+main = rlvr_bench()
+
+
+def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_table: Path, tmp_path: Path) -> None:
+    write_probes(token_table, None)
+    problems = read_jsonl(LocalRun.read(trained_run).problems / "problems.jsonl")
+    write_jsonl(trained_run.parents[2] / "problems" / "small" / "problems.jsonl", problems[:3])
+    for claim in claim_names():
+        arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]
+        arguments += ["--results", str(trained_run.parents[2]), "--runs", "tiny-dapo-s1", "--benchmarks", "small"]
+        arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
+        assert main(["claim", claim, *arguments]) == 0
+        assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
+    findings = [str(tmp_path / f"{claim}.json") for claim in claim_names()]
+    out = tmp_path / "tables" / "phenomena"
+    arguments = ["--findings", *findings, "--figures", "../figures"]
+    assert main(["stage", "table", "phenomena", *arguments, "--note", "N.", "--out", str(out)]) == 0
+    table = pd.read_csv(f"{out}.csv", keep_default_na=False)
+    text = Path(f"{out}.md").read_text()
+    counts = [int((table["verdict"] == verdict).sum()) for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)]
+    assert re.search(rf"^\| All +\| +{counts[0]} \| +{counts[1]} \| +{counts[2]} \|$", text, re.MULTILINE)
+    for claim in claim_names():
+        found = Summary.read(tmp_path / f"{claim}.json")
+        assert found.title in text and found.method in text and f"../figures/{claim}.png" in text
+        rows = table[table["claim"] == claim]
+        assert rows["quantity"].tolist() == [each.quantity for each in found.measurements]
+        # A claim has a verdict, and what has none claims nothing.
+        claimed = rows["statement"] != ""
+        assert rows[claimed]["verdict"].isin([SUPPORTED, CONTRADICTED, UNDECIDED]).all()
+        assert (rows[~claimed]["verdict"] == "").all()
+
+
+def test_a_missing_table_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--tables", str(tmp_path), "--out", str(tmp_path / "x"), "--figure", str(tmp_path / "y")]
+    assert main(["claim", "token_flipping", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/manifest.json: no such file")
+
+
+def test_a_declaration_read_from_the_source_is_that_of_the_class() -> None:
+    assert [each.number for each in declarations() if not each.of_checkpoints] == list(range(1, len(claim_names()) + 1))
+    for declaration in declarations():
+        claim = declaration.load()
+        names = ("number", "title", "paper", "needs", "uses")
+        assert {name: getattr(claim, name) for name in names} == {name: getattr(declaration, name) for name in names}
+        assert declaration.needs
+
+
+def test_every_claim_has_a_row_in_the_documentation() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs/diagnostics.md").read_text()
+    for declaration in declarations():
+        assert re.search(rf"^\| `{declaration.name}` .*{declaration.paper}", text, re.MULTILINE), declaration.name
+
+
+def test_names_and_needs_are_read_without_torch() -> None:
+    code = "import sys, rlvr.study.diagnosed as d; d.measurable_claims({}); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_need_that_is_not_met_is_one_line(tmp_path: Path) -> None:
+    for claim in claim_names():
+        with pytest.raises(InvalidInput) as error:
+            Inputs().check(find_claim(claim))
+        assert (error.value.source, error.value.found.split()[0]) == (claim, "lacks")
+    with pytest.raises(InvalidInput) as error:
+        find_claim("no_claim")
+    assert "token_flipping" in error.value.accepted
