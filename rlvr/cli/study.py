@@ -96,6 +96,25 @@ def plan(
         print(*plan_lines(study), sep="\n", file=sys.stderr)
 
 
+@commands.add("schemas")
+def schemas(out: Annotated[Path, Option(help="directory of the files")]) -> None:
+    """Write a JSON schema for every kind of configuration file, for editors that check YAML while it is written."""
+    from evals.core.config.reference import editor_schemas
+    from evals.core.files import write_json
+
+    for name, schema in editor_schemas().items():
+        write_json(out / f"{name}.schema.json", schema)
+        print(out / f"{name}.schema.json")
+
+
+@commands.add("reference")
+def reference() -> None:
+    """Print the reference of all configuration keys, docs/configuration.md."""
+    from evals.core.config.reference import reference_page
+
+    print(reference_page(), end="")
+
+
 @commands.add("clean-state")
 def clean_state(
     directory: Annotated[Path, Argument(help="where the study works")] = Path(),

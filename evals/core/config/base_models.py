@@ -80,9 +80,9 @@ class FromScratch(Settings):
     """A base model that the study trains from scratch."""
 
     source: Literal["from_scratch"] = Field(description="trained by the study")
-    architecture: Architecture
-    corpus: Corpus
-    training: BaseTraining
+    architecture: Architecture = Field(description="shape of the model")
+    corpus: Corpus = Field(description="worked solutions")
+    training: BaseTraining = Field(description="optimizer and length")
 
     @property
     def prompt_form(self) -> str:

@@ -48,7 +48,7 @@ class DecodingProblems(Settings):
 class DecodingConfig(Settings):
     """Decoding with two models, the base and the reference method's (docs/decoding.md)."""
 
-    problems: DecodingProblems
+    problems: DecodingProblems = Field(description="problems on which thresholds are chosen")
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1), Unique()] = Field(
         description="criteria of replacement, in the sweep and in the figure; log_prob_difference is one of them"
     )

@@ -115,14 +115,14 @@ class HubBenchmark(ReadBenchmark):
     """A benchmark of the Hugging Face Hub."""
 
     source: Literal["hub"] = Field(description="read from the Hugging Face Hub, or from the study's local copy")
-    repository: Repository = Field(description="OWNER/NAME")
+    repository: Repository = Field(description="of the Hub")
     revision: Commit | None = Field(description="a commit; null takes the newest")
     configuration: Omittable[Text] = optional("the repository's configuration")
     split: Text = Field(description="the repository's split")
     files: Omittable[Annotated[tuple[Annotated[str, Field(pattern=r"\.jsonl$")], ...], Field(min_length=1)]] = optional(
         "JSON lines files to read instead of a split"
     )
-    columns: Columns
+    columns: Columns = Field(description="columns of the source")
 
 
 class FileBenchmark(ReadBenchmark):
@@ -130,7 +130,7 @@ class FileBenchmark(ReadBenchmark):
 
     source: Literal["path"] = Field(description="read from a file")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
-    columns: Omittable[Columns] = None
+    columns: Omittable[Columns] = optional("columns of the file")
 
 
 Benchmark = GeneratedBenchmark | HubBenchmark | FileBenchmark
@@ -185,10 +185,10 @@ class TrainingSet(Settings):
     revision: Commit = Field(description="a commit")
     configuration: Omittable[Text] = optional("the repository's configuration")
     split: Text = Field(description="the repository's split")
-    columns: TrainingColumns
+    columns: TrainingColumns = Field(description="columns of the source")
     prefix: str = Field(description="text before every problem, which is taken off: the study's prompt replaces it")
     suffix: str = Field(description="text after every problem, which is taken off")
-    counts: Counts
+    counts: Counts = Field(description="what reading has to find")
     conflicts: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] | None = Field(
         description="ids of rows with one problem and several answers, which are left out; null if they are not known"
     )

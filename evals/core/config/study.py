@@ -183,10 +183,10 @@ class StudyConfig(Settings):
     methods: Methods = Field(default={}, description="methods by name, with what is changed of their catalogue entries")
     reference_method: str = Field(default=BASE, description="the method that every other one is compared with")
     training: TrainingChanges = Field(default=TrainingChanges(), description="training settings of every method")
-    evaluation: Evaluation
-    statistics: Statistics
-    diagnostics: Omittable[Diagnostics] = None
-    execution: Execution
+    evaluation: Evaluation = Field(description="sampling for evaluation")
+    statistics: Statistics = Field(description="intervals and tests")
+    diagnostics: Omittable[Diagnostics] = optional("runs that `snakemake phenomena` analyses")
+    execution: Execution = Field(description="where and how jobs are carried out")
 
     @property
     def trained_by(self) -> str:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from evals.core.config.named_study import DecodingConfig, NamedStudy
 from evals.core.config.problem_sets import TrainingSet, parse_benchmark
+from evals.core.config.reference import editor_schemas, reference_page
 from evals.core.config.settings import Settings
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput, UserError
@@ -154,3 +156,18 @@ def test_yaml_may_merge_a_mapping_into_others(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text("a: &a {x: 1}\nb: {<<: *a, y: 2}\n")
     assert read_yaml(path)["b"] == {"x": 1, "y": 2}
+
+
+def test_the_reference_of_all_keys_is_up_to_date() -> None:
+    """Mend with: rlvr-bench reference > docs/configuration.md"""
+    assert (CONFIG.parent / "docs" / "configuration.md").read_text() == reference_page()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIG).as_posix())
+def test_an_editor_accepts_a_shipped_file_and_no_unknown_key(path: Path) -> None:
+    names = {"benchmarks": "benchmark", "datasets": "training_set", "studies": "named_study", "papers": "study"}
+    name = path.stem if path.stem == "decoding" else names.get(path.parent.stem, "study")
+    schema = Draft202012Validator(editor_schemas()[name])
+    content = read_yaml(path)
+    schema.validate(content)
+    assert not schema.is_valid({**content, "unknown": 1})

@@ -1,0 +1,145 @@
+"""The reference of all configuration keys (docs/configuration.md) and JSON schemas for editors, from the records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from evals.core.config.named_study import DecodingConfig, NamedStudy
+from evals.core.config.problem_sets import Benchmark, TrainingSet
+from evals.core.config.study import StudyConfig
+
+Schema = dict[str, Any]
+
+_FILES: dict[str, tuple[str, Any]] = {
+    "study": ("A study: `config/*.yaml`, `config/papers/*.yaml`", StudyConfig),
+    "named_study": ("A named study: `config/studies/NAME.yaml`", NamedStudy),
+    "benchmark": ("A benchmark: `config/benchmarks/NAME.yaml`", Benchmark),
+    "training_set": ("A training set: `config/datasets/NAME.yaml`", TrainingSet),
+    "decoding": ("Decoding with two models: `config/decoding.yaml`", DecodingConfig),
+}
+_HEAD = """# Reference of all configuration keys
+
+`rlvr-bench reference > docs/configuration.md` writes this page from the records that check the files
+(`evals/core/config/`). The guide is [config/README.md](../config/README.md). Keys in bold are required.
+"""
+_BOUNDS = {
+    "minimum": "at least {}", "exclusiveMinimum": "above {}", "maximum": "at most {}", "exclusiveMaximum": "below {}",
+    "multipleOf": "a multiple of {}", "minItems": "at least {} items", "maxItems": "at most {} items",
+    "minProperties": "at least {} names",
+}  # fmt: skip
+_TYPES = {
+    "integer": "whole number", "number": "number", "string": "text", "boolean": "true or false", "null": "null",
+    "object": "mapping",
+}  # fmt: skip
+
+
+def editor_schemas() -> dict[str, Schema]:
+    """Build a JSON schema (2020-12) for every kind of configuration file, by name."""
+    return {name: _without_nulls(TypeAdapter(kind).json_schema()) for name, (_, kind) in _FILES.items()}
+
+
+def reference_page() -> str:
+    """Write the page: a table of keys, accepted values and meanings for every mapping of every kind of file."""
+    lines = [_HEAD]
+    for name, schema in editor_schemas().items():
+        lines.append(f"## {_FILES[name][0]}\n")
+        lines += _tables(schema, schema.get("$defs", {}))
+    return "\n".join(lines)
+
+
+def _without_nulls(schema: Any) -> Any:
+    """Drop the default null of keys that can be left out but not be null, and the titles that pydantic invents."""
+    if isinstance(schema, list):
+        return [_without_nulls(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if not (key == "default" and value in (None, [], {}))}
+    if "type" in schema or "anyOf" in schema or "$ref" in schema:
+        kept.pop("title", None) if isinstance(kept.get("title"), str) else None
+    return {key: _without_nulls(value) for key, value in kept.items()}
+
+
+def _tables(root: Schema, definitions: dict[str, Schema]) -> Iterator[str]:
+    """Write a table for each mapping, those near the root first; a mapping that recurs has one table."""
+    waiting: list[tuple[str, Schema]] = [("", root)]
+    places: dict[str, str] = {}
+    while waiting:
+        place, schema = waiting.pop(0)
+        for mapping in _mappings(schema, definitions):
+            if place:
+                yield f"### `{place}`\n"
+            yield _plain(mapping["description"]) + "\n"
+            yield "| key | value | meaning |\n|---|---|---|"
+            for key, field in mapping["properties"].items():
+                inner = list(_nested(f"{place}.{key}" if place else key, field, definitions))
+                known = [places[name] for _, name in inner if name in places]
+                for where, name in inner:
+                    if name not in places:
+                        places[name] = where
+                        waiting.append((where, definitions[name]))
+                value = f"the keys of `{known[0]}`" if known else _value(field, definitions)
+                shown = f"**`{key}`**" if key in mapping.get("required", ()) else f"`{key}`"
+                yield f"| {shown} | {value} | {field.get('description', '')} |"
+            yield ""
+
+
+def _plain(docstring: str) -> str:
+    """Turn a docstring into Markdown, without the attributes that have a table of their own."""
+    text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", docstring.partition("Attributes:")[0].strip())
+    return text.replace("``", "`").replace("\n\n", "\n")
+
+
+def _mappings(schema: Schema, definitions: dict[str, Schema]) -> Iterator[Schema]:
+    """Yield the mappings that a schema allows."""
+    if "$ref" in schema:
+        yield from _mappings(definitions[_name(schema)], definitions)
+    for branch in schema.get("oneOf", schema.get("anyOf", ())):
+        yield from _mappings(branch, definitions)
+    if "properties" in schema:
+        yield schema
+
+
+def _nested(place: str, schema: Schema, definitions: dict[str, Schema]) -> Iterator[tuple[str, str]]:
+    """Yield the mappings inside a key: where they stand, and the name of their definition."""
+    if "$ref" in schema:
+        yield place, _name(schema)
+    for branch in schema.get("oneOf", schema.get("anyOf", ())):
+        yield from _nested(place, branch, definitions)
+    if isinstance(schema.get("items"), dict):
+        yield from _nested(f"{place}[]", schema["items"], definitions)
+    for each in _by_name(schema):
+        yield from _nested(f"{place}.NAME", each, definitions)
+
+
+def _by_name(schema: Schema) -> list[Schema]:
+    """List the schemas of the values of a mapping whose keys are names."""
+    others = schema.get("additionalProperties")
+    return [*schema.get("patternProperties", {}).values(), *([others] if isinstance(others, dict) else [])]
+
+
+def _name(reference: Schema) -> str:
+    return str(reference["$ref"]).rpartition("/")[2]
+
+
+def _value(schema: Schema, definitions: dict[str, Schema]) -> str:
+    """Say which values a key accepts."""
+    if "$ref" in schema or "oneOf" in schema:
+        kinds = [each for each in schema.get("oneOf", [schema]) if "$ref" not in each]
+        return " or ".join(dict.fromkeys([*(_value(each, definitions) for each in kinds), "mapping"]))
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_value(each, definitions) for each in schema["anyOf"]))
+    if "const" in schema or "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
+    if schema.get("type") == "array":
+        kind = f"list: {_value(schema['items'], definitions)}"
+        kind += ", each once" if schema.get("uniqueItems") else ""
+    elif _by_name(schema):
+        kind = "mapping of names"
+    else:
+        kind = schema.get("x-accepted") or _TYPES.get(str(schema.get("type")), "anything")
+    bounds = [words.format(schema[key]) for key, words in _BOUNDS.items() if key in schema]
+    return ", ".join([kind, *bounds]).replace("|", "\\|")
