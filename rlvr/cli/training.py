@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,6 +43,9 @@ def train(
     cluster: ClusterFile = None,
     python: Python = "python",
     lock_wait_seconds: LockWait = 600.0,
+    checkpoints_at: Annotated[
+        list[int], Option(help="steps after which the policy is kept too, in checkpoints/step-N of the run's directory")
+    ] = [],
 ) -> None:
     """Train, or continue, one run by the engine that run.json names.
 
@@ -51,7 +55,7 @@ def train(
 
     content = read_json(run_file)
     if isinstance(content, dict) and content.get("engine", "local") == "verl":
-        _train_by_verl(run_file, cluster, python, lock_wait_seconds)
+        _train_by_verl(run_file, cluster, python, lock_wait_seconds, checkpoints_at)
         return
     if threads is None:
         raise UserError("--threads: is missing; accepted: a number, for engine local")
@@ -70,13 +74,15 @@ def train(
         hidden_state_budget=hidden_state_budget,
     )
     try:
-        train_locally(LocalRun.read(run_file), out or run_file.parent, execution)
+        train_locally(LocalRun.read(run_file), out or run_file.parent, execution, checkpoints_at)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         raise typer.Exit(STOPPED) from None
 
 
-def _train_by_verl(run_file: Path, cluster_file: Path | None, python: str, lock_wait_seconds: float) -> None:
+def _train_by_verl(
+    run_file: Path, cluster_file: Path | None, python: str, lock_wait_seconds: float, checkpoints_at: Sequence[int]
+) -> None:
     from rlvr.engines.verl.train import Execution
     from rlvr.engines.verl.train import train as train_by_verl
     from rlvr.runs.termination import STOPPED, Interrupted
@@ -84,7 +90,7 @@ def _train_by_verl(run_file: Path, cluster_file: Path | None, python: str, lock_
     run, cluster, places = _read(run_file, cluster_file)
     execution = Execution(cluster, _program(python), places.study, REPOSITORY, lock_wait_seconds)
     try:
-        train_by_verl(run, places.run, execution)
+        train_by_verl(run, places.run, execution, checkpoints_at)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         raise typer.Exit(STOPPED) from None
@@ -102,21 +108,20 @@ def validate(
 ) -> None:
     """Hold the launch against verl's own configuration and checks, and ours; needs no GPU."""
     from evals.core.files import read_json
-    from rlvr.engines.verl.checks import check
-    from rlvr.engines.verl.compose import compose
-    from rlvr.engines.verl.hidden_state_place import longest
+    from rlvr.engines.verl.checks import check, compose_config
+    from rlvr.engines.verl.hidden_states import largest_hidden_states
 
     for path in run_files:
         run, machines, places = _read(path, cluster)
         checkpoint = places.study / run.base / "checkpoint"
         there = checkpoint.exists()
         method = check(run, machines, checkpoint if there else None)
-        compose(_launch(run, machines, places))
+        compose_config(_launch(run, machines, places))
         unread = "" if there else f" ({checkpoint} is not there yet: the model itself was not looked at)"
         print(f"{run.run}: verl accepts the launch{unread}")
-        size = longest(run, machines, method, read_json(checkpoint / "config.json")) if there else None
+        size = largest_hidden_states(run, machines, method, read_json(checkpoint / "config.json")) if there else None
         if size is not None:
-            print(f"{run.run}: at the longest, {size.told(machines)}")
+            print(f"{run.run}: at the longest, {size.description(machines)}")
 
 
 @verl.add("preflight")

@@ -1,4 +1,4 @@
-"""One data-parallel rank of verl's engine with our pieces, without Ray or vLLM, on recorded rollout batches.
+"""One data-parallel rank of verl's engine with a method's components, without Ray or vLLM, on recorded rollout batches.
 
 ``python verl_rank.py BATCH...`` with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment. Rank 0 writes
 ``found.pt`` beside each batch: what all ranks found, in the order of the recorded batch.
@@ -31,16 +31,16 @@ def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
     from evals.core.run_spec import Cluster, VerlRun
     from rlvr.engines.rollout_metrics import mini_batch_ids
-    from rlvr.engines.verl.compose import compose
+    from rlvr.engines.verl.checks import compose_config
     from rlvr.engines.verl.launch import Places, launch
-    from rlvr.engines.verl.layout import lay_out
+    from rlvr.engines.verl.mini_batches import lay_out
     from rlvr.methods.method import compose as compose_method
 
     given, directory = json.loads(path.read_text(encoding="utf-8")), path.parent
     run, cluster = VerlRun.read(directory / "run.json"), Cluster.read(directory / "cluster.json")
     repository = Path(__file__).parents[2]
     places = Places(run=directory, study=Path(given["study"]), repository=repository, state=directory / "state")
-    config = compose(launch(run, cluster, places))
+    config = compose_config(launch(run, cluster, places))
     from rlvr.engines.verl.rank import EngineRank, RankBatch
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

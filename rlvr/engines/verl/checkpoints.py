@@ -1,25 +1,38 @@
-"""verl's saved states with a manifest of ours beside their shards, so that a damaged or half-written one is known.
+"""verl's saved states and the Hugging Face checkpoints that are merged from their shards.
 
-verl names its newest state in a tracker file that it writes last and not atomically: after a kill the file may be
-empty, or name a state whose shards are not all there. The manifest is written after everything else of a state.
+A manifest beside the shards tells a damaged or half-written state. verl names its newest state in a tracker file that
+it writes last and not atomically: after a kill the file may be empty, or name a state whose shards are not all there.
+The manifest is written after everything else of a state. A merged checkpoint counts once its log-probs are those of
+the trainer.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evals.core.errors import UserError
 from evals.core.files import read_json, sha256_file, write_json, write_text
+from rlvr.engines.verl.launch import RUN_VARIABLE, Places
+from rlvr.engines.verl.processes import ended, last_words
 
 MANIFEST = "shards.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 _STEP = re.compile(r"global_step_(\d+)")
 _READERS = 8
 """Shards that are hashed at a time: a state of 8 billion parameters has 98 GB of them."""
+
+
+PROBE = "probe.json"
+TOLERANCE = 0.05
+"""Largest mean difference of log-probabilities; the merger rounds weights to bfloat16."""
+_KEPT = "kept_step_{}"
+"""A copy of a saved state, by links, that verl does not count among its own."""
 
 
 def record(state: Path, step: int) -> None:
@@ -30,7 +43,7 @@ def record(state: Path, step: int) -> None:
 
 
 def is_intact(state: Path) -> bool:
-    """Whether every file of a state has the bytes that its manifest says."""
+    """Return whether every file of a state has the bytes that its manifest says."""
     try:
         files = read_json(state / MANIFEST)["files"]
         return bool(files) and _digests(state / name for name in files) == list(files.values())
@@ -39,7 +52,7 @@ def is_intact(state: Path) -> bool:
 
 
 def _digests(files: Iterable[Path]) -> list[str]:
-    """Of each file.
+    """SHA-256 of each file.
 
     Raises:
         UserError: one is missing.
@@ -76,3 +89,70 @@ def steps(directory: Path) -> list[int]:
         return []
     matches = (_STEP.fullmatch(path.name) for path in directory.iterdir())
     return sorted(int(match[1]) for match in matches if match)
+
+
+def keep(state: Path, step: int) -> None:
+    """Keep a saved state, however many verl saves after it; its files are linked and take no room while it has it."""
+    kept = kept_state(state.parent, step)
+    if not is_intact(kept):
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(state, kept, copy_function=os.link)
+
+
+def kept_state(directory: Path, step: int) -> Path:
+    """The place of a state that was kept under ``directory``."""
+    return directory / _KEPT.format(step)
+
+
+def merge(state: Path, checkpoint: Path, places: Places, python: str, dtype: str) -> float:
+    """Merge the shards of ``state`` into ``checkpoint``; returns the mean difference to the trainer's own log-probs.
+
+    Args:
+        state: a saved state of verl, with the probe that the engine wrote beside its shards.
+        checkpoint: directory of the Hugging Face checkpoint; replaced.
+        places: of the run; what the merger says is added to its log.
+        python: of the environment that verl is installed in.
+        dtype: in which the trainer computed them.
+
+    Raises:
+        UserError: the merger fails, saves nothing, or saves another model than the trainer had.
+    """
+    actor, log = state / "actor", places.log
+    temporary = checkpoint.with_name(".merging")
+    shutil.rmtree(temporary, ignore_errors=True)
+    command = [python, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    words = [*command, "--local_dir", str(actor), "--target_dir", str(temporary)]
+    # By the run's name in its environment the next attempt finds and ends a merger that outlived this one.
+    environment = {**os.environ, RUN_VARIABLE: str(places.run / "run.json")}
+    done = subprocess.run(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    log.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as kept:
+        kept.write(done.stdout)
+    if done.returncode != 0 or not any(temporary.glob("*.safetensors")):
+        said = last_words(done.stdout) or (ended(done.returncode) if done.returncode else "it saved nothing")
+        raise UserError(f"{actor}: verl's merger failed: {said} ({log})")
+    probe = read_json(actor / PROBE)
+    difference = probe_difference(temporary, probe["tokens"], probe["log_probs"], dtype)
+    if not difference <= TOLERANCE:
+        raise UserError(
+            f"{temporary}: its log-probs differ by {difference:.3g} from the trainer's; accepted: {TOLERANCE} at most"
+        )
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    temporary.rename(checkpoint)
+    return difference
+
+
+def probe_difference(checkpoint: Path, tokens: Sequence[int], expected: Sequence[float], dtype: str) -> float:
+    """Mean absolute difference of the log-probs of ``tokens``, the first aside, to ``expected``, computed in dtype."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=getattr(torch, dtype), local_files_only=True)
+    model.eval()
+    with torch.no_grad():
+        logits = model(torch.tensor([list(tokens)])).logits[0, :-1].float()
+    found = logits.log_softmax(dim=1).gather(1, torch.tensor(list(tokens))[1:, None])[:, 0]
+    return float((found - torch.tensor(list(expected))).abs().mean())

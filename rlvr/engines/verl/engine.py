@@ -1,4 +1,4 @@
-"""verl's FSDP engine with what our methods need in the workers: token weights, and losses that couple rollouts.
+"""verl's FSDP engine with what the methods need in its workers: token weights, and losses that couple rollouts.
 
 Token weights are computed at the end of the pass that computes the old log-probs, from the inputs of the language-model
 head that this pass saw: no forward pass is added. Each rank keeps its own tokens' vectors, and the few sums over tokens
@@ -33,13 +33,30 @@ from verl.workers.utils.padding import response_from_nested
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
-from rlvr.engines.verl.cut_mini_batches import joined, mini_batch, sizes_of_mini_batches
-from rlvr.engines.verl.head_inputs import HeadInputs, KeptRows, response_rows, spans_of
-from rlvr.engines.verl.hidden_state_place import HiddenStateSize, numbers_of_a_token
+from rlvr.engines.verl.checkpoints import PROBE
+from rlvr.engines.verl.hidden_states import (
+    HeadInputs,
+    HiddenStateSize,
+    KeptRows,
+    response_rows,
+    spans_of,
+    token_size,
+)
 from rlvr.engines.verl.launch import ENGINE_VENDOR
-from rlvr.engines.verl.merge import PROBE
-from rlvr.engines.verl.this_run import this_run
-from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
+from rlvr.engines.verl.metrics import PREFIX
+from rlvr.engines.verl.mini_batches import cut_mini_batch, joined_outputs, sizes_of_mini_batches
+from rlvr.engines.verl.registered import (
+    ADVANTAGE,
+    FIRST_METRICS,
+    GROUP,
+    MINI_BATCH,
+    ROW,
+    STEP,
+    TOKEN_WEIGHTS,
+    WEIGHT_METRICS,
+    current_run,
+    packed_metrics,
+)
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.recomputed_rows import RecomputedRows, Visit
 from rlvr.methods.rollout_batch import RolloutBatch, RowShare
@@ -59,22 +76,21 @@ class MethodEngine(FSDPEngineWithLMHead):
 
     def infer_batch(self, data: Any, loss_function: Callable[..., Any] | None = None) -> Any:
         """verl's, and token weights with it if the batch brings advantages and the method needs hidden states."""
-        ours = this_run()
-        if not ours.method.needs_hidden_states or ADVANTAGE not in data:
+        current = current_run()
+        if not current.method.needs_hidden_states or ADVANTAGE not in data:
             return super().infer_batch(data, loss_function)
         lengths = data["response_mask"].offsets().diff().tolist()
-        rows = data[ROW].tolist()
         size = self._hidden_state_size(sum(lengths))
         self._readings = 0
         hidden: Tensor | RecomputedRows
-        if size.place(ours.cluster) == "recomputed":
+        if size.place(current.cluster) == "recomputed":
             if distributed.get_rank() == 0:
-                print(size.told(ours.cluster), flush=True)
+                print(size.description(current.cluster), flush=True)
             outputs = super().infer_batch(data, loss_function)
-            dtype, device = getattr(torch, ours.run.dtype), self._communication_device
+            dtype, device = getattr(torch, current.run.dtype), self._communication_device
             hidden = RecomputedRows((sum(lengths), size.width), dtype, device, partial(self._read_head_inputs, data))
         else:
-            kept = KeptRows(sum(lengths), size.place(ours.cluster) == "host")
+            kept = KeptRows(sum(lengths), size.place(current.cluster) == "host")
             with self._watching(data, kept.put):
                 outputs = super().infer_batch(data, loss_function)
             hidden = kept.rows
@@ -82,9 +98,9 @@ class MethodEngine(FSDPEngineWithLMHead):
         weights, metrics = self._weigh(data, outputs["model_output"], lengths, hidden)
         metrics["seconds_token_weights"] = self._now() - started
         metrics["hidden_state_recomputations"] = float(self._readings)
-        outputs["model_output"]["token_weights"] = torch.nested.as_nested_tensor(weights, layout=torch.jagged)
-        row = [metrics.get(name, float("nan")) for name in WEIGHT_METRICS]
-        outputs["model_output"]["token_weight_metrics"] = torch.tensor([row] * len(rows), dtype=torch.float64)
+        outputs["model_output"][TOKEN_WEIGHTS] = torch.nested.as_nested_tensor(weights, layout=torch.jagged)
+        sent = [packed_metrics(metrics)] * len(lengths)
+        outputs["model_output"][WEIGHT_METRICS] = torch.nested.as_nested_tensor(sent, layout=torch.jagged)
         return outputs
 
     def prepare_model_outputs(self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
@@ -97,7 +113,7 @@ class MethodEngine(FSDPEngineWithLMHead):
 
     def forward_step(self, micro_batch: Any, loss_function: Callable[..., Any] | None, forward_only: bool) -> Any:
         """verl's; the loss's metrics are summed over tokens exactly, where verl averages micro-batches."""
-        loss = this_run().loss
+        loss = current_run().loss
         loss.gradient = None
         if _GRADIENT in micro_batch:
             loss.gradient = micro_batch[_GRADIENT].to_padded_tensor(0.0).to(micro_batch["input_ids"].device)
@@ -105,18 +121,18 @@ class MethodEngine(FSDPEngineWithLMHead):
         if loss_function is not None and not forward_only and loss.token_sums:
             scale = tensordict_utils.get(micro_batch, "dp_size") / tensordict_utils.get(micro_batch, "batch_num_tokens")
             for name, total in loss.token_sums.items():
-                output["metrics"][name] = Metric(value=total * scale, aggregation=AggregationType.SUM)
+                output["metrics"][PREFIX + name] = Metric(value=total * scale, aggregation=AggregationType.SUM)
         return value, output
 
     def train_batch(self, data: Any, loss_function: Callable[..., Any]) -> Any:
         """verl's; mini-batches whose sizes differ come as one, and are as many optimizer steps."""
-        ours = this_run()
-        if ours.method.assignment.equal_sizes:
+        current = current_run()
+        if current.method.assignment.equal_sizes:
             return super().train_batch(data, loss_function)
-        updates, group = ours.run.training.updates_per_step, self.get_data_parallel_group()
+        updates, group = current.run.training.updates_per_step, self.get_data_parallel_group()
         sizes = sizes_of_mini_batches(data, updates, self._communication_device, group)
-        parts = [mini_batch(data, int(number), sizes) for number in sizes.nonzero()]
-        return joined([super(MethodEngine, self).train_batch(part, loss_function) for part in parts])
+        parts = [cut_mini_batch(data, int(number), sizes) for number in sizes.nonzero()]
+        return joined_outputs([super(MethodEngine, self).train_batch(part, loss_function) for part in parts])
 
     def forward_backward_batch(self, data: Any, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
         """verl's, with the step's learning rate, and after a pass for the log-probs if the loss couples rollouts."""
@@ -125,12 +141,12 @@ class MethodEngine(FSDPEngineWithLMHead):
             step = tensordict_utils.get(data, STEP)
             self._update = self._update + 1 if step == self._step else 0
             self._step = step
-            if this_run().method.loss.coupling != "rollout":
+            if current_run().method.loss.coupling != "rollout":
                 metrics = self._couple(data)
             metrics["learning_rate"] = float(self.optimizer.param_groups[0]["lr"])
         outputs = super().forward_backward_batch(data, loss_function, forward_only)
         for name, value in metrics.items():
-            outputs["metrics"][name] = Metric(value=value, aggregation=AggregationType.MEAN)
+            outputs["metrics"][PREFIX + name] = Metric(value=value, aggregation=AggregationType.MEAN)
         return outputs
 
     def save_checkpoint(self, local_path: str, *arguments: Any, **named: Any) -> None:
@@ -151,7 +167,7 @@ class MethodEngine(FSDPEngineWithLMHead):
     def _watching(self, data: Any, visit: Visit) -> Iterator[None]:
         """Give ``visit`` the head's inputs at the response tokens of ``data`` in the passes of the block."""
         spans = spans_of(data[ROW].tolist(), data["response_mask"].offsets().diff().tolist())
-        self._head_inputs = HeadInputs(spans, this_run(), visit)
+        self._head_inputs = HeadInputs(spans, current_run(), visit)
         hook = self.module.get_output_embeddings().register_forward_pre_hook(self._head_inputs.see)
         try:
             yield
@@ -169,17 +185,17 @@ class MethodEngine(FSDPEngineWithLMHead):
         tensordict_utils.assign_non_tensor(data, calculate_entropy=wanted)
 
     def _hidden_state_size(self, tokens: int) -> HiddenStateSize:
-        """What the hidden states of the rank with most response tokens take; ``tokens`` are this rank's."""
-        ours, most = this_run(), torch.tensor(tokens, device=self._communication_device)
+        """The hidden states of the rank with most response tokens; ``tokens`` are this rank's."""
+        current, most = current_run(), torch.tensor(tokens, device=self._communication_device)
         distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
         width = int(self.module.get_output_embeddings().weight.shape[1])
-        return HiddenStateSize(int(most), *numbers_of_a_token(ours.method, width, ours.run.dtype))
+        return HiddenStateSize(int(most), *token_size(current.method, width, current.run.dtype))
 
     def _weigh(
         self, data: Any, found: Any, lengths: list[int], hidden: Tensor | RecomputedRows
     ) -> tuple[list[Tensor], dict[str, float]]:
         """The weights of this rank's responses, each [its tokens], and the whole batch's metrics."""
-        ours = this_run()
+        current = current_run()
         mask = data["response_mask"]
         local = {
             "lengths": lengths,
@@ -210,22 +226,22 @@ class MethodEngine(FSDPEngineWithLMHead):
             mini_batch_ids=joined("mini_batches").to(device),
             group_ids=joined("groups").to(device),
             token_ids=padded("tokens"),
-            temperature=ours.run.training.temperature,
-            generator=generator_for("token_weights", ours.run.seed, tensordict_utils.get(data, STEP) - 1),
+            temperature=current.run.training.temperature,
+            generator=generator_for("token_weights", current.run.seed, tensordict_utils.get(data, STEP) - 1),
             first_metrics=tensordict_utils.get(data, FIRST_METRICS) or {},
             head_weight=self._head_weight().to(device),
             hidden_states=hidden,
             share=share,
         )
-        assert ours.method.token_weights is not None
-        weights, metrics = ours.method.token_weights(batch)
+        assert current.method.token_weights is not None
+        weights, metrics = current.method.token_weights(batch)
         before = sum(len(part["lengths"]) for part in parts[: self.get_data_parallel_rank()])
         own = weights[before : before + len(lengths)].float()
         return [row[:length] for row, length in zip(own, lengths, strict=True)], metrics
 
     def _couple(self, data: Any) -> dict[str, float]:
         """Put the gradient with respect to this rank's log-probs into ``data``; the loss's metrics."""
-        ours = this_run()
+        current = current_run()
         with torch.no_grad():
             found = super().forward_backward_batch(data, None, forward_only=True)
         mask = data["response_mask"]
@@ -245,15 +261,15 @@ class MethodEngine(FSDPEngineWithLMHead):
 
         log_probs = padded("log_probs").requires_grad_()
         whole_mask = torch.arange(log_probs.shape[1]) < torch.tensor(all_lengths)[:, None]
-        updates = (tensordict_utils.get(data, STEP) - 1) * ours.run.training.updates_per_step + self._update
-        aggregation = ours.method.aggregation
-        token_loss, metrics = ours.method.loss(
+        updates = (tensordict_utils.get(data, STEP) - 1) * current.run.training.updates_per_step + self._update
+        aggregation = current.method.aggregation
+        token_loss, metrics = current.method.loss(
             log_probs,
             padded("old_log_probs"),
             padded("advantages"),
             whole_mask,
             torch.cat([part["groups"] for part in parts]),
-            generator_for("loss", ours.run.seed, updates),
+            generator_for("loss", current.run.seed, updates),
             aggregation,
         )
         normaliser = Normaliser.of(whole_mask)
@@ -264,7 +280,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         data[_GRADIENT] = torch.nested.as_nested_tensor(own, layout=torch.jagged)
         tokens = max(1, normaliser.tokens)
         means = {name: float(values.detach()[whole_mask].sum()) / tokens for name, values in metrics.items()}
-        return {"coupled_loss": float(value.detach()), **means}
+        return {"loss": float(value.detach()), **means}
 
     def _now(self) -> float:
         """Seconds, once the device has done what it was told."""
@@ -305,8 +321,8 @@ class MethodEngine(FSDPEngineWithLMHead):
 
     @property
     def _communication_device(self) -> torch.device:
-        """Where collectives run."""
-        return torch.device("cpu" if this_run().cluster.platform == "cpu" else f"cuda:{torch.cuda.current_device()}")
+        """The device of collectives."""
+        return torch.device("cpu" if current_run().cluster.platform == "cpu" else f"cuda:{torch.cuda.current_device()}")
 
     def _head_weight(self) -> Tensor:
         """[V, D], put together from its shards."""

@@ -1,8 +1,8 @@
 """The launch of a run: command, Hydra overrides and environment, as a pure function of the run and its cluster.
 
-The command is verl's own, unmodified. Our part reaches its processes by two doors that verl leaves open: the
-environment variable VERL_USE_EXTERNAL_MODULES names the module that every process imports (plugin.py), and names in the
-overrides choose what that module has registered.
+The command is verl's own, unmodified. Two public extension points of verl are used: the environment variable
+VERL_USE_EXTERNAL_MODULES names the module that every process imports (plugin.py), and names in the overrides choose
+what that module has registered.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"
 NAME_PREFIX = "rlvr_"
-"""Before the names of our losses and advantages in verl's registries, where some names are taken."""
+"""The beginning of the names of losses and advantages in verl's registries, where some names are taken."""
 ENGINE_VENDOR = "rlvr"
 REWARD_MANAGER = "rlvr"
-CPU_PLATFORM = "rlvr_cpu"
+CPU_PLATFORM, CPU_MODULE = "rlvr_cpu", "tests.engines.cpu_platform"
+"""A platform for machines without a GPU and the module that registers it, which lies with the tests that need it."""
 RUN_VARIABLE = "RLVR_RUN"
 CLUSTER_VARIABLE = "RLVR_CLUSTER"
+CHECKPOINTS_VARIABLE = "RLVR_CHECKPOINTS_AT"
 COMMAND = ("python", "-m", "verl.trainer.main_ppo")
 
 _PLAIN_TEXT = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -40,7 +42,7 @@ Value = bool | int | float | str | None | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Launch:
-    """How a run is started.
+    """A command that starts a run.
 
     Attributes:
         command: words of the command.
@@ -72,7 +74,7 @@ class Places:
     Attributes:
         run: the run's directory, with run.json and cluster.json.
         study: where the study works, which paths in run.json are relative to.
-        repository: where our packages are.
+        repository: where this project's packages are.
         state: saved states of this run's fingerprint.
     """
 
@@ -88,26 +90,28 @@ class Places:
 
     @property
     def log(self) -> Path:
-        """What verl and its merger say, in all attempts."""
+        """The output of verl and its merger, in all attempts."""
         return self.run / "verl" / "verl.log"
 
     @property
     def metrics(self) -> Path:
-        """Metrics that verl writes, a row a step; it starts the file anew whenever it is started.
+        """The metrics that verl writes, a row a step; it starts the file anew whenever it is started.
 
-        Beside the states that they are of: another learning rate has other metrics.
+        They lie beside the states that they are of: another learning rate has other metrics.
         """
         return self.state / "metrics.jsonl"
 
 
-def launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
-    """The launch of ``run``.
+def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Sequence[int] = ()) -> Launch:
+    """The launch of ``run``; states after the steps ``checkpoints_at`` are kept.
 
     Raises:
-        ValueError: the method's entry is not accepted; one line.
+        UserError: the method's entry is not accepted; one line.
     """
     method = compose(run.method, f"method {run.method_name}")
     environment = _environment(cluster, places)
+    if checkpoints_at:
+        environment[CHECKPOINTS_VARIABLE] = ",".join(map(str, checkpoints_at))
     overrides: dict[str, Value] = {
         **_data(run, places),
         **_algorithm(run, method),
@@ -150,6 +154,7 @@ def _environment(cluster: Cluster, places: Places) -> dict[str, str]:
     }
     if cluster.platform == "cpu":
         environment |= {
+            "VERL_USE_EXTERNAL_MODULES": f"{CPU_MODULE},{PLUGIN}",  # the platform before anything that asks for it
             "VERL_PLATFORM": CPU_PLATFORM,
             "VERL_ENGINE_DEVICE": "cuda",
             "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -190,7 +195,7 @@ def _algorithm(run: VerlRun, method: Method) -> dict[str, Value]:
         "reward.reward_manager.name": REWARD_MANAGER,
     }
     if method.selection is not None:
-        overrides["trainer.v1.sampler.custom_sampler.path"] = "pkg://rlvr.engines.verl.replay_buffer"
+        overrides["trainer.v1.sampler.custom_sampler.path"] = "pkg://rlvr.engines.verl.trainer"
         overrides["trainer.v1.sampler.custom_sampler.name"] = "SelectingReplayBuffer"
     return overrides
 
@@ -215,7 +220,7 @@ def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
     return {
         f"{actor}.strategy": "fsdp2",
         f"{actor}.policy_loss.loss_mode": NAME_PREFIX + str(run.method["loss"]["name"]),
-        # Our losses aggregate by themselves; verl's own metrics follow.
+        # The registered loss aggregates by itself; verl's own metrics follow.
         f"{actor}.loss_agg_mode": method.aggregation.mode,
         f"{actor}.loss_scale_factor": method.aggregation.constant,
         f"{actor}.use_kl_loss": False,
@@ -274,7 +279,7 @@ def _trainer(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]
         "trainer.total_training_steps": run.training.steps,
         "trainer.total_epochs": _NO_LIMIT_ON_EPOCHS,
         "trainer.save_freq": cluster.checkpoint_interval,
-        "trainer.checkpoint_callback_class": "rlvr.engines.verl.callback.RecordShards",
+        "trainer.checkpoint_callback_class": "rlvr.engines.verl.plugin.RecordShards",
         "trainer.max_actor_ckpt_to_keep": cluster.checkpoints_kept,
         "trainer.default_local_dir": str(places.state),
         "trainer.resume_mode": "auto",
@@ -284,7 +289,7 @@ def _trainer(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]
 
 
 def _cpu(cluster: Cluster) -> dict[str, Value]:
-    """What a machine without a GPU needs besides the platform plug-in."""
+    """The overrides that a machine without a GPU needs besides the platform."""
     rollout = "actor_rollout_ref.rollout"
     return {
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",

@@ -1,4 +1,4 @@
-"""verl's metrics, by the local engine's names where there is one, so that runs of both stand in one chart."""
+"""verl's metrics under the local engine's names, and the display of a training from them."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
-OURS = "rlvr/"
-"""Before the names of metrics that our pieces hand to verl; what follows is the local engine's name."""
+from evals.core.run_spec import VerlRun
+from rlvr.engines.verl.launch import Places
+from rlvr.runs.progress import Progress, write_metrics_so_far
 
-NAMES: Mapping[str, str] = {
-    "actor/clip_fraction": "clip_fraction",
-    "actor/clip_fraction_lower": "clip_fraction_lower",
-    "actor/clip_fraction_upper": "clip_fraction_upper",
-    "actor/approximate_kl": "approximate_kl",
+PREFIX = "rlvr/"
+"""The beginning of the names of metrics that this package hands to verl; the rest is the name of the column.
+
+Whatever a method measures passes under it. verl puts ``actor/`` before the names of what its workers hand over.
+"""
+
+_OF_VERL: Mapping[str, str] = {
     "actor/grad_norm": "grad_norm",
     "actor/loss": "loss",
-    "actor/coupled_loss": "loss",
     "actor/lr": "learning_rate",
-    "actor/learning_rate": "learning_rate",
     "timing_s/gen": "seconds_rollout",
     "timing_s/update_actor": "seconds_update",
     "timing_s/update_weights": "seconds_weight_sync",
     "timing_s/save_checkpoint": "seconds_save",
     "timing_s/step": "seconds_step",
 }
-"""What verl logs of the actor, and its times."""
+"""Metrics of verl's own, which give way to a column of the same name from this package.
 
-_OVERRULED: Mapping[str, str] = {
-    "actor/loss": "actor/coupled_loss",  # verl's own, of a loss that goes through its gradient, means nothing
-    "actor/lr": "actor/learning_rate",  # verl's own is that of the step after
-}
-"""Names of verl's that one of our engine's (engine.py) stands for where it is there."""
+verl's loss means nothing where the loss goes through its gradient, and its learning rate is that of the step after.
+"""
 
 _GIGABYTE = 1024**3
 
@@ -55,11 +55,71 @@ def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
 def _row(step: int, data: Mapping[str, float], updates_per_step: int) -> dict[str, float]:
     row: dict[str, float] = {"step": step}
     for name, value in data.items():
-        if _OVERRULED.get(name) in data:
-            continue
-        ours = NAMES.get(name) or (name.removeprefix(OURS) if name.startswith(OURS) else None)
-        if ours is not None and isinstance(value, int | float) and math.isfinite(value):
-            row[ours] = value
+        own = name.removeprefix("actor/")
+        column = own.removeprefix(PREFIX) if own.startswith(PREFIX) else _OF_VERL.get(name)
+        overruled = name in _OF_VERL and f"actor/{PREFIX}{column}" in data
+        if column and not overruled and isinstance(value, int | float) and math.isfinite(value):
+            row[column] = value
     row["optimizer_steps"] = updates_per_step
     row["peak_memory_bytes"] = int(data.get("actor/perf/max_memory_allocated_gb", 0.0) * _GIGABYTE)
     return row
+
+
+def token_metrics(log_probs: Tensor, rollout_log_probs: Tensor, entropies: Tensor, mask: Tensor) -> dict[str, float]:
+    """Means over the tokens that are trained on, whatever the loss's own aggregation; all [B, T].
+
+    Args:
+        log_probs: of the trainer before its updates.
+        rollout_log_probs: of the same tokens, as the rollout engine gave them while it sampled.
+        entropies: of the trainer.
+        mask: true at response tokens.
+    """
+    return {
+        PREFIX + "entropy": float(entropies[mask].mean()),
+        PREFIX + "rollout_log_prob_difference_mean": float((log_probs - rollout_log_probs)[mask].abs().mean()),
+    }
+
+
+class Display:
+    """The steps of a run as they are done."""
+
+    def __init__(self, run: VerlRun, places: Places, parameters: Mapping[str, Any], resumed: int) -> None:
+        """Begin after step ``resumed``: what earlier attempts logged after it is lost, and not done yet."""
+        self._run, self._places, self._parameters = run, places, parameters
+        self._done = resumed
+        self._progress = Progress(places.run, run.run, run.training.steps, resumed)
+        self._write()
+
+    def update(self) -> None:
+        """Report the steps that are new, if there are any."""
+        logged = _last_step(self._read([self._places.metrics] if self._places.metrics.exists() else []))
+        if logged > self._done:
+            self._done = logged
+            metrics = self._write()
+            self._progress.report(logged, reward_mean=float(metrics["reward_mean"].iloc[-1]))
+
+    def _write(self) -> pd.DataFrame:
+        metrics = self._read(metrics_files(self._places))
+        metrics = metrics[metrics["step"] <= self._done] if len(metrics) else metrics
+        write_metrics_so_far(self._places.run, self._parameters, metrics)
+        return metrics
+
+    def _read(self, files: list[Path]) -> pd.DataFrame:
+        return read_metrics(files, self._run.training.updates_per_step)
+
+
+def metrics_files(places: Places) -> list[Path]:
+    """Files of all attempts, oldest first."""
+    kept = sorted(places.metrics.parent.glob("metrics.*.jsonl"))
+    return [*kept, places.metrics] if places.metrics.exists() else kept
+
+
+def keep_metrics(places: Places) -> None:
+    """Put the metrics of the attempt before aside: verl starts its file anew."""
+    if places.metrics.exists():
+        number = len(list(places.metrics.parent.glob("metrics.*.jsonl")))
+        places.metrics.rename(places.metrics.with_name(f"metrics.{number:04d}.jsonl"))
+
+
+def _last_step(metrics: pd.DataFrame) -> int:
+    return int(metrics["step"].iloc[-1]) if len(metrics) else 0

@@ -1,37 +1,85 @@
-"""What every process of verl imports: puts our pieces into verl's registries.
+"""The module that every process of verl imports: puts the run's components into verl's registries.
 
 The run comes from the run.json that the environment variable RLVR_RUN names. Nothing of verl is changed.
 """
 
 from __future__ import annotations
 
-from rlvr.engines.verl.launch import NAME_PREFIX, REWARD_MANAGER
-from rlvr.engines.verl.this_run import this_run
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
 
-if this_run().cluster.platform == "cpu":
-    # Before anything of verl asks which platform it runs on.
-    from rlvr.engines.verl.cpu_platform import use_cpu
-
-    use_cpu()
-
+import evals.grading.processes  # noqa: F401 (now, not at the first answer that needs algebra)
 from verl.experimental.reward_loop.reward_manager import register as register_reward_manager
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est, register_policy_loss
 from verl.trainer.ppo.v1 import trainer_base
 
-from rlvr.engines.verl import engine  # registers itself with verl's engines
-from rlvr.engines.verl.reward import GradingRewardManager
+from evals.grading import Case, GradingPool
+from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with verl's engines)
+from rlvr.engines.verl.checkpoints import keep, record
+from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, NAME_PREFIX, REWARD_MANAGER
+from rlvr.engines.verl.registered import current_run
 from rlvr.engines.verl.trainer import MethodTrainer
 
-__all__ = ["engine", "register_method"]
+_POOL = GradingPool(workers=1)
+_LOCK = threading.Lock()
+
+
+class GradingRewardManager(RewardManagerBase):
+    """The grader that scores evaluation, as verl's reward: 1 for a correct answer, 0 otherwise; a response that was cut
+    off at the length limit is graded as truncated.
+
+    It grades in processes that can be killed, with a limit on time. verl's own scorers rely on ``signal.alarm``, which
+    does nothing in a worker's thread (verl #5635, #5839).
+    """
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_unused: Any) -> None:
+        """One is built in each of verl's reward workers."""
+        super().__init__(config, tokenizer, compute_score)
+        self._longest = int(config.data.max_response_length)
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """The reward of one response."""
+        item = data[-1]
+        responses = item.batch["responses"]
+        length = int(item.batch["attention_mask"][-responses.shape[-1] :].sum())
+        tokens = responses[:length].tolist()
+        gold = str(item.non_tensor_batch["reward_model"]["ground_truth"])
+        loop = asyncio.get_running_loop()
+        correct, truncated = await loop.run_in_executor(None, self._grade, tokens, gold)
+        return {"reward_score": correct, "reward_extra_info": {"acc": correct, "truncated": truncated}}
+
+    def _grade(self, tokens: list[int], gold: str) -> tuple[float, float]:
+        truncated = len(tokens) >= self._longest and tokens[-1] != self.tokenizer.eos_token_id
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        with _LOCK:
+            verdict = _POOL.grade([Case(prediction=text, gold=gold, truncated=truncated)])[0]
+        return float(verdict.correct), float(truncated)
+
+
+class RecordShards(CheckpointCallback):
+    """Writes the manifest of every state that verl saves, and keeps the states that are asked for."""
+
+    def on_save(
+        self, trainer: Any, global_step: int, checkpoint_dir: str, async_save: bool = False, **_unused: Any
+    ) -> None:
+        """Act after all ranks have written their shards."""
+        record(Path(checkpoint_dir), global_step)
+        if str(global_step) in os.environ.get(CHECKPOINTS_VARIABLE, "").split(","):
+            keep(Path(checkpoint_dir), global_step)
 
 
 def register_method() -> None:
     """Register this run's loss and advantage; a run that is validated after another one replaces its."""
-    ours = this_run()
-    register_policy_loss(NAME_PREFIX + str(ours.run.method["loss"]["name"]))(ours.loss)
-    name = NAME_PREFIX + str(ours.run.method["advantage"]["name"])
+    current = current_run()
+    register_policy_loss(NAME_PREFIX + str(current.run.method["loss"]["name"]))(current.loss)
+    name = NAME_PREFIX + str(current.run.method["advantage"]["name"])
     ADV_ESTIMATOR_REGISTRY.pop(name, None)  # verl refuses a second one of a name
-    register_adv_est(name)(ours.advantage)
+    register_adv_est(name)(current.advantage)
 
 
 register_method()

@@ -1,57 +1,73 @@
 """One training step at the longest length on this node's devices, before hours are spent: its memory and its time.
 
-No rollouts are made, so nothing of vLLM is in it. The processes are started here, one a device, without Ray; each has
-the share of the batch that a data-parallel rank has in the real run.
+No rollouts are made, so nothing of vLLM is in it. The processes are started here, one a device, without Ray, as
+``python -m rlvr.engines.verl.preflight DIRECTORY STUDY`` with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+in the environment; each has the share of the batch that a data-parallel rank has in the real run, and writes
+``rank{RANK}.json`` in DIRECTORY.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, write_json
 from evals.core.manifest import verify_outputs
+from evals.core.random import generator_for
 from evals.core.run_spec import Cluster, VerlRun
-from rlvr.engines.verl.checks import check
-from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
-from rlvr.engines.verl.machine import require_gpus
-from rlvr.engines.verl.worker_log import ended, last_words
+from rlvr.engines.verl.checks import check, compose_config
+from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE, Places, launch
+from rlvr.engines.verl.processes import ended, last_words, require_gpus
 
+if TYPE_CHECKING:
+    from rlvr.engines.verl.rank import EngineRank  # imports verl, which has to find its platform first
+
+_PROCESS_GROUP_SECONDS = 1800
 _LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 30.0
 
 
-def of_one_node(run: VerlRun, cluster: Cluster) -> tuple[VerlRun, Cluster]:
+def share_of_one_node(run: VerlRun, cluster: Cluster) -> tuple[VerlRun, Cluster]:
     """The run and cluster of the step: one node, with as many rollouts as its ranks have in the real run.
 
     Raises:
         UserError: a rank's devices are on several nodes, or its rollouts are no whole prompts a node.
     """
     if cluster.gpus_per_node % cluster.sequence_parallel:
-        raise UserError(
-            f"cluster: sequence_parallel: is {cluster.sequence_parallel}; accepted by preflight, which runs on one "
-            f"node: a divisor of gpus_per_node, {cluster.gpus_per_node}"
+        raise InvalidInput(
+            "cluster",
+            "sequence_parallel",
+            f"is {cluster.sequence_parallel}",
+            f"a divisor of gpus_per_node, {cluster.gpus_per_node}, for preflight, which runs on one node",
         )
     node = cluster.model_copy(update={"nodes": 1})
     rollouts = run.training.rollouts_per_step // cluster.data_parallel * node.data_parallel
     prompts, rest = divmod(rollouts, run.training.samples_per_prompt)
     if rest or prompts % run.training.updates_per_step:
-        raise UserError(
-            f"cluster: nodes: is {cluster.nodes}, which gives a node {rollouts} rollouts; accepted by preflight: "
-            f"whole prompts of {run.training.samples_per_prompt} in each of {run.training.updates_per_step} updates"
+        raise InvalidInput(
+            "cluster",
+            "nodes",
+            f"is {cluster.nodes}, which gives a node {rollouts} rollouts",
+            f"whole prompts of {run.training.samples_per_prompt} in each of {run.training.updates_per_step} updates, "
+            "for preflight",
         )
     training = run.training.model_copy(update={"prompts_per_step": prompts})
     return run.model_copy(update={"training": training}), node
 
 
 def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, repository: Path) -> str:
-    """Do the step; a report of it. Logs, measurements and the report stay in ``verl/preflight`` beside the run's file.
+    """Do the step; returns a report of it. Logs and measurements stay in ``verl/preflight`` beside the run's file.
 
     Args:
         run_file: run.json.
@@ -66,7 +82,7 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
     run = VerlRun.read(run_file)
     verify_outputs(study / run.base / "manifest.json", "base_model")
     check(run, cluster, study / run.base / "checkpoint")
-    node_run, node = of_one_node(run, cluster)
+    node_run, node = share_of_one_node(run, cluster)
     require_gpus(node)
     directory = run_file.resolve().parent / "verl" / "preflight"
     directory.mkdir(parents=True, exist_ok=True)
@@ -76,9 +92,9 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
     write_json(directory / "cluster.json", node.to_json())
     _run_ranks(directory, node.gpus_per_node, python, study, repository)
     measured = [read_json(directory / f"rank{rank}.json") for rank in range(node.gpus_per_node)]
-    told = report(node_run, cluster, measured)
+    text = report(node_run, cluster, measured)
     write_json(directory / "measured.json", measured)
-    return told
+    return text
 
 
 def _run_ranks(directory: Path, ranks: int, python: str, study: Path, repository: Path) -> None:
@@ -106,7 +122,7 @@ def _run_ranks(directory: Path, ranks: int, python: str, study: Path, repository
             with log.open("wb") as output:
                 processes.append(
                     subprocess.Popen(
-                        [python, "-m", "rlvr.engines.verl.preflight_rank", str(directory), str(study)],
+                        [python, "-m", "rlvr.engines.verl.preflight", str(directory), str(study)],
                         env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                         stdout=output,
                         stderr=subprocess.STDOUT,
@@ -137,12 +153,12 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def report(run: VerlRun, cluster: Cluster, measured: Sequence[Mapping[str, Any]]) -> str:
-    """What was measured, a line a part and a column a device.
+    """Format the measurements, a line for each part and device.
 
     Args:
         run: of the step, with the rollouts of one node.
         cluster: of the real run.
-        measured: of each device, as preflight_rank.Measured.
+        measured: of each device, as Measured.
     """
     training = run.training
     each = training.rollouts_per_step * cluster.sequence_parallel // cluster.gpus_per_node
@@ -170,3 +186,102 @@ def report(run: VerlRun, cluster: Cluster, measured: Sequence[Mapping[str, Any]]
             f"weights and optimizer are sharded over this node alone; on {cluster.nodes} nodes each device holds less"
         )
     return "\n".join(lines)
+
+
+@dataclass
+class Measured:
+    """The cost of the parts of the step on this process.
+
+    Attributes:
+        seconds: by part, in the order in which they were done.
+        device_bytes: largest memory allocated on the device during each part.
+        host_bytes: largest resident memory of the process up to the end of each part.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    device_bytes: dict[str, int] = field(default_factory=dict)
+    host_bytes: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Measure the block under ``name``."""
+        from verl.utils.device import get_torch_device
+
+        device = get_torch_device()
+        device.synchronize()
+        device.reset_peak_memory_stats()
+        started = time.monotonic()
+        yield
+        device.synchronize()
+        self.seconds[name] = time.monotonic() - started
+        self.device_bytes[name] = int(device.max_memory_allocated())
+        self.host_bytes[name] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def measure(directory: Path, study: Path) -> None:
+    """Do the step on this process's device and write what was measured."""
+    import torch.distributed as distributed
+
+    warnings.filterwarnings("ignore")
+    run, cluster = VerlRun.read(directory / "run.json"), Cluster.read(directory / "cluster.json")
+    places = Places(run=directory, study=study, repository=Path(__file__).parents[3], state=directory / "state")
+    config = compose_config(launch(run, cluster, places))
+    from verl.utils.device import get_torch_device
+    from verl.utils.distributed import initialize_global_process_group_ray
+
+    from rlvr.engines.verl.rank import EngineRank
+
+    get_torch_device().set_device(int(os.environ["LOCAL_RANK"]))
+    initialize_global_process_group_ray(_PROCESS_GROUP_SECONDS)
+    measured = Measured()
+    with measured.part("model and optimizer"):
+        rank = EngineRank(run, cluster, config)
+    step(rank, run, measured)
+    write_json(directory / f"rank{os.environ['RANK']}.json", asdict(measured))
+    distributed.destroy_process_group()
+
+
+def step(rank: EngineRank, run: VerlRun, measured: Measured) -> None:
+    """Do one training step on made-up tokens, without rollouts."""
+    import torch
+
+    from rlvr.engines.verl.rank import RankBatch
+    from rlvr.engines.verl.registered import current_run
+
+    training = run.training
+    own = training.rollouts_per_step // rank.engine.get_data_parallel_size()
+    rows = rank.engine.get_data_parallel_rank() * own + torch.arange(own)
+    generator = generator_for("preflight", int(rows[0]))
+
+    def tokens(length: int) -> list[list[int]]:
+        vocabulary = int(rank.engine.module.config.vocab_size)
+        return torch.randint(vocabulary, (own, length), generator=generator).tolist()
+
+    groups = rows // training.samples_per_prompt
+    # Every other rollout is right, so that both sides of every prompt have tokens.
+    lengths = torch.full((own,), training.max_new_tokens)
+    advantages = current_run().advantage.of_rollouts((rows % 2).float(), groups - groups[0], lengths)
+    size = own // training.updates_per_step
+    batch = RankBatch(
+        tokens(training.max_prompt_tokens),
+        tokens(training.max_new_tokens),
+        advantages,
+        groups,
+        torch.arange(own) // size,
+        rows,
+    )
+    with measured.part("old log-probs"):
+        scores = rank.score(batch)
+    of_weights = scores.metrics.get("seconds_token_weights", 0.0)
+    measured.seconds["old log-probs"] -= of_weights
+    measured.seconds["token weights"] = of_weights
+    weighted = [advantage * weights for advantage, weights in zip(advantages, scores.weights, strict=True)]
+    with rank.engine.train_mode():
+        for number in range(training.updates_per_step):
+            part = slice(number * size, (number + 1) * size)
+            with measured.part(f"update {number + 1}"):
+                rank.update(batch.select(part), scores.log_probs[part], weighted[part])
+
+
+if __name__ == "__main__":
+    measure(Path(sys.argv[1]), Path(sys.argv[2]))

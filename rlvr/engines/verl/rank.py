@@ -1,4 +1,4 @@
-"""One data-parallel rank of verl's engine with our pieces, without Ray or vLLM: for preflight and for tests.
+"""One data-parallel rank of verl's engine with a method's components, without Ray or vLLM: for preflight and tests.
 
 The engine is the one that verl's workers build, from the same configuration, and is called as they call it.
 """
@@ -19,7 +19,7 @@ from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
 from evals.core.run_spec import Cluster, VerlRun
-from rlvr.engines.verl import worker_fields as fields
+from rlvr.engines.verl import registered as fields
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class RankBatch:
 
 @dataclass(frozen=True)
 class Scores:
-    """What comes before the updates.
+    """The results of the passes before the updates.
 
     Attributes:
         log_probs: [length] of each rollout.
         entropies: [length] of each rollout.
         weights: [length] of each rollout; ones if workers compute none.
-        metrics: of the weights, by WEIGHT_METRICS.
+        metrics: of the weights.
     """
 
     log_probs: list[Tensor]
@@ -100,10 +100,10 @@ class EngineRank:
         log_probs, entropies = (
             list(response_from_nested(found[name], data["response_mask"]).unbind()) for name in ("log_probs", "entropy")
         )
-        if "token_weights" not in found:
+        if fields.TOKEN_WEIGHTS not in found:
             return Scores(log_probs, entropies, [torch.ones(len(row)) for row in log_probs], {})
-        metrics = dict(zip(fields.WEIGHT_METRICS, found["token_weight_metrics"][0].tolist(), strict=True))
-        return Scores(log_probs, entropies, [row.float() for row in found["token_weights"].unbind()], metrics)
+        metrics = fields.unpacked_metrics(found[fields.WEIGHT_METRICS].unbind()[0])
+        return Scores(log_probs, entropies, [row.float() for row in found[fields.TOKEN_WEIGHTS].unbind()], metrics)
 
     def update(self, batch: RankBatch, old_log_probs: Sequence[Tensor], advantages: Sequence[Tensor]) -> dict[str, Any]:
         """One optimizer step on this rank's part of a mini-batch; verl's metrics of it.
@@ -121,7 +121,7 @@ class EngineRank:
         return metrics
 
     def _data(self, batch: RankBatch, more: dict[str, Tensor], settings: dict[str, Any]) -> Any:
-        """What verl's workers are handed."""
+        """The batch as verl's workers are handed it."""
         whole = [[*prompt, *response] for prompt, response in zip(batch.prompts, batch.responses, strict=True)]
         ones = [[1] * len(response) for response in batch.responses]
         tensors = {

@@ -1,4 +1,6 @@
-"""Our losses and advantages as verl's registries take them; nothing here imports verl.
+"""The run that a process of verl works for, and its loss and advantage with the signatures of verl's registries.
+
+Nothing here imports verl.
 
 verl hands a loss one micro-batch, padded, with the token count of the whole mini-batch over all ranks, and averages the
 gradients of its data-parallel ranks: the loss is multiplied by their number, so that the average is the sum.
@@ -6,16 +8,39 @@ gradients of its data-parallel ranks: the loss is multiplied by their number, so
 
 from __future__ import annotations
 
+import json
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from evals.core.run_spec import Cluster, VerlRun
+from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.method import Method
+from rlvr.methods.method import Method, compose
+
+# Names under which the driver and the workers exchange values that verl has no name for.
+ADVANTAGE = "rlvr_advantage"
+"""[B] of each rollout, of whole groups."""
+GROUP = "rlvr_group"
+"""[B] int64, the prompt of each rollout."""
+MINI_BATCH = "rlvr_mini_batch"
+"""[B] int64."""
+ROW = "rlvr_row"
+"""[B] int64, the rollout's place in the batch, by which workers undo their own reordering."""
+STEP = "rlvr_step"
+"""The rollout step, from 1."""
+FIRST_METRICS = "rlvr_first_metrics"
+"""The metrics of the token weights on the run's first batch."""
+TOKEN_WEIGHTS, WEIGHT_METRICS = "token_weights", "token_weight_metrics"
+"""The token weights [length] of each rollout that workers computed, and their metrics as :func:`packed_metrics`."""
 
 
 @dataclass
@@ -23,7 +48,7 @@ class RegisteredLoss:
     """A policy loss with the signature that verl's ``register_policy_loss`` expects.
 
     Attributes:
-        loss: ours.
+        loss: the method's.
         aggregation: the method's.
         gradient: [B, T] of the mini-batch's loss with respect to this micro-batch's log-probabilities, if the loss
             couples rollouts and was therefore computed on the whole mini-batch before; see engine.py.
@@ -67,7 +92,7 @@ class RegisteredLoss:
             self.token_sums = {}
             return (self.gradient * log_prob).masked_fill(~mask, 0.0).sum() * info["dp_size"], {}
         if self.loss.coupling != "rollout":
-            raise ValueError(f"{type(self.loss).__name__} couples rollouts; it runs in our engine only")
+            raise ValueError(f"{type(self.loss).__name__} couples rollouts; it runs in MethodEngine only")
         rollouts = torch.arange(len(mask), device=mask.device)
         token_loss, metrics = self.loss(
             log_prob, old_log_prob, advantages, mask, rollouts, torch.Generator(), self.aggregation
@@ -123,3 +148,52 @@ def group_ids(names: Any) -> Tensor:
     listed = [str(name) for name in names]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(listed))}
     return torch.tensor([numbers[name] for name in listed])
+
+
+@dataclass(frozen=True)
+class CurrentRun:
+    """The run that this process works for.
+
+    Attributes:
+        run: run.json.
+        cluster: cluster.json.
+        method: the run's method.
+        loss: as registered.
+        advantage: as registered.
+    """
+
+    run: VerlRun
+    cluster: Cluster
+    method: Method
+    loss: RegisteredLoss
+    advantage: RegisteredAdvantage
+
+    @classmethod
+    def of(cls, run: VerlRun, cluster: Cluster) -> CurrentRun:
+        """Compose the run's method."""
+        method = compose(run.method, f"method {run.method_name}")
+        advantage = RegisteredAdvantage(method, run.training.max_new_tokens)
+        return cls(run, cluster, method, RegisteredLoss(method.loss, method.aggregation), advantage)
+
+
+@cache
+def current_run() -> CurrentRun:
+    """The run that the environment names.
+
+    Raises:
+        KeyError: it names none.
+        UserError: a file is missing or not accepted.
+    """
+    run, cluster = Path(os.environ[RUN_VARIABLE]), Path(os.environ[CLUSTER_VARIABLE])
+    return CurrentRun.of(VerlRun.read(run), Cluster.read(cluster))
+
+
+def packed_metrics(metrics: Mapping[str, float]) -> Tensor:
+    """[n] uint8, names and values as JSON: a tensor is all that workers can send with each rollout."""
+    return torch.tensor(list(json.dumps(dict(metrics)).encode("utf-8")), dtype=torch.uint8)
+
+
+def unpacked_metrics(packed: Tensor) -> dict[str, float]:
+    """The metrics of :func:`packed_metrics`, without those that have no value."""
+    metrics: dict[str, float] = json.loads(bytes(packed.tolist()))
+    return {name: value for name, value in metrics.items() if not math.isnan(value)}

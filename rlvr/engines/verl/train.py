@@ -7,31 +7,30 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as parquet
 
-from evals.core.errors import UserError
-from evals.core.files import fingerprint, write_parquet
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import replacing, write_json
+from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Cluster, VerlRun
 from evals.core.single_writer import single_writer
 from evals.grading import VERSION as GRADER_VERSION
+from evals.problems.problem_set import load, render_prompt
+from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, write_result
 from rlvr.engines.verl import PINNED, VERSION
-from rlvr.engines.verl.checkpoints import prepare_resume, remove_old
+from rlvr.engines.verl.checkpoints import is_intact, keep, kept_state, merge, prepare_resume, remove_old
 from rlvr.engines.verl.checks import check
-from rlvr.engines.verl.display import Display, keep_metrics, metrics_files
 from rlvr.engines.verl.launch import Places, launch
-from rlvr.engines.verl.leftovers import end_leftovers
-from rlvr.engines.verl.machine import require_machine
-from rlvr.engines.verl.merge import merge
-from rlvr.engines.verl.metrics import read_metrics
-from rlvr.engines.verl.prompts import write_prompts
-from rlvr.engines.verl.worker_log import RAY_TIMED_OUT, ended, last_words
+from rlvr.engines.verl.metrics import Display, keep_metrics, metrics_files, read_metrics
+from rlvr.engines.verl.processes import RAY_TIMED_OUT, end_processes_of, ended, last_words, require_machine
 from rlvr.runs.progress import remove_metrics_so_far
-from rlvr.runs.source_hash import source_hashes
 from rlvr.runs.termination import Interrupted, termination
 
 _LOOK_SECONDS = 5.0
@@ -40,13 +39,13 @@ _PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is carried out; nothing here changes its numbers.
+    """How verl carries a run out; nothing here changes its numbers but by rounding.
 
     Attributes:
         cluster: cluster.json.
         python: of the environment that verl is installed in.
         study: the directory that the study works in.
-        repository: where our packages are.
+        repository: where this project's packages are.
         lock_wait_seconds: how long to wait for another process that trains this run.
     """
 
@@ -57,79 +56,112 @@ class Execution:
     lock_wait_seconds: float
 
 
-def train(run: VerlRun, directory: Path, execution: Execution) -> None:
+def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: Sequence[int] = ()) -> None:
     """Carry out ``run`` and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
     Started again it continues from the newest intact state, and a finished training is not started again.
 
+    Args:
+        run: what is trained.
+        directory: of the run.
+        execution: how it is carried out.
+        checkpoints_at: steps after which the policy is kept as well (see :mod:`rlvr.engines.result`); multiples of the
+            cluster's checkpoint_interval. verl does not repeat a training bit for bit, so one that the run has passed
+            without keeping it is refused.
+
     Raises:
-        UserError: an input is missing or damaged, the launch is not accepted, verl ended before the last step, or the
-            merged checkpoint is not the trainer's model.
+        UserError: an input is missing or damaged, the launch or a step is not accepted, verl ended before the last
+            step, or a merged checkpoint is not the trainer's model.
         Interrupted: on SIGTERM.
     """
-    base = verify_outputs(execution.study / run.base / "manifest.json", "base_model")
-    problems = verify_outputs(execution.study / run.problems / "manifest.json", "problems")
-    check(run, execution.cluster, execution.study / run.base / "checkpoint")
+    study, cluster = execution.study, execution.cluster
+    base = verify_outputs(study / run.base / "manifest.json", "base_model")
+    problems = verify_outputs(study / run.problems / "manifest.json", "problems")
+    check(run, cluster, study / run.base / "checkpoint")
     inputs = {
         **{str(run.base / name): digest for name, digest in base.outputs.items() if name.startswith("checkpoint/")},
         str(run.problems / "problems.jsonl"): problems.outputs["problems.jsonl"],
     }
-    parameters = {**run.parameters(), "versions": {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION}}
-    identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
-    state = directory / "state" / identity[:16]
-    places = Places(run=directory, study=execution.study, repository=execution.repository, state=state)
+    training = Training(run, inputs, {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION})
+    state = directory / "state" / training.fingerprint[:16]
+    places = Places(run=directory, study=study, repository=execution.repository, state=state)
     started = time.monotonic()
     with single_writer(directory / "state", "trains this run", execution.lock_wait_seconds):
-        if left := end_leftovers(directory / "run.json"):
-            print(f"{run.run}: ended {left} processes that an earlier attempt had left", flush=True)
+        if found := end_processes_of(directory / "run.json"):
+            print(f"{run.run}: ended {found} processes that an earlier attempt had left", flush=True)
+        lacking = lacking_checkpoints(directory, training, checkpoints_at)
         step = prepare_resume(state)
+        _require_kept(run, cluster, state, step, lacking)
         if step < run.training.steps:
-            require_machine(execution.cluster)
-            remove_old(state, execution.cluster.checkpoints_kept)
+            require_machine(cluster)
+            remove_old(state, cluster.checkpoints_kept)
             if step:
                 print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
-            write_prompts(execution.study / run.problems, run.prompt, places.prompts)
-            end = _run_verl(run, places, execution, Display(run, places, parameters, step))
+            _write_prompts(study / run.problems, run.prompt, places.prompts)
+            end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), lacking)
             step = prepare_resume(state)
             if step != run.training.steps:
                 raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
-        saved, checkpoint = state / f"global_step_{step}", directory / "checkpoint"
-        difference = merge(saved, places, execution.python, run.dtype)
         metrics = _whole_metrics(run, places)
-        write_parquet(directory / "metrics.parquet", metrics)
-        files = sorted(path for path in checkpoint.iterdir() if path.is_file())
-        Manifest(
-            kind="run",
-            inputs=inputs,
-            outputs=hash_files(directory, *files, directory / "metrics.parquet"),
-            parameters=parameters,
-            fingerprint=identity,
-            details={
-                "steps": step,
-                "optimizer_steps": step * run.training.updates_per_step,
-                "tokens_generated": int(metrics["tokens_generated"].sum()),
-                "seconds_steps": float(metrics["seconds_step"].sum()),
-                "seconds_last_process": time.monotonic() - started,
-                "devices": execution.cluster.devices,
-                "merged_log_prob_difference": difference,
-                "source": source_hashes(),
-            },
-        ).write(directory / "manifest.json")
+
+        def write(result: Training, shards: Path, place: Path) -> None:
+            difference = merge(shards, place / "checkpoint", places, execution.python, run.dtype)
+            steps = result.run.training.steps
+            write_result(
+                place,
+                result,
+                sorted(path for path in (place / "checkpoint").iterdir() if path.is_file()),
+                metrics[metrics["step"] <= steps],
+                optimizer_steps=steps * run.training.updates_per_step,
+                seconds_last_process=time.monotonic() - started,
+                devices=cluster.devices,
+                merged_log_prob_difference=difference,
+            )
+
+        for earlier in lacking:
+            shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
+            write_json(place / "run.json", shorter.run.to_json())
+            write(shorter, kept_state(state, earlier), place)
+        write(training, state / f"global_step_{step}", directory)
         remove_metrics_so_far(directory)
 
 
-def _run_verl(run: VerlRun, places: Places, execution: Execution, display: Display) -> str:
+def _require_kept(run: VerlRun, cluster: Cluster, state: Path, done: int, wanted: Sequence[int]) -> None:
+    """Check that the states of ``wanted`` steps are kept or will be; ``done`` steps are done.
+
+    Raises:
+        UserError: verl saves no state after one of them, or it is done and its state is gone.
+    """
+    for step in wanted:
+        if step % cluster.checkpoint_interval:
+            accepted = f"by verl: multiples of checkpoint_interval, {cluster.checkpoint_interval}"
+            raise InvalidInput(run.run, "checkpoints_at", f"is {step}", accepted)
+        saved = state / f"global_step_{step}"
+        if step <= done and is_intact(saved):
+            keep(saved, step)
+        if step <= done and not is_intact(kept_state(state, step)):
+            raise UserError(
+                f"{run.run}: checkpoints_at: the state after step {step} was not kept, and verl does not repeat a "
+                f"training bit for bit; remove {state} to train the run again"
+            )
+
+
+def _run_verl(
+    run: VerlRun, places: Places, execution: Execution, display: Display, checkpoints_at: Sequence[int] = ()
+) -> str:
     """Start verl, a second time if Ray did not come up in its time, and wait for it; how it ended, in one line."""
-    end = _start_verl(run, places, execution, display)
+    end = _start_verl(run, places, execution, display, checkpoints_at)
     if RAY_TIMED_OUT in end:
         print(f"{run.run}: {end}; verl is started once more", flush=True)
-        end = _start_verl(run, places, execution, display)
+        end = _start_verl(run, places, execution, display, checkpoints_at)
     return end
 
 
-def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Display) -> str:
+def _start_verl(
+    run: VerlRun, places: Places, execution: Execution, display: Display, checkpoints_at: Sequence[int]
+) -> str:
     """Start verl and wait for it; how it ended, in one line. Its output goes to a log that is kept over attempts."""
-    started = launch(run, execution.cluster, places)
+    started = launch(run, execution.cluster, places, checkpoints_at)
     places.state.mkdir(parents=True, exist_ok=True)
     keep_metrics(places)
     log = places.log
@@ -148,12 +180,12 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Dis
             while process.poll() is None:
                 if asked_to_stop():
                     raise Interrupted(f"{run.run}: stopped; it continues from the state that was saved last")
-                display.look()
+                display.update()
                 time.sleep(_LOOK_SECONDS)
         finally:
             _end(process)
-            end_leftovers(places.run / "run.json")
-    display.look()
+            end_processes_of(places.run / "run.json")
+    display.update()
     with log.open("rb") as output:
         output.seek(written)
         said = last_words(output.read().decode(errors="replace"))
@@ -177,6 +209,26 @@ def _whole_metrics(run: VerlRun, places: Places) -> pd.DataFrame:
     for step in missing:
         print(f"{run.run}: no metrics of step {step}: verl was killed after it had saved that step", flush=True)
     return metrics
+
+
+def _write_prompts(problems: Path, template: str, path: Path) -> int:
+    """Write the problems of the directory ``problems`` in the format that verl reads; returns their number.
+
+    Raises:
+        UserError: the problems are missing or damaged, or the file cannot be written.
+    """
+    rows = load(problems).problems
+    table = pa.table(
+        {
+            "prompt": [[{"role": "user", "content": render_prompt(template, row.problem)}] for row in rows],
+            "data_source": ["rlvr"] * len(rows),
+            "reward_model": [{"ground_truth": row.answer, "style": "rule"} for row in rows],
+            "extra_info": [{"index": number, "id": str(row.id)} for number, row in enumerate(rows)],
+        }
+    )
+    with replacing(path) as temporary:
+        parquet.write_table(table, temporary)
+    return len(rows)
 
 
 def _path_of(python: str) -> str:

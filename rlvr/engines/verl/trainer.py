@@ -1,14 +1,15 @@
-"""verl's synchronous trainer with the method's mini-batches and token weights.
+"""verl's synchronous trainer and replay buffer with the method's batches, mini-batches and token weights.
 
-Two of its steps are extended: ordering the batch, which becomes the method's mini-batches and tells the workers what
-they need to weigh tokens while they compute the old log-probs; and the advantages, which the weights multiply.
+Two steps of the trainer are extended: ordering the batch, which becomes the method's mini-batches and tells the workers
+what they need to weigh tokens while they compute the old log-probs; and the advantages, which the weights multiply. The
+replay buffer holds rollouts back until a method that chooses its batch is content.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +17,45 @@ import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from torch import Tensor
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.rollout_metrics import mini_batch_ids, rollout_metrics
-from rlvr.engines.verl.layout import lay_out, whole_groups_fraction
-from rlvr.engines.verl.metrics import OURS
-from rlvr.engines.verl.outcomes import canonical_order, token_metrics, truncations
-from rlvr.engines.verl.registered import group_ids
-from rlvr.engines.verl.this_run import this_run
-from rlvr.engines.verl.worker_fields import ADVANTAGE, FIRST_METRICS, GROUP, MINI_BATCH, ROW, STEP, WEIGHT_METRICS
+from rlvr.engines.verl.metrics import PREFIX, token_metrics
+from rlvr.engines.verl.mini_batches import canonical_order, lay_out, truncations, whole_groups_fraction
+from rlvr.engines.verl.registered import (
+    ADVANTAGE,
+    FIRST_METRICS,
+    GROUP,
+    MINI_BATCH,
+    ROW,
+    STEP,
+    TOKEN_WEIGHTS,
+    WEIGHT_METRICS,
+    current_run,
+    group_ids,
+    unpacked_metrics,
+)
 from rlvr.methods.rollout_batch import RolloutBatch
 
 
 class MethodTrainer(PPOTrainerSync):
-    """The trainer of one run of ours."""
+    """The trainer of one run."""
 
     def __init__(self, config: Any) -> None:
         """Read the run; ``config`` is verl's whole configuration."""
         super().__init__(config)
-        self._ours = this_run()
+        self._current = current_run()
         self._first_metrics_path = Path(config.trainer.default_local_dir) / "first_metrics.json"
 
     def _balance_batch(
         self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen", keep_minibatch: bool = False
     ) -> Any:
         """Order the batch by rank and mini-batch, and give every rollout what its worker needs."""
-        run, method = self._ours.run, self._ours.method
+        run, method = self._current.run, self._current.method
         wanted = ["uid", "rm_scores", "extra_fields"]
         read = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
         expected = run.training.rollouts_per_step
@@ -55,23 +67,23 @@ class MethodTrainer(PPOTrainerSync):
         lengths = torch.tensor([tag["response_len"] for tag in batch.tags])
         groups = group_ids(list(read["uid"]))
         order = canonical_order(batch.keys, groups)
-        ours = method.assignment(
+        assigned = method.assignment(
             rewards[order],
             groups[order],
             lengths[order],
             run.training.updates_per_step,
             generator_for("mini_batches", run.seed, self.global_steps - 1),
         )
-        mini_batches = [order[part] for part in ours]
+        mini_batches = [order[part] for part in assigned]
         ids = mini_batch_ids(mini_batches, expected)
-        metrics[OURS + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
+        metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
         if method.selection is None:  # otherwise the replay buffer has them, of everything that was sampled
             found = rollout_metrics(rewards, groups, lengths, truncations(read["extra_fields"]), 0.0)
-            metrics.update({OURS + name: float(value) for name, value in found.items()})
+            metrics.update({PREFIX + name: float(value) for name, value in found.items()})
         if "advantage" in batch.tags[0]:  # a selection left rollouts of their groups out
             advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         else:
-            advantages = self._ours.advantage.of_rollouts(rewards, groups, lengths)
+            advantages = self._current.advantage.of_rollouts(rewards, groups, lengths)
         layout = lay_out(method, mini_batches, lengths, self._data_parallel_ranks())
         batch.reorder(layout.tolist())
         fields = {
@@ -93,13 +105,13 @@ class MethodTrainer(PPOTrainerSync):
         return super()._update_actor(batch, metrics)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Call our estimator as verl does, then multiply by the token weights."""
+        """Call the advantage as verl does, then multiply by the token weights."""
         batch = super()._compute_advantage(batch, metrics)
         fields = ["response_mask", ADVANTAGE, "old_log_probs", "rollout_log_probs", "entropy"]
-        by_worker = self._ours.method.needs_hidden_states
+        by_worker = self._current.method.needs_hidden_states
         if by_worker:
-            fields += ["token_weights", "token_weight_metrics"]
-        elif self._ours.method.token_weights is not None:
+            fields += [TOKEN_WEIGHTS, WEIGHT_METRICS]
+        elif self._current.method.token_weights is not None:
             fields += ["responses", GROUP, MINI_BATCH]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
         lengths = [row.numel() for row in data["response_mask"].unbind()]
@@ -108,15 +120,14 @@ class MethodTrainer(PPOTrainerSync):
         metrics.update(token_metrics(old, rollout, entropies, mask))
         weights, found, started = mask.float(), {}, time.monotonic()
         if by_worker:
-            weights = data["token_weights"].to_padded_tensor(0.0)
-            named = dict(zip(WEIGHT_METRICS, data["token_weight_metrics"][0].tolist(), strict=True))
-            found = {name: value for name, value in named.items() if not math.isnan(value)}
-        elif self._ours.method.token_weights is not None:
-            weights, found = self._ours.method.token_weights(self._whole_batch(data, mask))
+            weights = data[TOKEN_WEIGHTS].to_padded_tensor(0.0)
+            found = unpacked_metrics(data[WEIGHT_METRICS][0])
+        elif self._current.method.token_weights is not None:
+            weights, found = self._current.method.token_weights(self._whole_batch(data, mask))
         found.setdefault("seconds_token_weights", time.monotonic() - started)
         if not self._first_metrics():
             write_json(self._first_metrics_path, {"step": self.global_steps, **found})
-        metrics.update({OURS + name: value for name, value in found.items()})
+        metrics.update({PREFIX + name: value for name, value in found.items()})
         weighted = data[ADVANTAGE][:, None] * weights * mask
         nested = torch.nested.as_nested_tensor(
             [row[:length] for row, length in zip(weighted.float(), lengths, strict=True)], layout=torch.jagged
@@ -129,12 +140,12 @@ class MethodTrainer(PPOTrainerSync):
     ) -> None:
         """verl's; the token weights are not counted among the log-probs that some of them are computed with."""
         super()._compute_metrics(batch, metrics, timing_raw, *arguments, **named)
-        of_weights = metrics[OURS + "seconds_token_weights"] if self._ours.method.needs_hidden_states else 0.0
-        metrics[OURS + "seconds_log_probs"] = timing_raw["old_log_prob"] - of_weights
+        of_weights = metrics[PREFIX + "seconds_token_weights"] if self._current.method.needs_hidden_states else 0.0
+        metrics[PREFIX + "seconds_log_probs"] = timing_raw["old_log_prob"] - of_weights
 
     def _whole_batch(self, data: Any, mask: Tensor) -> RolloutBatch:
         """The rollout batch for a weighting that needs no hidden states."""
-        run = self._ours.run
+        run = self._current.run
         return RolloutBatch(
             advantages=data[ADVANTAGE],
             old_log_probs=data["old_log_probs"].to_padded_tensor(0.0),
@@ -161,3 +172,84 @@ class MethodTrainer(PPOTrainerSync):
         if "actor" not in info:
             info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
         return int(max(info["actor"])) + 1
+
+
+class SelectingReplayBuffer(ReplayBuffer):
+    """Samples another batch of prompts for as long as the method's selection asks for more.
+
+    Advantages are those of whole groups, hence computed here, before anything is dropped; they travel as tags.
+    """
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
+        """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that was sampled.
+
+        Raises:
+            RuntimeError: no prompt has all of its rollouts, so that there is nothing to sample on for.
+        """
+        method, run = current_run().method, current_run().run
+        if partition_id == "val" or method.selection is None:
+            found: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
+            return found
+        rounds = 1
+        while True:
+            self._wait(partition_id)
+            keys, tags = self._complete_groups(partition_id, run.training.samples_per_prompt)
+            rewards, groups, lengths, truncated = self._outcomes(partition_id, keys, tags)
+            selection = method.selection(
+                rewards,
+                groups,
+                batch_size * run.training.samples_per_prompt,
+                method.assignment.keeps_groups,
+                rounds,
+                generator_for("selection", run.seed, global_steps - 1, rounds),
+            )
+            if selection is not None:
+                break
+            assert self.refill_fn is not None
+            self.refill_fn(batch_size)
+            rounds += 1
+        advantages = current_run().advantage.of_rollouts(rewards, groups, lengths)
+        kept = selection.indices.tolist()
+        dropped = set(range(len(keys))) - set(kept)
+        uids = [*self.finished_keys[partition_id], *self.failure_keys[partition_id]]
+        stray = [key for key in self.partitions[partition_id] if key not in set(keys)]
+        tq.kv_clear(partition_id=partition_id, keys=[*uids, *stray, *(keys[row] for row in dropped)])
+        batch = KVBatchMeta(
+            partition_id=partition_id,
+            keys=[keys[row] for row in kept],
+            tags=[{**tags[row], "advantage": float(advantages[row])} for row in kept],
+        )
+        of_all = rollout_metrics(rewards, groups, lengths, truncated, selection.discarded_fraction)
+        metrics = {PREFIX + name: float(value) for name, value in {**of_all, "sampling_rounds": rounds}.items()}
+        return batch, metrics
+
+    def _wait(self, partition_id: str) -> None:
+        """Until nothing is being generated any more."""
+        while True:
+            self._sync_metadata_from_transfer_queue()
+            if not self.pending_keys[partition_id] and not self.running_keys[partition_id]:
+                return
+            time.sleep(self.poll_interval)
+
+    def _complete_groups(self, partition_id: str, size: int) -> tuple[list[str], list[dict[str, Any]]]:
+        """Names and tags of the rollouts of prompts that have all of theirs, in an order that timing has no part in."""
+        items = self.partitions[partition_id]
+        counts = Counter(key.split("_")[0] for key in items)
+        keys = [key for key in items if counts[key.split("_")[0]] == size]
+        if not keys:
+            prompts = len(self.finished_keys[partition_id] | self.failure_keys[partition_id])
+            raise RuntimeError(
+                f"no prompt of {prompts} has all of its {size} rollouts; their workers' errors are above"
+            )
+        order = canonical_order(keys, group_ids([key.split("_")[0] for key in keys])).tolist()
+        return [keys[row] for row in order], [items[keys[row]] for row in order]
+
+    def _outcomes(
+        self, partition_id: str, keys: list[str], tags: list[dict[str, Any]]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rewards, prompts, lengths and whether they were cut off, [B], of rollouts."""
+        read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
+        rewards = torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()
+        groups = group_ids([key.split("_")[0] for key in keys])
+        lengths = torch.tensor([tag["response_len"] for tag in tags])
+        return rewards, groups, lengths, truncations(read["extra_fields"])

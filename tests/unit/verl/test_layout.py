@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlvr.engines.rollout_metrics import mini_batch_ids
-from rlvr.engines.verl.layout import dealt_layout, rank_layout, whole_groups_fraction
+from rlvr.engines.verl.mini_batches import dealt_layout, rank_layout, whole_groups_fraction
 from rlvr.methods.assignments import QueryPreserved, RandomSplit
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput
 from evals.core.manifest import Manifest, hash_files
-from rlvr.engines.verl.preflight import of_one_node, report
+from rlvr.engines.verl.preflight import report, share_of_one_node
 from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import CLUSTER, make_cluster, make_run, run_content
 
@@ -25,24 +25,24 @@ MEASURED = {
 
 def test_a_node_does_the_share_of_its_ranks() -> None:
     run, cluster = make_run(), make_cluster(nodes=2)  # 2,048 rollouts on 8 ranks of 2 devices each
-    node_run, node = of_one_node(run, cluster)
+    node_run, node = share_of_one_node(run, cluster)
     assert node.nodes == 1 and node.data_parallel == 4
     assert node_run.training.rollouts_per_step // node.data_parallel == 2048 // cluster.data_parallel == 256
-    assert of_one_node(run, make_cluster(nodes=1))[0] == run
+    assert share_of_one_node(run, make_cluster(nodes=1))[0] == run
 
 
 def test_a_share_that_is_none_is_refused() -> None:
-    with pytest.raises(UserError, match="a divisor of gpus_per_node, 4"):
-        of_one_node(make_run(), make_cluster(gpus_per_node=4, nodes=2, sequence_parallel=8))
+    with pytest.raises(InvalidInput, match="a divisor of gpus_per_node, 4"):
+        share_of_one_node(make_run(), make_cluster(gpus_per_node=4, nodes=2, sequence_parallel=8))
     run = make_run(prompts_per_step=3, updates_per_step=1)  # a prompt and a half a node
-    with pytest.raises(UserError, match="gives a node 24 rollouts; accepted by preflight: whole prompts of 16"):
-        of_one_node(run, make_cluster(nodes=2))
+    with pytest.raises(InvalidInput, match="gives a node 24 rollouts; accepted: whole prompts of 16"):
+        share_of_one_node(run, make_cluster(nodes=2))
 
 
 def test_the_report_has_every_part_of_every_device() -> None:
     other = {**MEASURED, "seconds": {**MEASURED["seconds"], "update 1": 4.0}}
     cluster = make_cluster(nodes=2, gpus_per_node=2, sequence_parallel=1)
-    told = report(of_one_node(make_run(), cluster)[0], cluster, [MEASURED, other])
+    told = report(share_of_one_node(make_run(), cluster)[0], cluster, [MEASURED, other])
     lines = told.splitlines()
     assert "one step of 512 rollouts of 2048 + 20480 tokens on each data-parallel rank" in lines[0]
     assert sum("device 0" in line for line in lines) == sum("device 1" in line for line in lines) == 4

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss
-from rlvr.engines.verl.this_run import ThisRun
-from rlvr.methods.method import compose
+from rlvr.engines.verl.registered import CurrentRun
 from tests.unit.verl.conftest import make_cluster, make_run
 
 PROMPTS, SAMPLES = 2, 4
@@ -51,7 +49,7 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
     """The batch that the buffer makes of the queue, and its metrics."""
 
     class Base:
-        """verl's ReplayBuffer, as far as ours leans on it."""
+        """verl's ReplayBuffer, as far as SelectingReplayBuffer uses it."""
 
         def __init__(self) -> None:
             self.refill_fn, self.poll_interval = queue.refill, 0.0
@@ -75,16 +73,16 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
     module("transfer_queue", KVBatchMeta=SimpleNamespace, kv_batch_get=queue.get, kv_clear=clear)
     for name in ("verl", "verl.trainer", "verl.trainer.ppo", "verl.trainer.ppo.v1"):
         module(name)
+    module("tensordict", TensorDict=dict)
     module("verl.trainer.ppo.v1.replay_buffer", ReplayBuffer=Base)
-    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.replay_buffer", raising=False)
-    buffer = importlib.import_module("rlvr.engines.verl.replay_buffer")
-    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.replay_buffer")  # it has seen what verl is not
+    module("verl.trainer.ppo.v1.trainer_sync", PPOTrainerSync=object)
+    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.trainer", raising=False)
+    trainer = importlib.import_module("rlvr.engines.verl.trainer")
+    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.trainer")  # it has seen what verl is not
     run = make_run(method, prompts_per_step=PROMPTS, samples_per_prompt=SAMPLES, updates_per_step=1)
-    pieces = compose(run.method)
-    loss = RegisteredLoss(pieces.loss, pieces.aggregation)
-    ours = ThisRun(run, make_cluster(), pieces, loss, RegisteredAdvantage(pieces, 8))
-    monkeypatch.setattr(buffer, "this_run", lambda: ours)
-    return buffer.SelectingReplayBuffer().sample(1, "train", PROMPTS)
+    current = CurrentRun.of(run, make_cluster())
+    monkeypatch.setattr(trainer, "current_run", lambda: current)
+    return trainer.SelectingReplayBuffer().sample(1, "train", PROMPTS)
 
 
 RIGHT, WRONG, MIXED = [1.0] * SAMPLES, [0.0] * SAMPLES, [1.0, 0.0, 0.0, 0.0]

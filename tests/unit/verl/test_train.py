@@ -10,13 +10,21 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl, sha256_file
-from rlvr.engines.verl.checkpoints import MANIFEST, TRACKER, is_intact, prepare_resume, record, steps
-from rlvr.engines.verl.display import Display
+from rlvr.engines.verl.checkpoints import (
+    MANIFEST,
+    TRACKER,
+    is_intact,
+    keep,
+    kept_state,
+    merge,
+    prepare_resume,
+    record,
+    remove_old,
+    steps,
+)
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
-from rlvr.engines.verl.merge import merge
-from rlvr.engines.verl.metrics import read_metrics
-from rlvr.engines.verl.prompts import write_prompts
-from rlvr.engines.verl.train import Execution, _run_verl
+from rlvr.engines.verl.metrics import Display
+from rlvr.engines.verl.train import Execution, _run_verl, _write_prompts
 from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import make_cluster, make_run
 
@@ -71,41 +79,20 @@ def test_without_an_intact_state_verl_starts_anew(tmp_path: Path) -> None:
     assert prepare_resume(tmp_path) == 0 and not (tmp_path / TRACKER).exists()
 
 
+def test_a_kept_state_outlives_its_original(tmp_path: Path) -> None:
+    for step in (2, 4, 6):
+        save_state(tmp_path, step)
+    keep(tmp_path / "global_step_2", 2)
+    remove_old(tmp_path, 2)
+    assert steps(tmp_path) == [4, 6] and is_intact(kept_state(tmp_path, 2))
+    assert prepare_resume(tmp_path) == 6
+
+
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:
     state = save_state(tmp_path, 3)
     files = json.loads((state / MANIFEST).read_text())["files"]
     assert set(files) == {"actor/model_world_size_2_rank_0.pt", "actor/model_world_size_2_rank_1.pt", "data.pt"}
     assert files["data.pt"] == sha256_file(state / "data.pt")
-
-
-def test_metrics_of_several_attempts_make_one_row_a_step(tmp_path: Path) -> None:
-    def line(step: int, reward: float) -> str:
-        data = {"rlvr/reward_mean": reward, "rlvr/token_weight_mean": 1.0, "actor/perf/max_memory_allocated_gb": 2.0}
-        return json.dumps({"step": step, "data": {**data, "actor/clip_fraction": 0.1, "unknown/metric": 3.0}}) + "\n"
-
-    (tmp_path / "a").write_text(line(1, 0.1) + line(2, 0.2) + line(3, 0.3)[:20])
-    (tmp_path / "b").write_text(line(2, 0.25) + line(3, 0.35))
-    table = read_metrics([tmp_path / "a", tmp_path / "b"], 4)
-    assert table["step"].tolist() == [1, 2, 3] and table["reward_mean"].tolist() == [0.1, 0.25, 0.35]
-    assert table["token_weight_mean"].tolist() == [1.0] * 3 and table["clip_fraction"].tolist() == [0.1] * 3
-    assert table["optimizer_steps"].tolist() == [4] * 3 and table["peak_memory_bytes"].tolist() == [2 << 30] * 3
-    assert not any("/" in name or "unknown" in name for name in table.columns)
-    assert read_metrics([], 4).empty
-
-
-def test_the_learning_rate_is_that_of_the_step_and_not_of_the_next(tmp_path: Path) -> None:
-    lines = [{"actor/lr": 0.5, "actor/learning_rate": 0.0}, {"actor/lr": 1.0, "actor/learning_rate": 0.5}]
-    rows = [json.dumps({"step": number, "data": data}) for number, data in enumerate(lines, start=1)]
-    (tmp_path / "a").write_text("\n".join(rows))
-    assert read_metrics([tmp_path / "a"], 2)["learning_rate"].tolist() == [0.0, 0.5]
-
-
-def test_the_loss_of_coupled_rollouts_is_that_of_the_whole_mini_batch(tmp_path: Path) -> None:
-    # verl's own is the inner product of a gradient with log-probabilities there.
-    data = {"actor/coupled_loss": 0.25, "actor/loss": 7.0}
-    for number, pairs in enumerate((data.items(), reversed(data.items()))):
-        (tmp_path / str(number)).write_text(json.dumps({"step": 1, "data": dict(pairs)}) + "\n")
-        assert read_metrics([tmp_path / str(number)], 2)["loss"].tolist() == [0.25]
 
 
 def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, places: Places) -> None:
@@ -116,7 +103,7 @@ def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, pl
         "#!/bin/sh\necho reading\necho '  File x' >&2\necho 'ValueError: no shards' >&2\necho bye\nexit 1\n"
     )
     program.chmod(0o755)
-    arguments = (tmp_path / "global_step_1", places, str(program), "float32")
+    arguments = (tmp_path / "global_step_1", places.run / "checkpoint", places, str(program), "float32")
     with pytest.raises(UserError, match=r"verl's merger failed: ValueError: no shards \(.*verl\.log\)"):
         merge(*arguments)
     assert log.read_text().splitlines()[0] == "what verl said" and "  File x" in log.read_text()
@@ -160,7 +147,7 @@ def test_prompts_are_messages_with_their_answers(tmp_path: Path) -> None:
     kinds = json.dumps([{"family": "chain", "operands": 3}])
     options = ["--name", "train", "--split", "train", "--kinds", kinds, "--count", "4", "--seed", "1"]
     assert draw(["draw-problems", *options, "--out", str(tmp_path / "train")]) == 0
-    assert write_prompts(tmp_path / "train", "Q: {problem}\n", tmp_path / "prompts.parquet") == 4
+    assert _write_prompts(tmp_path / "train", "Q: {problem}\n", tmp_path / "prompts.parquet") == 4
     rows = parquet.read_table(tmp_path / "prompts.parquet").to_pylist()
     problems = read_jsonl(tmp_path / "train" / "problems.jsonl")
     for row, problem in zip(rows, problems, strict=True):

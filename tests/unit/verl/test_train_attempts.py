@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
-from evals.core.manifest import Manifest, hash_files
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import VerlRun
+from rlvr.engines.result import checkpoint_directory
 from rlvr.engines.verl import train as module
-from rlvr.engines.verl.checkpoints import prepare_resume, record, steps
-from rlvr.engines.verl.display import Display, keep_metrics
+from rlvr.engines.verl.checkpoints import keep, prepare_resume, record, steps
 from rlvr.engines.verl.launch import Places
+from rlvr.engines.verl.metrics import Display, keep_metrics
 from rlvr.engines.verl.train import Execution, train
 from tests.unit.verl.conftest import make_cluster, make_run
 
@@ -37,7 +39,9 @@ class Verl:
     killed_before_metrics_of: int | None = None
     attempts: list[int] = field(default_factory=list)
 
-    def __call__(self, run: VerlRun, places: Places, _execution: Execution, display: Display) -> str:
+    def __call__(
+        self, run: VerlRun, places: Places, _execution: Execution, display: Display, kept: Sequence[int]
+    ) -> str:
         keep_metrics(places)
         places.metrics.parent.mkdir(parents=True, exist_ok=True)
         start = prepare_resume(places.state)
@@ -48,13 +52,15 @@ class Verl:
             (state / "actor").mkdir(parents=True)
             (state / "actor" / "shard.pt").write_bytes(bytes([step]))
             record(state, step)
+            if step in kept:
+                keep(state, step)
             if step == self.killed_before_metrics_of:
                 self.killed_before_metrics_of = None
                 break
             data = {"rlvr/reward_mean": run.training.learning_rate, "rlvr/tokens_generated": 10, "timing_s/step": 1.0}
             lines.append(json.dumps({"step": step, "data": data}) + "\n")
         places.metrics.write_text("".join(lines), encoding="utf-8")
-        display.look()
+        display.update()
         return "killed by SIGKILL"
 
 
@@ -72,12 +78,13 @@ class Machine:
     verl: Verl
     asked: int = 0
 
-    def train(self, **training: Any) -> pd.DataFrame:
+    def train(self, checkpoints_at: Sequence[int] = (), **training: Any) -> pd.DataFrame:
         """Train a run with these settings; its metrics."""
         directory = self.path / "results" / "runs" / "r"
         directory.mkdir(parents=True, exist_ok=True)
         run = make_run("dapo", **{"steps": STEPS, **training})
-        train(run, directory, Execution(make_cluster(), "python", self.path, self.path, 0.0))
+        execution = Execution(make_cluster(checkpoint_interval=1), "python", self.path, self.path, 0.0)
+        train(run, directory, execution, checkpoints_at)
         manifest = read_json(directory / "manifest.json")
         metrics = pd.read_parquet(directory / "metrics.parquet")
         assert (
@@ -106,10 +113,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         files = sorted(path for path in directory.rglob("*") if path.is_file())
         Manifest(kind, {}, hash_files(directory, *files), {}, "f").write(directory / "manifest.json")
 
-    def merge(_state: Path, places: Places, *_unused: object) -> float:
-        checkpoint = places.run / "checkpoint"
-        checkpoint.mkdir(exist_ok=True)
-        (checkpoint / "model.safetensors").write_bytes(b"merged")
+    def merge(state: Path, checkpoint: Path, *_unused: object) -> float:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        (checkpoint / "model.safetensors").write_bytes((state / "actor" / "shard.pt").read_bytes())
         return 0.0
 
     def require_machine(_cluster: object) -> None:
@@ -119,7 +125,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         "_run_verl": found.verl,
         "merge": merge,
         "require_machine": require_machine,
-        "write_prompts": lambda *_: 1,
+        "_write_prompts": lambda *_: 1,
     }
     for name, function in replaced.items():
         monkeypatch.setattr(module, name, function)
@@ -181,3 +187,32 @@ def test_metrics_that_are_not_there_are_an_error(machine: Machine, monkeypatch: 
 def test_a_run_of_fewer_steps_has_their_metrics_alone(machine: Machine) -> None:
     machine.train()
     assert machine.train(steps=2)["step"].tolist() == [1, 2]
+
+
+def test_policies_of_earlier_steps_are_kept(machine: Machine) -> None:
+    machine.train(checkpoints_at=[2])
+    place = checkpoint_directory(machine.path / "results/runs/r", 2)
+    manifest = verify_outputs(place / "manifest.json", "run")
+    assert (place / "checkpoint" / "model.safetensors").read_bytes() == bytes([2])
+    assert manifest.details["steps"] == 2 and manifest.parameters["training"]["steps"] == 2
+    assert pd.read_parquet(place / "metrics.parquet")["step"].tolist() == [1, 2]
+    machine.train(checkpoints_at=[2])  # it is there
+    machine.train(checkpoints_at=[3])  # what stands for verl removes no state, so that it is made of what is there
+    assert machine.verl.attempts == [0]
+
+
+def test_a_policy_that_can_no_longer_be_kept_is_refused(machine: Machine) -> None:
+    machine.train()
+    for state in machine.states():
+        shutil.rmtree(state / "global_step_1")
+    with pytest.raises(UserError, match="the state after step 1 was not kept") as error:
+        machine.train(checkpoints_at=[1])
+    assert "\n" not in str(error.value)
+
+
+def test_a_step_after_which_nothing_is_saved_is_refused(machine: Machine) -> None:
+    run, directory = make_run("dapo", steps=STEPS), machine.path / "results" / "runs" / "r"
+    execution = Execution(make_cluster(checkpoint_interval=2), "python", machine.path, machine.path, 0.0)
+    with pytest.raises(InvalidInput) as error:
+        train(run, directory, execution, [3])
+    assert error.value.key == "checkpoints_at" and "checkpoint_interval, 2" in error.value.accepted

@@ -1,17 +1,98 @@
-"""The inputs of the language-model head at this rank's response tokens, seen while the model scores them."""
+"""Hidden states for the token weights: where those of a rollout batch go, and how they are seen in a forward pass.
+
+They go into a device's memory, its node's, or nowhere, to be computed anew.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from evals.core.random import generator_for, random_projection
-from rlvr.engines.verl.this_run import ThisRun
+from evals.core.run_spec import Cluster, VerlRun
+from rlvr.engines.verl.registered import CurrentRun
+from rlvr.methods.method import Method
 from rlvr.methods.recomputed_rows import Visit
+
+Place = Literal["device", "host", "recomputed"]
+
+
+@dataclass(frozen=True)
+class HiddenStateSize:
+    """The size of a rollout batch's hidden states.
+
+    Attributes:
+        tokens: response tokens of the device that has most of them.
+        width: numbers of a token.
+        itemsize: bytes of a number.
+    """
+
+    tokens: int
+    width: int
+    itemsize: int
+
+    @property
+    def of_device(self) -> int:
+        """Bytes of one device's."""
+        return self.tokens * self.width * self.itemsize
+
+    def of_node(self, cluster: Cluster) -> int:
+        """Bytes of all devices of a node; devices that share sequences keep their own copies."""
+        return self.of_device * cluster.gpus_per_node
+
+    def place(self, cluster: Cluster) -> Place:
+        """The place that the two budgets of ``cluster``, in MiB, leave for them."""
+        if self.of_device <= cluster.hidden_state_budget << 20:
+            return "device"
+        return "host" if self.of_node(cluster) <= cluster.hidden_state_host_budget << 20 else "recomputed"
+
+    def description(self, cluster: Cluster) -> str:
+        """Size and place in one line."""
+        where = {
+            "device": "kept in the device's memory",
+            "host": "kept in host memory",
+            "recomputed": "not kept: each reading of the token weights is another forward pass",
+        }[self.place(cluster)]
+        return (
+            f"hidden states of {self.tokens} tokens a device, {_gibibytes(self.of_device)} GiB "
+            f"({_gibibytes(self.of_node(cluster))} GiB a node): {where}"
+        )
+
+
+def token_size(method: Method, hidden_size: int, dtype: str) -> tuple[int, int]:
+    """Width and bytes a number of what ``method`` keeps of a token: its hidden state, or the sketch of it."""
+    if method.sketch_dimensions is not None:
+        return method.sketch_dimensions, torch.float32.itemsize
+    return hidden_size, getattr(torch, dtype).itemsize
+
+
+def largest_hidden_states(
+    run: VerlRun, cluster: Cluster, method: Method, config: Mapping[str, Any]
+) -> HiddenStateSize | None:
+    """The size if every response is as long as it may be; None for a method without need of them.
+
+    Args:
+        run: the run.
+        cluster: where it is carried out.
+        method: the run's.
+        config: the model's config.json.
+    """
+    hidden_size = config.get("hidden_size")
+    if not method.needs_hidden_states or not isinstance(hidden_size, int):
+        return None
+    rollouts = math.ceil(run.training.rollouts_per_step / cluster.data_parallel)
+    width, itemsize = token_size(method, hidden_size, run.dtype)
+    return HiddenStateSize(rollouts * run.training.max_new_tokens, width, itemsize)
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / 2**30:.3g}"
 
 
 class HeadInputs:
@@ -20,10 +101,10 @@ class HeadInputs:
     A method's sketch is taken of them on the way.
     """
 
-    def __init__(self, spans: Mapping[int, tuple[int, int]], ours: ThisRun, visit: Visit) -> None:
+    def __init__(self, spans: Mapping[int, tuple[int, int]], current: CurrentRun, visit: Visit) -> None:
         """Expect the rollouts whose places in the batch are the keys of ``spans``."""
         self._spans = spans
-        self._ours = ours
+        self._current = current
         self._visit = visit
         self._seen: Tensor | None = None
 
@@ -50,10 +131,10 @@ class HeadInputs:
 
     def _sketched(self, vectors: Tensor) -> Tensor:
         """The vectors, or their random projection, the same one throughout the run."""
-        dimensions = self._ours.method.sketch_dimensions
+        dimensions = self._current.method.sketch_dimensions
         if dimensions is None:
             return vectors
-        matrix = random_projection(vectors.shape[1], dimensions, generator_for("sketch", self._ours.run.seed))
+        matrix = random_projection(vectors.shape[1], dimensions, generator_for("sketch", self._current.run.seed))
         return vectors.float() @ matrix.to(vectors.device)
 
 
@@ -88,7 +169,7 @@ class KeptRows:
 
 
 def spans_of(rows: Sequence[int], lengths: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Where the tokens of the rollouts at places ``rows`` of the batch begin and end among this rank's tokens."""
+    """Rollout -> where its tokens begin and end among this rank's; ``rows`` are places in the batch."""
     starts = list(accumulate(lengths, initial=0))
     return {row: (start, stop) for row, start, stop in zip(rows, starts, starts[1:], strict=False)}
 

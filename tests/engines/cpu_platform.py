@@ -1,6 +1,7 @@
-"""verl on a machine without a GPU, for tests of this adapter: real training, FSDP2 over gloo, vLLM's CPU build.
+"""A platform for verl on machines without a GPU: real training, FSDP2 over gloo, vLLM's CPU build.
 
-verl has a place for platforms of others; what it does not ask a platform is set right where it looks.
+verl imports this module by VERL_USE_EXTERNAL_MODULES, before it asks for its platform. It registers the platform where
+verl has a place for those of others, and replaces what verl takes from elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _VLLM_LAYERS = "vllm.model_executor.layers.utils"
 
 
 def use_cpu() -> None:
-    """Make this process run verl on the CPU; to be called before verl asks for its platform."""
+    """Make this process run verl on the CPU, if verl has not asked for its platform yet."""
     _answer_for_vllm()
     sys.meta_path.insert(0, _PlainLinearLayers())
     if _VLLM_LAYERS in sys.modules:
@@ -195,3 +196,6 @@ def _platform_class() -> Any:
             return None
 
     return CPUPlatform
+
+
+use_cpu()

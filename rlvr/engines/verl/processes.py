@@ -1,0 +1,213 @@
+"""verl's processes: what this machine must have before they start, what their log says went wrong, and their end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.run_spec import Cluster
+from rlvr.engines.verl.launch import RUN_VARIABLE
+
+_HOST_AND_PORT = re.compile(r"\[?([^\s/\[\]]+)\]?:(\d{1,5})")
+_ANSWER_SECONDS = 3.0
+_PATIENCE_SECONDS = 30.0
+_LONGEST_WORDS = 300
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PROCESS = re.compile(r"^\([\w.:<>-]+ pid=\d+(?:, ip=[\w.:]+)?\)\s?")
+"""What Ray and vLLM put before a line of another process: ``(TaskRunnerV1 pid=123, ip=10.0.0.1) ``."""
+_RANK = re.compile(r"^\[rank\d+\]: ?")
+"""What torch puts before a line of a traceback."""
+_LEVEL = re.compile(r"^(?:ERROR|CRITICAL) [\d-]+ [\d:.,]+ (?:\[[^\]]*\] )?")
+_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
+_CONSEQUENCES = (
+    "ActorDiedError",
+    "ActorUnavailableError",
+    "RayActorError",
+    "RayTaskError",
+    "WorkerCrashedError",
+    "SystemExit",
+    "KeyboardInterrupt",
+    "CancelledError",
+    "ChildFailedError",
+    "EngineDeadError",
+    "InstantiationException",
+)
+"""Exceptions of processes that found another one dead, and what Hydra wraps others in."""
+_POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace)")
+"""How vLLM's own exceptions say that the cause is another one."""
+RAY_TIMED_OUT = "The current node timed out during startup"
+"""What Ray says when its helpers took longer to start than it waits, as they do on a machine that is busy."""
+_ADVICE = (
+    ((RAY_TIMED_OUT,), "the machine is busy with other work, or `ray stop` is wanted first"),
+    (("EADDRINUSE", "ddress already in use"), "a port was taken by another process; start it again"),
+    (
+        ("out of memory", "OutOfMemoryError", "No available memory for the cache blocks"),
+        "try `preflight`, then less in cluster: tokens_per_device, gpu_memory_utilization, hidden_state_budget",
+    ),
+    (("Total available GPUs", "available GPUs"), "Ray sees fewer GPUs than cluster asks for"),
+    (("No space left on device", "Errno 28"), "a disk is full: the study's, or that of Ray's directory /tmp/ray"),
+)
+
+
+def require_machine(cluster: Cluster) -> None:
+    """Check that this machine can start a run on ``cluster``; other machines are Ray's to find.
+
+    Raises:
+        UserError: it has fewer GPUs, or Ray is not as it has to be; one line.
+    """
+    check_ray(cluster, os.environ, registered_ray(os.environ), answers)
+    if "RAY_ADDRESS" not in os.environ:
+        require_gpus(cluster)
+
+
+def require_gpus(cluster: Cluster) -> None:
+    """Check that this machine has the GPUs of one node of ``cluster``.
+
+    Raises:
+        UserError: it has fewer.
+    """
+    if cluster.platform == "cpu":
+        return
+    program = shutil.which("nvidia-smi")
+    listed = subprocess.run([program, "-L"], capture_output=True, text=True, check=False).stdout if program else ""
+    found = sum(line.startswith("GPU ") for line in listed.splitlines())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        found = min(found, len([part for part in visible.split(",") if part.strip() not in ("", "-1")]))
+    if found < cluster.gpus_per_node:
+        raise InvalidInput(
+            "cluster", "gpus_per_node", f"is {cluster.gpus_per_node}", f"{found} at most on this machine"
+        )
+
+
+def check_ray(
+    cluster: Cluster, environment: Mapping[str, str], registered: str | None, answers: Callable[[str, int], bool]
+) -> None:
+    """Check that verl will find the right Ray: the one of RAY_ADDRESS, or none, so that it starts its own.
+
+    Args:
+        cluster: where the run is carried out.
+        environment: of this process.
+        registered: address of the last Ray that was started by hand here, which verl would join unasked.
+        answers: whether something accepts connections at a host and port.
+
+    Raises:
+        UserError: it will not; one line.
+    """
+    address = environment.get("RAY_ADDRESS")
+    if address is None:
+        if cluster.nodes > 1:
+            raise UserError(
+                f"cluster: nodes: is {cluster.nodes}, and RAY_ADDRESS is not set; accepted: 1, or the address of a "
+                "Ray cluster of that many machines (docs/paper_scale.md)"
+            )
+        if registered is not None:
+            use = "" if cluster.platform == "cpu" else f", or RAY_ADDRESS={registered} to use it"
+            raise UserError(
+                f"Ray: a session that was started before is registered on this machine ({registered}), and verl would "
+                f"join it; accepted: none (`ray stop` ends it){use}"
+            )
+        return
+    if cluster.platform == "cpu":
+        raise UserError(f"RAY_ADDRESS: is {address}; accepted with platform cpu, which starts its own Ray: unset")
+    if address == "auto":
+        return
+    found = _HOST_AND_PORT.fullmatch(address)
+    if found is None:
+        raise UserError(f"RAY_ADDRESS: is {address!r}; accepted: HOST:PORT of a Ray cluster, auto, or unset")
+    if not answers(found[1], int(found[2])):
+        raise UserError(f"RAY_ADDRESS: nothing answers at {address}; accepted: the address of a Ray cluster that runs")
+
+
+def registered_ray(environment: Mapping[str, str]) -> str | None:
+    """The address that ``ray start`` left for others to find, whether that session still runs or not."""
+    directory = environment.get("RAY_TMPDIR") or environment.get("TMPDIR") or "/tmp"
+    try:
+        return (Path(directory) / "ray" / "ray_current_cluster").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether something accepts connections there."""
+    try:
+        with socket.create_connection((host, port), timeout=_ANSWER_SECONDS):
+            return True
+    except (OSError, OverflowError):
+        return False
+
+
+def last_words(text: str) -> str | None:
+    """One line: the last exception that is not another one's consequence, and advice if the cause is known.
+
+    With the place where it was raised if it says nothing itself; None if there is no exception.
+    """
+    lines = [_plain(line) for line in text.splitlines()]
+    lines = [line for line in lines if line.strip()]
+    causes: list[str] = []
+    consequences: list[str] = []
+    for number, line in enumerate(lines):
+        found = _EXCEPTION.match(line)
+        if found is None:
+            continue
+        name = found[1].rsplit(".", 1)[-1]
+        said = line if found[2] else f"{line.rstrip(':')} at: {lines[number - 1].strip()}" if number else line
+        follows = name in _CONSEQUENCES or _POINTS_ELSEWHERE.search(line)
+        (consequences if follows else causes).append(said)
+    if not causes and not consequences:
+        return None
+    chosen = (causes or consequences)[-1].strip()[:_LONGEST_WORDS]
+    advice = [advice for signs, advice in _ADVICE if any(sign in chosen for sign in signs)]
+    return f"{chosen} ({advice[0]})" if advice else chosen
+
+
+def ended(status: int) -> str:
+    """An exit status in words."""
+    return (
+        f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}, and no error in the log"
+    )
+
+
+def _plain(line: str) -> str:
+    """A line without colour, and without the names of process, rank and logger, however often they are repeated."""
+    line = _COLOUR.sub("", line)
+    before = None
+    while before != line:
+        before = line
+        line = _LEVEL.sub("", _RANK.sub("", _PROCESS.sub("", line)))
+    return line.rstrip()
+
+
+def end_processes_of(run_file: Path) -> int:
+    """Kill every process on this machine that was started for the run of ``run_file``; how many there were.
+
+    To be called by whoever holds the run's lock, while no verl of its own is at work. The caller stays, and so do the
+    processes that it was started by.
+    """
+    own = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
+    found = [process for process in psutil.process_iter() if process.pid not in own and _works_for(process, run_file)]
+    for process in found:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(found, timeout=_PATIENCE_SECONDS)
+    return len(found)
+
+
+def _works_for(process: psutil.Process, run_file: Path) -> bool:
+    """Whether its environment names the run; a process that ends meanwhile, or is another user's, is none of ours."""
+    try:
+        named: str | None = process.environ().get(RUN_VARIABLE)
+    except (psutil.Error, OSError):
+        return False
+    return named == str(run_file)

@@ -1,0 +1,209 @@
+"""verl's processes: what is missing is said before they start, and their own error is found."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evals.core.errors import InvalidInput, UserError
+from rlvr.engines.verl.launch import RUN_VARIABLE
+from rlvr.engines.verl.processes import (
+    answers,
+    check_ray,
+    end_processes_of,
+    ended,
+    last_words,
+    registered_ray,
+    require_gpus,
+)
+from tests.unit.verl.conftest import make_cluster
+
+_WORKER = "\x1b[36m(WorkerDict pid=71, ip=10.0.0.2)\x1b[0m "
+
+
+def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf 'GPU 0: A\\nGPU 1: B\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
+    require_gpus(make_cluster(nodes=1, platform="cpu", sequence_parallel=1))
+    with pytest.raises(InvalidInput, match="2 at most on this machine"):
+        require_gpus(make_cluster(nodes=1))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with pytest.raises(InvalidInput, match="1 at most on this machine"):
+        require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # as people hide all of them
+    with pytest.raises(InvalidInput, match="0 at most on this machine"):
+        require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(InvalidInput, match="0 at most on this machine"):
+        require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
+
+
+def test_ray_is_the_one_that_is_meant() -> None:
+    one, two = make_cluster(nodes=1), make_cluster(nodes=2)
+
+    def check(cluster: object, address: str | None, registered: str | None = None, up: bool = True) -> None:
+        environment = {} if address is None else {"RAY_ADDRESS": address}
+        check_ray(cluster, environment, registered, lambda host, port: up)  # type: ignore[arg-type]
+
+    check(one, None)
+    check(two, "10.0.0.1:6379")
+    check(two, "[fe80::1]:6379")
+    check(two, "auto", registered="10.0.0.1:6379")
+    for cluster, address, registered, up, message in (
+        (two, None, None, True, "nodes: is 2, and RAY_ADDRESS is not set"),
+        (one, None, "10.0.0.1:6379", True, r"session that was started before is registered .*`ray stop` ends it"),
+        (two, "10.0.0.1:6379", None, False, "nothing answers at 10.0.0.1:6379"),
+        (two, "ray://a/b", None, True, "RAY_ADDRESS: is 'ray://a/b'; accepted: HOST:PORT"),
+        (make_cluster(nodes=1, platform="cpu", sequence_parallel=1), "auto", None, True, "with platform cpu.*unset"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            check(cluster, address, registered, up)
+        assert "\n" not in str(error.value)
+
+
+def test_a_registered_ray_is_found_where_ray_leaves_it(tmp_path: Path) -> None:
+    assert registered_ray({"TMPDIR": str(tmp_path)}) is None
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("10.0.0.1:6379\n")
+    assert registered_ray({"TMPDIR": str(tmp_path)}) == "10.0.0.1:6379"
+    assert registered_ray({"RAY_TMPDIR": str(tmp_path), "TMPDIR": "/nowhere"}) == "10.0.0.1:6379"
+
+
+def test_a_port_answers_or_does_not() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        listening.listen()
+        assert answers("127.0.0.1", port)
+    assert not answers("127.0.0.1", port)
+    assert not answers("127.0.0.1", 99999)
+
+
+def log(*lines: str) -> str:
+    return (
+        "\n".join(["INFO starting", *lines, "2026-11-21 - WARNING - Setting to 4. [repeated 30x across cluster]"])
+        + "\n"
+    )
+
+
+def test_a_worker_s_own_error_is_found_under_what_ray_makes_of_it() -> None:
+    text = log(
+        _WORKER + "Traceback (most recent call last):",
+        _WORKER + '  File "engine.py", line 7, in forward',
+        _WORKER + "ValueError: 3 of 64 rollouts failed; their workers' errors are above",
+        "ray.exceptions.RayTaskError(ValueError): ray::TaskRunnerV1.run() (pid=70, ip=10.0.0.2)",
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    )
+    assert last_words(text) == "ValueError: 3 of 64 rollouts failed; their workers' errors are above"
+
+
+def test_an_error_behind_vllm_s_prefix_is_found() -> None:
+    prefix = "(TaskRunnerV1 pid=1) (EngineCore pid=2) ERROR 11-21 10:14:40 [core.py:1] "
+    text = log(prefix + "RuntimeError: bad kernel", "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered")
+    assert last_words(text) == "RuntimeError: bad kernel"
+
+
+def test_an_error_behind_torch_s_prefix_and_hydra_s_wrapping_is_found() -> None:
+    text = log(
+        "[rank0]: ValueError: The checkpoint has model type `nonsense`.",
+        "[rank0]: The above exception was the direct cause of the following exception:",
+        "[rank0]:     raise InstantiationException(message) from e",
+        "[rank0]: hydra.errors.InstantiationException: Error in call to target 'HFModelConfig':",
+        "[rank0]: ValueError('The checkpoint has model type `nonsense`.')",
+    )
+    assert last_words(text) == "ValueError: The checkpoint has model type `nonsense`."
+
+
+def test_an_error_that_points_to_another_one_is_not_it() -> None:
+    text = log(
+        "(vLLMHttpServer pid=1) (Worker pid=2) ERROR 11-21 12:09:56 [multiproc_executor.py:941] ValueError: VLLM_PORT",
+        "Exception: WorkerProc initialization failed due to an exception. See stack trace for root cause.",
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+    )
+    assert last_words(text) == "ValueError: VLLM_PORT"
+
+
+def test_without_a_cause_the_consequence_is_said() -> None:
+    line = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    assert last_words(log(line)) == line
+
+
+@pytest.mark.parametrize("line", ["Exception: The node gave up.", "a.b.Error: x", "Exit: 3"])
+def test_an_exception_without_a_name_of_its_own_is_one(line: str) -> None:
+    assert last_words(log(line)) == line
+
+
+def test_a_log_without_an_error_has_nothing_to_say() -> None:
+    assert last_words(log("UserWarning: x is not available: ModuleNotFoundError(\"No module named 'x'\")")) is None
+    assert last_words("") is None
+
+
+def test_an_error_without_words_is_placed() -> None:
+    assert last_words(log("    assert x == y", "AssertionError")) == "AssertionError at: assert x == y"
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("torch.distributed.DistNetworkError: port: 29500, code: -98, name: EADDRINUSE", "a port was taken"),
+        ("OSError: [Errno 98] Address already in use", "a port was taken"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB", "tokens_per_device"),
+        ("ValueError: Total available GPUs 4 is less than total desired GPUs 8", "fewer GPUs than cluster asks for"),
+        ("OSError: [Errno 28] No space left on device", "a disk is full"),
+    ],
+)
+def test_known_causes_come_with_advice(line: str, advice: str) -> None:
+    found = last_words(log(_WORKER + line))
+    assert found is not None and found.startswith(line) and advice in found and "\n" not in found
+
+
+def test_an_end_without_words_is_told_by_its_status() -> None:
+    assert ended(-9) == "killed by SIGKILL"
+    assert ended(1) == "exit status 1, and no error in the log"
+
+
+def sleeper(run_file: Path | None) -> subprocess.Popen[bytes]:
+    """A process, in a session of its own as vLLM's engines are, that works for a run or for none."""
+    words = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+    more = {} if run_file is None else {RUN_VARIABLE: str(run_file)}
+    process = subprocess.Popen(words, env={**os.environ, **more}, stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None and process.stdout.readline()  # its environment is there to be read
+    return process
+
+
+def test_processes_of_the_run_are_ended_and_no_others(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine" / "run.json", tmp_path / "other" / "run.json"
+    processes = [sleeper(mine), sleeper(mine), sleeper(other), sleeper(None)]
+    try:
+        assert end_processes_of(mine) == 2
+        assert [process.poll() is None for process in processes] == [False, False, True, True]
+        assert end_processes_of(mine) == 0
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def test_a_caller_that_was_started_for_the_run_stays(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from rlvr.engines.verl.processes import end_processes_of; "
+        "print(end_processes_of(Path(sys.argv[1])))"
+    )
+    run_file = tmp_path / "run.json"
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(run_file)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), RUN_VARIABLE: str(run_file)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stdout) == (0, "0\n"), answer.stderr
