@@ -11,13 +11,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import evals.grading.processes  # noqa: F401 (now, not at the first answer that needs algebra)
 from verl.experimental.reward_loop.reward_manager import register as register_reward_manager
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est, register_policy_loss
 from verl.trainer.ppo.v1 import trainer_base
 
+import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
 from evals.grading import Case, GradingPool
 from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with verl's engines)
 from rlvr.engines.verl.checkpoints import keep, record

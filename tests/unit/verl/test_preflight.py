@@ -112,8 +112,8 @@ def test_a_model_that_is_no_checkpoint_is_said_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results" / "base" / "qwen3_8b" / "checkpoint" / "model.safetensors").write_bytes(b"other weights")
-    for command in ("preflight", "train"):
-        assert main([command, str(run_file), "--python", python_that(tmp_path, "exit 1")]) == 2
+    for command in (["verl", "preflight"], ["train"]):
+        assert main([*command, str(run_file), "--python", python_that(tmp_path, "exit 1")]) == 2
         error = capsys.readouterr().err
         assert "model.safetensors" in error and error.count("\n") == 1
     (tmp_path / "results" / "base" / "qwen3_8b" / "manifest.json").unlink()
