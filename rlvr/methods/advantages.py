@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rlvr.methods.parameters import Component, hyper_parameter
+from rlvr.methods.parameters import Component, component, hyper_parameter
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Advantage(Component, ABC):
         return self.of(Groups.of(rewards, group_ids, lengths)).to(rewards.dtype)
 
 
-@dataclass(frozen=True)
+@component("grpo")
 class GRPO(Advantage):
     """A_i = (R_i - mean_j R_j) / (std_j R_j + epsilon), over the rollouts j of the same prompt (arXiv 2402.03300).
 
@@ -72,16 +72,13 @@ class GRPO(Advantage):
     convention (as in verl), so its advantage is its reward over 1 + epsilon.
     """
 
-    name: ClassVar[str] = "grpo"
-
     epsilon: float = hyper_parameter(1e-6, "added to the standard deviation of the rewards", above=0.0)
 
     def of(self, groups: Groups) -> Tensor:
-        """Compute the advantages [B] in float64."""
         return groups.centred / (groups.deviations + self.epsilon)
 
 
-@dataclass(frozen=True)
+@component("one_sided")
 class OneSided(GRPO):
     """GRPO's A_i where it has the given sign, 0 elsewhere: positive-only and negative-only training.
 
@@ -89,59 +86,47 @@ class OneSided(GRPO):
     gradient that it has in joint training.
     """
 
-    name: ClassVar[str] = "one_sided"
-
     sign: Literal["positive", "negative"] = hyper_parameter("positive", "advantages that are kept")
 
     def of(self, groups: Groups) -> Tensor:
-        """Compute the advantages [B] in float64."""
         advantages = super().of(groups)
         return advantages.clamp(min=0.0) if self.sign == "positive" else advantages.clamp(max=0.0)
 
 
-@dataclass(frozen=True)
+@component("dr_grpo")
 class DrGRPO(Advantage):
     """A_i = R_i - mean_j R_j over the rollouts j of the same prompt; a group of one keeps its reward.
 
     Dr.GRPO (arXiv 2503.20783): the reward less its group's mean, not divided by anything.
     """
 
-    name: ClassVar[str] = "dr_grpo"
-
     def of(self, groups: Groups) -> Tensor:
-        """Compute the advantages [B] in float64."""
         return groups.centred
 
 
-@dataclass(frozen=True)
+@component("rloo")
 class RLOO(Advantage):
     """A_i = R_i - mean_(j != i) R_j = n / (n - 1) (R_i - mean_j R_j); 0 in a group of one, which has no others.
 
     REINFORCE leave-one-out (arXiv 2402.14740).
     """
 
-    name: ClassVar[str] = "rloo"
-
     def of(self, groups: Groups) -> Tensor:
-        """Compute the advantages [B] in float64."""
         return torch.where(groups.sizes > 1, groups.sizes / (groups.sizes - 1).clamp(min=1), 0.0) * groups.centred
 
 
-@dataclass(frozen=True)
+@component("gpg")
 class GPG(Advantage):
     """A_i = alpha (R_i - mean_j R_j), alpha = rollouts / rollouts with a reward other than 0.
 
     GPG (arXiv 2504.02546). As in verl, alpha counts rewards other than 0, so with rewards of +-1 it is 1.
     """
 
-    name: ClassVar[str] = "gpg"
-
     def of(self, groups: Groups) -> Tensor:
-        """Compute the advantages [B] in float64."""
         return groups.rewards.numel() / max(1, int((groups.rewards != 0).sum())) * groups.centred
 
 
-@dataclass(frozen=True)
+@component("reinforce_plus_plus")
 class ReinforcePlusPlus(Advantage):
     """A = (X - mean X) / sqrt(var X + 1e-8) over the valid tokens of the rollout batch; X is R, or R - group mean R.
 
@@ -151,12 +136,9 @@ class ReinforcePlusPlus(Advantage):
     several rollouts of a prompt. Where all values are equal, the advantages are 0.
     """
 
-    name: ClassVar[str] = "reinforce_plus_plus"
-
     baseline: Literal["none", "group_mean"] = hyper_parameter("none", "what is taken from a reward beforehand")
 
     def of(self, groups: Groups) -> Tensor:
-        """Compute the advantages [B] in float64."""
         values = groups.rewards if self.baseline == "none" else groups.centred
         counts = groups.lengths.to(values)
         tokens = counts.sum()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rlvr.methods.parameters import hyper_parameter
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -44,13 +46,15 @@ class Aggregation:
     (1/S) sum(m x); seq-mean-token-sum-norm is (1/(S L)) sum(m x). A response without tokens adds nothing, and a
     mini-batch without tokens has loss 0.
 
-    Attributes:
-        mode: one of the four.
-        constant: L, in tokens; None in the other modes.
+    ``aggregation`` and ``aggregation_constant`` are the spelling of mode and constant in a catalogue entry.
     """
 
-    mode: Mode
-    constant: float | None = None
+    mode: Mode = hyper_parameter("token-mean", "how token losses become the loss of a mini-batch")
+    constant: float | None = hyper_parameter(
+        None,
+        "length in tokens that seq-mean-token-sum-norm divides by, such as the longest response allowed",
+        above=0.0,
+    )
 
     def __post_init__(self) -> None:
         """Raise ValueError for a constant that the mode does not use, or that it lacks."""

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.advantages import Groups
-from rlvr.methods.parameters import Component, hyper_parameter
+from rlvr.methods.parameters import Component, component, hyper_parameter
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """A rollout batch: rewards [B], group_ids [B] int64, and lengths [B] in tokens."""
+
+    rewards: Tensor
+    group_ids: Tensor
+    lengths: Tensor
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,9 @@ class Assignment(Component, ABC):
     equal_sizes: ClassVar[bool] = True
 
     @abstractmethod
+    def split(self, rollouts: Rollouts, updates: int, generator: torch.Generator) -> list[Tensor]:
+        """Split the rollouts 0 .. B-1 into ``updates`` index tensors (int64)."""
+
     def __call__(
         self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
     ) -> list[Tensor]:
@@ -35,23 +47,20 @@ class Assignment(Component, ABC):
         Raises:
             ValueError: there are too few rollouts for so many mini-batches.
         """
+        return self.split(Rollouts(rewards, group_ids, lengths), updates, generator)
 
 
-@dataclass(frozen=True)
+@component("random_split")
 class RandomSplit(Assignment):
     """A random partition whose parts differ by at most one rollout; a prompt's rollouts scatter."""
 
-    name: ClassVar[str] = "random_split"
-
-    def __call__(
-        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
-    ) -> list[Tensor]:
-        """Split the rollouts at random."""
-        _check_updates(updates, rewards.numel(), "rollouts")
-        return list(torch.randperm(rewards.numel(), generator=generator).tensor_split(updates))
+    def split(self, rollouts: Rollouts, updates: int, generator: torch.Generator) -> list[Tensor]:
+        size = rollouts.rewards.numel()
+        _check_updates(updates, size, "rollouts")
+        return list(torch.randperm(size, generator=generator).tensor_split(updates))
 
 
-@dataclass(frozen=True)
+@component("query_preserved")
 class QueryPreserved(Assignment):
     """Groups are dealt to the mini-batches at random, whole; the parts differ by at most one group.
 
@@ -59,14 +68,10 @@ class QueryPreserved(Assignment):
     responses to one prompt push in opposite directions and cancel, provided they meet in the same optimizer step.
     """
 
-    name: ClassVar[str] = "query_preserved"
     keeps_groups: ClassVar[bool] = True
 
-    def __call__(
-        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
-    ) -> list[Tensor]:
-        """Split the rollouts by group; there have to be as many groups as mini-batches."""
-        groups, members = torch.unique(group_ids, return_inverse=True)
+    def split(self, rollouts: Rollouts, updates: int, generator: torch.Generator) -> list[Tensor]:
+        groups, members = torch.unique(rollouts.group_ids, return_inverse=True)
         _check_updates(updates, groups.numel(), "prompts")
         mini_batch_of_group = torch.empty(groups.numel(), dtype=torch.int64)
         for number, part in enumerate(torch.randperm(groups.numel(), generator=generator).tensor_split(updates)):
@@ -75,7 +80,7 @@ class QueryPreserved(Assignment):
         return [torch.nonzero(mini_batch_ids == number).flatten() for number in range(updates)]
 
 
-@dataclass(frozen=True)
+@component("sign_separated")
 class SignSeparated(Assignment):
     """Rewarded and punished rollouts never share an optimizer step, so nothing that they have in common cancels.
 
@@ -84,40 +89,31 @@ class SignSeparated(Assignment):
     rollouts of sign 0 fill up the smaller ones. With one update, or one sign, there is nothing to separate.
     """
 
-    name: ClassVar[str] = "sign_separated"
     equal_sizes: ClassVar[bool] = False
 
-    def __call__(
-        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
-    ) -> list[Tensor]:
-        """Split the rollouts by the sign of their centred rewards."""
-        _check_updates(updates, rewards.numel(), "rollouts")
-        signs = Groups.of(rewards, group_ids, lengths).centred.sign().cpu()
-        order = torch.randperm(rewards.numel(), generator=generator)
+    def split(self, rollouts: Rollouts, updates: int, generator: torch.Generator) -> list[Tensor]:
+        size = rollouts.rewards.numel()
+        _check_updates(updates, size, "rollouts")
+        signs = Groups.of(rollouts.rewards, rollouts.group_ids, rollouts.lengths).centred.sign().cpu()
+        order = torch.randperm(size, generator=generator)
         positive, negative, neutral = (order[signs[order] == sign] for sign in (1, -1, 0))
         parts = _fill_up(_share_out(positive, negative, updates), neutral)
         return [parts[number] for number in torch.randperm(updates, generator=generator).tolist()]
 
 
-@dataclass(frozen=True)
+@component("verl_v1")
 class VerlV1(Assignment):
     """Each rank's share stays in prompt order and is sliced: most of a prompt's rollouts share a mini-batch, not all.
 
     The V1 trainer of verl 0.9.1 and every verl before October 2025 do so (docs/methods/cancellation.md).
     """
 
-    name: ClassVar[str] = "verl_v1"
-
     ranks: int = hyper_parameter(8, "data-parallel ranks that the trainer is imitated with", minimum=1)
 
-    def __call__(
-        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
-    ) -> list[Tensor]:
-        """Split the rollouts as ranks slice their shares; there have to be ranks times updates of them."""
-        if self.ranks * updates > lengths.numel():
-            raise ValueError(
-                f"{lengths.numel()} rollouts cannot be split over {self.ranks} ranks and {updates} updates"
-            )
+    def split(self, rollouts: Rollouts, updates: int, generator: torch.Generator) -> list[Tensor]:
+        lengths, size = rollouts.lengths, rollouts.lengths.numel()
+        if self.ranks * updates > size:
+            raise ValueError(f"{size} rollouts cannot be split over {self.ranks} ranks and {updates} updates")
         shares = [self._in_order(share, lengths.cpu()) for share in balanced_shares(lengths, self.ranks)]
         # Mini-batch m is the m-th part of every rank's share, as each worker slices its own.
         parts = [share.tensor_split(updates) for share in shares]
@@ -128,15 +124,13 @@ class VerlV1(Assignment):
         return share
 
 
-@dataclass(frozen=True)
+@component("length_sorted")
 class LengthSorted(VerlV1):
     """Each rank's share is sorted by length, short responses at both ends, and sliced: mini-batches differ in length.
 
     verl's V0 trainer of 0.9.1 does so since October 2025 (docs/methods/cancellation.md). Where wrong answers are longer
     it separates rewards too, and it scatters a prompt's rollouts.
     """
-
-    name: ClassVar[str] = "length_sorted"
 
     def _in_order(self, share: Tensor, lengths: Tensor) -> Tensor:
         """Return the share with the short rollouts at both ends and the long ones in the middle."""

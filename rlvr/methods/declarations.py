@@ -8,22 +8,35 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, Self, Union
+from typing import Annotated, Any, Literal, Optional, Self, TypeGuard, Union
 
 from pydantic import Field, create_model, model_validator
 
 from evals.core.record import Record
 from rlvr.methods.aggregation import Aggregation, Mode
-from rlvr.methods.parameters import Component, Parameter, hyper_parameter, parameter_of, record_of
+from rlvr.methods.parameters import (
+    Component,
+    Parameter,
+    component,
+    hyper_parameter,
+    parameter_of,
+    parameters_of,
+    record_of,
+)
 
 KINDS = ("reward_shaping", "advantage", "token_weights", "loss", "assignment", "selection")
 OPTIONAL_KINDS = ("reward_shaping", "token_weights", "selection")
 BATCHING_KINDS = ("assignment", "selection")
 """The kinds that a catalogue entry has under ``batching``."""
+
+Classes = dict[str, tuple[str, ast.ClassDef]]
+"""Name -> module and definition of a class."""
+Member = tuple[ast.expr, ast.expr]
+"""Annotation and value of a class attribute."""
 
 _PACKAGE = Path(__file__).parent
 _TYPES: Mapping[str, Any] = {"float": float, "int": int, "bool": bool}
@@ -37,7 +50,7 @@ class AggregationSettings(Record):
 
     @model_validator(mode="after")
     def _constant_fits(self) -> Self:
-        Aggregation(self.aggregation, self.aggregation_constant)
+        Aggregation(self.aggregation, self.aggregation_constant)  # raises ValueError
         return self
 
 
@@ -86,7 +99,7 @@ def declarations() -> Mapping[str, Mapping[str, Declaration]]:
     Raises:
         ValueError: two classes or two components have one name, or a declaration is not literal.
     """
-    classes: dict[str, tuple[str, ast.ClassDef]] = {}
+    classes: Classes = {}
     types = dict(_TYPES)
     for path in sorted(_PACKAGE.rglob("*.py")):
         module = ".".join(["rlvr.methods", *path.relative_to(_PACKAGE).with_suffix("").parts])
@@ -99,8 +112,8 @@ def declarations() -> Mapping[str, Mapping[str, Declaration]]:
                 types[ast.unparse(node.targets[0])] = _type(node.value, types)
     found: dict[str, dict[str, Declaration]] = {kind: {} for kind in KINDS}
     for module, node in classes.values():
-        if "name" in _own_members(node):
-            declared = _declaration(module, node, classes, types)
+        for name in _names(node):
+            declared = _declaration(name, module, node, classes, types)
             if found[declared.kind].setdefault(declared.name, declared) is not declared:
                 raise ValueError(f"{module}.{node.name}: there is a {declared.kind} of the name {declared.name}, too")
     return {kind: dict(sorted(of_kind.items())) for kind, of_kind in found.items()}
@@ -110,85 +123,70 @@ def declarations() -> Mapping[str, Mapping[str, Declaration]]:
 def composition() -> type[Record]:
     """The record of the components of a resolved catalogue entry."""
 
-    def component(kind: str) -> Any:
+    def of(kind: str) -> Any:
         records = [each.record for each in declarations()[kind].values()]
         union: Any = Union
         of_kind = Annotated[union[tuple(records)], Field(discriminator="name")] if len(records) > 1 else records[0]
         return (Optional[of_kind], None) if kind in OPTIONAL_KINDS else (of_kind, ...)  # noqa: UP045 (a value)
 
-    batching = {kind: component(kind) for kind in BATCHING_KINDS}
-    fields: dict[str, Any] = {kind: component(kind) for kind in KINDS if kind not in BATCHING_KINDS}
-    fields["batching"] = (create_model("Batching", __base__=Record, **batching), ...)  # type: ignore[call-overload]
+    batching = {kind: of(kind) for kind in BATCHING_KINDS}
+    fields: dict[str, Any] = {kind: of(kind) for kind in KINDS if kind not in BATCHING_KINDS}
+    fields["batching"] = (create_model("Batching", __base__=Record, **batching), ...)
     return create_model("Composition", __base__=Record, **fields)
 
 
-def _declaration(
-    module: str, node: ast.ClassDef, classes: Mapping[str, tuple[str, ast.ClassDef]], types: Mapping[str, Any]
-) -> Declaration:
+def _names(node: ast.ClassDef) -> list[str]:
+    """List the name that the decorator ``component`` gives a class, if it does."""
+    calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
+    return [ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func) == component.__name__]
+
+
+def _declaration(name: str, module: str, node: ast.ClassDef, classes: Classes, types: dict[str, Any]) -> Declaration:
     members = _members(node, classes)
     parameters = {
-        name: parameter_of(_field(value, f"{module}.{node.name}.{name}"), _type(annotation, types))
-        for name, (annotation, value) in members.items()
+        key: parameter_of(_field(value, f"{module}.{node.name}.{key}"), _type(annotation, types))
+        for key, (annotation, value) in members.items()
         if isinstance(value, ast.Call)
     }
-    kind, name = (ast.literal_eval(members[key][1]) for key in ("kind", "name"))
+    kind = ast.literal_eval(members["kind"][1])
     if kind == "loss":
-        parameters |= {
-            "aggregation": Parameter(
-                Mode,
-                ast.literal_eval(members["default_aggregation"][1]),
-                "how token losses become the loss of a mini-batch",
-            ),
-            "aggregation_constant": Parameter(
-                Optional[float],  # noqa: UP045 (a value)
-                None,
-                "length in tokens that seq-mean-token-sum-norm divides by, such as the longest response allowed",
-                {"gt": 0.0},
-            ),
-        }
+        of_method = parameters_of(Aggregation)
+        mode = replace(of_method["mode"], default=ast.literal_eval(members["default_aggregation"][1]))
+        parameters |= {"aggregation": mode, "aggregation_constant": of_method["constant"]}
     summary = (ast.get_docstring(node) or "").partition("\n\n")[0].replace("\n", " ")
     return Declaration(kind, name, summary, module, node.name, parameters)
 
 
-Member = tuple[ast.expr, ast.expr]
-"""The annotation and the value of a class attribute."""
-
-
-def _own_members(node: ast.ClassDef) -> dict[str, Member]:
-    return {
+def _members(node: ast.ClassDef, classes: Classes) -> dict[str, Member]:
+    """List the attributes with those of the bases in this package, in the order of a dataclass's fields."""
+    members: dict[str, Member] = {}
+    for base in reversed(node.bases):
+        if isinstance(base, ast.Name) and base.id in classes:
+            members |= _members(classes[base.id][1], classes)
+    return members | {
         statement.target.id: (statement.annotation, statement.value)
         for statement in node.body
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value
     }
 
 
-def _members(node: ast.ClassDef, classes: Mapping[str, tuple[str, ast.ClassDef]]) -> dict[str, Member]:
-    """Members with those of the bases in this package, in the order of a dataclass's fields."""
-    inherited: dict[str, Member] = {}
-    for base in reversed(node.bases):
-        if isinstance(base, ast.Name) and base.id in classes:
-            inherited |= _members(classes[base.id][1], classes)
-    return inherited | _own_members(node)
-
-
 def _field(call: ast.Call, place: str) -> Any:
     try:
         arguments = [ast.literal_eval(argument) for argument in call.args]
-        keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return hyper_parameter(*arguments, **{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
     except ValueError:
-        raise ValueError(f"{place}: a hyper-parameter is declared by literals") from None
-    return hyper_parameter(*arguments, **keywords)
+        raise ValueError(f"{place}: a hyper-parameter has to be declared by literals") from None
 
 
-def _is_literal_type(node: ast.expr) -> bool:
-    return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "Literal"
-
-
-def _type(node: ast.expr, types: Mapping[str, Any]) -> Any:
-    """The type that an annotation means."""
+def _type(node: ast.expr, types: dict[str, Any]) -> Any:
+    """Evaluate an annotation."""
     if isinstance(node, ast.BinOp):  # one type or None
         return Optional[_type(node.left, types)]  # noqa: UP045 (a value)
-    if isinstance(node, ast.Subscript):
+    if _is_literal_type(node):
         literal: Any = Literal
         return literal[ast.literal_eval(node.slice)]
     return types[ast.unparse(node)]
+
+
+def _is_literal_type(node: ast.expr) -> TypeGuard[ast.Subscript]:
+    return isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal"

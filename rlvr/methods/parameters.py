@@ -6,10 +6,9 @@ Imports no torch, so that :mod:`rlvr.methods.declarations` can use the same decl
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
 
 import pydantic
 
@@ -76,9 +75,11 @@ def record_of(
 
 @dataclass(frozen=True)
 class Component:
-    """The base of all components of a method: a frozen dataclass of hyper-parameters that can be called.
+    """The base of all components of a method: frozen dataclasses of hyper-parameters that can be called.
 
-    A subclass belongs to the catalogue once it has a ``name``; no other list mentions it.
+    Attributes:
+        kind: the part of a method that it is; its base class says it.
+        name: its name in a catalogue entry; :func:`component` gives it.
     """
 
     kind: ClassVar[str]
@@ -90,15 +91,34 @@ class Component:
         Raises:
             InvalidInput: a value is outside its range.
         """
-        _checks(type(self)).parse(vars(self), f"{self.kind} {self.name}")
+        _record(type(self)).parse(vars(self), f"{self.kind} {self.name}")
 
 
-def parameters_of(component: type[Component]) -> dict[str, Parameter]:
-    """Describe the hyper-parameters of a component's class, in the order of its fields."""
-    hints = get_type_hints(component)
-    return {field.name: parameter_of(field, hints[field.name]) for field in dataclasses.fields(component)}
+C = TypeVar("C", bound=Component)
 
 
-@cache
-def _checks(component: type[Component]) -> type[Record]:
-    return record_of(component.__name__, parameters_of(component))
+@dataclass_transform(frozen_default=True)
+def component(name: str) -> Callable[[type[C]], type[C]]:
+    """Make a class a component of that name, which has to be a literal; no other list mentions it."""
+
+    def declare(declared: type[C]) -> type[C]:
+        declared.name = name
+        return dataclass(frozen=True)(declared)
+
+    return declare
+
+
+def parameters_of(declared: type[Any]) -> dict[str, Parameter]:
+    """Describe the hyper-parameters of a dataclass, in the order of its fields."""
+    hints = get_type_hints(declared)
+    return {field.name: parameter_of(field, hints[field.name]) for field in dataclasses.fields(declared)}
+
+
+_RECORDS: dict[type[Component], type[Record]] = {}
+
+
+def _record(component: type[Component]) -> type[Record]:
+    """Return the record that checks instances of a class, built once."""
+    if component not in _RECORDS:
+        _RECORDS[component] = record_of(component.__name__, parameters_of(component))
+    return _RECORDS[component]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from rlvr.methods.parameters import Component, hyper_parameter
+from rlvr.methods.parameters import Component, component, hyper_parameter
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,13 @@ class RewardShaping(Component, ABC):
         """Shape rewards [B] of responses of lengths [B]; ``longest`` is the length limit. Lengths are in tokens."""
 
 
-@dataclass(frozen=True)
+@component("overlong")
 class Overlong(RewardShaping):
     """R + min(0, -(length - (longest - buffer)) / buffer) penalty: 0 up to the buffer, then falling to -penalty.
 
     DAPO's soft overlong punishment (arXiv 2503.14476). Groups of equal correctness get advantages of their own from
     it, of any size, because they are divided by a small standard deviation.
     """
-
-    name: ClassVar[str] = "overlong"
 
     buffer: float = hyper_parameter(
         0.2, "part of the longest response that the penalty rises over", above=0.0, maximum=1.0

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rlvr.methods.parameters import Component, hyper_parameter
+from rlvr.methods.parameters import Component, component, hyper_parameter
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,17 @@ class Selection:
 
 @dataclass(frozen=True)
 class BatchSelection(Component, ABC):
-    """The base of batch selections."""
+    """The base of batch selections, which choose among units: whole groups, or else single rollouts."""
 
     kind: ClassVar[str] = "selection"
+    always_whole_groups: ClassVar[bool] = False
+
+    max_rounds: int = hyper_parameter(4, "rounds of sampling after which the best batch is taken", minimum=1)
 
     @abstractmethod
+    def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
+        """Choose ``wanted`` of the units of rewards [units, size]; and whether the choice is good enough."""
+
     def __call__(
         self,
         rewards: Tensor,
@@ -57,9 +63,22 @@ class BatchSelection(Component, ABC):
             ValueError: whole groups are of unequal sizes, or of a size that does not divide ``target_size``; or the
                 buffer is still smaller than ``target_size`` after the last round.
         """
+        exact, last_round = rewards.cpu(), rounds_sampled >= self.max_rounds
+        if len(exact) < target_size:
+            if last_round:
+                raise ValueError(f"{len(exact)} rollouts after {rounds_sampled} rounds cannot fill {target_size}")
+            return None
+        units = torch.arange(len(exact))[:, None]
+        if whole_groups or self.always_whole_groups:
+            units = _whole_groups(group_ids.cpu(), target_size)
+        chosen, good = self.choose(exact[units], target_size // units.shape[1], generator)
+        if not good and not last_round:
+            return None
+        indices = units[chosen].flatten().sort().values
+        return Selection(indices, _balance(exact[indices]), 1.0 - target_size / len(exact))
 
 
-@dataclass(frozen=True)
+@component("dynamic_sampling")
 class DynamicSampling(BatchSelection):
     """Keeps prompts whose rollouts are neither all right nor all wrong, the first ones that fill the batch.
 
@@ -68,115 +87,63 @@ class DynamicSampling(BatchSelection):
     recipe stops the training, the first of the other prompts fill the batch up; their advantages are 0.
     """
 
-    name: ClassVar[str] = "dynamic_sampling"
+    always_whole_groups: ClassVar[bool] = True
 
     max_rounds: int = hyper_parameter(10, "rounds of sampling after which the batch is filled up", minimum=1)
 
-    def __call__(
-        self,
-        rewards: Tensor,
-        group_ids: Tensor,
-        target_size: int,
-        whole_groups: bool,
-        rounds_sampled: int,
-        generator: torch.Generator,
-    ) -> Selection | None:
-        """Select whole groups of mixed outcomes; see :class:`BatchSelection`."""
-        groups = _whole_groups(group_ids.cpu(), target_size)
-        wanted = target_size // groups.shape[1]
-        if len(groups) < wanted:
-            return _too_few(rewards, target_size, rounds_sampled, self.max_rounds)
-        of_group = rewards.cpu()[groups]
-        mixed = of_group.amax(dim=1) > of_group.amin(dim=1)
-        if int(mixed.sum()) < wanted and rounds_sampled < self.max_rounds:
-            return None
+    def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
+        """Choose the first groups of mixed outcomes, then the first others."""
+        mixed = rewards.amax(dim=1) > rewards.amin(dim=1)
         preferred = torch.cat([mixed.nonzero()[:, 0], (~mixed).nonzero()[:, 0]])[:wanted]
-        return _selection(groups[preferred], rewards)
+        return preferred, int(mixed.sum()) >= wanted
 
 
-@dataclass(frozen=True)
+@component("reward_balanced")
 class RewardBalanced(BatchSelection):
     """Picks the most balanced batch from the buffer and accepts it once min(N+, N-) / size reaches alpha.
 
     Reward-balanced batches (Cancellation Hypothesis, arXiv 2605.08666). N+ counts rollouts with a reward above 0, N-
     the others. The pick starts from a random subset of the buffer and exchanges, as long as that improves the balance,
-    a unit of the majority for a spare one of the minority: units are whole groups if these have to stay together,
-    single rollouts otherwise. For single rollouts, and whenever half and half is out of reach, the result is the most
-    balanced subset there is; otherwise it is at most half a group's size off. After ``max_rounds`` rounds of sampling
-    it is taken as it is.
+    a unit of the majority for a spare one of the minority. For single rollouts, and whenever half and half is out of
+    reach, the result is the most balanced subset there is; otherwise it is at most half a group's size off. After
+    ``max_rounds`` rounds of sampling it is taken as it is.
     """
-
-    name: ClassVar[str] = "reward_balanced"
 
     alpha: float = hyper_parameter(
         0.3, "smallest part of the batch that the rarer of right and wrong may be", minimum=0.0, maximum=0.5
     )
-    max_rounds: int = hyper_parameter(4, "rounds of sampling after which the best batch is taken", minimum=1)
 
-    def __call__(
-        self,
-        rewards: Tensor,
-        group_ids: Tensor,
-        target_size: int,
-        whole_groups: bool,
-        rounds_sampled: int,
-        generator: torch.Generator,
-    ) -> Selection | None:
-        """Select the most balanced rollouts; see :class:`BatchSelection`."""
-        correct = (rewards > 0).long().cpu()
-        if len(correct) < target_size:
-            return _too_few(rewards, target_size, rounds_sampled, self.max_rounds)
-        units = _whole_groups(group_ids.cpu(), target_size) if whole_groups else torch.arange(len(correct))[:, None]
-        kept = _most_balanced(correct[units].sum(dim=1), units.shape[1], target_size // units.shape[1], generator)
-        found = _selection(units[kept], rewards)
-        return None if found.balance < self.alpha and rounds_sampled < self.max_rounds else found
+    def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
+        """Choose the units whose correct rollouts come nearest to half of all theirs.
+
+        Units with the same number of correct rollouts are interchangeable, so the exchange works on how many units of
+        each number are kept and spare, and the units themselves are drawn in the end, first come first kept in random
+        order.
+        """
+        size = rewards.shape[1]
+        correct = (rewards > 0).long().sum(dim=1)
+        order = torch.randperm(correct.numel(), generator=generator)
+        shuffled = correct[order]
+        kept = torch.bincount(shuffled[:wanted], minlength=size + 1).tolist()
+        spare = torch.bincount(shuffled[wanted:], minlength=size + 1).tolist()
+        _exchange(kept, spare, wanted * size / 2)
+        chosen = torch.cat([order[shuffled == number][:count] for number, count in enumerate(kept)])
+        return chosen, _balance(rewards[chosen]) >= self.alpha
 
 
-def _selection(units: Tensor, rewards: Tensor) -> Selection:
-    """Describe the choice of the rollouts in ``units`` [units, size]."""
-    indices = units.flatten().sort().values
-    size, right = indices.numel(), int((rewards.cpu()[indices] > 0).sum())
-    return Selection(indices, min(right, size - right) / size, 1.0 - size / rewards.numel())
-
-
-def _too_few(rewards: Tensor, target_size: int, rounds_sampled: int, max_rounds: int) -> None:
-    """Ask for another round, or raise ValueError after the last one."""
-    if rounds_sampled >= max_rounds:
-        raise ValueError(f"{rewards.numel()} rollouts after {rounds_sampled} rounds cannot fill {target_size}")
+def _balance(rewards: Tensor) -> float:
+    """Compute the share of the rarer of right and wrong rollouts."""
+    size, right = rewards.numel(), int((rewards > 0).sum())
+    return min(right, size - right) / size
 
 
 def _whole_groups(group_ids: Tensor, target_size: int) -> Tensor:
-    """Return rollout indices [groups, group size] of group_ids [buffer], by ascending group id.
-
-    Raises:
-        ValueError: groups of unequal sizes, or of a size that does not divide ``target_size``.
-    """
+    """Return rollout indices [groups, group size] of group_ids [buffer], by ascending group id."""
     sizes = torch.unique(group_ids, return_counts=True)[1]
     if int(sizes.min()) != int(sizes.max()) or target_size % int(sizes[0]):
         found = f"{int(sizes.min())} to {int(sizes.max())}"
         raise ValueError(f"whole groups need one size that divides {target_size}; the buffer's have {found} rollouts")
     return torch.argsort(group_ids, stable=True).view(sizes.numel(), -1)
-
-
-def _most_balanced(correct: Tensor, unit_size: int, wanted: int, generator: torch.Generator) -> Tensor:
-    """Return indices of ``wanted`` units whose correct rollouts come nearest to half of all theirs.
-
-    Units with the same number of correct rollouts are interchangeable, so the exchange works on how many units of each
-    number are kept and spare, and the units themselves are drawn in the end, first come first kept in random order.
-
-    Args:
-        correct: [units] correct rollouts of each unit, 0 .. unit_size.
-        unit_size: rollouts in a unit.
-        wanted: number of units to keep, at most all.
-        generator: decides which of the interchangeable units are kept.
-    """
-    order = torch.randperm(correct.numel(), generator=generator)
-    shuffled = correct[order]
-    kept = torch.bincount(shuffled[:wanted], minlength=unit_size + 1).tolist()
-    spare = torch.bincount(shuffled[wanted:], minlength=unit_size + 1).tolist()
-    _exchange(kept, spare, wanted * unit_size / 2)
-    chosen = [order[shuffled == number][:count] for number, count in enumerate(kept)]
-    return torch.cat(chosen)
 
 
 def _exchange(kept: list[int], spare: list[int], half: float) -> None:

@@ -106,7 +106,7 @@ def _with_defaults(entry: Entry) -> Entry:
     """Write out every hyper-parameter, so that a changed default changes what a run is."""
 
     def complete(kind: str, component: Any) -> Any:
-        declared = declarations()[kind].get(component.get("name")) if isinstance(component, Mapping) else None
+        declared = declarations()[kind].get(str(component.get("name"))) if isinstance(component, Mapping) else None
         return component if declared is None else {**declared.defaults, **component}
 
     batching = entry.get("batching")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
@@ -12,6 +13,7 @@ from rlvr.methods.declarations import declarations
 from rlvr.study.catalogue import Entry, resolve_method
 
 _WIDTH = 110
+_PAGES = Path(__file__).resolve().parents[2] / "docs" / "methods"
 _LABELS = (
     ("reward_shaping", "Reward shaping"),
     ("advantage", "Advantage"),
@@ -58,6 +60,9 @@ def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
     yield ""
     yield "Choices, where paper and code differ or are silent"
     yield from _wrapped(entry["choices"], "  ")
+    for page in sorted(_PAGES.glob("*.md")):
+        if page.name != "README.md" and f"`{name}`" in page.read_text(encoding="utf-8"):
+            yield f"Explained in docs/methods/{page.name}"
 
 
 def _lineage(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:

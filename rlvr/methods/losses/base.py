@@ -75,6 +75,18 @@ class Tokens:
         """Compute the mean [B, 1] over each response's tokens of ``values``, which are 0 at padding."""
         return values.sum(dim=1, keepdim=True) / self.mask.sum(dim=1, keepdim=True).clamp(min=1)
 
+    @cached_property
+    def approximate_kl(self) -> Tensor:
+        """An estimate of KL(pi_old || pi_theta) from samples of pi_old that is never negative: r - 1 - log r."""
+        limited = self.limited_log_ratios.detach()
+        return torch.expm1(limited) - limited
+
+    def clip_fractions(self, below: Tensor, above: Tensor) -> dict[str, Tensor]:
+        """Build the metrics of tokens whose gradient is stopped (or bounded) below and above the range."""
+        marks = {"clip_fraction": below | above, "clip_fraction_lower": below, "clip_fraction_upper": above}
+        of_type = {name: marked.to(self.log_ratios.dtype) for name, marked in marks.items()}
+        return {**of_type, "approximate_kl": self.approximate_kl}
+
     def covariances(self) -> Tensor:
         """Compute (A - mean A)(log pi - mean log pi) of each of the N tokens, means over all of them: [N], no gradient.
 
@@ -129,29 +141,12 @@ class PolicyLoss(Component, ABC):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute the token loss [B, T], 0 at padding, and metrics [B, T].
 
-        Args:
-            log_probs: [B, T] of the current policy; only they carry a gradient.
-            old_log_probs: [B, T] of the policy that sampled.
-            advantages: [B, T], times the token weights.
-            response_mask: [B, T] bool.
-            group_ids: [B], the prompt of each rollout.
-            generator: a CPU generator of the optimizer step's own.
-            aggregation: the engine's next step; a loss that drops tokens corrects its normaliser.
+        The tensors are those of :class:`Tokens`. ``aggregation`` is the engine's next step: where a loss drops tokens,
+        its values are scaled so that the mini-batch's normaliser becomes that of the kept ones.
         """
         tokens = Tokens(log_probs, old_log_probs, advantages, response_mask, group_ids, generator)
         loss = self.token_loss(tokens)
-        limited = tokens.limited_log_ratios.detach()
-        # An estimate of KL(pi_old || pi_theta) from samples of pi_old that is never negative: r - 1 - log r.
-        metrics = {**loss.metrics, "approximate_kl": torch.expm1(limited) - limited}
+        metrics = {**loss.metrics, "approximate_kl": tokens.approximate_kl}
         if loss.kept is None:
             return loss.values, metrics
         return loss.values * loss.kept * aggregation.correction(response_mask, loss.kept), metrics
-
-
-def clip_fractions(below: Tensor, above: Tensor, like: Tensor) -> dict[str, Tensor]:
-    """Mark tokens [B, T] whose gradient is stopped (or bounded) below and above the range, in the type of ``like``."""
-    return {
-        "clip_fraction": (below | above).to(like.dtype),
-        "clip_fraction_lower": below.to(like.dtype),
-        "clip_fraction_upper": above.to(like.dtype),
-    }

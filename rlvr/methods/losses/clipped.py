@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 
-from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens, clip_fractions
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
+from rlvr.methods.parameters import component, hyper_parameter
 
 
-@dataclass(frozen=True)
+@component("clipped")
 class Clipped(PolicyLoss):
     """-min(r A, clip(r, 1 - epsilon_low, 1 + epsilon_high) A), never above -dual_clip A where A < 0.
 
     The dual clip stops a token that has become far more likely although its answer is wrong from dominating the
     batch. A non-negative token weight multiplies A and leaves the clip's decision as it is. The defaults are DAPO's.
     """
-
-    name: ClassVar[str] = "clipped"
 
     epsilon_low: float = hyper_parameter(0.2, "the ratio is clipped below 1 minus this", above=0.0, maximum=1.0)
     epsilon_high: float = hyper_parameter(0.28, "the ratio is clipped above 1 plus this", above=0.0)
@@ -37,4 +32,4 @@ class Clipped(PolicyLoss):
             bounded = torch.minimum(loss, -advantages * self.dual_clip)
             loss = torch.where(advantages < 0, bounded, loss)
             above |= (advantages < 0) & (ratios > self.dual_clip)
-        return TokenLoss(loss, clip_fractions(below, above, ratios))
+        return TokenLoss(loss, tokens.clip_fractions(below, above))

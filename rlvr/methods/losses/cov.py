@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from rlvr.methods.losses.base import Coupling, PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.parameters import component, hyper_parameter
 
 
-@dataclass(frozen=True)
+@component("kl_cov")
 class KLCov(PolicyLoss):
     """-r A for all tokens, + kl_coefficient |log r| for the top_fraction of them with the largest covariance.
 
@@ -20,7 +19,6 @@ class KLCov(PolicyLoss):
     Nothing is clipped.
     """
 
-    name: ClassVar[str] = "kl_cov"
     coupling: ClassVar[Coupling] = "mini_batch"  # covariances are ranked over all its tokens
 
     top_fraction: float = hyper_parameter(2e-4, "part of the tokens that is penalised", above=0.0, maximum=1.0)
@@ -38,7 +36,7 @@ class KLCov(PolicyLoss):
         return TokenLoss(-tokens.advantages * tokens.ratios + penalty, metrics)
 
 
-@dataclass(frozen=True)
+@component("clip_cov")
 class ClipCov(PolicyLoss):
     """PPO's clipped loss, without dual clip, with the loss of a random clip_fraction of the tokens set to 0.
 
@@ -47,7 +45,6 @@ class ClipCov(PolicyLoss):
     micro-batch.
     """
 
-    name: ClassVar[str] = "clip_cov"
     coupling: ClassVar[Coupling] = "mini_batch"  # covariances and the draw are over all its tokens
 
     clip_fraction: float = hyper_parameter(2e-4, "part of the tokens that loses its gradient", above=0.0, maximum=1.0)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from rlvr.methods.losses.base import MAX_LOG_RATIO, Coupling, PolicyLoss, TokenLoss, Tokens, clip_fractions
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.losses.base import MAX_LOG_RATIO, Coupling, PolicyLoss, TokenLoss, Tokens
+from rlvr.methods.parameters import component, hyper_parameter
 
 
-@dataclass(frozen=True)
+@component("dfpo")
 class DFPO(PolicyLoss):
     """-w~_i A_i pi_theta / sg[pi_theta], w~ a transform, within the group, of stop-gradient sequence weights w_i.
 
@@ -27,7 +26,6 @@ class DFPO(PolicyLoss):
     and breaks the exact cancellation of shared tokens; token-mean keeps it.
     """
 
-    name: ClassVar[str] = "dfpo"
     coupling: ClassVar[Coupling] = "group"
 
     transform: Literal["min_replace", "advantage_orthogonal"] = hyper_parameter(
@@ -64,7 +62,7 @@ class DFPO(PolicyLoss):
         return (weights - along[members] * advantages).masked_fill(~present, 0.0)[:, None]
 
 
-@dataclass(frozen=True)
+@component("grpo_fix")
 class GRPOFix(PolicyLoss):
     """-clip(r, 1 - epsilon_low, 1 + epsilon_high) A: no gradient outside the range, on either side.
 
@@ -72,8 +70,6 @@ class GRPOFix(PolicyLoss):
     token that right and wrong responses share loses its gradient in some of them and keeps it in others. The appendix
     with the exact definition is not published; this is a reading of the paper's description.
     """
-
-    name: ClassVar[str] = "grpo_fix"
 
     epsilon_low: float = hyper_parameter(0.2, "no gradient below 1 minus this", above=0.0, maximum=1.0)
     epsilon_high: float = hyper_parameter(0.28, "no gradient above 1 plus this", above=0.0)
@@ -83,5 +79,5 @@ class GRPOFix(PolicyLoss):
         advantages, ratios = tokens.advantages, tokens.ratios
         lower, upper = 1.0 - self.epsilon_low, 1.0 + self.epsilon_high
         acts = advantages != 0
-        marks = clip_fractions(acts & (ratios < lower), acts & (ratios > upper), ratios)
+        marks = tokens.clip_fractions(acts & (ratios < lower), acts & (ratios > upper))
         return TokenLoss(-advantages * ratios.clamp(lower, upper), marks)

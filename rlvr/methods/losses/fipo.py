@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from rlvr.methods.losses.base import Coupling, PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.parameters import component, hyper_parameter
 
 
-@dataclass(frozen=True)
+@component("fipo")
 class FIPO(PolicyLoss):
     """DAPO's clipped loss on f_t A, f_t = sg[clip(exp(F_t), 1 - future_low, 1 + future_high)].
 
@@ -24,7 +24,6 @@ class FIPO(PolicyLoss):
     On the first update after a rollout F is 0 everywhere and this is DAPO's loss.
     """
 
-    name: ClassVar[str] = "fipo"
     coupling: ClassVar[Coupling] = "mini_batch"  # dropped responses leave the mini-batch's normaliser
 
     half_life: float = hyper_parameter(32.0, "tokens over which the influence of the future halves", above=0.0)

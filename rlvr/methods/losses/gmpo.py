@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rlvr.methods.aggregation import Mode
-from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens, clip_fractions
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
+from rlvr.methods.parameters import component, hyper_parameter
 
 
-@dataclass(frozen=True)
+@component("gmpo")
 class GMPO(PolicyLoss):
     """-A exp(mean_t l_t), l_t the log-ratio clipped to [-epsilon_low, epsilon_high] where that lowers the objective.
 
@@ -19,7 +18,6 @@ class GMPO(PolicyLoss):
     weights. Every token carries its response's loss, so seq-mean-token-mean is the paper's mean over responses.
     """
 
-    name: ClassVar[str] = "gmpo"
     default_aggregation: ClassVar[Mode] = "seq-mean-token-mean"
 
     epsilon_low: float = hyper_parameter(0.4, "log-ratios are clipped below minus this where A < 0", above=0.0)
@@ -32,4 +30,4 @@ class GMPO(PolicyLoss):
         above = (advantages > 0) & (limited > self.epsilon_high)
         clipped = limited.masked_fill(below, -self.epsilon_low).masked_fill(above, self.epsilon_high)
         loss = -tokens.mean(advantages) * tokens.mean(clipped).exp() * tokens.mask
-        return TokenLoss(loss, clip_fractions(below, above, limited))
+        return TokenLoss(loss, tokens.clip_fractions(below, above))

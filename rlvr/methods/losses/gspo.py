@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from rlvr.methods.aggregation import Mode
-from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens, clip_fractions
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
+from rlvr.methods.parameters import component, hyper_parameter
 
 MAX_LOG_SEQUENCE_RATIO = 10.0
 """Upper limit of the log of a sequence ratio, as in verl; a mean over tokens, so no lower limit is needed."""
 
 
-@dataclass(frozen=True)
+@component("gspo")
 class GSPO(PolicyLoss):
     """-min(s_i A, clip(s_i, 1 - epsilon_low, 1 + epsilon_high) A), s_i = exp(mean_t (log pi_theta - log pi_old)).
 
@@ -24,7 +23,6 @@ class GSPO(PolicyLoss):
     range. No dual clip. seq-mean-token-mean gives the paper's objective.
     """
 
-    name: ClassVar[str] = "gspo"
     default_aggregation: ClassVar[Mode] = "seq-mean-token-mean"
 
     epsilon_low: float = hyper_parameter(
@@ -39,22 +37,20 @@ class GSPO(PolicyLoss):
         lower, upper = 1.0 - self.epsilon_low, 1.0 + self.epsilon_high
         loss = torch.maximum(-advantages * ratios, -advantages * ratios.clamp(lower, upper))
         below, above = (advantages < 0) & (ratios < lower), (advantages > 0) & (ratios > upper)
-        return TokenLoss(loss, clip_fractions(below, above, ratios))
+        return TokenLoss(loss, tokens.clip_fractions(below, above))
 
     def _log_ratios(self, tokens: Tokens) -> Tensor:
         """Compute log s_i [B, 1]."""
         return tokens.mean(tokens.log_ratios)
 
 
-@dataclass(frozen=True)
+@component("gspo_token")
 class GSPOToken(GSPO):
     """-min(s A, clip(s, 1 - epsilon_low, 1 + epsilon_high) A) with s_it = sg[s_i] pi_theta / sg[pi_theta].
 
     s_i is GSPO's sequence ratio. Where a response's tokens have one advantage, the gradient is GSPO's; with token
     weights each token's gradient follows its own weight, where GSPO's follows their mean.
     """
-
-    name: ClassVar[str] = "gspo_token"
 
     def _log_ratios(self, tokens: Tokens) -> Tensor:
         """Compute log s_it [B, T]."""

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens, clip_fractions
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
+from rlvr.methods.parameters import component, hyper_parameter
 
 
-@dataclass(frozen=True)
+@component("reinforce")
 class Reinforce(PolicyLoss):
     """-A log pi_theta. Off the sampling policy nothing corrects it and nothing bounds the step."""
 
-    name: ClassVar[str] = "reinforce"
-
     def token_loss(self, tokens: Tokens) -> TokenLoss:
-        """Compute the loss; it has no metrics of its own."""
         return TokenLoss(-tokens.advantages * tokens.log_probs, {})
 
 
-@dataclass(frozen=True)
+@component("cispo")
 class CISPO(PolicyLoss):
     """-sg[clip(r, 1 - epsilon_low, 1 + epsilon_high)] A log pi_theta: REINFORCE with a bounded importance weight.
 
     Clipped importance-sampling policy optimization (arXiv 2506.13585). No token loses its gradient; a ratio outside the
     range counts as much as one at its end. With epsilon_low = 1 the lower side is open.
     """
-
-    name: ClassVar[str] = "cispo"
 
     epsilon_low: float = hyper_parameter(1.0, "the weight is at least 1 minus this", above=0.0, maximum=1.0)
     epsilon_high: float = hyper_parameter(0.28, "the weight is at most 1 plus this", above=0.0)
@@ -38,4 +30,4 @@ class CISPO(PolicyLoss):
         ratios = tokens.ratios.detach()
         lower, upper = 1.0 - self.epsilon_low, 1.0 + self.epsilon_high
         loss = -ratios.clamp(lower, upper) * tokens.advantages * tokens.log_probs
-        return TokenLoss(loss, clip_fractions(ratios < lower, ratios > upper, ratios))
+        return TokenLoss(loss, tokens.clip_fractions(ratios < lower, ratios > upper))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from rlvr.methods.aggregation import Mode
 from rlvr.methods.losses.base import PolicyLoss, TokenLoss, Tokens
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.parameters import component, hyper_parameter
 
 
-@dataclass(frozen=True)
+@component("sapo")
 class SAPO(PolicyLoss):
     """-(4 / tau) sigmoid(tau (r - 1)) A, with tau_positive where A > 0 and tau_negative elsewhere.
 
@@ -20,7 +19,6 @@ class SAPO(PolicyLoss):
     value at r = 1 is 2 / tau, so losses compare with those of other methods by their gradients only.
     """
 
-    name: ClassVar[str] = "sapo"
     default_aggregation: ClassVar[Mode] = "seq-mean-token-mean"
 
     tau_positive: float = hyper_parameter(1.0, "steepness of the gate where the advantage is positive", above=0.0)

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.parameters import component, hyper_parameter
 from rlvr.methods.rollout_batch import RolloutBatch, computation_type
 from rlvr.methods.token_weights.base import Denominator, TokenWeights, selection_weights
 from rlvr.methods.token_weights.discriminant import Proxy, TokenVectors, token_vectors
@@ -84,7 +84,7 @@ class SideWeights(LambdaRange):
         return weights / (weights.mean() if range_map else weights[acts].mean())
 
 
-@dataclass(frozen=True)
+@component("delta")
 class DelTA(SideWeights):
     """Weights lambda_min + (lambda_max - lambda_min) sigmoid(margin / scale), divided by their mean over all tokens.
 
@@ -93,8 +93,6 @@ class DelTA(SideWeights):
     so a range on both sides of 1 is no restriction. The last eight fields are the paper's ablations and the scope of
     its statistics; their defaults are the method.
     """
-
-    name: ClassVar[str] = "delta"
 
     scale: Literal["margin_deviation", "first_batch", "mean_distance", "one"] = hyper_parameter(
         "margin_deviation", "what margins are divided by: re-estimated, the run's first, a distance, or nothing"
@@ -161,7 +159,7 @@ class DelTA(SideWeights):
         return (margins > 0).double() if self.assignment == "hard" else torch.sigmoid(margins / scales)
 
 
-@dataclass(frozen=True)
+@component("sketched_delta")
 class SketchedDelTA(LambdaRange):
     """DelTA's weights, of hidden states that the engine has projected to sketch_dimensions random directions.
 
@@ -171,12 +169,9 @@ class SketchedDelTA(LambdaRange):
     and never holds [N, D].
     """
 
-    name: ClassVar[str] = "sketched_delta"
-
     sketch_dimensions: int = hyper_parameter(64, "dimensions of the random projection", minimum=8)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute the weights [N], with mean 1."""
         if batch.hidden_states is not None and batch.hidden_states.shape[1] != self.sketch_dimensions:
             raise ValueError(
                 f"hidden_states have {batch.hidden_states.shape[1]} dimensions; the sketch has {self.sketch_dimensions}"
@@ -184,7 +179,7 @@ class SketchedDelTA(LambdaRange):
         return DelTA(self.lambda_min, self.lambda_max, self.refinements).weigh(batch)
 
 
-@dataclass(frozen=True)
+@component("lambda_selection")
 class LambdaSelection(TokenWeights):
     """Keeps part of the tokens with an advantage other than 0, ranked over the rollout batch by DelTA's lambda.
 
@@ -193,7 +188,6 @@ class LambdaSelection(TokenWeights):
     selection is a random one.
     """
 
-    name: ClassVar[str] = "lambda_selection"
     needs_hidden_states: ClassVar[bool] = True
 
     keep: Literal["top", "random", "bottom"] = hyper_parameter("top", "which end of the ranking is trained on")
@@ -202,7 +196,6 @@ class LambdaSelection(TokenWeights):
     refinements: int = hyper_parameter(1, "refinement steps of DelTA's centroids", minimum=0)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute the weights [N]."""
         lambdas, metrics = DelTA(refinements=self.refinements).weigh(batch)
         candidates = (batch.token_advantages != 0).nonzero()[:, 0]
         order = candidates[torch.randperm(candidates.numel(), generator=batch.generator).to(candidates.device)]
@@ -215,7 +208,7 @@ class LambdaSelection(TokenWeights):
         return selection_weights(selected, batch, self.denominator), metrics | fraction
 
 
-@dataclass(frozen=True)
+@component("within_side")
 class WithinSide(SideWeights):
     """Weights from alpha = sigmoid(-|v - m|^2 / scale), m the centre of the token's own side.
 
@@ -225,12 +218,9 @@ class WithinSide(SideWeights):
     weights by 20 steps of Weiszfeld's algorithm from that mean, our reading of the paper's "l2-centroid".
     """
 
-    name: ClassVar[str] = "within_side"
-
     centre: Literal["mean", "geometric_median"] = hyper_parameter("mean", "what stands for a side")
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute the weights [N], with mean 1."""
         vectors = token_vectors(batch, "sampled_token_row", top_k=1)
         return self._weigh_parts(batch, vectors, [torch.ones_like(vectors.sides[0])])
 

@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlvr.methods.parameters import hyper_parameter
+from rlvr.methods.parameters import component, hyper_parameter
 from rlvr.methods.rollout_batch import RolloutBatch, at_least_float32, computation_type
 from rlvr.methods.token_weights.base import Denominator, TokenWeights, selection_weights
 
 
-@dataclass(frozen=True)
+@component("low_probability")
 class LowProbability(TokenWeights):
     """1 + alpha (1 - p): improbable tokens count for more (RLVR-Directions, arXiv 2603.22117).
 
     p is the sampling policy's probability. The weights are not normalised; their mean is above 1.
     """
 
-    name: ClassVar[str] = "low_probability"
-
     alpha: float = hyper_parameter(0.2, "additional weight of a token of probability 0", minimum=0.0)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute the weights [N]."""
         return 1.0 + self.alpha * (1.0 - _probabilities(batch)), {}
 
 
-@dataclass(frozen=True)
+@component("dominate")
 class Dominate(TokenWeights):
     """a p + 1 - a: improbable tokens count for less (Advantage Reweighting, arXiv 2505.12929).
 
     p is the sampling policy's probability. Not normalised; the mean is below 1.
     """
 
-    name: ClassVar[str] = "dominate"
-
     a: float = hyper_parameter(0.2, "part of the weight that falls with the probability", minimum=0.0, maximum=1.0)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute the weights [N]."""
         return self.a * _probabilities(batch) + (1.0 - self.a), {}
 
 
-@dataclass(frozen=True)
+@component("perplexity")
 class Perplexity(TokenWeights):
     """1 - c z for all tokens of a response, z its standardised mean negative log-likelihood under the sampling policy.
 
@@ -55,14 +48,11 @@ class Perplexity(TokenWeights):
     below 0; with ``clamp`` they stay within 1 - clamp and 1 + clamp. Responses without tokens take no part.
     """
 
-    name: ClassVar[str] = "perplexity"
-
     c: float = hyper_parameter(0.01, "weight lost per standard deviation of surprise", minimum=0.0)
     scope: Literal["group", "batch"] = hyper_parameter("group", "responses that z is standardised over")
     clamp: float | None = hyper_parameter(None, "largest distance from 1; null for none", above=0.0, maximum=1.0)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute the weights [N]."""
         mask = batch.response_mask
         lengths = mask.sum(dim=1)
         likelihoods = batch.old_log_probs.double().masked_fill(~mask, 0.0).sum(dim=1)
@@ -80,7 +70,7 @@ class Perplexity(TokenWeights):
         return batch.per_token(weights.to(computation_type(batch.old_log_probs))), {}
 
 
-@dataclass(frozen=True)
+@component("forking_tokens")
 class ForkingTokens(TokenWeights):
     """Selects the tokens whose entropy reaches the ceil(top_ratio N)-th largest of the N tokens ranked together.
 
@@ -90,14 +80,11 @@ class ForkingTokens(TokenWeights):
     takes the current policy's in each micro-batch.
     """
 
-    name: ClassVar[str] = "forking_tokens"
-
     top_ratio: float = hyper_parameter(0.2, "part of the tokens that is trained on", above=0.0, maximum=1.0)
     denominator: Denominator = hyper_parameter("selected", "tokens that the token mean divides by")
     scope: Literal["mini_batch", "rollout_batch"] = hyper_parameter("mini_batch", "tokens that are ranked together")
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute the weights [N]."""
         entropies = batch.entropies[batch.response_mask]
         mini_batches = batch.per_token(batch.mini_batch_ids)
         sets = mini_batches if self.scope == "mini_batch" else torch.zeros_like(mini_batches)
@@ -114,7 +101,7 @@ class ForkingTokens(TokenWeights):
         return entropies >= entropies.kthvalue(entropies.numel() - rank + 1).values
 
 
-@dataclass(frozen=True)
+@component("random_lambda")
 class RandomLambda(TokenWeights):
     """Independent uniform draws from [lambda_min, lambda_max] for every token, divided by their mean.
 
@@ -122,13 +109,10 @@ class RandomLambda(TokenWeights):
     every rollout batch, tokens of advantage 0 included.
     """
 
-    name: ClassVar[str] = "random_lambda"
-
     lambda_min: float = hyper_parameter(0.8, "smallest draw", minimum=0.0, maximum=1.0)
     lambda_max: float = hyper_parameter(1.2, "largest draw", minimum=1.0)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute the weights [N]."""
         tokens = int(batch.response_mask.sum())
         draws = torch.rand(tokens, generator=batch.generator, dtype=torch.float64).to(batch.response_mask.device)
         weights = self.lambda_min + (self.lambda_max - self.lambda_min) * draws
