@@ -14,6 +14,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -109,7 +110,7 @@ def measure(batch: RolloutBatch, device: str, repetitions: int) -> dict[str, dic
     assert batch.hidden_states is not None
     hidden_states, target = batch.hidden_states, torch.empty_like(batch.hidden_states)
     functions: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(hidden_states)}
-    functions |= {name: (lambda piece=piece: piece(batch)) for name, piece in WEIGHTINGS.items()}
+    functions |= {name: partial(weighting, batch) for name, weighting in WEIGHTINGS.items()}
     functions["published algorithm, K = 1, without its forward passes"] = lambda: published_algorithm(batch)
     times: dict[str, list[float]] = {name: [] for name in functions}
     for repetition in range(repetitions + 1):

@@ -40,7 +40,7 @@ class Method:
 
     @property
     def needs_hidden_states(self) -> bool:
-        """Whether the engine has to keep the inputs of the language-model head."""
+        """True if the engine has to keep the inputs of the language-model head."""
         return self.token_weights is not None and self.token_weights.needs_hidden_states
 
     @property

@@ -22,7 +22,7 @@ Version = Annotated[int, Field(ge=1)]
 
 
 class Description(Record):
-    """What every entry of the catalogue says of itself, next to its components.
+    """The description that every entry of the catalogue has next to its components.
 
     Attributes:
         title: name for people, as tables and figures show it.

@@ -97,7 +97,7 @@ def deviation(values: list[float]) -> float:
     return math.sqrt(max(math.fsum((v - mean) ** 2 for v in values) / len(values), 1e-8))
 
 
-def delta_part(piece: DelTA, vectors: list[Vector], advantages: list[float], frozen: Any) -> list[float]:
+def delta_part(component: DelTA, vectors: list[Vector], advantages: list[float], frozen: Any) -> list[float]:
     """Weights of one scope's tokens."""
     sides = {s: [n for n, a in enumerate(advantages) if a * s > 0] for s in (1, -1)}
     if not sides[1] or not sides[-1]:
@@ -115,59 +115,62 @@ def delta_part(piece: DelTA, vectors: list[Vector], advantages: list[float], fro
         return {n: distance(vectors[n], mu[-s]) - distance(vectors[n], mu[s]) for n, s in side_of.items()}
 
     def soft_of(margin: dict[int, float], scale: dict[int, float]) -> dict[int, float]:
-        if piece.assignment == "hard":
+        if component.assignment == "hard":
             return {n: float(m > 0) for n, m in margin.items()}
         return {n: sigmoid(m / scale[side_of[n]]) for n, m in margin.items()}
 
     mu = centroids(dict.fromkeys(side_of, 1.0), None)
     margin = margins(mu)
     scale = {s: deviation([margin[n] for n in members]) for s, members in sides.items()}
-    if piece.scale == "one":
+    if component.scale == "one":
         scale = {1: 1.0, -1: 1.0}
-    if piece.scale == "mean_distance":
+    if component.scale == "mean_distance":
         scale = {s: math.fsum(distance(vectors[n], mu[s]) for n in m) / len(m) for s, m in sides.items()}
-    if piece.scale == "first_batch" and frozen:
+    if component.scale == "first_batch" and frozen:
         scale = frozen
-    for _ in range(piece.refinements):
+    for _ in range(component.refinements):
         soft = soft_of(margin, scale)
         mu = centroids(soft, mu)
-        if piece.scale == "margin_deviation":
+        if component.scale == "margin_deviation":
             scale = {s: deviation([margin[n] for n in members]) for s, members in sides.items()}
         margin = margins(mu)
     soft = soft_of(margin, scale)
-    return weights_from(piece, soft, len(vectors))
+    return weights_from(component, soft, len(vectors))
 
 
-def weights_from(piece: Any, soft: dict[int, float], count: int) -> list[float]:
+def weights_from(component: Any, soft: dict[int, float], count: int) -> list[float]:
     """Range map and normaliser."""
-    if getattr(piece, "range_map", True):
-        lambdas = [piece.lambda_min + (piece.lambda_max - piece.lambda_min) * soft.get(n, 0.0) for n in range(count)]
+    if getattr(component, "range_map", True):
+        lambdas = [
+            component.lambda_min + (component.lambda_max - component.lambda_min) * soft.get(n, 0.0)
+            for n in range(count)
+        ]
         total, tokens = math.fsum(lambdas), count
     else:
         lambdas = [soft.get(n, 0.0) for n in range(count)]
         total, tokens = math.fsum(lambdas), len(soft)
-    return [x * tokens / total for x in lambdas] if getattr(piece, "normalised", True) else lambdas
+    return [x * tokens / total for x in lambdas] if getattr(component, "normalised", True) else lambdas
 
 
-def delta_oracle(piece: DelTA, batch: RolloutBatch, frozen: Any = None) -> list[float]:
+def delta_oracle(component: DelTA, batch: RolloutBatch, frozen: Any = None) -> list[float]:
     """Weights of the real tokens."""
-    tokens, vectors = tokens_of(batch), vectors_of(batch, piece.proxy, piece.top_k)
+    tokens, vectors = tokens_of(batch), vectors_of(batch, component.proxy, component.top_k)
     home = {
         "global": lambda i: 0,
         "group": lambda i: int(batch.group_ids[i]),
-        "rank": lambda i: i * piece.ranks // B,
-    }[piece.scope]
+        "rank": lambda i: i * component.ranks // B,
+    }[component.scope]
     weights = [0.0] * len(tokens)
     for scope in {home(i) for i, _ in tokens}:
         members = [n for n, (i, _) in enumerate(tokens) if home(i) == scope]
         advantages = [float(batch.advantages[tokens[n][0]]) for n in members]
-        part = delta_part(piece, [vectors[n] for n in members], advantages, frozen)
+        part = delta_part(component, [vectors[n] for n in members], advantages, frozen)
         for n, weight in zip(members, part, strict=True):
             weights[n] = weight
     return weights
 
 
-def within_side_oracle(piece: WithinSide, batch: RolloutBatch) -> list[float]:
+def within_side_oracle(component: WithinSide, batch: RolloutBatch) -> list[float]:
     """Weights of the real tokens."""
     vectors = vectors_of(batch, "sampled_token_row", 1)
     advantages = [float(batch.advantages[i]) for i, _ in tokens_of(batch)]
@@ -181,7 +184,7 @@ def within_side_oracle(piece: WithinSide, batch: RolloutBatch) -> list[float]:
         def centre(alpha: list[float], own: list[Vector] = own, members: list[int] = members) -> Vector:
             weights = [abs(advantages[n]) * a for n, a in zip(members, alpha, strict=True)]
             found = centroid(own, weights)
-            for _ in range(20 if piece.centre == "geometric_median" else 0):
+            for _ in range(20 if component.centre == "geometric_median" else 0):
                 near = [w / math.sqrt(max(distance(v, found), 1e-12)) for w, v in zip(weights, own, strict=True)]
                 found = centroid(own, near)
             return found
@@ -189,13 +192,13 @@ def within_side_oracle(piece: WithinSide, batch: RolloutBatch) -> list[float]:
         mu = centre([1.0] * len(members))
         distances = [distance(v, mu) for v in own]
         scale = deviation(distances)
-        for _ in range(piece.refinements):
+        for _ in range(component.refinements):
             alpha = [sigmoid(-d / scale) for d in distances]
             mu = centre(alpha)
             scale = deviation(distances)
             distances = [distance(v, mu) for v in own]
         soft |= {n: sigmoid(-d / scale) for n, d in zip(members, distances, strict=True)}
-    return weights_from(piece, soft, len(vectors)) if soft else [1.0] * len(vectors)
+    return weights_from(component, soft, len(vectors)) if soft else [1.0] * len(vectors)
 
 
 ABLATIONS = [
@@ -218,13 +221,13 @@ ABLATIONS = [
 ]
 
 
-@pytest.mark.parametrize("piece", ABLATIONS, ids=repr)
+@pytest.mark.parametrize("component", ABLATIONS, ids=repr)
 @pytest.mark.parametrize("signs", ["mixed", "positive", "negative", "zero"])
-def test_weights_equal_the_reference(piece: DelTA, signs: str) -> None:
+def test_weights_equal_the_reference(component: DelTA, signs: str) -> None:
     for seed in range(4):
         batch = draw_batch(seed, signs)
-        weights, _ = piece(batch)
-        expected = torch.tensor(delta_oracle(piece, batch), dtype=torch.float64)
+        weights, _ = component(batch)
+        expected = torch.tensor(delta_oracle(component, batch), dtype=torch.float64)
         torch.testing.assert_close(weights[batch.response_mask], expected, rtol=1e-9, atol=1e-9)
         assert not weights[~batch.response_mask].any()
 
@@ -233,35 +236,35 @@ def test_weights_equal_the_reference(piece: DelTA, signs: str) -> None:
 @pytest.mark.parametrize("refinements", [0, 1, 2])
 @pytest.mark.parametrize("signs", ["mixed", "positive", "zero"])
 def test_within_side_weights_equal_the_reference(centre: Any, refinements: int, signs: str) -> None:
-    piece = WithinSide(centre=centre, refinements=refinements)
+    component = WithinSide(centre=centre, refinements=refinements)
     for seed in range(3):
         batch = draw_batch(seed, signs)
-        weights, _ = piece(batch)
-        expected = torch.tensor(within_side_oracle(piece, batch), dtype=torch.float64)
+        weights, _ = component(batch)
+        expected = torch.tensor(within_side_oracle(component, batch), dtype=torch.float64)
         # A squared distance near 0 is a difference of larger numbers, and Weiszfeld divides by its root.
         torch.testing.assert_close(weights[batch.response_mask], expected, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("piece", [*ABLATIONS, WithinSide(), WithinSide(centre="geometric_median")], ids=repr)
-def test_low_precision_hidden_states_change_little(piece: Any, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("component", [*ABLATIONS, WithinSide(), WithinSide(centre="geometric_median")], ids=repr)
+def test_low_precision_hidden_states_change_little(component: Any, dtype: torch.dtype) -> None:
     """The weights are those of the rounded hidden states to float32's accuracy; hard assignments may flip at 0."""
     batch = draw_batch(11)
     assert batch.hidden_states is not None
     rounded = batch.hidden_states.to(dtype)
-    weights, _ = piece(replace(batch, hidden_states=rounded))
-    expected, _ = piece(replace(batch, hidden_states=rounded.double()))
+    weights, _ = component(replace(batch, hidden_states=rounded))
+    expected, _ = component(replace(batch, hidden_states=rounded.double()))
     # The hidden gradient is itself kept in the type of the hidden states.
-    bound = 3e-2 if getattr(piece, "proxy", "") == "top_k_hidden_gradient" and dtype == torch.bfloat16 else 2e-5
+    bound = 3e-2 if getattr(component, "proxy", "") == "top_k_hidden_gradient" and dtype == torch.bfloat16 else 2e-5
     torch.testing.assert_close(weights, expected, rtol=bound, atol=bound)
 
 
 def test_frozen_scales_are_those_of_the_first_batch() -> None:
-    piece, first, later = DelTA(scale="first_batch"), draw_batch(1), draw_batch(2)
-    metrics = piece(first)[1]
+    component, first, later = DelTA(scale="first_batch"), draw_batch(1), draw_batch(2)
+    metrics = component(first)[1]
     frozen = {1: metrics["margin_scale_positive"], -1: metrics["margin_scale_negative"]}
-    weights, later_metrics = piece(replace(later, first_metrics=metrics))
-    expected = torch.tensor(delta_oracle(piece, later, frozen), dtype=torch.float64)
+    weights, later_metrics = component(replace(later, first_metrics=metrics))
+    expected = torch.tensor(delta_oracle(component, later, frozen), dtype=torch.float64)
     torch.testing.assert_close(weights[later.response_mask], expected, rtol=1e-9, atol=1e-9)
     assert later_metrics["margin_scale_positive"] == metrics["margin_scale_positive"]
     assert not torch.allclose(weights, DelTA()(later)[0])
@@ -273,11 +276,11 @@ def test_properties_of_every_ablation(seed: int) -> None:
     batch = draw_batch(seed)
     opposite = replace(batch, advantages=-batch.advantages)
     mask = batch.response_mask
-    for piece in ABLATIONS:
-        weights, _ = piece(batch)
-        torch.testing.assert_close(piece(opposite)[0], weights, rtol=1e-9, atol=1e-9)
+    for component in ABLATIONS:
+        weights, _ = component(batch)
+        torch.testing.assert_close(component(opposite)[0], weights, rtol=1e-9, atol=1e-9)
         assert bool((weights >= 0).all())
-        if piece.normalised and piece.range_map:
+        if component.normalised and component.range_map:
             assert abs(float(weights[mask].mean()) - 1) < 1e-9
     one_group = replace(batch, group_ids=torch.zeros(B, dtype=torch.int64))
     torch.testing.assert_close(DelTA(scope="group")(one_group)[0], DelTA()(batch)[0], rtol=0, atol=0)

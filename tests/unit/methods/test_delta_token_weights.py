@@ -43,7 +43,7 @@ def draw_batch(seed: int, *, dimensions: int = 5, signs: str = "mixed", scale: f
     )
 
 
-def oracle(batch: RolloutBatch, piece: DelTA) -> list[float]:
+def oracle(batch: RolloutBatch, component: DelTA) -> list[float]:
     """Weights of the real tokens, row-major, step by step from the paper's equations."""
     assert batch.hidden_states is not None
     tokens = [(i, t) for i in range(6) for t in range(6) if batch.response_mask[i, t]]
@@ -85,19 +85,19 @@ def oracle(batch: RolloutBatch, piece: DelTA) -> list[float]:
 
     current = margins(centroids([1.0] * len(tokens)))
     gamma = {side: scale(current, side) for side in sides}
-    for _ in range(piece.refinements):
+    for _ in range(component.refinements):
         soft = soft_assignment(current, gamma)
         gamma = {side: scale(current, side) for side in sides}
         current = margins(centroids(soft))
-    span = piece.lambda_max - piece.lambda_min
+    span = component.lambda_max - component.lambda_min
     soft = soft_assignment(current, gamma)
-    unnormalised = [piece.lambda_min + (span * s if a != 0 else 0.0) for s, a in zip(soft, advantage, strict=True)]
+    unnormalised = [component.lambda_min + (span * s if a != 0 else 0.0) for s, a in zip(soft, advantage, strict=True)]
     return [len(tokens) * w / math.fsum(unnormalised) for w in unnormalised]
 
 
-def weights_of(batch: RolloutBatch, piece: DelTA | None = None) -> torch.Tensor:
+def weights_of(batch: RolloutBatch, component: DelTA | None = None) -> torch.Tensor:
     """Weights of the real tokens in row-major order; padding has weight 0."""
-    weights, _ = (piece or DelTA())(batch)
+    weights, _ = (component or DelTA())(batch)
     assert torch.equal(weights[~batch.response_mask], torch.zeros_like(weights[~batch.response_mask]))
     return weights[batch.response_mask]
 
@@ -106,11 +106,11 @@ def weights_of(batch: RolloutBatch, piece: DelTA | None = None) -> torch.Tensor:
 @pytest.mark.parametrize("signs", ["mixed", "positive", "zero"])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 30.0])
 def test_weights_equal_the_oracle(refinements: int, signs: str, scale: float) -> None:
-    piece = DelTA(refinements=refinements, lambda_min=0.5, lambda_max=1.5)
+    component = DelTA(refinements=refinements, lambda_min=0.5, lambda_max=1.5)
     for seed in range(3):
         batch = draw_batch(seed, signs=signs, scale=scale)
-        expected = torch.tensor(oracle(batch, piece), dtype=torch.float64)
-        torch.testing.assert_close(weights_of(batch, piece), expected, rtol=1e-9, atol=1e-9)
+        expected = torch.tensor(oracle(batch, component), dtype=torch.float64)
+        torch.testing.assert_close(weights_of(batch, component), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("chunk_elements", [1, 10, 23])
@@ -140,11 +140,11 @@ def test_low_precision_stays_near_the_float64_weights_of_the_same_inputs(dtype: 
 @given(seed=st.integers(0, 10_000), refinements=st.integers(0, 3))
 @settings(max_examples=15, deadline=None, derandomize=True)
 def test_weights_are_bounded_of_mean_one_and_indifferent_to_the_sign(seed: int, refinements: int) -> None:
-    batch, piece = draw_batch(seed), DelTA(refinements=refinements)
-    weights = weights_of(batch, piece)
+    batch, component = draw_batch(seed), DelTA(refinements=refinements)
+    weights = weights_of(batch, component)
     assert weights.mean().item() == pytest.approx(1.0, abs=1e-12)
     assert weights.min() >= 0.8 / 1.2 - 1e-12 and weights.max() <= 1.2 / 0.8 + 1e-12
-    swapped = weights_of(dataclasses.replace(batch, advantages=-batch.advantages), piece)
+    swapped = weights_of(dataclasses.replace(batch, advantages=-batch.advantages), component)
     torch.testing.assert_close(swapped, weights, rtol=1e-10, atol=0)
 
 

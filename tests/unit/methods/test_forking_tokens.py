@@ -35,20 +35,20 @@ def draw_batch(seed: int, levels: int = 1000) -> RolloutBatch:
     )
 
 
-def oracle(batch: RolloutBatch, piece: ForkingTokens) -> torch.Tensor:
+def oracle(batch: RolloutBatch, component: ForkingTokens) -> torch.Tensor:
     """Weights [B, T] by sorting the entropies of each scope."""
     tokens = [(i, t) for i in range(6) for t in range(5) if batch.response_mask[i, t]]
     home = {token: int(batch.mini_batch_ids[token[0]]) for token in tokens}
-    scopes = [[x for x in tokens if home[x] == m] for m in (0, 1)] if piece.scope == "mini_batch" else [tokens]
+    scopes = [[x for x in tokens if home[x] == m] for m in (0, 1)] if component.scope == "mini_batch" else [tokens]
     selected = set()
     for members in scopes:
         ordered = sorted((float(batch.entropies[x]) for x in members), reverse=True)
-        threshold = ordered[math.ceil(piece.top_ratio * len(members)) - 1]
+        threshold = ordered[math.ceil(component.top_ratio * len(members)) - 1]
         selected |= {x for x in members if float(batch.entropies[x]) >= threshold}
     weights = torch.zeros(6, 5, dtype=torch.float64)
     for token in selected:
         same = [x for x in tokens if home[x] == home[token]]
-        weights[token] = len(same) / sum(x in selected for x in same) if piece.denominator == "selected" else 1.0
+        weights[token] = len(same) / sum(x in selected for x in same) if component.denominator == "selected" else 1.0
     return weights
 
 
@@ -62,9 +62,9 @@ def oracle(batch: RolloutBatch, piece: ForkingTokens) -> torch.Tensor:
 @settings(max_examples=80, deadline=None, derandomize=True)
 def test_weights_equal_the_oracle(seed: int, levels: int, top_ratio: float, denominator: Any, scope: Any) -> None:
     batch = draw_batch(seed, levels)
-    piece = ForkingTokens(top_ratio=top_ratio, denominator=denominator, scope=scope)
-    weights, metrics = piece(batch)
-    expected = oracle(batch, piece)
+    component = ForkingTokens(top_ratio=top_ratio, denominator=denominator, scope=scope)
+    weights, metrics = component(batch)
+    expected = oracle(batch, component)
     torch.testing.assert_close(weights, expected, rtol=1e-12, atol=0)
     fraction = int((expected > 0).sum()) / int(batch.response_mask.sum())
     assert metrics["selected_token_fraction"] == pytest.approx(fraction)

@@ -27,7 +27,7 @@ def oracle(rewards: list[float], group_ids: list[int], epsilon: float) -> list[f
 
 
 def advantages_of(rewards: list[float], group_ids: list[int], dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Advantages from the piece."""
+    """Advantages from the component."""
     lengths = torch.ones(len(rewards), dtype=torch.int64)
     return GRPO()(torch.tensor(rewards, dtype=dtype), torch.tensor(group_ids), lengths)
 

@@ -76,8 +76,8 @@ def oracle(loss: Any, mode: str, inputs: Any) -> tuple[float, list[list[float]],
             else:
                 ratio = math.exp(limited)
                 unlimited = delta == limited
-                piece = clipped_oracle if isinstance(loss, Clipped) else sapo_oracle
-                value, slope, stopped = piece(loss, ratio, advantage)
+                of_token = clipped_oracle if isinstance(loss, Clipped) else sapo_oracle
+                value, slope, stopped = of_token(loss, ratio, advantage)
             total += share * value
             if unlimited:
                 reach = range(lengths[i]) if isinstance(loss, GSPO) else [t]

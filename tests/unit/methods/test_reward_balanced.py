@@ -18,7 +18,7 @@ def select(
     target_groups: int,
     *,
     whole_groups: bool = True,
-    piece: RewardBalanced | None = None,
+    component: RewardBalanced | None = None,
     rounds: int = 1,
     seed: int = 0,
 ) -> tuple[Selection | None, torch.Tensor, torch.Tensor]:
@@ -28,7 +28,7 @@ def select(
     generator = torch.Generator().manual_seed(seed)
     shuffle = torch.randperm(rewards.numel(), generator=generator)
     rewards, group_ids = rewards[shuffle], group_ids[shuffle]
-    chosen = (piece or RewardBalanced())(
+    chosen = (component or RewardBalanced())(
         rewards, group_ids, target_groups * group_size, whole_groups, rounds, generator
     )
     return chosen, rewards, group_ids
@@ -48,8 +48,8 @@ def best_balance(units: list[int], size: int, wanted: int) -> float:
 )
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_selection_is_as_balanced_as_promised(correct: list[int], wanted: int, whole_groups: bool, seed: int) -> None:
-    piece = RewardBalanced(alpha=0.5, max_rounds=1)
-    chosen, rewards, group_ids = select(correct, 4, wanted, whole_groups=whole_groups, piece=piece, seed=seed)
+    component = RewardBalanced(alpha=0.5, max_rounds=1)
+    chosen, rewards, group_ids = select(correct, 4, wanted, whole_groups=whole_groups, component=component, seed=seed)
     assert chosen is not None
     indices = chosen.indices
     assert indices.numel() == 4 * wanted == torch.unique(indices).numel()
@@ -75,7 +75,7 @@ def test_alpha_decides_whether_to_sample_more(correct: int, alpha: float, expect
     """10 correct of 32 are a balance of 0.3125."""
     counts = [min(8, max(0, correct - 8 * group)) for group in range(4)]
     for whole_groups in (True, False):
-        chosen, _, _ = select(counts, 8, 4, whole_groups=whole_groups, piece=RewardBalanced(alpha=alpha))
+        chosen, _, _ = select(counts, 8, 4, whole_groups=whole_groups, component=RewardBalanced(alpha=alpha))
         assert (chosen is not None) == expected
 
 
