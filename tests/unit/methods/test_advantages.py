@@ -22,11 +22,11 @@ def group_mean(rewards: Rewards, groups: list[int], i: int) -> float:
     return math.fsum(members) / len(members) if len(members) > 1 else 0.0
 
 
-def dr_grpo(component: DrGRPO, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+def dr_grpo(rule: DrGRPO, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
     return [r - group_mean(rewards, groups, i) for i, r in enumerate(rewards)]
 
 
-def rloo(component: RLOO, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+def rloo(rule: RLOO, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
     result = []
     for i, reward in enumerate(rewards):
         others = [rewards[j] for j in range(len(rewards)) if groups[j] == groups[i] and j != i]
@@ -34,15 +34,13 @@ def rloo(component: RLOO, rewards: Rewards, groups: list[int], lengths: list[int
     return result
 
 
-def gpg(component: GPG, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+def gpg(rule: GPG, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
     alpha = len(rewards) / max(1, sum(r != 0 for r in rewards))
     return [alpha * (r - group_mean(rewards, groups, i)) for i, r in enumerate(rewards)]
 
 
-def reinforce_plus_plus(
-    component: ReinforcePlusPlus, rewards: Rewards, groups: list[int], lengths: list[int]
-) -> Rewards:
-    values = list(rewards) if component.baseline == "none" else dr_grpo(DrGRPO(), rewards, groups, lengths)
+def reinforce_plus_plus(rule: ReinforcePlusPlus, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+    values = list(rewards) if rule.baseline == "none" else dr_grpo(DrGRPO(), rewards, groups, lengths)
     tokens = [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
     if len(set(tokens)) < 2:
         return [0.0] * len(rewards)
@@ -51,10 +49,10 @@ def reinforce_plus_plus(
     return [(value - mean) / math.sqrt(variance + 1e-8) for value in values]
 
 
-def one_sided(component: OneSided, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
+def one_sided(rule: OneSided, rewards: Rewards, groups: list[int], lengths: list[int]) -> Rewards:
     exact = torch.tensor(rewards, dtype=torch.float64)
-    plain = GRPO(component.epsilon)(exact, torch.tensor(groups), torch.tensor(lengths)).tolist()
-    return [a if (a > 0) == (component.sign == "positive") and a != 0 else 0.0 for a in plain]
+    plain = GRPO(rule.epsilon)(exact, torch.tensor(groups), torch.tensor(lengths)).tolist()
+    return [a if (a > 0) == (rule.sign == "positive") and a != 0 else 0.0 for a in plain]
 
 
 CASES: list[tuple[Any, Any]] = [
@@ -71,24 +69,22 @@ ROLLOUT = st.tuples(st.sampled_from([0.0, 1.0, -1.0, 0.25]), st.integers(0, 3), 
 
 @given(rollouts=st.lists(ROLLOUT, min_size=1, max_size=16))
 @settings(max_examples=150, deadline=None, derandomize=True)
-@pytest.mark.parametrize(("component", "reference"), CASES, ids=lambda case: getattr(case, "__name__", repr(case)))
-def test_advantages_equal_their_references(
-    component: Any, reference: Any, rollouts: list[tuple[float, int, int]]
-) -> None:
+@pytest.mark.parametrize(("rule", "reference"), CASES, ids=lambda case: getattr(case, "__name__", repr(case)))
+def test_advantages_equal_their_references(rule: Any, reference: Any, rollouts: list[tuple[float, int, int]]) -> None:
     rewards, groups, lengths = (list(column) for column in zip(*rollouts, strict=True))
-    expected = torch.tensor(reference(component, rewards, groups, lengths), dtype=torch.float64)
+    expected = torch.tensor(reference(rule, rewards, groups, lengths), dtype=torch.float64)
     inputs = torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups), torch.tensor(lengths)
-    torch.testing.assert_close(component(*inputs), expected, rtol=1e-9, atol=1e-9)
-    single = component(inputs[0].float(), *inputs[1:])
+    torch.testing.assert_close(rule(*inputs), expected, rtol=1e-9, atol=1e-9)
+    single = rule(inputs[0].float(), *inputs[1:])
     assert single.dtype == torch.float32
     torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("component", [DrGRPO(), RLOO(), GPG(), GRPO()], ids=repr)
-def test_a_groups_advantages_sum_to_zero_and_uniform_groups_have_none(component: Any) -> None:
+@pytest.mark.parametrize("rule", [DrGRPO(), RLOO(), GPG(), GRPO()], ids=repr)
+def test_a_groups_advantages_sum_to_zero_and_uniform_groups_have_none(rule: Any) -> None:
     rewards = torch.tensor([0.1, 0.1, 0.1, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     groups = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
-    advantages = component(rewards, groups, torch.ones(9))
+    advantages = rule(rewards, groups, torch.ones(9))
     assert not advantages[:3].any()
     for group in (1, 2):
         assert abs(float(advantages[groups == group].sum())) < 1e-12

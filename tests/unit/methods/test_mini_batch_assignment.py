@@ -12,39 +12,37 @@ from hypothesis import strategies as st
 from rlvr.methods.assignments import LengthSorted, QueryPreserved, RandomSplit, SignSeparated, VerlV1, balanced_shares
 
 
-def assign(component: Any, group_ids: torch.Tensor, updates: int, seed: int = 0) -> list[torch.Tensor]:
+def assign(rule: Any, group_ids: torch.Tensor, updates: int, seed: int = 0) -> list[torch.Tensor]:
     """Run an assignment; rewards and lengths are arbitrary."""
     size = group_ids.numel()
     generator = torch.Generator().manual_seed(seed)
-    parts: list[torch.Tensor] = component(torch.ones(size), group_ids, torch.ones(size), updates, generator)
+    parts: list[torch.Tensor] = rule(torch.ones(size), group_ids, torch.ones(size), updates, generator)
     return parts
 
 
 @given(groups=st.integers(4, 20), samples=st.integers(1, 5), updates=st.integers(1, 4), seed=st.integers(0, 99))
 @settings(max_examples=50, deadline=None, derandomize=True)
-@pytest.mark.parametrize("component", [RandomSplit(), QueryPreserved()], ids=repr)
-def test_partition_of_near_equal_parts(component: Any, groups: int, samples: int, updates: int, seed: int) -> None:
+@pytest.mark.parametrize("rule", [RandomSplit(), QueryPreserved()], ids=repr)
+def test_partition_of_near_equal_parts(rule: Any, groups: int, samples: int, updates: int, seed: int) -> None:
     shuffled = torch.randperm(groups * samples, generator=torch.Generator().manual_seed(seed))
     group_ids = (torch.arange(groups).repeat_interleave(samples) * 7 - 3)[shuffled]
-    parts = assign(component, group_ids, updates, seed)
+    parts = assign(rule, group_ids, updates, seed)
     assert len(parts) == updates and all(part.dtype == torch.int64 for part in parts)
     assert sorted(torch.cat(parts).tolist()) == list(range(groups * samples))
-    unit = samples if component.keeps_groups else 1
+    unit = samples if rule.keeps_groups else 1
     sizes = [part.numel() for part in parts]
     assert max(sizes) - min(sizes) <= unit
-    again = assign(component, group_ids, updates, seed)
+    again = assign(rule, group_ids, updates, seed)
     assert all(torch.equal(first, second) for first, second in zip(parts, again, strict=True))
-    if component.keeps_groups:
+    if rule.keeps_groups:
         homes = [set(group_ids[part].tolist()) for part in parts]
         assert sum(map(len, homes)) == len(set.union(*homes)) == groups
 
 
-@pytest.mark.parametrize("component", [RandomSplit(), QueryPreserved()], ids=repr)
-def test_seeds_give_different_assignments(component: Any) -> None:
+@pytest.mark.parametrize("rule", [RandomSplit(), QueryPreserved()], ids=repr)
+def test_seeds_give_different_assignments(rule: Any) -> None:
     group_ids = torch.arange(32).repeat_interleave(4)
-    outcomes = {
-        tuple(map(tuple, (p.sort().values.tolist() for p in assign(component, group_ids, 4, s)))) for s in range(5)
-    }
+    outcomes = {tuple(map(tuple, (p.sort().values.tolist() for p in assign(rule, group_ids, 4, s)))) for s in range(5)}
     assert len(outcomes) == 5
 
 
@@ -54,10 +52,10 @@ def test_random_split_scatters_groups() -> None:
     assert sum(map(len, homes)) > 3 * 32
 
 
-@pytest.mark.parametrize(("component", "updates"), [(RandomSplit(), 7), (QueryPreserved(), 3), (RandomSplit(), 0)])
-def test_too_many_parts_are_refused(component: Any, updates: int) -> None:
+@pytest.mark.parametrize(("rule", "updates"), [(RandomSplit(), 7), (QueryPreserved(), 3), (RandomSplit(), 0)])
+def test_too_many_parts_are_refused(rule: Any, updates: int) -> None:
     with pytest.raises(ValueError, match=f"cannot be split into {updates} mini-batches"):
-        assign(component, torch.tensor([0, 0, 0, 1, 1, 1]), updates)
+        assign(rule, torch.tensor([0, 0, 0, 1, 1, 1]), updates)
 
 
 @given(seed=st.integers(0, 999), ranks=st.integers(1, 8), updates=st.integers(1, 4))
@@ -71,8 +69,8 @@ def test_trainers_partitions(seed: int, ranks: int, updates: int) -> None:
     work = [int(lengths[shard].sum()) for shard in shards]
     assert max(work) - min(work) <= 200
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
-    for component in (LengthSorted(ranks), VerlV1(ranks)):
-        parts = component(rewards, group_ids, lengths, updates, generator)
+    for rule in (LengthSorted(ranks), VerlV1(ranks)):
+        parts = rule(rewards, group_ids, lengths, updates, generator)
         assert len(parts) == updates
         assert sorted(torch.cat(parts).tolist()) == list(range(128))
     in_order = VerlV1(1)(rewards, group_ids, lengths, updates, generator)
@@ -88,8 +86,8 @@ def test_the_trainers_keep_and_scatter_groups_as_measured_in_verl() -> None:
     lengths = (torch.randn(1024, generator=generator) * 0.5 + 6).exp().long()
     group_ids, rewards = torch.arange(128).repeat_interleave(8), torch.ones(1024)
 
-    def kept(component: Any) -> float:
-        parts = component(rewards, group_ids, lengths, 4, generator)
+    def kept(rule: Any) -> float:
+        parts = rule(rewards, group_ids, lengths, 4, generator)
         home = torch.empty(1024)
         for number, part in enumerate(parts):
             home[part] = number

@@ -31,7 +31,7 @@ def draw_batch(seed: int) -> RolloutBatch:
     )
 
 
-def perplexity_oracle(component: Perplexity, batch: RolloutBatch) -> torch.Tensor:
+def perplexity_oracle(rule: Perplexity, batch: RolloutBatch) -> torch.Tensor:
     """Weights [B, T] by loops."""
     lengths = batch.response_mask.sum(dim=1).tolist()
     surprise = {
@@ -41,48 +41,42 @@ def perplexity_oracle(component: Perplexity, batch: RolloutBatch) -> torch.Tenso
     }
     weights = torch.zeros(8, 5, dtype=torch.float64)
     for i, value in surprise.items():
-        same = [j for j in surprise if component.scope == "batch" or batch.group_ids[j] == batch.group_ids[i]]
+        same = [j for j in surprise if rule.scope == "batch" or batch.group_ids[j] == batch.group_ids[i]]
         mean = math.fsum(surprise[j] for j in same) / len(same)
         std = math.sqrt(math.fsum((surprise[j] - mean) ** 2 for j in same) / len(same))
-        weight = max(0.0, 1 - component.c * (value - mean) / (std + 1e-6))
-        if component.clamp is not None:
-            weight = min(max(weight, 1 - component.clamp), 1 + component.clamp)
+        weight = max(0.0, 1 - rule.c * (value - mean) / (std + 1e-6))
+        if rule.clamp is not None:
+            weight = min(max(weight, 1 - rule.clamp), 1 + rule.clamp)
         weights[i, : lengths[i]] = weight
     return weights
 
 
 @pytest.mark.parametrize(
-    "component", [Perplexity(), Perplexity(c=0.9, scope="batch"), Perplexity(c=0.5, clamp=0.2)], ids=repr
+    "rule", [Perplexity(), Perplexity(c=0.9, scope="batch"), Perplexity(c=0.5, clamp=0.2)], ids=repr
 )
-def test_perplexity_equals_its_reference(component: Perplexity) -> None:
+def test_perplexity_equals_its_reference(rule: Perplexity) -> None:
     for seed in range(5):
         batch = draw_batch(seed)
-        torch.testing.assert_close(component(batch)[0], perplexity_oracle(component, batch), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(rule(batch)[0], perplexity_oracle(rule, batch), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "component", [LowProbability(), LowProbability(alpha=1.5), Dominate(), Dominate(a=1.0)], ids=repr
-)
-def test_probability_weights_equal_their_references(component: Any) -> None:
+@pytest.mark.parametrize("rule", [LowProbability(), LowProbability(alpha=1.5), Dominate(), Dominate(a=1.0)], ids=repr)
+def test_probability_weights_equal_their_references(rule: Any) -> None:
     batch = draw_batch(1)
-    weights, metrics = component(batch)
+    weights, metrics = rule(batch)
     total = 0.0
     for i in range(8):
         for t in range(5):
             expected = 0.0
             if batch.response_mask[i, t]:
                 p = math.exp(float(batch.old_log_probs[i, t]))
-                expected = (
-                    1 + component.alpha * (1 - p)
-                    if isinstance(component, LowProbability)
-                    else component.a * p + 1 - component.a
-                )
+                expected = 1 + rule.alpha * (1 - p) if isinstance(rule, LowProbability) else rule.a * p + 1 - rule.a
             assert float(weights[i, t]) == pytest.approx(expected, rel=1e-12)
             total += expected
     assert metrics["token_weight_mean"] == pytest.approx(total / int(batch.response_mask.sum()))
 
 
-@pytest.mark.parametrize("component", [LowProbability(alpha=0.0), Dominate(a=0.0), Perplexity(c=0.0)], ids=repr)
-def test_without_their_coefficient_they_are_dapo(component: Any) -> None:
+@pytest.mark.parametrize("rule", [LowProbability(alpha=0.0), Dominate(a=0.0), Perplexity(c=0.0)], ids=repr)
+def test_without_their_coefficient_they_are_dapo(rule: Any) -> None:
     batch = draw_batch(2)
-    assert torch.equal(component(batch)[0], batch.response_mask.double())
+    assert torch.equal(rule(batch)[0], batch.response_mask.double())
