@@ -16,9 +16,8 @@ from evals.core.records import ALL_BENCHMARKS, BASE, Verdict
 from evals.scores.table import BenchmarkCounts
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference, estimate_difference
-from evals.statistics.multiplicity import holm
 from evals.statistics.power import minimum_detectable_effect
-from evals.statistics.resampling import bootstrap_differences, draw_problems, sign_flip_p_values
+from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
 
 MINIMUM_DIFFERING_PROBLEMS = 6
 """With fewer problems that differ no sign flip can reach 5 % (2 / 2^5 is more), and no interval is given either."""

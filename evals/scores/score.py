@@ -13,9 +13,15 @@ from evals.core.files import fingerprint, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import Grade, Run, read_runs
 from evals.scores.grades import GradedRun, read_graded_run
-from evals.statistics.accuracy import average_at_k, g_pass_at_k, majority_at_k, pass_at_k
+from evals.statistics.accuracy import (
+    average_at_k,
+    clustered_standard_error,
+    g_pass_at_k,
+    majority_at_k,
+    pass_at_k,
+    sampling_standard_error,
+)
 from evals.statistics.interval import score_interval
-from evals.statistics.standard_error import clustered_standard_error, sampling_standard_error
 
 CONFIDENCE = 0.95
 G_PASS_THRESHOLDS = (0.5, 0.75, 1.0)

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from evals.statistics.accuracy import FloatArray, check_counts
-from evals.statistics.standard_error import clustered_standard_error
+from evals.statistics.accuracy import FloatArray, check_counts, clustered_standard_error
 
 MINIMUM_INFORMATIVE_PROBLEMS = 8
 """Fewest problems with a success, and fewest with a failure, from which an interval is computed."""

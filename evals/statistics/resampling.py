@@ -1,4 +1,4 @@
-"""Bootstrap and sign-flip permutation by problem."""
+"""Bootstrap and sign-flip permutation by problem, and Holm's correction for several hypotheses."""
 
 from __future__ import annotations
 
@@ -118,3 +118,24 @@ def _monte_carlo_p_values(contributions: FloatArray, generator: np.random.Genera
         sums = contributions.sum(axis=1) - 2.0 * (bits.astype(np.float64) @ contributions.T)
         hits += (np.abs(sums) >= threshold).sum(axis=0)
     return np.asarray((1 + hits) / (1 + permutations))
+
+
+def holm(p_values: npt.ArrayLike) -> FloatArray:
+    """Holm's adjusted p-values [..., M], in the order given, along the last axis.
+
+    ``max over l <= j of min(1, (M - l + 1) p_(l))`` for the j-th smallest (Holm 1979, Scandinavian Journal of
+    Statistics 6). Rejecting where the adjusted value is at most alpha keeps the chance of any false rejection at
+    alpha, whatever the dependence between the tests.
+
+    Raises:
+        ValueError: a p-value is outside [0, 1] or NaN.
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    if not ((values >= 0.0) & (values <= 1.0)).all():
+        raise ValueError("p-values must lie in [0, 1]")
+    order = np.argsort(values, axis=-1, kind="stable")
+    factors = np.arange(values.shape[-1], 0, -1)
+    ascending = np.minimum(1.0, factors * np.take_along_axis(values, order, axis=-1))
+    adjusted = np.empty_like(values)
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(ascending, axis=-1), axis=-1)
+    return adjusted

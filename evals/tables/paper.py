@@ -10,7 +10,7 @@ import pandas as pd
 
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results
-from evals.statistics.multiplicity import holm
+from evals.statistics.resampling import holm
 from evals.tables import numbers
 from evals.tables.layout import Table
 from evals.tables.published import Published

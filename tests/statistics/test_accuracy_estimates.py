@@ -12,8 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evals.statistics.accuracy import average_at_k, g_pass_at_k, majority_at_k, pass_at_k
-from evals.statistics.standard_error import clustered_standard_error, sampling_standard_error
+from evals.statistics.accuracy import (
+    average_at_k,
+    clustered_standard_error,
+    g_pass_at_k,
+    majority_at_k,
+    pass_at_k,
+    sampling_standard_error,
+)
 
 OUTPUTS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "outputs"
 needs_shared = pytest.mark.skipif(not OUTPUTS.is_dir(), reason=f"{OUTPUTS} is not here")

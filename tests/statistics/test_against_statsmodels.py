@@ -12,12 +12,11 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.proportion import proportion_confint
 
+from evals.statistics.accuracy import clustered_standard_error
 from evals.statistics.difference import estimate_difference
 from evals.statistics.interval import wilson_interval
-from evals.statistics.multiplicity import holm
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
-from evals.statistics.resampling import bootstrap_differences, draw_problems, sign_flip_p_values
-from evals.statistics.standard_error import clustered_standard_error
+from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
 
 FIXED = {"treatment_is_fixed": True, "control_is_fixed": True}
 

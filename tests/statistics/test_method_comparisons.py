@@ -12,9 +12,8 @@ import pytest
 from scipy.special import expit, logit
 
 from evals.statistics.difference import Difference, estimate_difference
-from evals.statistics.multiplicity import holm
 from evals.statistics.power import minimum_detectable_effect
-from evals.statistics.resampling import bootstrap_differences, draw_problems, sign_flip_p_values
+from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
 
 PROBLEMS, SAMPLES, REPLICATES, PERMUTATIONS = 30, 32, 4_000, 1_000
 FloatArray = npt.NDArray[np.float64]
