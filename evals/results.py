@@ -56,6 +56,7 @@ class Results:
         scores: (run, benchmark) -> score; every run has every benchmark.
         comparisons: (model, method, against, benchmark) -> comparison.
         confidence: the level of every interval in ``comparisons``.
+        sources: the files that all of this was read from.
     """
 
     runs: tuple[Run, ...]
@@ -65,6 +66,7 @@ class Results:
     comparisons: Mapping[tuple[str, str, str, str], Comparison]
     reference_method: str
     confidence: float
+    sources: tuple[Path, ...] = ()
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
@@ -149,7 +151,14 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     rows = {(row.model, row.method, row.against, row.benchmark): row for row in compared.comparisons}
     _check_comparisons(comparisons, known, names, rows, compared.reference_method)
     return Results(
-        known, tuple(names), next(iter(samples)), by_run, rows, compared.reference_method, compared.confidence
+        runs=known,
+        benchmarks=tuple(names),
+        samples_per_problem=next(iter(samples)),
+        scores=by_run,
+        comparisons=rows,
+        reference_method=compared.reference_method,
+        confidence=compared.confidence,
+        sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )
 
 

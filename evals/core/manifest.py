@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -62,6 +62,20 @@ def hash_files(directory: Path, *paths: Path) -> dict[str, str]:
     return {path.relative_to(directory).as_posix(): sha256_file(path) for path in paths}
 
 
+def write_output_manifest(
+    kind: str, out: Path, endings: Sequence[str], inputs: Sequence[Path], parameters: Mapping[str, Any]
+) -> None:
+    """Write ``{out}.manifest.json`` for the files ``{out}{ending}``.
+
+    Raises:
+        UserError: an input or output is missing, or the manifest cannot be written.
+    """
+    hashes = {path.as_posix(): sha256_file(path) for path in inputs}
+    outputs = hash_files(out.parent, *(out.with_name(out.name + ending) for ending in endings))
+    identity = fingerprint({"kind": kind, "inputs": sorted(hashes.values()), "parameters": dict(parameters)})
+    Manifest(kind, hashes, outputs, parameters, identity).write(out.with_name(f"{out.name}.manifest.json"))
+
+
 def is_sealed(path: Path) -> bool | None:
     """Whether a manifest is, byte for byte, as it was written; None if it is of a time before they carried a checksum.
 
@@ -81,11 +95,21 @@ def read_manifest(path: Path, kind: str) -> Manifest:
     Raises:
         UserError: the file is missing, is no manifest, or is one of another kind.
     """
+    manifest = read_any_manifest(path)
+    if manifest.kind != kind:
+        raise UserError(f"{path}: is a manifest of kind {manifest.kind!r}, expected {kind!r}")
+    return manifest
+
+
+def read_any_manifest(path: Path) -> Manifest:
+    """Read a manifest of any kind.
+
+    Raises:
+        UserError: the file is missing, or is no manifest.
+    """
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(f"{path}: is not a manifest of schema {SCHEMA}")
-    if content.get("kind") != kind:
-        raise UserError(f"{path}: is a manifest of kind {content.get('kind')!r}, expected {kind!r}")
     keys = ("kind", "inputs", "outputs", "parameters", "fingerprint", "details", "environment", "created")
     missing = [key for key in keys if key not in content]
     if missing:

@@ -272,6 +272,84 @@ class BenchmarkScores(Record):
         return self
 
 
+class Disagreement(Record):
+    """A sample on which the second grader disagrees, with the reasons of both."""
+
+    problem_id: str | int
+    sample: int
+    ours: str
+    second: str
+
+
+class SecondOpinion(Record):
+    """The verdicts of the second grader on the samples of a run.
+
+    Attributes:
+        compared: samples on which both graders have a verdict.
+        failed: samples on which the second one has none.
+        only_ours: samples that only our grader takes as correct.
+        only_second: samples that only the second one does.
+        disagreements: the first of both kinds.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    compared: int
+    failed: int
+    only_ours: int
+    only_second: int
+    disagreements: tuple[Disagreement, ...] = ()
+
+
+class Audit(Record):
+    """How far the grades of a run on a benchmark can be trusted, in samples.
+
+    Attributes:
+        other_failures: of grading: memory, a killed process, an unreadable gold.
+        no_second_because: why the second grader was not asked: ``withheld`` texts or ``code``; None if it was.
+        second: its verdicts.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    run: str
+    samples: int
+    correct: int
+    truncated: int
+    no_answer: int
+    timeouts: int
+    unparsable: int
+    other_failures: int
+    no_second_because: str | None
+    second: SecondOpinion | None
+
+
+class GraderName(Record):
+    """The name and version of a grader."""
+
+    name: str
+    version: str
+
+
+class BenchmarkAudits(Record):
+    """The audits of all runs on one benchmark, the content of ``audits/{benchmark}.json``."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    benchmark: str
+    second_grader: GraderName
+    audits: tuple[Audit, ...]
+
+
+class Claim(StrEnum):
+    """The subject of a comparison."""
+
+    METHODS = "methods"
+    """Methods, whose seeds are a sample of all the seeds that could have been trained."""
+    CHECKPOINTS = "checkpoints"
+    """The very policies that were evaluated."""
+
+
 class Verdict(StrEnum):
     """A comparison in words."""
 
@@ -301,11 +379,11 @@ class Comparison(Record):
     standard_error: float | None
     confidence_interval: Interval | None
     p_value: float | None
-    p_value_holm: float | None
     minimum_detectable_effect: float | None
     seeds: int
     against_seeds: int
     problems: int
+    p_value_holm: float | None
     verdict: Verdict
 
 
@@ -314,19 +392,19 @@ class Comparisons(Record):
 
     Attributes:
         confidence: level of the intervals.
-        claim: about ``methods`` or about these ``checkpoints``.
+        claim: about methods or about these checkpoints.
         seed: of the resampling.
     """
 
     model_config = ConfigDict(extra="ignore")
 
     reference_method: str
+    claim: Claim = Claim.METHODS
     confidence: float
     bootstrap_resamples: int
     permutations: int
-    comparisons: tuple[Comparison, ...]
-    claim: Literal["methods", "checkpoints"] = "methods"
     seed: int = 0
+    comparisons: tuple[Comparison, ...]
 
 
 class ResultStatus(Record):

@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from evals.core.manifest import write_output_manifest
 from evals.decoding.choose import read_sweeps
 from evals.decoding.settings import Criterion, Mode, Sweep
-from evals.figures.style import COLOURS, ENDINGS, MARKERS, NEUTRAL, house_style, new_figure, save
+from evals.figures.style import COLOURS, ENDINGS, MARKERS, NEUTRAL, figure_style, new_figure, save
 from evals.statistics.difference import estimate_difference
-from evals.tables.manifests import write_output_manifest
 
 TITLES = {
     Criterion.LOG_PROB_DIFFERENCE: "log-prob difference",
@@ -141,6 +141,6 @@ def write_figure(paths: Sequence[Path], out: Path) -> None:
         UserError: a sweep is missing or changed, or the sweeps are of different problems or points.
     """
     sweeps = list(read_sweeps(paths).values())
-    with house_style():
+    with figure_style():
         save(draw(sweeps), out)
     write_output_manifest("figure", out, ENDINGS, list(paths), {"figure": "replaced_tokens"})

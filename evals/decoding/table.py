@@ -9,15 +9,13 @@ from typing import Any
 
 import pandas as pd
 
-from evals.core.files import write_text
 from evals.core.record import read_rows
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Sample
 from evals.decoding import SCHEMES
 from evals.decoding.settings import Choice, Choices
-from evals.results import Results, read_results
-from evals.tables import numbers
-from evals.tables.layout import Table, markdown
-from evals.tables.manifests import write_output_manifest
+from evals.results import Results
+from evals.tables import layout, numbers
+from evals.tables.layout import Table
 from evals.tables.paper import paper_frame
 
 
@@ -42,36 +40,30 @@ class Used:
     replaced: float
 
 
-def write_table(
-    runs: Path,
-    scores: Sequence[Path],
-    comparisons: Path,
-    chosen: Path,
-    samples: Path,
-    notes: Sequence[str],
-    out: Path,
-) -> None:
-    """Write ``{out}.md`` and ``{out}.csv`` with their manifest.
+def write_table(results: Results, chosen: Path, samples: Path, notes: Sequence[str], out: Path) -> None:
+    """Write ``{out}.md`` and ``{out}.csv`` with their manifest; arguments as for :func:`decoding_tables`.
 
     Raises:
         UserError: an input is missing or malformed.
     """
-    tables, frame, files = decoding_tables(runs, scores, comparisons, chosen, samples, notes)
-    write_text(out.with_name(out.name + ".csv"), frame.to_csv(index=False, lineterminator="\n"))
-    write_text(out.with_name(out.name + ".md"), markdown(tables))
-    inputs = [runs, *scores, comparisons, chosen, *files]
-    write_output_manifest("table", out, (".md", ".csv"), inputs, {"notes": list(notes)})
+    tables, frame, files = decoding_tables(results, chosen, samples, notes)
+    layout.write_table(out, tables, frame, [*results.sources, chosen, *files], {"notes": list(notes)})
 
 
 def decoding_tables(
-    runs: Path, scores: Sequence[Path], comparisons: Path, chosen: Path, samples: Path, notes: Sequence[str]
+    results: Results, chosen: Path, samples: Path, notes: Sequence[str]
 ) -> tuple[list[Table], pd.DataFrame, list[Path]]:
-    """The tables as shown, the first one's numbers in full precision, and the sample files that were read.
+    """Lay out the tables; with the first one's numbers in full precision and the sample files that were read.
+
+    Args:
+        results: decoding's own runs, scores and comparisons.
+        chosen: the thresholds that were chosen.
+        samples: directory with ``{run}/{benchmark}/samples.jsonl``.
+        notes: sentences on what the numbers are evidence of.
 
     Raises:
         UserError: an input is missing or malformed.
     """
-    results = read_results(runs, scores, comparisons)
     choices = Choices.read(chosen).chosen
     used, files = {}, []
     for condition in results.conditions:

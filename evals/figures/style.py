@@ -74,8 +74,8 @@ def method_styles(runs: Sequence[Run]) -> dict[str, MethodStyle]:
 
 
 @contextlib.contextmanager
-def house_style() -> Iterator[None]:
-    """Settings that every figure is drawn and saved under."""
+def figure_style() -> Iterator[None]:
+    """Apply the settings that every figure is drawn and saved under."""
     with mpl.rc_context(_RC):
         yield
 

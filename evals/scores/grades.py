@@ -1,9 +1,9 @@
-"""Reading one run's grades on one benchmark."""
+"""The grades of one run on one benchmark, read from a directory of a study."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from evals.core.errors import UserError
@@ -14,49 +14,49 @@ from evals.core.records import Grade
 
 @dataclass(frozen=True)
 class GradedRun:
-    """One run's grades on one benchmark.
+    """The grades of one run on one benchmark.
 
     Attributes:
-        directory: where they were read.
+        path: the file that they were read from.
+        run: the run's name.
+        benchmark: the benchmark's name.
         grades: problem id -> the problem's grades, one a sample; both in file order.
         samples: samples per problem, the same for all.
-        hashes: path -> SHA-256 of every file that was read.
+        hashes: path -> SHA-256 of every file that a manifest vouches for; empty without a manifest.
     """
 
-    directory: Path
+    path: Path
+    run: str
+    benchmark: str
     grades: Mapping[str, Sequence[Grade]]
     samples: int
-    hashes: Mapping[str, str]
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self, problem_ids: Sequence[str] | None = None) -> list[Sequence[Grade]]:
+        """The grades of each problem, in the order of ``problem_ids`` or else ordered by problem id."""
+        return [self.grades[problem] for problem in (sorted(self.grades) if problem_ids is None else problem_ids)]
 
     @property
-    def run(self) -> str:
-        """The run's name, from ``results/grades/{run}/{benchmark}``."""
-        return self.directory.absolute().parent.name
-
-    @property
-    def benchmark(self) -> str:
-        """The benchmark's name, from the same path."""
-        return self.directory.absolute().name
+    def counts(self) -> tuple[int, ...]:
+        """Correct samples of each problem, ordered by problem id."""
+        return tuple(sum(grade.correct for grade in row) for row in self.rows())
 
 
 def read_graded_run(directory: Path) -> GradedRun:
-    """Read ``grades.jsonl`` after checking it against its manifest.
+    """Read ``results/grades/{run}/{benchmark}`` after checking it against its manifest.
 
     Raises:
-        UserError: a file is missing, changed or malformed; a sample is missing or doubled; problems differ in their
-            number of samples.
+        UserError: a file is missing, changed or malformed; a sample is missing or occurs twice; problems differ in
+            their number of samples.
     """
     path = directory / "grades.jsonl"
     manifest = verify_outputs(directory / "manifest.json", "grades")
     if "grades.jsonl" not in manifest.outputs:
         raise UserError(f"{directory / 'manifest.json'}: outputs: does not list grades.jsonl")
-    by_problem, expected = grades_by_problem(path, read_rows(path, Grade))
-    return GradedRun(
-        directory,
-        by_problem,
-        expected,
-        {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()},
-    )
+    hashes = {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()}
+    place = directory.absolute()
+    grades, samples = grades_by_problem(path, read_rows(path, Grade))
+    return GradedRun(path, place.parent.name, place.name, grades, samples, hashes)
 
 
 def grades_by_problem(path: Path, grades: Sequence[Grade]) -> tuple[dict[str, list[Grade]], int]:

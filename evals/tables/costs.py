@@ -1,4 +1,4 @@
-"""What a run cost, from its training metrics and from the benchmark files that Snakemake measures each job into."""
+"""The cost of a run, from its training metrics and from the benchmark files that Snakemake measures each job into."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cost:
 
 
 def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
-    """Mean cost of a seed; of the memory, the largest over seeds.
+    """Read the mean cost of a seed; of the memory, the largest over seeds.
 
     Args:
         condition: the method whose runs are read.
@@ -54,23 +54,18 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
         present = [value for value in values if value is not None]
         return sum(present) / len(present) if present else None
 
-    memory = [cost.peak_memory_mebibytes for cost in per_run if cost.peak_memory_mebibytes is not None]
     return Cost(
         tokens_generated=mean([cost.tokens_generated for cost in per_run]),
         optimizer_steps=mean([cost.optimizer_steps for cost in per_run]),
         training_seconds=mean([cost.training_seconds for cost in per_run]),
         evaluation_seconds=sum(cost.evaluation_seconds for cost in per_run) / len(per_run),
-        peak_memory_mebibytes=max(memory, default=None),
+        peak_memory_mebibytes=_largest([cost.peak_memory_mebibytes for cost in per_run]),
     )
 
 
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
-    """Cost of one run; arguments and errors as for :func:`condition_cost`."""
-    evaluation = [
-        read_benchmark_file(costs / stage / run.run / f"{benchmark}.tsv")
-        for stage in EVALUATION_STAGES
-        for benchmark in benchmarks
-    ]
+    """Read the cost of one run; arguments and errors as for :func:`condition_cost`."""
+    evaluation = [read_benchmark_file(path) for path in _evaluation_files(run, benchmarks, costs)]
     seconds = sum(job_seconds for job_seconds, _ in evaluation)
     if run.method == BASE:
         return Cost(None, None, None, seconds, _largest([memory for _, memory in evaluation]))
@@ -83,14 +78,18 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
 
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
     """The files that :func:`run_cost` reads."""
-    files = [costs / stage / run.run / f"{benchmark}.tsv" for stage in EVALUATION_STAGES for benchmark in benchmarks]
+    files = _evaluation_files(run, benchmarks, costs)
     if run.method == BASE:
         return files
     return [*files, costs / "train" / f"{run.run}.tsv", training / run.run / "metrics.parquet"]
 
 
+def _evaluation_files(run: Run, benchmarks: Sequence[str], costs: Path) -> list[Path]:
+    return [costs / stage / run.run / f"{benchmark}.tsv" for stage in EVALUATION_STAGES for benchmark in benchmarks]
+
+
 def read_benchmark_file(path: Path) -> tuple[float, float | None]:
-    """Seconds and peak resident mebibytes of a job; of repeated jobs the mean time and the largest memory.
+    """Read seconds and peak resident mebibytes of a job; of repeated jobs the mean time and the largest memory.
 
     Snakemake samples memory every few seconds and writes ``NA`` or ``-`` for a job that ended before: None here.
 

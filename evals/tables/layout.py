@@ -1,9 +1,18 @@
-"""A table of words, and how it is written as Markdown and LaTeX; the report lays the same table out as HTML."""
+"""Tables of text and how they are written: Markdown, LaTeX and CSV with a manifest; the report makes HTML of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pandas as pd
+
+from evals.core.files import write_text
+from evals.core.manifest import write_output_manifest
+
+Row = TypeVar("Row")
 
 _LATEX_SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -20,11 +29,11 @@ _LATEX_SPECIAL = {
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as the reader sees them.
+    """A table as people see it.
 
     Attributes:
         name: short identifier for links and LaTeX labels.
-        title: one line: what the rows and numbers are.
+        title: one line that says what the rows and numbers are.
         header: one label a column; the first column names the row and is set flush left, the others flush right.
         rows: cells, as many a row as the header has.
         notes: sentences that belong under the table.
@@ -37,6 +46,62 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column of a table.
+
+    Attributes:
+        header: its label.
+        value: the value of a row.
+        text: how a value is shown.
+        name: its name in the CSV file, in full precision; empty if the CSV file has no such column.
+    """
+
+    header: str
+    value: Callable[[Row], Any]
+    text: Callable[[Any], str] = str
+    name: str = ""
+
+    def cell(self, row: Row) -> str:
+        """The text of a row's cell."""
+        return self.text(self.value(row))
+
+
+def make_table(
+    name: str, title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], notes: Sequence[str] = ()
+) -> Table:
+    """Lay out rows by columns."""
+    cells = tuple(tuple(column.cell(row) for column in columns) for row in rows)
+    return Table(name, title, tuple(column.header for column in columns), cells, tuple(notes))
+
+
+def named_values(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
+    """The values of a row that the CSV file has, by the names of their columns."""
+    return {column.name: column.value(row) for column in columns if column.name}
+
+
+def write_table(
+    out: Path,
+    tables: Sequence[Table],
+    frame: pd.DataFrame,
+    inputs: Sequence[Path],
+    parameters: Mapping[str, Any] | None = None,
+    with_latex: bool = False,
+) -> None:
+    """Write tables as ``{out}.md``, their numbers as ``{out}.csv``, a manifest and, if wanted, ``{out}.tex``.
+
+    Raises:
+        UserError: an input is missing, or a file cannot be written.
+    """
+    contents = {".csv": frame.to_csv(index=False, lineterminator="\n"), ".md": markdown(tables)}
+    if with_latex:
+        contents[".tex"] = latex(tables)
+    for ending, content in contents.items():
+        write_text(out.with_name(out.name + ending), content)
+    endings = (".md", ".csv", ".tex") if with_latex else (".md", ".csv")
+    write_output_manifest("table", out, endings, inputs, parameters or {})
+
+
 def markdown(tables: Sequence[Table]) -> str:
     """GitHub Markdown whose columns also line up as plain text."""
     return "\n".join(_markdown_table(table) for table in tables)
@@ -47,22 +112,27 @@ def _markdown_table(table: Table) -> str:
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(table.header))]
 
     def line(row: Sequence[str]) -> str:
-        padded = [
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        return f"| {' | '.join(padded)} |"
+        first, *others = zip(row, widths, strict=True)
+        return _line([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
 
-    rule = [f":{'-' * (width - 1)}" if column == 0 else f"{'-' * (width - 1)}:" for column, width in enumerate(widths)]
-    body = [line(cells[0]), line(rule), *(line(row) for row in cells[1:])]
-    notes = [f"\n{note}" for note in table.notes]
-    return "\n".join([f"## {table.title}", "", *body, *notes]) + "\n"
+    rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
+    body = [line(cells[0]), _line(rule), *(line(row) for row in cells[1:])]
+    return "\n".join([f"## {table.title}", "", *body, *(f"\n{note}" for note in table.notes)]) + "\n"
+
+
+def markdown_lines(table: Table) -> list[str]:
+    """Header, rule and rows in GitHub Markdown without padding, for long cells; no title and no notes."""
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in table.rows]
+    return [_line(row) for row in (table.header, ["---"] * len(table.header), *rows)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def latex(tables: Sequence[Table]) -> str:
     """Floats for the packages booktabs and graphicx; wide ones are shrunk to the line, none is ever enlarged."""
-    floats = [_latex_table(table) for table in tables]
-    return "\n".join(["% Needs \\usepackage{booktabs,graphicx}", *floats])
+    return "\n".join(["% Needs \\usepackage{booktabs,graphicx}", *(_latex_table(table) for table in tables)])
 
 
 def _latex_table(table: Table) -> str:

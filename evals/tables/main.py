@@ -1,34 +1,85 @@
-"""The main table: one row per method and one for the base model, each with its uncertainty and its cost."""
+"""The main table, with a row for each method, its uncertainty and its cost; and the table of every run by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition
-from evals.results import Results
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Interval, Run, Score, Verdict
+from evals.results import Average, Results
 from evals.tables import numbers
-from evals.tables.costs import Cost, condition_cost
-from evals.tables.layout import Table
+from evals.tables.costs import Cost, condition_cost, cost_files
+from evals.tables.layout import Column, Table, make_table, named_values, write_table
 
 Costs = Mapping[tuple[str, str], Cost]
-_COMPARED = (
-    "difference",
-    "standard_error",
-    "confidence_interval",
-    "p_value",
-    "p_value_holm",
-    "minimum_detectable_effect",
-    "verdict",
-)
+_COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
+
+
+@dataclass(frozen=True)
+class MainRow:
+    """A row of the main table; all numbers are over all benchmarks.
+
+    Attributes:
+        gain: over the base model; None for the base model itself.
+        against: the comparison with the reference method; None for the reference itself.
+    """
+
+    condition: Condition
+    is_reference: bool
+    average: Average
+    gain: Comparison | None
+    against: Comparison | None
+    cost: Cost
+
+    @property
+    def verdict(self) -> str:
+        """The comparison with the reference in words."""
+        return "reference" if self.is_reference else comparison_verdict(self.against)
+
+
+def main_columns(results: Results) -> list[Column[MainRow]]:
+    """The columns of the main table. Those with a name stand in main.csv too, at its end."""
+    k, reference = results.samples_per_problem, results.reference_title
+    return [
+        Column("Method", lambda row: row.condition.title),
+        Column(f"avg@{k} (%)", lambda row: row.average, average_text),
+        Column("Gain over base (pp)", lambda row: row.gain, difference_text),
+        Column(f"Versus {reference} (pp)", lambda row: row.against, difference_text),
+        Column("p", lambda row: row.against and row.against.p_value, numbers.p_value),
+        Column("MDE (pp)", lambda row: row.against and row.against.minimum_detectable_effect, numbers.percent),
+        Column(f"Verdict versus {reference}", lambda row: row.verdict),
+        Column("Seeds", lambda row: len(row.condition.seeds) or numbers.NOTHING),
+        Column("Tokens", lambda row: row.cost.tokens_generated, numbers.count, "tokens_generated"),
+        Column("Steps", lambda row: row.cost.optimizer_steps, numbers.whole, "optimizer_steps"),
+        Column("Train (s)", lambda row: row.cost.training_seconds, numbers.seconds, "training_seconds"),
+        Column("Eval (s)", lambda row: row.cost.evaluation_seconds, numbers.seconds, "evaluation_seconds"),
+        Column("Memory (MiB)", lambda row: row.cost.peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
+    ]
+
+
+def average_text(average: Average) -> str:
+    """An average in per cent, with its interval."""
+    return numbers.percent_with_interval(average.value, average.confidence_interval)
+
+
+def difference_text(comparison: Comparison | None) -> str:
+    """A difference in percentage points, with its interval."""
+    if comparison is None:
+        return numbers.NOTHING
+    return numbers.points_with_interval(comparison.difference, comparison.confidence_interval)
+
+
+def comparison_verdict(comparison: Comparison | None) -> str:
+    """A comparison's verdict in words."""
+    return comparison.verdict.value if comparison else numbers.NOTHING
 
 
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
-    """(model, method) -> cost of one seed.
+    """Read what one seed of each (model, method) cost.
 
     Raises:
         UserError: a cost or metrics file is missing or malformed.
@@ -38,134 +89,115 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
     }
 
 
+def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
+    """Write the main table as Markdown, CSV and LaTeX, with its manifest.
+
+    Args:
+        results: runs, scores and comparisons.
+        costs: results/costs.
+        training: results/runs.
+        notes: sentences on what the numbers are evidence of.
+        out: path without an ending.
+
+    Raises:
+        UserError: an input is missing or malformed, or a file cannot be written.
+    """
+    measured = read_costs(results, costs, training)
+    read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
+    tables, frame = main_tables(results, measured, notes), main_frame(results, measured)
+    write_table(out, tables, frame, [*results.sources, *read], {"notes": notes}, with_latex=True)
+
+
+def _rows(results: Results, costs: Costs) -> list[MainRow]:
+    reference = results.reference_method
+    return [
+        MainRow(
+            condition,
+            condition.method == reference,
+            results.average(condition),
+            results.comparison(condition, BASE),
+            results.comparison(condition, reference),
+            costs[condition.model, condition.method],
+        )
+        for condition in results.conditions
+    ]
+
+
 def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Table]:
-    """Summary with costs, averages by benchmark, and differences by benchmark to the reference and to the base model.
+    """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model.
 
     Args:
         results: runs, scores and comparisons.
         costs: from :func:`read_costs`.
         notes: sentences on what the numbers are evidence of; they stand under the first table.
     """
-    differences = [
-        _differences(results, results.reference_method, results.reference_title),
-        _differences(results, BASE, "the base model"),
-    ]
-    return [_summary(results, costs, notes), _by_benchmark(results), *(table for table in differences if table.rows)]
-
-
-def _summary(results: Results, costs: Costs, notes: Sequence[str]) -> Table:
-    k, level, reference = results.samples_per_problem, round(100 * results.confidence), results.reference_title
-    header = (
-        "Method",
-        f"avg@{k} (%)",
-        "Gain over base (pp)",
-        f"Versus {reference} (pp)",
-        "p",
-        "MDE (pp)",
-        f"Verdict versus {reference}",
-        "Seeds",
-        "Tokens",
-        "Steps",
-        "Train (s)",
-        "Eval (s)",
-        "Memory (MiB)",
-    )
-    rows = []
-    for condition in results.conditions:
-        average = results.average(condition)
-        against = results.comparison(condition, results.reference_method, ALL_BENCHMARKS)
-        cost = costs[condition.model, condition.method]
-        rows.append(
-            (
-                condition.title,
-                numbers.percent_with_interval(average.value, average.confidence_interval),
-                _difference(results.comparison(condition, BASE, ALL_BENCHMARKS)),
-                _difference(against),
-                numbers.p_value(against.p_value if against else None),
-                numbers.percent(against.minimum_detectable_effect if against else None),
-                _verdict(results, condition, against),
-                str(len(condition.seeds) or numbers.NOTHING),
-                numbers.count(cost.tokens_generated),
-                numbers.whole(cost.optimizer_steps),
-                numbers.seconds(cost.training_seconds),
-                numbers.seconds(cost.evaluation_seconds),
-                numbers.whole(cost.peak_memory_mebibytes),
-            )
-        )
+    k, level, benchmarks = results.samples_per_problem, round(100 * results.confidence), len(results.benchmarks)
     explanation = (
-        f"avg@{k}: mean over {len(results.benchmarks)} benchmarks and all training seeds, {k} samples a problem. "
+        f"avg@{k}: mean over {benchmarks} benchmarks and all training seeds, {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
         f"{numbers.NO_INTERVAL_NOTE} "
         "p is that of one comparison: nothing corrects it for how many methods are compared. "
         "MDE: the smallest true difference that this comparison finds in 80 % of studies. "
         "Costs: of one seed, mean over seeds; memory is the largest resident set of any job."
     )
-    return Table("main", f"Main results: average over {len(results.benchmarks)} benchmarks, and cost", header,
-                 tuple(rows), (*notes, explanation))  # fmt: skip
+    title = f"Main results: average over {benchmarks} benchmarks, and cost"
+    summary = make_table("main", title, main_columns(results), _rows(results, costs), [*notes, explanation])
+    differences = [
+        _differences(results, results.reference_method, results.reference_title),
+        _differences(results, BASE, "the base model"),
+    ]
+    return [summary, _by_benchmark(results), *(table for table in differences if table.rows)]
 
 
 def _by_benchmark(results: Results) -> Table:
-    rows = []
-    for condition in results.conditions:
-        averages = [results.average(condition, benchmark) for benchmark in results.benchmarks]
+    def cell(average: Average) -> str:
         # Without a single success the error is 0 too, which would look like certainty.
-        errors = [None if average.confidence_interval is None else average.standard_error for average in averages]
-        cells = [
-            numbers.percent_with_error(average.value, error) for average, error in zip(averages, errors, strict=True)
-        ]
-        rows.append((condition.title, *cells))
+        error = None if average.confidence_interval is None else average.standard_error
+        return numbers.percent_with_error(average.value, error)
+
+    rows = tuple(
+        (condition.title, *(cell(results.average(condition, name)) for name in results.benchmarks))
+        for condition in results.conditions
+    )
     note = (
         "Mean over seeds, ± one standard error over problems and seeds (problems are the clusters of their "
         f"{results.samples_per_problem} samples); without one: a single seed, or a handful of problems decides."
     )
     title = f"avg@{results.samples_per_problem} by benchmark (%)"
-    return Table("by_benchmark", title, ("Method", *results.benchmarks), tuple(rows), (note,))
+    return Table("by_benchmark", title, ("Method", *results.benchmarks), rows, (note,))
 
 
 def _differences(results: Results, against: str, against_title: str) -> Table:
-    rows = []
-    for condition in results.conditions:
-        if condition.method in (BASE, against):
-            continue
-        compared = [
-            results.comparison(condition, against, benchmark) for benchmark in (*results.benchmarks, ALL_BENCHMARKS)
-        ]
-        rows.append((condition.title, *(_difference_with_p(comparison) for comparison in compared)))
+    def cell(comparison: Comparison | None) -> str:
+        if comparison is None:
+            return numbers.NOTHING
+        mark = "" if comparison.verdict is Verdict.NOT_DISTINGUISHABLE else "*"
+        return f"{numbers.points(comparison.difference)}{mark} ({numbers.p_value(comparison.p_value_holm)})"
+
+    names = (*results.benchmarks, ALL_BENCHMARKS)
+    rows = tuple(
+        (condition.title, *(cell(results.comparison(condition, against, name)) for name in names))
+        for condition in results.conditions
+        if condition.method not in (BASE, against)
+    )
     note = (
         f"Paired differences to {against_title} in percentage points, p in parentheses, after Holm over the "
         "benchmarks; all: mean over the benchmarks, p as it is. "
         "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size."
     )
-    header = ("Method", *results.benchmarks, ALL_BENCHMARKS)
-    return Table(f"differences_to_{against}", f"Differences to {against_title} (pp)", header, tuple(rows), (note,))
-
-
-def _difference(comparison: Comparison | None) -> str:
-    if comparison is None:
-        return numbers.NOTHING
-    return numbers.points_with_interval(comparison.difference, comparison.confidence_interval)
-
-
-def _difference_with_p(comparison: Comparison | None) -> str:
-    if comparison is None:
-        return numbers.NOTHING
-    mark = "*" if comparison.verdict in ("better", "worse") else ""
-    return f"{numbers.points(comparison.difference)}{mark} ({numbers.p_value(comparison.p_value_holm)})"
-
-
-def _verdict(results: Results, condition: Condition, against: Comparison | None) -> str:
-    if condition.method == results.reference_method:
-        return "reference"
-    return against.verdict if against else numbers.NOTHING
+    return Table(f"differences_to_{against}", f"Differences to {against_title} (pp)", ("Method", *names), rows, (note,))
 
 
 def main_frame(results: Results, costs: Costs) -> pd.DataFrame:
     """The same rows in full precision: fractions of one, seconds, mebibytes; empty where there is no value."""
-    return pd.DataFrame([_frame_row(results, condition, costs) for condition in results.conditions])
+    columns = main_columns(results)
+    return pd.DataFrame(
+        [_numbers(results, row.condition) | named_values(columns, row) for row in _rows(results, costs)]
+    )
 
 
-def _frame_row(results: Results, condition: Condition, costs: Costs) -> dict[str, Any]:
-    k = results.samples_per_problem
+def _numbers(results: Results, condition: Condition) -> dict[str, Any]:
+    k, names = results.samples_per_problem, (ALL_BENCHMARKS, *results.benchmarks)
     row: dict[str, Any] = {
         "model": condition.model,
         "method": condition.method,
@@ -175,21 +207,81 @@ def _frame_row(results: Results, condition: Condition, costs: Costs) -> dict[str
         "samples_per_problem": k,
         "confidence": results.confidence,
     }
-    for name in (ALL_BENCHMARKS, *results.benchmarks):
+    for name in names:
         average = results.average(condition, name)
-        row[f"{name}_avg_at_{k}"] = average.value
-        row[f"{name}_standard_error"] = average.standard_error
-        row |= _bounds(name, average.confidence_interval)
+        row |= {f"{name}_avg_at_{k}": average.value, f"{name}_standard_error": average.standard_error}
+        row |= interval_columns(average.confidence_interval, f"{name}_")
     for against in (results.reference_method, BASE):
-        for name in (ALL_BENCHMARKS, *results.benchmarks):
-            comparison = results.comparison(condition, against, name)
-            values = dict(comparison) if comparison else dict.fromkeys(_COMPARED)
-            prefix = f"{name}_versus_{against}"
-            row |= {f"{prefix}_{key}": values[key] for key in _COMPARED if key != "confidence_interval"}
-            row |= _bounds(prefix, values["confidence_interval"])
-    return row | asdict(costs[condition.model, condition.method])
+        for name in names:
+            comparison, prefix = results.comparison(condition, against, name), f"{name}_versus_{against}_"
+            row |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _COMPARED}
+            row |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
+    return row
 
 
-def _bounds(prefix: str, interval: tuple[float, float] | None) -> dict[str, float | None]:
+def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
+    """Both ends of an interval, as columns of a CSV file."""
     low, high = interval or (None, None)
-    return {f"{prefix}_confidence_low": low, f"{prefix}_confidence_high": high}
+    return {f"{prefix}confidence_low": low, f"{prefix}confidence_high": high}
+
+
+def write_by_seed_table(results: Results, out: Path) -> None:
+    """Write the table with a row for each run and benchmark; errors as for :func:`write_main_table`."""
+    write_table(out, by_seed_tables(results), by_seed_frame(results), results.sources)
+
+
+def by_seed_tables(results: Results) -> list[Table]:
+    """Lay out one table per benchmark, one row per run."""
+    k, level = results.samples_per_problem, round(100 * results.confidence)
+    note = (
+        "Per cent but for tokens. SE: problems are the clusters of their samples; it says how well this checkpoint is "
+        "measured and holds no variance between training seeds. Not judged: unparsable, or grading timed out. "
+        f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted."
+    )
+    tables = []
+    for benchmark in results.benchmarks:
+        scores = [results.scores[run.run, benchmark] for run in results.runs]
+        levels = sorted({key for score in scores for key in score.pass_at_k} - {"1"}, key=int)  # pass@1 is avg@k
+        columns: list[Column[Score]] = [
+            Column("Run", lambda score: score.run),
+            Column(f"avg@{k} ± SE", lambda score: numbers.percent_with_error(score.average_at_k, score.standard_error)),
+            Column(f"{level} % interval", lambda score: score.confidence_interval, numbers.bounds),
+            *(_pass_column(n) for n in levels),
+            Column(f"maj@{k}", lambda score: score.majority_at_k, numbers.percent),
+            Column("Truncated", lambda score: score.truncation_rate, numbers.percent),
+            Column("No answer", lambda score: score.no_answer_rate, numbers.percent),
+            Column("Not judged", lambda score: score.unparsable_rate + score.timeout_rate, numbers.percent),
+            Column("Tokens a sample", lambda score: f"{score.mean_tokens:.1f}"),
+        ]
+        tables.append(make_table(f"by_seed_{benchmark}", f"{benchmark}: every run", columns, scores, [note]))
+    return tables
+
+
+def _pass_column(k: str) -> Column[Score]:
+    return Column(f"pass@{k}", lambda score: score.pass_at_k.get(k), numbers.percent)
+
+
+_BY_SEED = (
+    "average_at_k", "standard_error", "majority_at_k", "truncation_rate", "no_answer_rate", "timeout_rate",
+    "unparsable_rate", "mean_tokens", "total_tokens",
+)  # fmt: skip
+
+
+def by_seed_frame(results: Results) -> pd.DataFrame:
+    """One row per run and benchmark in full precision; rates and averages are fractions of one."""
+    rows = [_by_seed_numbers(results, run, benchmark) for benchmark in results.benchmarks for run in results.runs]
+    return pd.DataFrame(rows).astype({"seed": "Int64"})  # nullable: the base model has no seed
+
+
+def _by_seed_numbers(results: Results, run: Run, benchmark: str) -> dict[str, Any]:
+    k, score = results.samples_per_problem, results.scores[run.run, benchmark]
+    return {
+        **dict(run),
+        "benchmark": benchmark,
+        "samples_per_problem": k,
+        **{name: getattr(score, name) for name in _BY_SEED},
+        **interval_columns(score.confidence_interval),
+        **{f"pass_at_{n}": value for n, value in score.pass_at_k.items()},
+        "sampling_standard_error": score.sampling_standard_error,
+        **{f"g_pass_at_{k}_{share}": value for share, value in score.g_pass_at_k.items()},
+    }

@@ -1,4 +1,4 @@
-"""How numbers are put in words: fractions of one as per cent, p values, counts. None is shown as a dash."""
+"""Numbers as text: fractions of one as per cent, p-values, counts. None is shown as a dash."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ def percent_with_error(value: float, error: float | None) -> str:
     return percent(value) if error is None else f"{percent(value)} ± {percent(error)}"
 
 
-def percent_with_interval(value: float, interval: Interval | None) -> str:
-    """0.485, (0.42, 0.55) -> 48.5 [42.0, 55.0]; without one it says so."""
-    return f"{percent(value)} {NO_INTERVAL if interval is None else bounds(interval)}"
-
-
-def bounds(interval: Interval) -> str:
+def bounds(interval: Interval | None) -> str:
     """(0.42, 0.55) -> [42.0, 55.0]."""
-    return f"[{percent(interval[0])}, {percent(interval[1])}]"
+    return NO_INTERVAL if interval is None else f"[{percent(interval[0])}, {percent(interval[1])}]"
 
 
-def points_with_interval(value: float, interval: Interval | None) -> str:
-    """0.012, (-0.03, 0.05) -> +1.2 [-3.0, +5.0]; without one it says so."""
-    within = NO_INTERVAL if interval is None else f"[{points(interval[0])}, {points(interval[1])}]"
-    return f"{points(value)} {within}"
+def percent_with_interval(value: float, interval: Interval | None) -> str:
+    """0.485, (0.42, 0.55) -> 48.5 [42.0, 55.0]; None is shown as [–]."""
+    return f"{percent(value)} {bounds(interval)}"
+
+
+def points_with_interval(value: float | None, interval: Interval | None) -> str:
+    """0.012, (-0.03, 0.05) -> +1.2 [-3.0, +5.0]; None is shown as [–], or as a dash without a value."""
+    if value is None:
+        return NOTHING
+    return f"{points(value)} {NO_INTERVAL if interval is None else f'[{points(interval[0])}, {points(interval[1])}]'}"
 
 
 def p_value(value: float | None) -> str:

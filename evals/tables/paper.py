@@ -1,74 +1,121 @@
-"""A named study's own table: its methods against its reference, corrected for their number, and what papers report."""
+"""The table of a named study: its methods against its reference, corrected for their number, and what papers report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from evals.core.records import ALL_BENCHMARKS, BASE, Condition
-from evals.results import Results
+from evals.core.records import BASE, Comparison, Condition, Verdict
+from evals.results import Average, Results
 from evals.statistics.resampling import holm
 from evals.tables import numbers
-from evals.tables.layout import Table
-from evals.tables.published import Published
+from evals.tables.layout import Column, Table, make_table, write_table
+from evals.tables.main import average_text, comparison_verdict, difference_text, interval_columns
+from evals.tables.published import Published, read_published
 
 _SIGNIFICANCE = 0.05
 
 
+@dataclass(frozen=True)
+class PaperRow:
+    """A method in a named study's table; fractions of one, over all benchmarks and seeds.
+
+    Attributes:
+        against: the comparison with the reference method; None for the reference itself.
+        pass_level: the k of ``pass_rate``, the largest below the number of samples.
+        pass_rate: pass@k.
+        p_value: of the comparison; None for the base model.
+        p_value_holm: corrected over the methods.
+        verdict: in words, after the correction; None where nothing was compared.
+    """
+
+    condition: Condition
+    average: Average
+    against: Comparison | None
+    pass_level: int
+    pass_rate: float
+    p_value: float | None
+    p_value_holm: float | None
+    verdict: str | None
+
+
+def paper_rows(results: Results) -> list[PaperRow]:
+    """Compare every method with the reference, with Holm's correction over the methods."""
+    against = [results.comparison(condition, results.reference_method) for condition in results.conditions]
+    p_values = [
+        comparison.p_value if comparison and condition.method != BASE else None
+        for condition, comparison in zip(results.conditions, against, strict=True)
+    ]
+    known = [p_value for p_value in p_values if p_value is not None]
+    corrected = iter(holm(known).tolist() if known else [])
+    levels = [int(k) for k in next(iter(results.scores.values())).pass_at_k]
+    level = max((k for k in levels if k < results.samples_per_problem), default=1)
+    rows = []
+    for condition, comparison, p_value in zip(results.conditions, against, p_values, strict=True):
+        p_value_holm = None if p_value is None else next(corrected)
+        verdict: str | None = comparison_verdict(comparison) if comparison else None
+        if condition.method == results.reference_method:
+            verdict = "reference"
+        elif p_value_holm is not None and verdict != Verdict.NOT_DISTINGUISHABLE and p_value_holm > _SIGNIFICANCE:
+            verdict = f"{verdict}, but not after Holm"
+        passes = [results.scores[run.run, name].pass_at_k[str(level)]
+                  for run in condition.runs for name in results.benchmarks]  # fmt: skip
+        average, rate = results.average(condition), float(np.mean(passes))
+        rows.append(PaperRow(condition, average, comparison, level, rate, p_value, p_value_holm, verdict))
+    return rows
+
+
 def paper_frame(results: Results) -> pd.DataFrame:
     """One row per method in full precision; fractions of one."""
-    rows = [_row(results, condition) for condition in results.conditions]
-    compared = [row for row in rows if row["p_value"] is not None]
-    corrected = holm([row["p_value"] for row in compared]) if compared else np.array([])
-    for row, p_value in zip(compared, corrected, strict=True):
-        row["p_value_holm_over_methods"] = float(p_value)
-        decided = row["verdict"] in ("better", "worse") and float(p_value) > _SIGNIFICANCE
-        row["verdict"] = f"{row['verdict']}, but not after Holm" if decided else row["verdict"]
+    rows = []
+    for row in paper_rows(results):
+        low, high = (row.against.confidence_interval if row.against else None) or (None, None)
+        rows.append(
+            {
+                "model": row.condition.model,
+                "method": row.condition.method,
+                "title": row.condition.title,
+                "seeds": len(row.condition.seeds),
+                "average": row.average.value,
+                **interval_columns(row.average.confidence_interval),
+                "pass_level": row.pass_level,
+                "pass": row.pass_rate,
+                "difference": row.against.difference if row.against else None,
+                "difference_low": low,
+                "difference_high": high,
+                "p_value": row.p_value,
+                "p_value_holm_over_methods": row.p_value_holm,
+                "minimum_detectable_effect": row.against.minimum_detectable_effect if row.against else None,
+                "verdict": row.verdict,
+            }
+        )
     return pd.DataFrame(rows).astype({"p_value": object, "p_value_holm_over_methods": object})
 
 
-def _row(results: Results, condition: Condition) -> dict[str, Any]:
-    average = results.average(condition)
-    against = results.comparison(condition, results.reference_method, ALL_BENCHMARKS)
-    low, high = average.confidence_interval or (None, None)
-    difference_low, difference_high = (against.confidence_interval if against else None) or (None, None)
-    largest = max((k for k in _pass_levels(results) if k < results.samples_per_problem), default=1)
-    reference = condition.method == results.reference_method
-    return {
-        "model": condition.model,
-        "method": condition.method,
-        "title": condition.title,
-        "seeds": len(condition.seeds),
-        "average": average.value,
-        "confidence_low": low,
-        "confidence_high": high,
-        "pass_level": largest,
-        "pass": _mean(results, condition, largest),
-        "difference": against.difference if against else None,
-        "difference_low": difference_low,
-        "difference_high": difference_high,
-        "p_value": against.p_value if against and condition.method != BASE else None,
-        "p_value_holm_over_methods": None,
-        "minimum_detectable_effect": against.minimum_detectable_effect if against else None,
-        "verdict": "reference" if reference else (against.verdict if against else None),
-    }
+def write_paper_table(results: Results, reference: Path, title: str, notes: Sequence[str], out: Path) -> None:
+    """Write a named study's table as Markdown and CSV, with its manifest.
 
+    Args:
+        results: runs, scores and comparisons.
+        reference: config/reference, with the published numbers.
+        title: of the study.
+        notes: sentences on what it asks and what the numbers are evidence of.
+        out: path without an ending.
 
-def _pass_levels(results: Results) -> list[int]:
-    return [int(k) for k in next(iter(results.scores.values())).pass_at_k]
-
-
-def _mean(results: Results, condition: Condition, k: int) -> float:
-    """pass@k, over seeds and benchmarks."""
-    values = [results.scores[run.run, name].pass_at_k[str(k)] for run in condition.runs for name in results.benchmarks]
-    return float(np.mean(values))
+    Raises:
+        UserError: an input is missing or malformed, or a file cannot be written.
+    """
+    path = reference / "published.csv"
+    tables = paper_tables(results, read_published(path), title, notes)
+    write_table(out, tables, paper_frame(results), [*results.sources, path], {"title": title, "notes": notes})
 
 
 def paper_tables(results: Results, published: Sequence[Published], title: str, notes: Sequence[str]) -> list[Table]:
-    """The study's table, and the published numbers of its methods beside it.
+    """Lay out the study's table, and the published numbers of its methods beside it.
 
     Args:
         results: runs, scores and comparisons.
@@ -76,59 +123,44 @@ def paper_tables(results: Results, published: Sequence[Published], title: str, n
         title: of the study.
         notes: sentences on what it asks and what the numbers are evidence of.
     """
-    frame = paper_frame(results)
-    beside = _published(results, frame, published)
-    return [_own(results, frame, title, notes), *([beside] if beside.rows else [])]
+    rows = paper_rows(results)
+    beside = _published(results, rows, published)
+    return [_own(results, rows, title, notes), *([beside] if beside.rows else [])]
 
 
-def _own(results: Results, frame: pd.DataFrame, title: str, notes: Sequence[str]) -> Table:
-    level, reference = round(100 * results.confidence), results.reference_title
-    header = (
-        "Method",
-        f"avg@{results.samples_per_problem} (%)",
-        f"pass@{frame['pass_level'].iloc[0]} (%)",
-        f"Versus {reference} (pp)",
-        "p",
-        "p (Holm)",
-        "MDE (pp)",
-        f"Verdict versus {reference}",
-    )
-    rows = tuple(
-        (
-            str(row["title"]),
-            numbers.percent_with_interval(row["average"], _pair(row, "confidence_low", "confidence_high")),
-            numbers.percent(row["pass"]),
-            numbers.NOTHING
-            if _missing(row["difference"])
-            else numbers.points_with_interval(row["difference"], _pair(row, "difference_low", "difference_high")),
-            numbers.p_value(_value(row["p_value"])),
-            numbers.p_value(_value(row["p_value_holm_over_methods"])),
-            numbers.percent(_value(row["minimum_detectable_effect"])),
-            numbers.NOTHING if _missing(row["verdict"]) else str(row["verdict"]),
-        )
-        for row in frame.to_dict("records")
-    )
-    compared = int(frame["p_value"].notna().sum())
+def _own(results: Results, rows: Sequence[PaperRow], title: str, notes: Sequence[str]) -> Table:
+    k, level, reference = results.samples_per_problem, round(100 * results.confidence), results.reference_title
+    columns: list[Column[PaperRow]] = [
+        Column("Method", lambda row: row.condition.title),
+        Column(f"avg@{k} (%)", lambda row: row.average, average_text),
+        Column(f"pass@{rows[0].pass_level} (%)", lambda row: row.pass_rate, numbers.percent),
+        Column(f"Versus {reference} (pp)", lambda row: row.against, difference_text),
+        Column("p", lambda row: row.p_value, numbers.p_value),
+        Column("p (Holm)", lambda row: row.p_value_holm, numbers.p_value),
+        Column("MDE (pp)", lambda row: row.against and row.against.minimum_detectable_effect, numbers.percent),
+        Column(f"Verdict versus {reference}", lambda row: row.verdict or numbers.NOTHING),
+    ]
+    compared = sum(row.p_value is not None for row in rows)
     explanation = (
         f"Means over {len(results.benchmarks)} benchmarks and all seeds; brackets: {level} % intervals over problems "
         f"and seeds, paired by problem for differences. {numbers.NO_INTERVAL_NOTE} "
         f"p (Holm) is corrected over the study's {compared} comparisons "
         f"with {reference}; MDE is the smallest true difference that one comparison finds in 80 % of studies."
     )
-    return Table("paper", title, header, rows, (*notes, explanation))
+    return make_table("paper", title, columns, rows, [*notes, explanation])
 
 
-def _published(results: Results, frame: pd.DataFrame, published: Sequence[Published]) -> Table:
+def _published(results: Results, own: Sequence[PaperRow], published: Sequence[Published]) -> Table:
     """Published averages, or benchmarks where a paper gives no average, with the difference to its own reference.
 
     The base model and the reference are in every paper: they are listed where the paper trained the same model with
     another method of the study too.
     """
     header = ("Method", "Published (%)", "Versus their reference (pp)", "Ours, versus our reference (pp)", "Source")
-    ours = {row["method"]: row for row in frame.to_dict("records")}
+    ours = {row.condition.method: row.against.difference if row.against else None for row in own}
     averaged = {(row.arxiv, row.table, row.model) for row in published if row.is_average}
-    own = set(ours) - {BASE, results.reference_method}
-    about = {(row.arxiv, row.model) for row in published if row.method in own}
+    others = set(ours) - {BASE, results.reference_method}
+    about = {(row.arxiv, row.model) for row in published if row.method in others}
     rows = []
     for condition in results.conditions:
         for row in published:
@@ -143,7 +175,7 @@ def _published(results: Results, frame: pd.DataFrame, published: Sequence[Publis
                     condition.title,
                     f"{row.value:g} {row.metric}, {row.benchmark}, {row.model}",
                     numbers.points(difference),
-                    numbers.points(_value(ours[row.method]["difference"])),
+                    numbers.points(ours[row.method]),
                     f"{row.citation}, row {row.row}",
                 )
             )
@@ -170,15 +202,3 @@ def _reference_of(row: Published, published: Sequence[Published], reference: str
     if in_table:
         return in_table[0]
     return same[0] if len({other.value for other in same}) == 1 else None
-
-
-def _missing(value: object) -> bool:
-    return value is None or value != value
-
-
-def _value(value: Any) -> float | None:
-    return None if _missing(value) else float(value)
-
-
-def _pair(row: dict[Any, Any], low: str, high: str) -> tuple[float, float] | None:
-    return None if _missing(row[low]) or _missing(row[high]) else (float(row[low]), float(row[high]))

@@ -1,25 +1,40 @@
-"""Published numbers and how they were made (config/reference/)."""
+"""Published numbers (config/reference), the study's own beside them, and whether the two can be compared at all."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pandas as pd
 import yaml
+from pydantic import ConfigDict, Field
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
+from evals.core.record import Record
+from evals.core.records import ALL_BENCHMARKS, Condition
+from evals.results import Average, Results
+from evals.tables import numbers
+from evals.tables.layout import Column, Table, make_table, write_table
+from evals.tables.main import interval_columns
 
-SETTINGS = ("samples_per_problem", "temperature", "top_p", "max_new_tokens", "training_problems", "checkpoint")
-_CERTAINTIES = ("published", "column inferred", "third-party text")
 _AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")
+_COMPARED = {
+    "temperature": "temperature",
+    "top_p": "top-p",
+    "max_new_tokens": "longest response",
+    "training_problems": "training problems",
+    "checkpoint": "checkpoint",
+}
+"""Settings that have to be the same for a comparison, and their names for people."""
 
 
-@dataclass(frozen=True)
-class Published:
-    """One published number, in per cent.
+class Published(Record):
+    """A published number, a line of ``published.csv``.
 
     Attributes:
         paper: short name.
@@ -31,19 +46,19 @@ class Published:
         benchmark: entry of config/benchmarks that the number is of, or the paper's name of its column.
         metric: such as avg@16.
         value: per cent.
-        certainty: ``published``, ``column inferred`` or ``third-party text``.
+        certainty: how certain it is that this is what the paper says.
     """
 
-    paper: str
-    arxiv: str
-    table: str
-    model: str
-    method: str
-    row: str
-    benchmark: str
-    metric: str
-    value: float
-    certainty: str
+    paper: str = Field(min_length=1)
+    arxiv: str = Field(min_length=1)
+    table: str = Field(min_length=1)
+    model: str = Field(min_length=1)
+    method: str = Field(min_length=1)
+    row: str = Field(min_length=1)
+    benchmark: str = Field(min_length=1)
+    metric: str = Field(min_length=1)
+    value: float = Field(ge=0, le=100)
+    certainty: Literal["published", "column inferred", "third-party text"]
 
     @property
     def is_average(self) -> bool:
@@ -57,42 +72,84 @@ class Published:
         return f"{self.paper} (arXiv {self.arxiv}), {self.table}{doubt}"
 
 
+class Settings(Record):
+    """How numbers are made; null where a paper does not say."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    temperature: Any
+    top_p: Any
+    max_new_tokens: Any
+    training_problems: Any
+    checkpoint: Any
+
+
+class PaperSettings(Settings):
+    """How the numbers of a paper were made, an entry of ``settings.yaml``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    citation: str
+    note: str | None
+    samples_per_problem: Any
+
+
+class OwnSettings(Settings):
+    """How a study's numbers are made.
+
+    Attributes:
+        models: name in the study -> what it is, such as Qwen3-8B-Base.
+    """
+
+    models: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Confrontation:
+    """A published number and ours.
+
+    Attributes:
+        published: the number.
+        condition: our method on our model.
+        benchmark: ours that is meant, or None for the mean over all of the study's.
+        ours: our average.
+        differing: settings that differ or that the paper does not give, as ``setting (theirs, ours)``.
+        verdict: ``inside``, ``outside by ...`` or ``not comparable``.
+    """
+
+    published: Published
+    condition: Condition
+    benchmark: str | None
+    ours: Average
+    differing: tuple[str, ...]
+    verdict: str
+
+
 def read_published(path: Path) -> list[Published]:
-    """Every published number.
+    """Read every published number.
 
     Raises:
         UserError: the file is missing, or a line lacks a column or has a value that is not accepted.
     """
-    names = [field.name for field in fields(Published)]
+    names = list(Published.model_fields)
     try:
         with open(path, encoding="utf-8", newline="") as handle:
             reader = csv.DictReader(handle)
             if reader.fieldnames != names:
-                raise UserError(f"{path}: columns are {reader.fieldnames}; accepted: {', '.join(names)}")
-            rows = list(reader)
+                raise InvalidInput(str(path), "", f"columns are {reader.fieldnames}", ", ".join(names))
+            rows: list[dict[str, Any]] = list(reader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    return [_published(path, number, row) for number, row in enumerate(rows, start=2)]
+    published = []
+    for number, row in enumerate(rows, start=2):
+        with contextlib.suppress(TypeError, ValueError):  # the record says what is accepted
+            row["value"] = float(row["value"])
+        published.append(Published.parse(row, f"{path}: line {number}"))
+    return published
 
 
-def _published(path: Path, number: int, row: Mapping[str, str]) -> Published:
-    if any(value is None or value == "" for value in row.values()):
-        raise UserError(f"{path}: line {number}: a cell is empty")
-    if row["certainty"] not in _CERTAINTIES:
-        raise UserError(
-            f"{path}: line {number}: certainty is {row['certainty']!r}; accepted: {', '.join(_CERTAINTIES)}"
-        )
-    try:
-        value = float(row["value"])
-    except ValueError:
-        raise UserError(f"{path}: line {number}: value is {row['value']!r}; accepted: a number, in per cent") from None
-    if not 0 <= value <= 100:
-        raise UserError(f"{path}: line {number}: value is {value}; accepted: 0 to 100, in per cent")
-    return Published(**{**row, "value": value})  # type: ignore[arg-type]
-
-
-def read_settings(path: Path, published: Sequence[Published]) -> dict[str, dict[str, Any]]:
-    """The settings of every paper that has a number.
+def read_settings(path: Path, published: Sequence[Published]) -> dict[str, PaperSettings]:
+    """Read the settings of every paper that has a number.
 
     Raises:
         UserError: the file is missing or not YAML, or a paper or one of its keys is missing or unknown.
@@ -103,11 +160,117 @@ def read_settings(path: Path, published: Sequence[Published]) -> dict[str, dict[
         raise UserError(f"{path}: no such file") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path}: is not valid YAML ({error})") from None
-    expected = {"citation", "note", *SETTINGS}
-    for arxiv in {row.arxiv for row in published}:
-        found = set(content.get(arxiv, {})) if isinstance(content, dict) else set()
-        if found != expected:
-            problem = ", ".join([*(f"lacks {key}" for key in sorted(expected - found)),
-                                 *(f"has unknown {key}" for key in sorted(found - expected))])  # fmt: skip
-            raise UserError(f"{path}: {arxiv}: {problem}")
-    return dict(content)
+    papers = sorted({row.arxiv for row in published})
+    known = content if isinstance(content, dict) else {}
+    return {arxiv: PaperSettings.parse(known.get(arxiv, {}), f"{path}: {arxiv}") for arxiv in papers}
+
+
+def parse_own_settings(text: str) -> OwnSettings:
+    """Read the study's own settings from JSON.
+
+    Raises:
+        UserError: it is not JSON, or a key is missing.
+    """
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"--own: is not JSON ({error})") from None
+    return OwnSettings.parse(content, "--own")
+
+
+def confront(
+    results: Results, published: Sequence[Published], settings: Mapping[str, PaperSettings], own: OwnSettings
+) -> list[Confrontation]:
+    """Put ours beside every published number of a method of the study, in the study's order of methods."""
+    found = []
+    for condition in results.conditions:
+        for row in published:
+            if row.method != condition.method:
+                continue
+            benchmark = row.benchmark if row.benchmark in results.benchmarks else None
+            average = results.average(condition, benchmark or ALL_BENCHMARKS)
+            theirs = settings[row.arxiv]
+            pairs: list[tuple[str, Any, Any]] = [
+                ("model", row.model, own.models[condition.model]),
+                ("benchmark", row.benchmark, benchmark or "mean of ours"),
+                ("metric", row.metric, f"avg@{results.samples_per_problem}"),
+                *((words, getattr(theirs, name), getattr(own, name)) for name, words in _COMPARED.items()),
+            ]
+            differing = tuple(
+                f"{words} ({'not given' if their is None else their}, {mine})"
+                for words, their, mine in pairs
+                if their is None or their != mine
+            )
+            verdict = _verdict(row, average, differing)
+            found.append(Confrontation(row, condition, benchmark, average, differing, verdict))
+    return found
+
+
+def _verdict(row: Published, ours: Average, differing: Sequence[str]) -> str:
+    if differing:
+        return "not comparable"
+    if ours.confidence_interval is None:
+        return "not comparable: no interval"
+    low, high = (100 * bound for bound in ours.confidence_interval)
+    if low <= row.value <= high:
+        return "inside"
+    return f"outside by {max(low - row.value, row.value - high):.1f}"
+
+
+def write_paper_vs_ours_table(results: Results, reference: Path, own: str, out: Path) -> None:
+    """Write published numbers, ours, and whether they compare, as Markdown and CSV with a manifest.
+
+    Args:
+        results: runs, scores and comparisons.
+        reference: config/reference.
+        own: JSON of :class:`OwnSettings`.
+        out: path without an ending.
+
+    Raises:
+        UserError: an input is missing or malformed, or a file cannot be written.
+    """
+    numbers_path, settings_path = reference / "published.csv", reference / "settings.yaml"
+    published = read_published(numbers_path)
+    settings = read_settings(settings_path, published)
+    confrontations = confront(results, published, settings, parse_own_settings(own))
+    tables, frame = [paper_vs_ours_table(confrontations, settings)], paper_vs_ours_frame(confrontations)
+    write_table(out, tables, frame, [*results.sources, numbers_path, settings_path], {"own": own})
+
+
+def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mapping[str, PaperSettings]) -> Table:
+    """Lay out the table for people, with a note for each paper."""
+    columns: list[Column[Confrontation]] = [
+        Column("Method", lambda one: one.condition.title),
+        Column(
+            "Published (%)",
+            lambda one: f"{one.published.value:g} {one.published.metric}, {one.published.benchmark}",
+        ),
+        Column("Ours (%)", lambda one: numbers.percent_with_interval(one.ours.value, one.ours.confidence_interval)),
+        Column("Verdict", lambda one: one.verdict),
+        Column("What differs (theirs, ours)", lambda one: "; ".join(one.differing) or "nothing"),
+        Column("Source", lambda one: f"{one.published.citation}, row {one.published.row}"),
+    ]
+    comparable = sum(not one.differing for one in confrontations)
+    summary = (
+        f"{comparable} of {len(confrontations)} published numbers were made under the settings of this study. "
+        "The others stand here so that the scales can be seen; no difference between them and ours means anything."
+    )
+    cited = sorted({one.published.arxiv for one in confrontations})
+    notes = [f"arXiv {arxiv}: {settings[arxiv].citation}. {settings[arxiv].note or ''}".strip() for arxiv in cited]
+    return make_table("paper_vs_ours", "Published numbers and ours", columns, confrontations, [summary, *notes])
+
+
+def paper_vs_ours_frame(confrontations: Sequence[Confrontation]) -> pd.DataFrame:
+    """The same in full precision; fractions of one, the published value too."""
+    names = (
+        "model method paper arxiv table row published_model benchmark metric certainty published ours confidence_low "
+        "confidence_high verdict differing"
+    )
+    rows = []
+    for one in confrontations:
+        row, condition = one.published, one.condition
+        low, high = interval_columns(one.ours.confidence_interval).values()
+        rows.append([condition.model, condition.method, row.paper, row.arxiv, row.table, row.row, row.model,
+                     row.benchmark, row.metric, row.certainty, row.value / 100, one.ours.value, low, high, one.verdict,
+                     "; ".join(one.differing)])  # fmt: skip
+    return pd.DataFrame(rows, columns=names.split())

@@ -1,14 +1,16 @@
-"""The chain of each row of a table, stage by stage."""
+"""The chain of each row of a table, stage by stage, as it is printed."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from evals.trace.chain import Chain, Maker
+from evals.core.errors import UserError
+from evals.core.records import Run, read_runs
+from evals.trace.chain import Chain, Maker, follow
 
 STAGES = {
     "problems": "problems",
@@ -25,10 +27,10 @@ STAGES = {
     "comparisons": "comparisons",
     "findings": "findings",
 }
-_PER_RUN = ("samples", "grades")
+"""Kind of a manifest -> the stage for people, in order."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Link:
     """One file in the chain of a row.
 
@@ -45,7 +47,7 @@ class Link:
     intact: bool
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class TracedRow:
     """A row of a table, its runs, and its chain from the problems on."""
 
@@ -54,100 +56,143 @@ class TracedRow:
     links: tuple[Link, ...]
 
 
-def trace_rows(chain: Chain, table: Path) -> tuple[list[TracedRow], list[str]]:
+def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = False, as_json: bool = False) -> None:
+    """Print the chains of files, as text or JSON.
+
+    Args:
+        files: tables, figures, reports.
+        row: only rows whose title or runs contain this.
+        faults_only: print only what does not fit.
+        as_json: print JSON.
+
+    Raises:
+        UserError: a file has no manifest, or something behind it does not fit.
+    """
+    broken: list[str] = []
+    reports = []
+    for path in files:
+        chain = follow(path)
+        rows, foreign = trace_rows(chain)
+        if row:
+            rows = [each for each in rows if row in each.title or row in " ".join(each.runs)]
+            if not rows:
+                raise UserError(f"--row: {path} has no row with {row!r}")
+        faults = [*chain.faults, *foreign]
+        broken += faults
+        if as_json:
+            reports.append(_report(chain, path, rows, faults))
+        else:
+            _print(chain, path, [] if faults_only else rows, faults)
+    if as_json:
+        print(json.dumps({"files": reports}, indent=2, ensure_ascii=False))
+    if broken:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        raise UserError(f"{broken[0]}{more}")
+
+
+def _report(chain: Chain, path: Path, rows: Sequence[TracedRow], faults: Sequence[str]) -> dict[str, object]:
+    return {
+        "file": str(path),
+        "verified": not faults,
+        "faults": faults,
+        "manifests": len(chain.makers),
+        "manifests_without_checksum": [chain.short(each) for each in chain.unsealed],
+        "sources": {chain.short(each): digest for each, digest in chain.sources.items()},
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+
+
+def _print(chain: Chain, path: Path, rows: Sequence[TracedRow], faults: Sequence[str]) -> None:
+    for row in rows:
+        runs = f" ({', '.join(row.runs)})" if row.runs else ""
+        print(f"{row.title}{runs}")
+        for link in row.links:
+            print(f"  {link.stage:<12} {link.sha256[:12]}  {'ok     ' if link.intact else 'CHANGED'}  {link.path}")
+        print()
+    for fault in faults:
+        print(f"FAULT  {fault}")
+    files = sum(len(maker.files) for maker in chain.makers.values()) + len(chain.sources)
+    state = f"{len(faults)} faults" if faults else "verified"
+    print(f"{path}: {state}: {files} files behind {len(chain.makers)} manifests, "
+          f"{len(chain.sources)} of them sources that nothing here made")  # fmt: skip
+    if chain.unsealed:
+        print(f"{len(chain.unsealed)} manifests have no checksum of their own: they were written by an earlier version")
+
+
+def trace_rows(chain: Chain) -> tuple[list[TracedRow], list[str]]:
     """The chains of a table's rows, and faults of rows whose runs are not behind the table.
 
     Only ``.csv`` files have rows; anything else is traced as a single one.
     """
-    maker = next(iter(chain.makers.values()))
-    makers = chain.behind(maker)
-    sheet = _run_sheet(chain)
+    makers, table = list(chain.makers.values()), chain.file
+    is_table = table.suffix == ".csv"
     rows, faults = [], []
-    for title, runs in _rows(table, sheet) if table.suffix == ".csv" else [(table.name, None)]:
+    for title, runs in _rows(table, _run_sheet(chain)) if is_table else [(table.name, None)]:
         chosen = _restricted(chain, makers, runs)
-        if runs is not None:
-            graded = {each.path.parent.parent.name for each in chosen if each.kind == "grades"}
-            faults += [
-                f"{chain.shown(table.absolute())}: row {title}: no grades of run {run} are behind the table"
-                for run in runs
-                if run not in graded
-            ]
+        graded = {each.path.parent.parent.name for each in chosen if each.kind == "grades"}
+        faults += [
+            f"{chain.short(table)}: row {title}: no grades of run {run} are behind the table"
+            for run in runs or ()
+            if run not in graded
+        ]
         links = [link for each in _in_order(chosen) for link in _links(chain, each)]
-        links.append(_link(chain, "table" if table.suffix == ".csv" else maker.kind, table.absolute(), maker))
+        links.append(_link(chain, "table" if is_table else chain.maker.kind, table, chain.maker.files[table]))
         rows.append(TracedRow(title, tuple(runs or ()), tuple(links)))
     return rows, faults
 
 
-def _run_sheet(chain: Chain) -> list[Mapping[str, str]]:
-    """The list of runs that the table was made from; empty if there is none."""
-    for path in chain.sources:
-        if path.name == "runs.json" and path.is_file():
-            try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-            except ValueError:
-                return []
-            return content if isinstance(content, list) else []
-    return []
+def _run_sheet(chain: Chain) -> list[Run]:
+    """The runs that the table was made from; none if it has no run sheet, or a broken one: that is a fault already."""
+    sheet = next((path for path in chain.sources if path.name == "runs.json" and path.is_file()), None)
+    try:
+        return read_runs(sheet) if sheet else []
+    except UserError:
+        return []
 
 
-def _rows(table: Path, sheet: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str] | None]]:
+def _rows(table: Path, sheet: Sequence[Run]) -> list[tuple[str, list[str] | None]]:
     """Title and runs of each row: from its column runs or run, or else all runs of its model and method."""
     with open(table, encoding="utf-8", newline="") as handle:
         content = list(csv.DictReader(handle))
     rows: list[tuple[str, list[str] | None]] = []
     for number, row in enumerate(content, start=1):
+        runs: list[str] | None = None
         if row.get("runs") or row.get("run"):
-            runs: list[str] | None = (row.get("runs") or row["run"]).split()
+            runs = (row.get("runs") or row["run"]).split()
         elif row.get("method"):
-            wanted = (row.get("model"), row["method"])
-            runs = [entry["run"] for entry in sheet if (entry.get("model"), entry.get("method")) == wanted]
-        else:
-            runs = None
+            runs = [run.run for run in sheet if (run.model, run.method) == (row.get("model"), row["method"])]
         name = row.get("title") or row.get("method") or f"row {number}"
-        extra = [row[key] for key in ("benchmark", "paper", "table") if row.get(key)]
-        rows.append((", ".join([name, *extra]), runs))
+        rows.append((", ".join([name, *(row[key] for key in ("benchmark", "paper", "table") if row.get(key))]), runs))
     return rows
 
 
 def _restricted(chain: Chain, makers: Sequence[Maker], runs: Sequence[str] | None) -> list[Maker]:
-    """What is behind some runs: their samples and grades, the checkpoints and problems of those, and all scores."""
+    """The manifests behind some runs: of their samples, grades, checkpoints and problems, and of all scores."""
     if runs is None:
         return list(makers)
-    own = [each for each in makers if each.kind in _PER_RUN and each.path.parent.parent.name in runs]
+    own = [each for each in makers if each.kind in ("samples", "grades") and each.path.parent.parent.name in runs]
     behind = {other.path: other for each in own for other in chain.behind(each)}
-    scores = [each for each in makers if each.kind in ("scores", "comparisons")]
-    return [*behind.values(), *(each for each in scores if each.path not in behind)]
+    scores = [each for each in makers if each.kind in ("scores", "comparisons") and each.path not in behind]
+    return [*behind.values(), *scores]
 
 
 def _in_order(makers: Sequence[Maker]) -> list[Maker]:
     order = list(STAGES)
-    rank = {kind: number for number, kind in enumerate(order)}
-    return sorted(
-        (each for each in makers if each.kind in rank), key=lambda each: (rank[each.kind], each.path.as_posix())
-    )
+    known = [each for each in makers if each.kind in STAGES]
+    return sorted(known, key=lambda each: (order.index(each.kind), each.path.as_posix()))
 
 
 def _links(chain: Chain, maker: Maker) -> list[Link]:
-    """A manifest's files; of a run also its manifest, which says what was asked for."""
+    """The files of a manifest; of a run its manifest, which says what was asked for, and its checkpoint."""
+    stage, files = STAGES[maker.kind], maker.files
     links = []
+    if maker.kind in ("run", "base_model"):
+        files = {file: digest for file, digest in files.items() if file.suffix == ".safetensors"}
     if maker.kind == "run":
-        digest = chain.digest(maker.path) or ""
-        links.append(Link("run", chain.shown(maker.path), digest, _fits(chain, maker.path)))
-    for file in maker.files:
-        stage = STAGES[maker.kind]
-        if maker.kind in ("run", "base_model"):
-            if file.suffix != ".safetensors":
-                continue
-            stage = "checkpoint" if maker.kind == "run" else stage
-        links.append(_link(chain, stage, file, maker))
-    return links
+        links.append(_link(chain, stage, maker.path, chain.digest(maker.path) or ""))
+        stage = "checkpoint"
+    return [*links, *(_link(chain, stage, file, digest) for file, digest in files.items())]
 
 
-def _link(chain: Chain, stage: str, file: Path, maker: Maker) -> Link:
-    written = maker.files[file]
-    return Link(stage, chain.shown(file), written, chain.digest(file) == written and _fits(chain, file))
-
-
-def _fits(chain: Chain, file: Path) -> bool:
-    """Whether no fault names the file."""
-    return not any(fault.startswith(f"{chain.shown(file)}:") for fault in chain.faults)
+def _link(chain: Chain, stage: str, file: Path, written: str) -> Link:
+    return Link(stage, chain.short(file), written, chain.is_intact(file, written))

@@ -53,11 +53,9 @@ def score(
     Samples are graded on the way; nothing is written. A run with several benchmarks gets one more row, the mean over
     them.
     """
-    from evals.shell.score import ScoreOptions
-    from evals.shell.score import score as print_scores
+    from evals.scores.printed import print_scores
 
-    options = ScoreOptions(samples, problems, grading.read_as, grading.workers, k, threshold, confidence, printed.form)
-    print_scores(options)
+    print_scores(samples, grading.reader(problems), k, threshold, confidence, printed.form)
 
 
 @commands.add("compare")
@@ -83,14 +81,18 @@ def compare(
     single seed is then taken as one given policy, as a base model is. Files belong together where they have the same
     problems; Holm runs over the benchmarks, and the row "all" is their mean.
     """
-    from evals.shell.compare import CompareOptions
-    from evals.shell.compare import compare as print_comparison
+    from evals.scores.comparison import Settings
+    from evals.scores.printed import print_comparison
 
-    options = CompareOptions(
-        a, b, problems, grading.read_as, grading.workers, seed, resamples, permutations, resample_samples, confidence,
-        printed.form,
-    )  # fmt: skip
-    print_comparison(options)
+    settings = Settings(
+        "B",
+        confidence=confidence,
+        seed=seed,
+        bootstrap_resamples=resamples,
+        permutations=permutations,
+        resample_samples=resample_samples,
+    )
+    print_comparison(a, b, grading.reader(problems), settings, printed.form)
 
 
 @commands.add("power")
@@ -122,14 +124,12 @@ def power(
     strongly two policies differ from problem to problem comes from a pilot (--pilot A B, graded samples of the same
     problems), or is given by --effect-sd and --sampling-variance. Differences are fractions of one: 0.05 is 5 points.
     """
-    from evals.shell.power import PowerOptions
-    from evals.shell.power import power as print_plan
+    from evals.scores.printed import Size, make_design, print_plan
 
-    options = PowerOptions(
-        pilot, pilot_problems, grading.read_as, grading.workers, effect_sd, sampling_variance, seed_sd, seeds, effect,
-        problems, samples, alpha, power, printed.form,
-    )  # fmt: skip
-    print_plan(options)
+    size = Size(effect, problems, samples, alpha, power)
+    reader = grading.reader(pilot_problems)
+    design = make_design(pilot, reader, effect_sd, sampling_variance, seed_sd, seeds)
+    print_plan(design, size, printed.form)
 
 
 @commands.add("trace")
@@ -146,7 +146,7 @@ def trace(
     named; the exit status is then 2. Anything with a manifest beside it can be traced: tables (.csv has rows), figures,
     report.html.
     """
-    from evals.shell.trace import trace as print_chains
+    from evals.trace.rows import trace as print_chains
 
     print_chains(files, row, faults, json)
 

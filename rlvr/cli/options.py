@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,9 +13,9 @@ from typer import Argument, Option
 from evals.core.errors import UserError
 
 if TYPE_CHECKING:
-    from evals.grading.verdict import Kind
-    from evals.shell.output import Format
-    from evals.tables.write import ResultFiles
+    from evals.results import Results as StudyResults
+    from evals.scores.loose_files import Reader
+    from evals.scores.printed import Format
 
 Paths = list[Path]
 Device = Annotated[Literal["cpu", "cuda"], Option(help="that it runs on")]
@@ -46,11 +47,11 @@ class Results:
     comparisons: Comparisons
     runs: Sheet
 
-    def files(self) -> ResultFiles:
-        """The same for the functions that read them."""
-        from evals.tables.write import ResultFiles
+    def read(self) -> StudyResults:
+        """Read and check them."""
+        from evals.results import read_results
 
-        return ResultFiles(self.runs, self.scores, self.comparisons)
+        return read_results(self.runs, self.scores, self.comparisons)
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ class Grading:
     kind: KindOfSample | None = None
     workers: int = field(default_factory=default_workers)
 
-    @property
-    def read_as(self) -> Kind | None:
-        """The kind as the grader has it."""
+    def reader(self, problems: Sequence[Path]) -> Reader:
+        """The reader of grades and samples, with the problems that were given."""
         from evals.grading.verdict import Kind
+        from evals.scores.loose_files import Reader
 
-        return None if self.kind is None else Kind(self.kind)
+        return Reader(problems, None if self.kind is None else Kind(self.kind), self.workers)
 
 
 @dataclass(frozen=True)

@@ -226,8 +226,8 @@ def compare(
     permutations: Annotated[int, Option(help="random sign flips")] = 100_000,
 ) -> None:
     """Compare every method with a reference method and with the base model."""
-    from evals.scores.compare import write_comparisons
-    from evals.scores.comparison import Claim, Settings
+    from evals.core.records import Claim
+    from evals.scores.comparison import Settings, write_comparisons
 
     settings = Settings(
         reference_method, Claim(claim), seed=seed, bootstrap_resamples=resamples, permutations=permutations

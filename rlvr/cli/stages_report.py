@@ -38,23 +38,23 @@ def main_table(
     out: Stem,
 ) -> None:
     """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
-    from evals.tables.write import write_main_table
+    from evals.tables.main import write_main_table
 
-    write_main_table(results.files(), costs, training, note, out)
+    write_main_table(results.read(), costs, training, note, out)
 
 
 @table.add("by_seed")
 def by_seed_table(results: Results, out: Stem) -> None:
     """Write a row per run and benchmark."""
-    from evals.tables.write import write_by_seed_table
+    from evals.tables.main import write_by_seed_table
 
-    write_by_seed_table(results.files(), out)
+    write_by_seed_table(results.read(), out)
 
 
 @table.add("audit")
 def audit_table(audits: Audits, runs: Sheet, out: Stem) -> None:
     """Write how much was not judged, and where a second grader differs."""
-    from evals.tables.write import write_audit_table
+    from evals.tables.audit import write_audit_table
 
     write_audit_table(audits, runs, out)
 
@@ -64,9 +64,9 @@ def paper_table(
     results: Results, reference: Reference, title: Annotated[str, Option(help="of the study")], note: Notes, out: Stem
 ) -> None:
     """Write a named study's own table, with what papers report beside it."""
-    from evals.tables.write import write_paper_table
+    from evals.tables.paper import write_paper_table
 
-    write_paper_table(results.files(), reference, title, note, out)
+    write_paper_table(results.read(), reference, title, note, out)
 
 
 @table.add("paper_vs_ours")
@@ -77,9 +77,9 @@ def paper_vs_ours_table(
     out: Stem,
 ) -> None:
     """Write published numbers, ours, and whether they compare."""
-    from evals.tables.write import write_paper_vs_ours_table
+    from evals.tables.published import write_paper_vs_ours_table
 
-    write_paper_vs_ours_table(results.files(), reference, own, out)
+    write_paper_vs_ours_table(results.read(), reference, own, out)
 
 
 @table.add("phenomena")
@@ -100,23 +100,23 @@ def decoding_table(results: Results, chosen: Chosen, samples: DecodingSamples, n
     """Write base, trained and both together, compared."""
     from evals.decoding.table import write_table
 
-    write_table(results.runs, results.scores, results.comparisons, chosen, samples, note, out)
+    write_table(results.read(), chosen, samples, note, out)
 
 
 @figure.add("scores")
 def scores_figure(results: Results, out: Stem) -> None:
     """Draw every method's scores."""
-    from evals.figures.write import write_figure
+    from evals.figures.results import write_results_figure
 
-    write_figure("scores", results.files(), out)
+    write_results_figure("scores", results.read(), out)
 
 
 @figure.add("differences")
 def differences_figure(results: Results, out: Stem) -> None:
     """Draw every method's differences to what it is compared with."""
-    from evals.figures.write import write_figure
+    from evals.figures.results import write_results_figure
 
-    write_figure("differences", results.files(), out)
+    write_results_figure("differences", results.read(), out)
 
 
 @figure.add("training_curves")
@@ -187,7 +187,7 @@ def report(
         if reference is None:
             raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
         named = NamedStudy(title, reference / "published.csv", own_figures)
-    write_report(ReportFiles(study, files.files(), audits, results, figures, status), note, out, named)
+    write_report(ReportFiles(study, files.read(), audits, results, figures, status), note, out, named)
 
 
 @page.add("phenomena")
@@ -216,7 +216,7 @@ def decoding_page(
     """Write decoding with two models."""
     from rlvr.report.pages import write_decoding_page
 
-    write_decoding_page(results.files(), chosen, samples, figure, note, out)
+    write_decoding_page(results.read(), chosen, samples, figure, note, out)
 
 
 @commands.add("track")

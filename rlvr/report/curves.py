@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_parquet
+from evals.core.manifest import write_output_manifest
 from evals.core.records import BASE, BenchmarkScores, Condition, Run, conditions_of, read_runs
-from evals.figures.style import ENDINGS, NEUTRAL, MethodStyle, house_style, method_styles, new_figure, save
-from evals.tables.manifests import write_output_manifest
+from evals.figures.style import ENDINGS, NEUTRAL, MethodStyle, figure_style, method_styles, new_figure, save
 
 Metrics = Mapping[str, pd.DataFrame]
 """Run -> its metrics, as :func:`read_metrics` reads them."""
@@ -62,7 +62,7 @@ def write_training_curves(sheet: Path, training: Path, out: Path) -> None:
     """
     runs = read_runs(sheet)
     metrics, files = _read_all_metrics(runs, training)
-    with house_style():
+    with figure_style():
         save(draw_training_curves(runs, metrics), out)
     write_output_manifest("figure", out, ENDINGS, [sheet, *files], {"figure": "training_curves"})
 
@@ -75,7 +75,7 @@ def write_reward_curves(
         raise InvalidInput("", "--titles", f"are {len(titles)}", f"one for each of --runs, {len(sheets)}")
     studies = [read_runs(path) for path in sheets]
     metrics, files = _read_all_metrics([run for runs in studies for run in runs], training)
-    with house_style():
+    with figure_style():
         save(draw_reward_curves(studies, titles, metrics, reference_method), out)
     write_output_manifest("figure", out, ENDINGS, [*sheets, *files], {"figure": "reward_curves"})
 
@@ -94,7 +94,7 @@ def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points_js
     points = {
         method: [(int(step), str(name)) for step, name in scored] for method, scored in json.loads(points_json).items()
     }
-    with house_style():
+    with figure_style():
         save(draw_score_curves(studies[0], points, averages, k), out)
     write_output_manifest("figure", out, ENDINGS, [*sheets, *scores], {"figure": "score_curves", "points": points})
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.files import write_text
-from evals.tables.manifests import write_output_manifest
+from evals.core.manifest import write_output_manifest
 from rlvr.page_template import page_template
 
 

@@ -16,13 +16,11 @@ from evals.core.records import BASE
 from evals.results import Results
 from evals.tables import numbers
 from evals.tables.audit import audit_tables, read_audits
-from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
-from evals.tables.main import main_tables, read_costs
+from evals.tables.main import by_seed_tables, main_tables, read_costs
 from evals.tables.paper import paper_tables
 from evals.tables.published import read_published
-from evals.tables.write import ResultFiles
 from rlvr.report.examples import example_files, read_examples
 from rlvr.report.html import EmbeddedFigure, write_page
 from rlvr.report.provenance import read_problem_sets, read_runs_provenance, read_status, run_directory
@@ -73,7 +71,7 @@ class ReportFiles:
 
     Attributes:
         study: the resolved study, an object with ``study``, its name.
-        scored: run sheet, scores and comparisons.
+        scored: runs, scores and comparisons.
         audits: one file for each benchmark.
         results: the directory results/, for everything else that is shown.
         figures: directory whose SVG files are embedded.
@@ -81,7 +79,7 @@ class ReportFiles:
     """
 
     study: Path
-    scored: ResultFiles
+    scored: Results
     audits: Sequence[Path]
     results: Path
     figures: Path
@@ -118,9 +116,9 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
     study = read_json(files.study)
     if not isinstance(study, dict) or "study" not in study:
         raise InvalidInput(str(files.study), "", "lacks study")
-    results = files.scored.read()
+    results = files.scored
     captions = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())} | _FIGURES
-    inputs = [files.study, *files.scored.paths, *files.audits, files.status]
+    inputs = [files.study, *files.scored.sources, *files.audits, files.status]
     inputs += _inputs(results, files, captions)
     inputs += [named.published] if named else []
     page = _content(study, results, files, captions, notes, named)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evals.decoding.table import decoding_tables
+from evals.results import Results
 from evals.tables.layout import Table
-from evals.tables.write import ResultFiles
 from rlvr.diagnostics.claims.findings import Summary
 from rlvr.diagnostics.claims.results import EXPLANATION, TITLE, claim_table, summary_table
 from rlvr.report.html import EmbeddedFigure, write_page
@@ -64,12 +64,12 @@ def write_phenomena_page(
 
 
 def write_decoding_page(
-    files: ResultFiles, chosen: Path, samples: Path, figure: Path, notes: Sequence[str], out: Path
+    results: Results, chosen: Path, samples: Path, figure: Path, notes: Sequence[str], out: Path
 ) -> None:
     """Write the page of decoding with two models with its manifest.
 
     Args:
-        files: decoding's own run sheet, scores and comparisons.
+        results: decoding's own runs, scores and comparisons.
         chosen: the thresholds that were chosen.
         samples: directory of its samples.
         figure: the SVG file that is embedded.
@@ -79,7 +79,7 @@ def write_decoding_page(
     Raises:
         UserError: a file is missing or malformed.
     """
-    tables = decoding_tables(files.runs, files.scores, files.comparisons, chosen, samples, [])[0]
+    tables = decoding_tables(results, chosen, samples, [])[0]
     drawn = EmbeddedFigure.read(
         figure,
         "Accuracy against the fraction of tokens replaced",
@@ -88,5 +88,5 @@ def write_decoding_page(
     )
     sections = [*(Section(table.title, [table]) for table in tables)]
     sections.append(Section("Accuracy against tokens replaced", figures=[drawn]))
-    inputs, title = [*files.paths, chosen, figure], "Decoding with two models"
+    inputs, title = [*results.sources, chosen, figure], "Decoding with two models"
     write_page("sections.html.jinja", out, inputs, notes, title=title, explanation=None, sections=sections)

@@ -65,7 +65,6 @@ rule table_phenomena:
             "rlvr.diagnostics.claims.findings",
             "rlvr.diagnostics.claims.results",
             "evals.tables.layout",
-            "evals.tables.manifests",
         ),
     output:
         report("results/tables/phenomena.md", caption="../report/phenomena.rst", category="Tables"),
@@ -117,7 +116,6 @@ rule page_phenomena:
             "rlvr.diagnostics.claims.findings",
             "rlvr.diagnostics.claims.results",
             "evals.tables.layout",
-            "evals.tables.manifests",
         ),
         template=PAGE_TEMPLATES,
     output:

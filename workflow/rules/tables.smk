@@ -114,7 +114,7 @@ rule figure_training_curves:
     input:
         metrics=training_metrics,
         runs="results/{scope}runs.json",
-        code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.manifests"),
+        code=modules("evals.figures.style", "rlvr.report.curves"),
     output:
         report(
             "results/{scope}figures/training_curves.png", caption="../report/training_curves.rst", category="Figures"
@@ -132,7 +132,7 @@ rule figure_reward_curves:
     input:
         metrics=metrics_of_curves,
         runs=sheets_of_curves,
-        code=modules("evals.figures.style", "rlvr.report.curves", "evals.tables.manifests"),
+        code=modules("evals.figures.style", "rlvr.report.curves"),
     output:
         report("results/{scope}figures/reward_curves.png", caption="../report/reward_curves.rst", category="Figures"),
         multiext("results/{scope}figures/reward_curves", ".svg", ".manifest.json"),
@@ -150,7 +150,7 @@ rule figure_score_curves:
     input:
         scores=scores_of_score_curves,
         runs=sheets_of_score_curves,
-        code=modules("rlvr.report.curves", "evals.figures.style", "evals.tables.manifests"),
+        code=modules("rlvr.report.curves", "evals.figures.style"),
     output:
         report("results/{scope}figures/score_curves.png", caption="../report/score_curves.rst", category="Figures"),
         multiext("results/{scope}figures/score_curves", ".svg", ".manifest.json"),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from evals.core.files import replacing, write_text
-from evals.tables.layout import Table, markdown
-from evals.tables.manifests import write_output_manifest
+from evals.core.manifest import write_output_manifest
+from evals.tables.layout import Table, markdown, markdown_lines
 from rlvr.diagnostics.claims.base import find_claim
 from rlvr.diagnostics.claims.findings import (
     CONTRADICTED,
@@ -41,14 +41,14 @@ def measure_claim(name: str, inputs: Inputs, out: Path, figure: Path) -> None:
     Raises:
         UserError: an input is missing, or does not fit the claim.
     """
-    from evals.figures.style import ENDINGS, house_style, save  # matplotlib, which the tables do without
+    from evals.figures.style import ENDINGS, figure_style, save  # matplotlib, which the tables do without
 
     declaration = find_claim(name, of_checkpoints=inputs.comparison is not None)
     inputs.check(declaration)
     claim = declaration.load()
     findings = claim.measure(inputs)
     write_findings(claim.title, claim.method, findings, out)
-    with house_style():
+    with figure_style():
         save(claim.draw(findings), figure)
     write_output_manifest("findings", out, (".json", ".parquet"), inputs.files(), {"claim": name})
     write_output_manifest("figure", figure, ENDINGS, [out.with_name(f"{out.name}.parquet")], {"figure": name})
@@ -72,8 +72,7 @@ def write_table(findings: Mapping[str, Path], figures: str, notes: Sequence[str]
     rows = []
     for number, (name, each) in enumerate(found.items(), start=1):
         table = claim_table(f"{number}. {each.title}", each.measurements)
-        parts += [f"## {table.title}", "", _row(table.header), _row(["---"] * len(table.header))]
-        parts += [_row(row) for row in table.rows]
+        parts += [f"## {table.title}", "", *markdown_lines(table)]
         parts += ["", f"![{each.title}]({figures}/{name}.png)", "", each.method, ""]
         rows += [{"claim": name, **measurement.to_json()} for measurement in each.measurements]
     write_text(out.with_name(f"{out.name}.md"), "\n".join(parts))
@@ -117,7 +116,3 @@ def _cells(each: Measurement) -> tuple[str, ...]:
 def _number(value: float) -> str:
     """Three significant digits."""
     return "–" if math.isnan(value) else f"{value:.3g}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -12,9 +12,8 @@ from matplotlib.text import Text
 
 from evals.core.manifest import verify_outputs
 from evals.core.records import ALL_BENCHMARKS, Comparison, Run
-from evals.figures.differences import draw_differences
-from evals.figures.scores import draw_scores
-from evals.figures.style import VERDICT_COLOURS, house_style, method_styles, save
+from evals.figures.results import draw_differences, draw_scores
+from evals.figures.style import VERDICT_COLOURS, figure_style, method_styles, save
 from evals.results import Results, read_results
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import METHODS, Study
@@ -59,7 +58,7 @@ def test_methods_keep_their_colour_when_one_is_added_and_differ_from_each_other(
 
 
 def test_scores_draw_every_methods_average_in_its_colour(results: Results) -> None:
-    with house_style():
+    with figure_style():
         figure = draw_scores(results)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["chain_3", "nested_sums", "mean of all benchmarks"]
     styles = method_styles(results.runs)
@@ -81,14 +80,14 @@ def test_a_model_that_solves_nothing_is_drawn_at_zero_on_an_axis_of_per_cents(re
         key: score.model_copy(update={"average_at_k": 0.0, "correct_counts": (0,) * len(score.correct_counts)})
         for key, score in results.scores.items()
     }
-    with house_style():
+    with figure_style():
         figure = draw_scores(dataclasses.replace(results, runs=base, scores=nothing))
     assert figure.axes[0].get_xlim() == pytest.approx((-1.0, 4.0))
     assert "seeds" not in figure.get_supxlabel()
 
 
 def test_differences_are_coloured_by_verdict(results: Results) -> None:
-    with house_style():
+    with figure_style():
         figure = draw_differences(results)
     last = figure.axes[-1]
     colours = {int(line.get_ydata()[0]): to_hex(line.get_color()) for line in last.lines if line.get_marker() == "o"}
@@ -99,7 +98,7 @@ def test_differences_are_coloured_by_verdict(results: Results) -> None:
 
 def test_one_very_wide_interval_does_not_hide_the_others(results: Results) -> None:
     def end(comparisons: Mapping[tuple[str, str, str, str], Comparison]) -> tuple[float, int]:
-        with house_style():
+        with figure_style():
             figure = draw_differences(dataclasses.replace(results, comparisons=comparisons))
         arrows = [line for axes in figure.axes for line in axes.lines if line.get_marker() in ("<", ">")]
         return figure.axes[0].get_xlim()[1], len(arrows)
@@ -114,7 +113,7 @@ def test_one_very_wide_interval_does_not_hide_the_others(results: Results) -> No
 
 def test_a_method_alone_is_drawn_against_its_base_model(results: Results) -> None:
     alone = dataclasses.replace(results, runs=tuple(run for run in results.runs if run.method in ("base", "dapo")))
-    with house_style():
+    with figure_style():
         figure = draw_differences(alone)
     (drawn,) = [line for line in figure.axes[-1].lines if line.get_marker() == "o"]
     (condition,) = [row for row in alone.conditions if row.method == "dapo"]
@@ -128,7 +127,7 @@ def test_a_method_alone_is_drawn_against_its_base_model(results: Results) -> Non
 def test_no_text_is_clipped(results: Results, draw: Callable[[Results], Figure], benchmarks: int) -> None:
     long = "DAPO with a very long name, query-preserved, reward-balanced, and more of it"
     runs = tuple(run.model_copy(update={"title": long}) if run.method == "grpo" else run for run in results.runs)
-    with house_style():
+    with figure_style():
         figure = draw(dataclasses.replace(results, runs=runs, benchmarks=results.benchmarks[:benchmarks]))
         assert _texts_outside(figure) == []
 
@@ -148,7 +147,7 @@ def test_long_names_of_many_methods_do_not_run_into_each_other(
             if method == "grpo"
         }
     many = dataclasses.replace(results, runs=(*results.runs, *copies), scores=scores, comparisons=comparisons)
-    with house_style():
+    with figure_style():
         figure = draw(many)
         figure.canvas.draw()
     boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
@@ -158,7 +157,7 @@ def test_long_names_of_many_methods_do_not_run_into_each_other(
 
 def test_a_score_without_interval_is_drawn_without_one(results: Results) -> None:
     runs = tuple(run for run in results.runs if run.seed in (None, 1))
-    with house_style():
+    with figure_style():
         figure = draw_scores(dataclasses.replace(results, runs=runs))
     intervals = figure.axes[0].collections
     assert len(intervals) == 1  # the base model's alone: one seed says nothing about other seeds
@@ -166,7 +165,7 @@ def test_a_score_without_interval_is_drawn_without_one(results: Results) -> None
 
 def test_the_same_data_give_the_same_bytes_without_a_date(results: Results, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        with house_style():
+        with figure_style():
             save(draw_differences(results), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

@@ -9,7 +9,7 @@ import pytest
 from evals.core.errors import InvalidInput, UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import read_runs
-from evals.figures.style import house_style
+from evals.figures.style import figure_style
 from rlvr.report.curves import CURVES, draw_training_curves, read_metrics
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
@@ -21,7 +21,7 @@ def test_the_line_is_the_mean_and_the_band_the_extremes_of_the_seeds(synthetic_s
     runs = read_runs(synthetic_study.runs_file)
     training = synthetic_study.results / "runs"
     metrics = {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
-    with house_style():
+    with figure_style():
         figure = draw_training_curves(runs, metrics)
     axes = figure.axes[2 * len(CURVES)]  # third method, first curve: DelTA's reward
     seeds = np.stack([metrics[f"tiny-delta-s{seed}"]["reward_mean"] for seed in (1, 2)])
@@ -37,7 +37,7 @@ def test_a_column_that_a_method_lacks_is_said_in_its_panel(synthetic_study: Stud
     metrics = {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
     for run in ("tiny-grpo-s1", "tiny-grpo-s2"):
         metrics[run] = metrics[run].assign(clip_fraction=np.nan)
-    with house_style():
+    with figure_style():
         figure = draw_training_curves(runs, metrics)
     said = [[text.get_text() for text in axes.texts if text.get_text() == "does not clip"] for axes in figure.axes]
     assert [place for place, texts in enumerate(said) if texts] == [3]

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from evals.core.errors import InvalidInput
 from evals.core.manifest import verify_outputs
 from evals.core.records import Run, read_runs
-from evals.figures.style import house_style
+from evals.figures.style import figure_style
 from rlvr.report.curves import draw_reward_curves, read_metrics
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
@@ -46,7 +46,7 @@ def _drawn(axes: Axes, colour: str | None = None) -> np.ndarray:
 def test_each_panel_has_its_method_and_the_reference_in_black(
     runs: list[Run], metrics: dict[str, pd.DataFrame]
 ) -> None:
-    with house_style():
+    with figure_style():
         figure = draw_reward_curves([runs], ["Study"], metrics, "dapo")
     methods = list(dict.fromkeys(run.method for run in runs if run.seed is not None))
     assert len(figure.axes) == len(methods)
@@ -60,7 +60,7 @@ def test_two_studies_stand_side_by_side_each_with_a_reference_of_its_own(
 ) -> None:
     other = [run.model_copy(update={"run": f"{run.run}x", "method": f"{run.method}_x"}) for run in runs if run.seed]
     shifted = {f"{run}x": frame.assign(reward_mean=frame["reward_mean"] / 2) for run, frame in metrics.items()}
-    with house_style():
+    with figure_style():
         figure = draw_reward_curves([runs, other], ["Stable", "Unstable"], {**metrics, **shifted}, "dapo")
     left, right = figure.axes[:2]
     assert [axes.get_title(loc="left") for axes in (left, right)] == ["Stable", "Unstable"]

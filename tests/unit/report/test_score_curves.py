@@ -10,7 +10,7 @@ import pytest
 from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
 from evals.core.records import Run
-from evals.figures.style import house_style
+from evals.figures.style import figure_style
 from rlvr.report.curves import draw_score_curves, read_averages
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
@@ -26,7 +26,7 @@ def _run(method: str, seed: int | None) -> Run:
 def test_lines_start_at_the_base_model_and_pass_through_the_means() -> None:
     runs = [_run("base", None), *(_run(method, seed) for method in ("a", "b") for seed in (1, 2))]
     averages = {"base": [0.4], "a_step5": [0.5, 0.6], "a": [0.7, 0.9], "b": [0.3, 0.3]}
-    with house_style():
+    with figure_style():
         figure = draw_score_curves(runs, {"a": [(5, "a_step5"), (10, "a")], "b": [(10, "b")]}, averages, 32)
     base, first, second = figure.axes[0].lines
     assert list(base.get_ydata()) == [40, 40]

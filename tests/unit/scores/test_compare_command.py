@@ -180,8 +180,8 @@ def test_models_are_compared_within_themselves(tmp_path: Path) -> None:
     ("options", "reference", "message"),
     [
         ([], "dpao", "--reference-method: dpao has no scores for tiny; it has base, dapo, grpo"),
-        (["--permutations", "10"], "dapo", "--permutations: must be at least 100, got 10"),
-        (["--seed", "-1"], "dapo", "--seed: must not be negative"),
+        (["--permutations", "10"], "dapo", "--permutations: is 10; accepted: 100 or more"),
+        (["--seed", "-1"], "dapo", "--seed: is -1; accepted: 0 or more"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(
@@ -214,7 +214,7 @@ def test_the_manifest_verifies_and_the_command_needs_no_torch(tmp_path: Path) ->
     manifest = verify_outputs(tmp_path / "comparisons.manifest.json", "comparisons")
     assert list(manifest.inputs) == [(tmp_path / "scores" / "easy.json").as_posix()]
     assert manifest.parameters["permutations"] == 1000
-    code = "import sys, evals.scores.compare, evals.scores.score; sys.exit('torch' in sys.modules)"
+    code = "import sys, evals.scores.comparison, evals.scores.score; sys.exit('torch' in sys.modules)"
     root = Path(__file__).resolve().parents[3]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
@@ -222,21 +222,21 @@ def test_the_manifest_verifies_and_the_command_needs_no_torch(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("interval", "p_value", "expected"),
     [
-        ([0.01, 0.2], 0.04, "better"),
-        ([-0.2, -0.01], 0.04, "worse"),
-        ([-0.01, 0.2], 0.04, "not distinguishable"),
-        ([0.0, 0.2], 0.04, "not distinguishable"),
-        ([0.01, 0.2], 0.06, "not distinguishable"),
-        ([0.01, 0.2], 0.05, "better"),
+        ((0.01, 0.2), 0.04, "better"),
+        ((-0.2, -0.01), 0.04, "worse"),
+        ((-0.01, 0.2), 0.04, "not distinguishable"),
+        ((0.0, 0.2), 0.04, "not distinguishable"),
+        ((0.01, 0.2), 0.06, "not distinguishable"),
+        ((0.01, 0.2), 0.05, "better"),
         (None, 0.04, "better"),
-        ([0.01, 0.2], None, "not distinguishable"),
+        ((0.01, 0.2), None, "not distinguishable"),
     ],
 )
 def test_a_verdict_takes_both_the_p_value_and_the_interval(
-    interval: list[float] | None, p_value: float | None, expected: str
+    interval: tuple[float, float] | None, p_value: float | None, expected: str
 ) -> None:
     difference = -0.1 if expected == "worse" else 0.1
-    assert verdict({"confidence_interval": interval, "difference": difference}, p_value, 1 - 0.95) == expected
+    assert verdict(difference, interval, p_value, 1 - 0.95) == expected
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.results import Results, read_results
 from evals.tables.paper import paper_frame, paper_tables
-from evals.tables.paper_vs_ours import confront, paper_vs_ours_frame, paper_vs_ours_table, parse_own_settings
-from evals.tables.published import Published, read_published, read_settings
+from evals.tables.published import (
+    PaperSettings,
+    Published,
+    confront,
+    paper_vs_ours_frame,
+    paper_vs_ours_table,
+    parse_own_settings,
+    read_published,
+    read_settings,
+)
 from tests.unit.synthetic_results import Study
 
 REFERENCE = Path(__file__).resolve().parents[3] / "config" / "reference"
@@ -24,12 +31,15 @@ SETTINGS = {
     "training_problems": "generated",
     "checkpoint": "last",
 }
-PAPER = {"citation": "Someone, 2026", "note": None, "samples_per_problem": 32, **SETTINGS}
+PAPER = PaperSettings(citation="Someone, 2026", note=None, samples_per_problem=32, **SETTINGS)
 
 
 def published(value: float, **changes: Any) -> Published:
-    row = Published("P", "2600.00001", "Table 1", "tiny", "dapo", "DAPO", "chain_3", "avg@32", value, "published")
-    return replace(row, **changes)
+    row = Published(
+        paper="P", arxiv="2600.00001", table="Table 1", model="tiny", method="dapo", row="DAPO", benchmark="chain_3",
+        metric="avg@32", value=value, certainty="published",
+    )  # fmt: skip
+    return row.model_copy(update=changes)
 
 
 @pytest.fixture
@@ -67,28 +77,30 @@ def test_a_papers_average_is_the_mean_of_its_cells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "key", "accepted"),
     [
-        ("P,2600.00001,T,m,dapo,r,b,avg@16,abc,published", "line 2: value is 'abc'; accepted: a number, in per cent"),
-        ("P,2600.00001,T,m,dapo,r,b,avg@16,120,published", "line 2: value is 120.0; accepted: 0 to 100, in per cent"),
-        ("P,2600.00001,T,m,dapo,r,b,avg@16,12,guessed", "line 2: certainty is 'guessed'; accepted: published,"),
-        ("P,2600.00001,T,m,,r,b,avg@16,12,published", "line 2: a cell is empty"),
+        ("P,2600.00001,T,m,dapo,r,b,avg@16,abc,published", "value", "a number"),
+        ("P,2600.00001,T,m,dapo,r,b,avg@16,120,published", "value", "at most 100"),
+        ("P,2600.00001,T,m,dapo,r,b,avg@16,12,guessed", "certainty", "published, column inferred, third-party text"),
+        ("P,2600.00001,T,m,,r,b,avg@16,12,published", "method", "at least 1"),
     ],
 )
-def test_a_wrong_line_is_named(line: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_line_is_named(line: str, key: str, accepted: str, tmp_path: Path) -> None:
     header = (REFERENCE / "published.csv").read_text().splitlines()[0]
     path = tmp_path / "published.csv"
     path.write_text(f"{header}\n{line}\n")
-    with pytest.raises(UserError, match=r"published\.csv") as caught:
+    with pytest.raises(InvalidInput) as error:
         read_published(path)
-    assert message in str(caught.value)
+    assert (error.value.source, error.value.key, error.value.accepted) == (f"{path}: line 2", key, accepted)
 
 
 def test_settings_have_to_be_complete(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("'2600.00001': {citation: x, note: null, temperature: 1.0}\n")
-    with pytest.raises(UserError, match=r"2600\.00001: lacks checkpoint, lacks max_new_tokens"):
+    with pytest.raises(InvalidInput) as error:
         read_settings(path, [published(1.0)])
+    assert error.value.source == f"{path}: 2600.00001"
+    assert error.value.found == "lacks top_p, max_new_tokens, training_problems, checkpoint, samples_per_problem"
 
 
 def test_inside_outside_and_not_comparable(results: Results) -> None:
@@ -109,7 +121,7 @@ def test_inside_outside_and_not_comparable(results: Results) -> None:
     assert verdict(low - 3.25) == "outside by 3.2"
     assert verdict(min(high + 2.0, 100.0)).startswith("outside by")
     assert verdict(50.0, model="Qwen3-8B-Base") == "not comparable"
-    unknown = {"2600.00001": {**PAPER, "temperature": None}}
+    unknown = {"2600.00001": PAPER.model_copy(update={"temperature": None})}
     one = confront(results, [published(50.0, metric=f"avg@{k}")], unknown, own)[0]
     assert one.verdict == "not comparable"
     assert one.differing == ("temperature (not given, 1.0)",)

@@ -17,8 +17,7 @@ import pandas as pd
 import pytest
 
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
-from evals.core.manifest import Manifest, hash_files, is_sealed
-from evals.tables.manifests import write_output_manifest
+from evals.core.manifest import Manifest, hash_files, is_sealed, write_output_manifest
 from tests.commands import rlvr_bench
 
 main = rlvr_bench()

@@ -1,0 +1,405 @@
+"""Scores, comparisons and plans that are printed: a table for people, JSON or CSV in full precision for programs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.records import ALL_BENCHMARKS, Claim, Comparison
+from evals.scores.comparison import BenchmarkCounts, Settings, compare
+from evals.scores.grades import GradedRun
+from evals.scores.loose_files import Reader, find_files, find_seeds
+from evals.scores.score import majority_of, measure
+from evals.statistics.accuracy import g_pass_at_k, pass_at_k
+from evals.statistics.average import estimate_average
+from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
+from evals.tables import numbers
+from evals.tables.layout import Column, Table, make_table, markdown
+
+Format = Literal["table", "json", "csv"]
+Values = Mapping[str, Any]
+_SIDES = ("A", "B")
+
+
+def print_rows(form: Format, rows: Sequence[Values], table: Table, key: str) -> None:
+    """Print rows in the form asked for; ``table`` shows the same to people, ``key`` names the rows in JSON."""
+    if form == "json":
+        print(json.dumps({key: rows}, indent=2, ensure_ascii=False, allow_nan=False))
+    elif form == "csv":
+        flat = [_flat(row) for row in rows]
+        text = io.StringIO()
+        names = list(dict.fromkeys(name for row in flat for name in row))
+        writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+        sys.stdout.write(text.getvalue())
+    else:
+        print(markdown([table]), end="")
+
+
+def _flat(row: Values) -> dict[str, Any]:
+    """A row of plain cells: intervals become two columns, mappings one for each key, lists their elements."""
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if key.endswith("confidence_interval"):
+            low, high = value or (None, None)
+            flat |= {f"{key}_low": low, f"{key}_high": high}
+        elif isinstance(value, dict):
+            flat |= {f"{key}_{inner}": each for inner, each in value.items()}
+        elif isinstance(value, list | tuple):
+            flat[key] = " ".join(map(str, value))
+        else:
+            flat[key] = value
+    return flat
+
+
+def print_scores(
+    paths: Sequence[Path], reader: Reader, k: Sequence[int], threshold: float, confidence: float, form: Format
+) -> None:
+    """Print the score of every file; a run with several benchmarks gets one more row, the mean over them.
+
+    Args:
+        paths: files or directories of grades or samples.
+        reader: how they are read.
+        k: of pass@k, maj@k and G-Pass@k; none: half of the samples.
+        threshold: of G-Pass@k: share of the k samples that has to be correct.
+        confidence: of the intervals.
+        form: what is printed.
+
+    Raises:
+        UserError: an input is missing or malformed, or a number is out of range.
+    """
+    if not 0.5 <= confidence < 1.0:
+        raise InvalidInput("--confidence", "", f"is {confidence}", "0.5 up to 1, 1 excluded")
+    if not 0.0 < threshold <= 1.0:
+        raise InvalidInput("--threshold", "", f"is {threshold}", "above 0, up to 1")
+    graded = reader.read(paths)
+    rows = [_score(each, k, threshold, confidence) for each in graded]
+    for run in dict.fromkeys(each.run for each in graded):
+        members = [each for each in graded if each.run == run]
+        if len({each.benchmark for each in members}) == len(members) > 1:
+            rows.append(_mean_score(run, members, confidence))
+    notes = [
+        "Per cent but for problems, samples and tokens. SE and interval: over problems, their samples are clusters. "
+        "docs/evaluation.md says what each number means."
+    ]
+    if any(row["confidence_interval"] is None for row in rows):
+        notes.append(f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted.")
+    unverified = [str(each.path) for each in graded if not each.hashes]
+    if unverified:
+        notes.append(f"Read without a manifest that vouches for its bytes: {', '.join(unverified)}.")
+    levels = sorted({level for row in rows for level in row.get("pass_at_k", {})}, key=int)
+    columns = _score_columns(levels, f"{threshold:g}", f"{100 * confidence:g}")
+    print_rows(form, rows, make_table("scores", "Scores", columns, rows, notes), "scores")
+
+
+def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: float) -> dict[str, Any]:
+    """The score of one file."""
+    n, counts, rows = graded.samples, graded.counts, graded.rows()
+    levels = k or [max(1, n // 2)]
+    if min(levels) < 1 or max(levels) > n:
+        found = f"is {' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
+        raise InvalidInput("--k", "", found, f"1..{n}")
+    return {
+        "run": graded.run,
+        "benchmark": graded.benchmark,
+        "file": str(graded.path),
+        "verified": bool(graded.hashes),
+        "problems": len(graded.grades),
+        "samples_per_problem": n,
+        "confidence": confidence,
+        **measure(rows, confidence),
+        "pass_at_k": {str(level): float(pass_at_k(counts, n, level)) for level in levels},
+        "g_pass_at_k": {
+            f"{level}_{threshold:g}": float(g_pass_at_k(counts, n, level, threshold)) for level in levels
+        },
+        "majority_at_k": {str(level): majority_of(rows, level) for level in levels},
+    }  # fmt: skip
+
+
+def _mean_score(run: str, members: Sequence[GradedRun], confidence: float) -> dict[str, Any]:
+    """The mean over benchmarks, each with the same weight; the interval is stratified by benchmark."""
+    for each in members:
+        if len(each.grades) < 2:
+            raise UserError(f"{each.path}: has one problem; a mean over benchmarks needs two or more in each")
+    average = estimate_average(
+        [np.array([each.counts]) / each.samples for each in members],
+        [each.samples for each in members],
+        is_fixed=True,
+        confidence=confidence,
+    )
+    return {
+        "run": run,
+        "benchmark": ALL_BENCHMARKS,
+        "problems": sum(len(each.grades) for each in members),
+        "samples_per_problem": members[0].samples if len({each.samples for each in members}) == 1 else None,
+        "confidence": confidence,
+        "average_at_k": average.value,
+        "standard_error": average.standard_error,
+        "confidence_interval": average.interval,
+    }
+
+
+def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> list[Column[Values]]:
+    def of_levels(header: str, key: str, ending: str = "") -> list[Column[Values]]:
+        def column(level: str) -> Column[Values]:
+            name = f"{level}{ending}"
+            return Column(header.format(k=level), lambda row: row.get(key, {}).get(name), numbers.percent)
+
+        return [column(level) for level in levels]
+
+    return [
+        Column("Run", lambda row: row["run"]),
+        Column("Benchmark", lambda row: row["benchmark"]),
+        Column("Problems", lambda row: row["problems"]),
+        Column("n", lambda row: row["samples_per_problem"] or "mixed"),
+        Column("avg@n ± SE", lambda row: numbers.percent_with_error(row["average_at_k"], row["standard_error"])),
+        Column(f"{confidence} % interval", lambda row: row["confidence_interval"], numbers.bounds),
+        Column("Sampling SE", lambda row: row.get("sampling_standard_error"), numbers.percent),
+        *of_levels("pass@{k}", "pass_at_k"),
+        *of_levels("maj@{k}", "majority_at_k"),
+        *of_levels(f"G-Pass@{{k}} ({threshold})", "g_pass_at_k", f"_{threshold}"),
+        Column("Truncated", lambda row: row.get("truncation_rate"), numbers.percent),
+        Column("No answer", lambda row: row.get("no_answer_rate"), numbers.percent),
+        Column("Not judged", _not_judged, numbers.percent),
+        Column("Tokens", lambda row: f"{row['mean_tokens']:.1f}" if "mean_tokens" in row else numbers.NOTHING),
+    ]
+
+
+def _not_judged(row: Values) -> float | None:
+    return row["timeout_rate"] + row["unparsable_rate"] if "timeout_rate" in row else None
+
+
+def print_comparison(a: str, b: str, reader: Reader, settings: Settings, form: Format) -> None:
+    """Print how two policies, or two methods with several seeds each, compare.
+
+    Args:
+        a: files, directories or patterns, separated by commas; one for each seed.
+        b: what A is compared against, likewise.
+        reader: how they are read.
+        settings: how they are compared; the claim follows from the number of seeds.
+        form: what is printed.
+
+    Raises:
+        UserError: an input is missing or malformed, or the two sides did not answer the same problems.
+    """
+    sides = {
+        side: [reader.read([path]) for path in find_seeds(side, text)]
+        for side, text in zip(_SIDES, (a, b), strict=True)
+    }
+    several = max(len(seeds) for seeds in sides.values()) > 1
+    settings = dataclasses.replace(
+        settings,
+        reference_method="B",
+        claim=Claim.METHODS if several else Claim.CHECKPOINTS,
+        given=tuple(side for side in _SIDES if len(sides[side]) == 1),
+    )
+    rows = compare(_benchmarks(sides), settings).comparisons
+    if len(rows) == 2:  # one benchmark: its mean over benchmarks is itself
+        rows = rows[:1]
+    shown = [row.model_dump(mode="json", exclude={"model", "method", "against"}) for row in rows]
+    print_rows(form, shown, _comparison_table(rows, sides, settings), "comparisons")
+
+
+def _benchmarks(sides: Mapping[str, Sequence[Sequence[GradedRun]]]) -> list[BenchmarkCounts]:
+    """The counts on each set of problems; every seed of either side has to have answered it once."""
+    by_problems: dict[frozenset[str], list[tuple[str, int, GradedRun]]] = {}
+    for side, seeds in sides.items():
+        for seed, graded in enumerate(seeds):
+            for each in graded:
+                by_problems.setdefault(frozenset(each.grades), []).append((side, seed, each))
+    expected = [(side, seed) for side, seeds in sides.items() for seed in range(len(seeds))]
+    benchmarks: list[BenchmarkCounts] = []
+    for number, (problems, members) in enumerate(by_problems.items()):
+        found = [(side, seed) for side, seed, _ in members]
+        first = members[0][2]
+        if sorted(found) != sorted(expected):
+            lacking = [f"{side} ({sides[side][seed][0].run})" for side, seed in expected if (side, seed) not in found]
+            what = f"has no counterpart in {', '.join(lacking)}" if lacking else "is there twice"
+            raise UserError(f"{first.path}: with these {len(problems)} problems, {what}; both sides need the same ones")
+        for _, _, each in members:
+            if each.samples != first.samples:
+                raise UserError(
+                    f"{each.path}: has {each.samples} samples a problem where {first.path} has {first.samples}"
+                )
+        if len(problems) < 2:
+            raise UserError(f"{first.path}: a comparison needs at least two problems")
+        name = first.benchmark if first.benchmark not in {each.benchmark for each in benchmarks} else f"{number + 1}"
+        methods = {f"{side}-{seed}": ("model", side) for side, seed, _ in members}
+        counts = {f"{side}-{seed}": each.counts for side, seed, each in members}
+        benchmarks.append(BenchmarkCounts(first.path, name, first.samples, methods, counts))
+    return benchmarks
+
+
+def _comparison_table(
+    rows: Sequence[Comparison], sides: Mapping[str, Sequence[Sequence[GradedRun]]], settings: Settings
+) -> Table:
+    level = f"{100 * settings.confidence:g}"
+    columns: list[Column[Comparison]] = [
+        Column("Benchmark", lambda row: row.benchmark),
+        Column("Problems", lambda row: row.problems),
+        Column("A (%)", lambda row: row.method_average, numbers.percent),
+        Column("B (%)", lambda row: row.against_average, numbers.percent),
+        Column(
+            f"A - B (pp), {level} %",
+            lambda row: numbers.points_with_interval(row.difference, row.confidence_interval),
+        ),
+        Column("SE (pp)", lambda row: row.standard_error, numbers.percent),
+        Column("p", lambda row: row.p_value, numbers.p_value),
+        Column("p (Holm)", lambda row: row.p_value_holm, numbers.p_value),
+        Column("MDE (pp)", lambda row: row.minimum_detectable_effect, numbers.percent),
+        Column("A is", lambda row: row.verdict.value),
+    ]
+    names = [f"{side}: {', '.join(seed[0].run for seed in seeds)}" for side, seeds in sides.items()]
+    claim = {
+        Claim.METHODS: "The claim is about methods: training seeds add to every error.",
+        Claim.CHECKPOINTS: "The claim is about these two checkpoints; it says nothing about other training seeds.",
+    }[settings.claim]
+    notes = [
+        f"{'; '.join(names)}. {claim}",
+        "Paired by problem; p: the larger of sign flips and t; Holm over the benchmarks, not for all. MDE: the true "
+        "difference found in 80 % of comparisons of this size. Not distinguishable is not equal.",
+    ]
+    if settings.given and settings.claim is Claim.METHODS:
+        notes.append(
+            f"{settings.given[0]} has one run and counts as one given policy, as a base model is: its seed adds no "
+            "error."
+        )
+    if any(row.confidence_interval is None for row in rows):
+        notes.append(f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.")
+    if any(row.benchmark == ALL_BENCHMARKS for row in rows):
+        notes.append("all: the mean over the benchmarks, each with the same weight, resampled within each.")
+    return make_table("comparison", "A against B", columns, rows, notes)
+
+
+def make_design(
+    pilot: Sequence[Path] | None,
+    reader: Reader,
+    effect_sd: float | None,
+    sampling_variance: float | None,
+    seed_sd: float,
+    seeds: int,
+) -> Design:
+    """Gather the variances to plan with, from a pilot or from numbers.
+
+    Args:
+        pilot: two files of grades or samples of the same problems, or None.
+        reader: how they are read.
+        effect_sd: spread over problems of the true difference, or None.
+        sampling_variance: mean of p (1 - p) over problems, summed over both policies, or None.
+        seed_sd: spread of a method's score over seeds.
+        seeds: training seeds of each method; 0 compares two checkpoints.
+
+    Raises:
+        UserError: neither or both are given, a number is out of range, or the pilots answered different problems.
+    """
+    try:
+        if pilot is None:
+            if effect_sd is None or sampling_variance is None:
+                raise UserError("--pilot, or --effect-sd and --sampling-variance, say how policies differ; none given")
+            return Design(effect_sd, sampling_variance, seed_sd, seeds)
+        if effect_sd is not None or sampling_variance is not None:
+            raise UserError("--effect-sd, --sampling-variance: are estimated from --pilot; give one or the other")
+        files = find_files(pilot)
+        if len(files) != 2:
+            raise UserError(f"--pilot: names {len(files)} files of grades or samples; accepted: two, of one benchmark")
+        one, other = reader.read(files)
+        if set(one.grades) != set(other.grades) or one.samples != other.samples:
+            raise UserError(f"{other.path}: has other problems or another number of samples than {one.path}")
+        rates = [[count / each.samples for count in each.counts] for each in (one, other)]
+        return Design.from_accuracies(rates[0], rates[1], one.samples, seed_sd, seeds)
+    except ValueError as error:
+        raise UserError(f"power: {error}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """The size of an evaluation: two of effect, problems and samples, the third is worked out.
+
+    Attributes:
+        effect: true difference to detect, a fraction of one.
+        problems: of the benchmark.
+        samples: of each problem.
+        alpha: two-sided level.
+        power: chance to find the difference.
+    """
+
+    effect: float | None
+    problems: int | None
+    samples: int | None
+    alpha: float = 0.05
+    power: float = 0.8
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range; the options of the command line have these names."""
+        accepted = {
+            "alpha": (0.0 < self.alpha < 1.0, "between 0 and 1"),
+            "power": (0.0 < self.power < 1.0, "between 0 and 1"),
+            "problems": (self.problems is None or self.problems >= 2, "2 or more"),
+            "samples": (self.samples is None or self.samples >= 1, "1 or more"),
+            "effect": (self.effect is None or 0.0 < self.effect <= 1.0, "above 0, up to 1, as a fraction of one"),
+        }
+        for name, (is_accepted, words) in accepted.items():
+            if not is_accepted:
+                raise InvalidInput(f"--{name}", "", f"is {getattr(self, name)}", words)
+        given = sum(value is not None for value in (self.effect, self.problems, self.samples))
+        if given != 2:
+            options = "--effect, --problems, --samples"
+            raise InvalidInput(options, "", f"{given} of them given", "two, the third is worked out")
+
+
+def print_plan(design: Design, size: Size, form: Format) -> None:
+    """Print the one of effect, problems and samples that is missing, worked out from the other two."""
+    effect, problems, samples, alpha, power = dataclasses.astuple(size)
+    if effect is None:
+        asked = "effect"
+        effect = float(minimum_detectable_effect(design.expected_difference(problems, samples), alpha, power))
+    elif problems is None:
+        asked, problems = "problems", problems_needed(design, effect, samples, alpha, power)
+    else:
+        asked, samples = "samples", samples_needed(design, effect, problems, alpha, power)
+    row = {
+        "worked_out": asked,
+        "effect": effect,
+        "problems": problems,
+        "samples": samples,
+        "alpha": alpha,
+        "power": power,
+        **dataclasses.asdict(design),
+    }
+    print_rows(form, [row], _plan_table(row), "plan")
+
+
+def _plan_table(row: Values) -> Table:
+    def number(value: int | None) -> str:
+        return "none suffices" if value is None else str(value)
+
+    columns: list[Column[Values]] = [
+        Column("Worked out", lambda row: row["worked_out"]),
+        Column("Effect (pp)", lambda row: row["effect"], numbers.percent),
+        Column("Problems", lambda row: row["problems"], number),
+        Column("Samples", lambda row: row["samples"], number),
+        Column("Level", lambda row: f"{row['alpha']:g}"),
+        Column("Power", lambda row: f"{row['power']:g}"),
+        Column("Effect SD", lambda row: f"{row['effect_sd']:.3f}"),
+        Column("p (1 - p)", lambda row: f"{row['sampling_variance']:.3f}"),
+        Column("Seeds", lambda row: f"{row['seeds']} ± {row['seed_sd']:g}" if row["seeds"] else "given policies"),
+    ]
+    notes = [
+        "For one comparison; over several benchmarks Holm asks for more, at worst what the level divided by their "
+        "number gives."
+    ]
+    if row["problems"] is None:
+        notes.append("No number of problems suffices: the seeds alone vary more than that.")
+    if row["samples"] is None:
+        notes.append("No number of samples suffices: the problems, or the seeds, alone vary more than that.")
+    return make_table("power", "What a comparison can detect", columns, [row], notes)

@@ -1,1 +1,0 @@
-"""Scores, comparisons and planning from the shell, on any files in our format; ``rlvr-bench``."""
