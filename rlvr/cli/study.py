@@ -120,10 +120,10 @@ def clean_state(
     directory: Annotated[Path, Argument(help="where the study works")] = Path(),
 ) -> None:
     """Delete saved training state; finished results stay."""
-    from rlvr.study import clean_state
+    from rlvr.study import launch
 
     try:
-        count, size = clean_state.clean_state(directory.resolve())
+        count, size = launch.clean_state(directory.resolve())
     except OSError as error:
         raise UserError(str(error)) from None
     print(f"deleted the training state of {count} runs ({size / 2**20:.1f} MiB); their results are kept")

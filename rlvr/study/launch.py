@@ -2,23 +2,30 @@
 
     python -m rlvr.study.launch -- --cores 4
 
-Everything after ``--`` is Snakemake's. If a killed study left Snakemake's lock behind, it is removed and the study goes
-on; if the other study is alive, one line names its process, and nothing is touched.
+Everything after ``--`` is Snakemake's. If a killed study left Snakemake's lock behind, it is removed and the study
+continues; if the other study is alive, one line names its process, and nothing is touched.
+
+Snakemake marks a directory as locked by files that survive a kill -9 and name no process. Two facts tell a live study
+from a dead one: a lock of ours that the kernel drops with its process, and the Snakemake processes of this machine that
+work in the directory, so that a plain ``snakemake``, which takes no lock of ours, is seen as well.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
+import shutil
 import subprocess
 import sys
-from argparse import Namespace
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from snakemake.cli import get_argument_parser
-from snakemake.cli import main as snakemake
+import psutil
+from filelock import FileLock, Timeout
 
 from evals.core.errors import UserError
-from rlvr.study.directory import busy, find_snakemake, is_marked_locked, only_study
 
 # Commands that Snakemake answers without running a job or holding its lock.
 _ANSWERS = (
@@ -29,10 +36,13 @@ _ANSWERS = (
 
 def main(arguments: list[str]) -> None:
     """Run snakemake with ``arguments``; leaves through SystemExit with Snakemake's status, or 1 if it may not run."""
+    from snakemake.cli import get_argument_parser
+    from snakemake.cli import main as snakemake
+
     options = get_argument_parser().parse_args(arguments)
     directory = Path(options.directory or ".").resolve()
     with contextlib.ExitStack() as held:
-        if not _only_answers(options):
+        if not any(getattr(options, name) for name in _ANSWERS):
             try:
                 held.enter_context(only_study(directory))
                 _remove_stale_lock(directory, arguments)
@@ -42,8 +52,67 @@ def main(arguments: list[str]) -> None:
         snakemake(arguments)
 
 
-def _only_answers(options: Namespace) -> bool:
-    return any(getattr(options, name) for name in _ANSWERS)
+@contextlib.contextmanager
+def only_study(directory: Path) -> Iterator[None]:
+    """Hold ``directory`` for one study.
+
+    Raises:
+        UserError: another study runs there, or the directory cannot be written.
+    """
+    lock_file = directory / ".snakemake" / "study.lock"
+    try:
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(lock_file, timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise UserError(_busy(directory, find_snakemake(directory))) from None
+    except OSError as error:
+        raise UserError(f"{lock_file}: cannot be written: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def clean_state(directory: Path) -> tuple[int, int]:
+    """Delete every ``results/*/*/state`` under ``directory``; returns how many, and how many bytes they held.
+
+    State is undeclared, so that Snakemake never deletes it; this is the way to delete it. Finished results stay. A run
+    that was not finished starts again from its first step.
+
+    Raises:
+        UserError: a study is running there.
+    """
+    with only_study(directory):
+        _require_no_snakemake(directory)
+        states = [path for stage in ("base", "runs") for path in (directory / "results" / stage).glob("*/state")]
+        size = sum(path.stat().st_size for state in states for path in state.rglob("*") if path.is_file())
+        for state in states:
+            shutil.rmtree(state)
+    return len(states), size
+
+
+def is_marked_locked(directory: Path) -> bool:
+    """Whether Snakemake, alive or dead, left its lock files in ``directory``."""
+    return any((directory / ".snakemake" / "locks").glob("*.lock"))
+
+
+def find_snakemake(directory: Path) -> psutil.Process | None:
+    """Find a Snakemake process other than this one that works in ``directory`` and executes jobs.
+
+    A process of another user may hide its directory; it counts, for a lock is better kept once too often.
+    """
+    for process in psutil.process_iter(["cmdline"]):
+        if process.pid == os.getpid() or not _executes_jobs(process.info["cmdline"] or []):
+            continue
+        try:
+            if os.path.realpath(process.cwd()) == os.path.realpath(directory):
+                return process
+        except psutil.AccessDenied:
+            return process
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return None
 
 
 def _remove_stale_lock(directory: Path, arguments: list[str]) -> None:
@@ -54,14 +123,37 @@ def _remove_stale_lock(directory: Path, arguments: list[str]) -> None:
     """
     if not is_marked_locked(directory):
         return
-    process = find_snakemake(directory)
-    if process is not None:
-        raise UserError(busy(directory, process))
-    print("an earlier study was killed; going on from where it was", file=sys.stderr)
+    _require_no_snakemake(directory)
+    print("an earlier study was killed; continuing it", file=sys.stderr)
     unlock = [sys.executable, "-m", "snakemake", "--unlock", *arguments]
     answer = subprocess.run(unlock, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if answer.returncode != 0:
         raise UserError(f"{directory}: snakemake --unlock failed: {' '.join(answer.stdout.split())}")
+
+
+def _require_no_snakemake(directory: Path) -> None:
+    process = find_snakemake(directory)
+    if process is not None:
+        raise UserError(_busy(directory, process))
+
+
+def _busy(directory: Path, process: psutil.Process | None) -> str:
+    """Say that another study works in ``directory``, and since when."""
+    text = f"another study is running in {directory}"
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if process is not None:
+            started = time.strftime("%H:%M", time.localtime(process.create_time()))
+            return f"{text} (process {process.pid}, started {started})"
+    return text
+
+
+def _executes_jobs(command: list[str]) -> bool:
+    """Tell a command line of Snakemake or of this launcher that is no dry run."""
+    words = [Path(command[0]).name, *command[1:]] if command else []
+    scripts = {Path(word).name for word in words[:2]}
+    modules = {word for before, word in itertools.pairwise(words) if before == "-m"}
+    is_snakemake = "snakemake" in scripts or bool(modules & {"snakemake", "rlvr.study.launch"})
+    return is_snakemake and not {"-n", "--dry-run", "--dryrun"} & set(words)
 
 
 if __name__ == "__main__":

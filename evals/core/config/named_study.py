@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from evals.core.config.methods import Methods, TrainingChanges
-from evals.core.config.settings import Arxiv, Omittable, Seeds, Settings, Text, Unique, optional
+from evals.core.config.settings import UNIQUE, Arxiv, Omittable, Seeds, Settings, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Index, InnerShare, NotNegative, Share
 
@@ -22,7 +22,7 @@ class NamedStudy(Settings):
     beside: Omittable[str] = optional(
         "a named study that is made with this one; its curves are drawn beside, method by method"
     )
-    score_at: Omittable[Annotated[tuple[InnerShare, ...], Field(min_length=1), Unique()]] = optional(
+    score_at: Omittable[Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE]] = optional(
         "fractions of the training after which the methods are scored too"
     )
     seeds: Seeds = Field(description="training seeds; no more than the main study has are used")
@@ -35,7 +35,7 @@ class NamedStudy(Settings):
 Criterion = Literal[
     "log_prob_difference", "kl_trained_base", "kl_base_trained", "js", "jeffreys", "entropy", "random"
 ]  # fmt: skip
-TokenFractions = Annotated[tuple[Share, ...], Field(min_length=1), Unique()]
+TokenFractions = Annotated[tuple[Share, ...], Field(min_length=1), *UNIQUE]
 
 
 class DecodingProblems(Settings):
@@ -49,7 +49,7 @@ class DecodingConfig(Settings):
     """Decoding with two models, the base and the reference method's (docs/decoding.md)."""
 
     problems: DecodingProblems = Field(description="problems on which thresholds are chosen")
-    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1), Unique()] = Field(
+    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1), *UNIQUE] = Field(
         description="criteria of replacement, in the sweep and in the figure; log_prob_difference is one of them"
     )
     fractions: TokenFractions = Field(
@@ -59,7 +59,7 @@ class DecodingConfig(Settings):
     extrapolation_fractions: TokenFractions = Field(
         description="fractions of the driver's tokens that the log-prob difference is set at in extrapolation"
     )
-    gammas: Annotated[tuple[NotNegative, ...], Field(min_length=1), Unique()] = Field(
+    gammas: Annotated[tuple[NotNegative, ...], Field(min_length=1), *UNIQUE] = Field(
         description="how far extrapolation goes beyond the trained model"
     )
 

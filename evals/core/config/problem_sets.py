@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from evals.core.config.settings import Commit, Omittable, Prompt, Repository, Settings, Sha256, Text, Unique, optional
+from evals.core.config.settings import UNIQUE, Commit, Omittable, Prompt, Repository, Settings, Sha256, Text, optional
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.numbers import Count, Index
 from evals.core.records import ProblemKind
@@ -95,7 +95,7 @@ class ReadBenchmark(_Benchmark):
     )
     samples_per_problem: Count = Field(description="the usual number for a set of this size, for the reader")
     boxed_answer: Omittable[bool] = optional("whether the answer is the last box of its column")
-    repairs: Omittable[Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], Unique()]] = (
+    repairs: Omittable[Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], *UNIQUE]] = (
         optional("of the form of the reference answers")
     )
     option_seed: Omittable[Index] = optional("decides the order of the options; required with grader choice")

@@ -97,7 +97,7 @@ def _mappings(schema: Schema, definitions: dict[str, Schema]) -> Iterator[Schema
     """Yield the mappings that a schema allows."""
     if "$ref" in schema:
         yield from _mappings(definitions[_name(schema)], definitions)
-    for branch in schema.get("oneOf", schema.get("anyOf", ())):
+    for branch in schema.get("oneOf") or schema.get("anyOf") or ():
         yield from _mappings(branch, definitions)
     if "properties" in schema:
         yield schema
@@ -107,7 +107,7 @@ def _nested(place: str, schema: Schema, definitions: dict[str, Schema]) -> Itera
     """Yield the mappings inside a key: where they stand, and the name of their definition."""
     if "$ref" in schema:
         yield place, _name(schema)
-    for branch in schema.get("oneOf", schema.get("anyOf", ())):
+    for branch in schema.get("oneOf") or schema.get("anyOf") or ():
         yield from _nested(place, branch, definitions)
     if isinstance(schema.get("items"), dict):
         yield from _nested(f"{place}[]", schema["items"], definitions)

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar, Union, get_args
 
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Index
@@ -31,7 +30,7 @@ class _NotNull:
     """Marks a key that can be left out, but not be null: an empty value is a mistake, and not a choice."""
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         kinds = tuple(kind for kind in get_args(source) if kind is not NoneType)
         return handler.generate_schema(Union[kinds])  # noqa: UP007  (built at run time)
 
@@ -52,10 +51,10 @@ class Matching:
     pattern: str
     accepted: str
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(Annotated[source, AfterValidator(self._check)])
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), "pattern": f"^{self.pattern}$", "x-accepted": self.accepted}
 
     def _check(self, text: str) -> str:
@@ -64,20 +63,19 @@ class Matching:
         return text
 
 
-@dataclass(frozen=True)
-class Unique:
-    """Accepts a list in which nothing stands twice."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+class _UniqueItems:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), "uniqueItems": True}
 
-    def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
-        if twice := [item for place, item in enumerate(items) if item in items[:place]]:
-            raise NotAccepted(f"has {twice[0]} twice", "each value once")
-        return items
+
+def _each_once(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    if twice := [item for place, item in enumerate(items) if item in items[:place]]:
+        raise NotAccepted(f"has {twice[0]} twice", "each value once")
+    return items
+
+
+UNIQUE = (AfterValidator(_each_once), _UniqueItems())
+"""Accepts a list in which nothing stands twice."""
 
 
 def _not_base(name: str) -> str:
@@ -97,4 +95,4 @@ Repository = Annotated[str, Matching(r"[^/\s]+/[^/\s]+", "OWNER/NAME")]
 Commit = Annotated[str, Matching("[0-9a-f]{40}", "the 40 hexadecimal digits of a commit")]
 Sha256 = Annotated[str, Matching("[0-9a-f]{64}", "64 hexadecimal digits")]
 Arxiv = Annotated[str, Matching(r"[0-9]{4}\.[0-9]{5}", "an arXiv identifier such as 2503.14476")]
-Seeds = Annotated[tuple[Index, ...], Field(min_length=1), Unique()]
+Seeds = Annotated[tuple[Index, ...], Field(min_length=1), *UNIQUE]

@@ -11,6 +11,7 @@ from evals.core.config.base_models import FROM_SCRATCH, HUGGING_FACE, ClusterCha
 from evals.core.config.methods import Methods, TrainingChanges
 from evals.core.config.problem_sets import Kinds
 from evals.core.config.settings import (
+    UNIQUE,
     Name,
     Omittable,
     Prompt,
@@ -18,7 +19,6 @@ from evals.core.config.settings import (
     Settings,
     Sha256,
     Text,
-    Unique,
     optional,
 )
 from evals.core.errors import NotAccepted
@@ -26,7 +26,7 @@ from evals.core.numbers import Count, Index, NotNegative, Share
 from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, VERL
 
-Names = Annotated[tuple[Name, ...], Field(min_length=1), Unique()]
+Names = Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE]
 
 
 _OF_ONE_ENGINE = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size")
@@ -49,7 +49,7 @@ class PublishedProblems(Settings):
 
     source: Name = Field(description="name of a file in config/datasets")
     path: Omittable[Text] = optional("a local copy that is read instead of the Hub: a JSON lines file or a directory")
-    exclude: Omittable[Annotated[tuple[str, ...], Unique()]] = optional(
+    exclude: Omittable[Annotated[tuple[str, ...], *UNIQUE]] = optional(
         "ids of problems that are left out, such as those of a benchmark"
     )
     prompt: Prompt = Field(description="text with {problem} in it once")
@@ -108,14 +108,14 @@ class Diagnostics(Settings):
     weighting_method: Omittable[str] = optional(
         "the same for a method that weighs tokens, such as DelTA, for the claims about weights"
     )
-    steps: Annotated[tuple[Count, ...], Field(min_length=1), Unique()] = Field(
+    steps: Annotated[tuple[Count, ...], Field(min_length=1), *UNIQUE] = Field(
         description="rollout steps that are analysed, from 1"
     )
     benchmark: str = Field(description="on which base and trained models are compared token by token")
-    selected: Omittable[Annotated[tuple[str, ...], Field(min_length=2, max_length=2), Unique()]] = optional(
+    selected: Omittable[Annotated[tuple[str, ...], Field(min_length=2, max_length=2), *UNIQUE]] = optional(
         "two methods, of this study or of named ones, that train on the tokens of highest and of lowest weight"
     )
-    compared: Omittable[Annotated[tuple[str, ...], Field(min_length=1), Unique()]] = optional(
+    compared: Omittable[Annotated[tuple[str, ...], Field(min_length=1), *UNIQUE]] = optional(
         "methods, of this study or of named ones, whose training and checkpoints are compared for drift; "
         "which of them make a pair follows from their settings. One that differs from another in its steps alone is "
         "a point of that one's drift over training"

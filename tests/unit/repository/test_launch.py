@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from evals.core.errors import UserError
-from rlvr.study import directory
-from rlvr.study.clean_state import clean_state
+from rlvr.study import launch
+from rlvr.study.launch import clean_state
 
 LAUNCH = [sys.executable, "-m", "rlvr.study.launch", "--"]
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
@@ -79,13 +79,13 @@ def test_a_killed_study_goes_on(workflow: Path, start: Start) -> None:
     wait_until_training(workflow)
     os.killpg(study.pid, signal.SIGKILL)
     study.communicate()
-    assert directory.is_marked_locked(workflow), "else this test shows nothing"
+    assert launch.is_marked_locked(workflow), "else this test shows nothing"
     (workflow / "hold").unlink()
     resumed = start(LAUNCH)
     answer = resumed.communicate(timeout=60)[0]
     assert resumed.returncode == 0, answer
-    assert "an earlier study was killed; going on from where it was" in answer
-    assert not directory.is_marked_locked(workflow)
+    assert "an earlier study was killed; continuing it" in answer
+    assert not launch.is_marked_locked(workflow)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_a_killed_study_goes_on(workflow: Path, start: Start) -> None:
     ],
 )
 def test_which_processes_are_studies(command: str, executes: bool) -> None:
-    assert directory._executes_jobs(command.split()) is executes
+    assert launch._executes_jobs(command.split()) is executes
 
 
 def test_a_study_that_still_plans_counts_as_running(workflow: Path, start: Start) -> None:
     """Snakemake takes its own lock only once it has planned; ours is held from the start."""
-    with directory.only_study(workflow):
+    with launch.only_study(workflow):
         second = start(LAUNCH)
         answer = second.communicate(timeout=60)[0].strip()
     assert second.returncode == 1
@@ -116,20 +116,20 @@ def test_a_study_that_still_plans_counts_as_running(workflow: Path, start: Start
 
 
 def test_only_one_holds_the_directory_and_it_is_free_afterwards(tmp_path: Path) -> None:
-    with directory.only_study(tmp_path):
-        probe = "import sys; from pathlib import Path; from rlvr.study.directory import only_study\n"
+    with launch.only_study(tmp_path):
+        probe = "import sys; from pathlib import Path; from rlvr.study.launch import only_study\n"
         probe += "with only_study(Path(sys.argv[1])): pass"
         other = subprocess.run(
             [sys.executable, "-c", probe, str(tmp_path)], capture_output=True, text=True, check=False
         )
         assert "another study is running" in other.stderr
-    with directory.only_study(tmp_path):
+    with launch.only_study(tmp_path):
         pass
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / ".snakemake").write_text("a file, where a directory is needed")
-    with pytest.raises(UserError, match=r"study\.lock: cannot be written"), directory.only_study(tmp_path):
+    with pytest.raises(UserError, match=r"study\.lock: cannot be written"), launch.only_study(tmp_path):
         pass
 
 
@@ -153,4 +153,4 @@ def test_clean_state_leaves_a_running_study_alone(workflow: Path, start: Start) 
     assert (workflow / "results" / "runs" / "a" / "state").is_dir()
     elsewhere = workflow / "elsewhere"
     elsewhere.mkdir()
-    assert directory.find_snakemake(elsewhere) is None
+    assert launch.find_snakemake(elsewhere) is None

@@ -1,0 +1,116 @@
+"""Documents: versions, licence, links, files, commands and methods that they name; and the filter of the lint."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+
+from rlvr.cli.application import commands
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*.md")])
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
+    assert re.search(rf"\b{re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text())
+
+
+def test_the_licence_is_apache_2_in_full() -> None:
+    text = (ROOT / "LICENSE").read_bytes()
+    assert hashlib.sha256(text).hexdigest() == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["license"] == "Apache-2.0"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"] == "Apache-2.0"
+
+
+def test_results_are_ignored_but_for_their_readme() -> None:
+    assert (ROOT / "results" / "README.md").is_file()
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert "/results/*" in ignored and "!/results/README.md" in ignored
+
+
+def test_files_that_pages_name_exist() -> None:
+    missing = []
+    for page in PAGES:
+        text = page.read_text()
+        files = re.findall(r"(?<![\w./-])(?:workflow|rlvr|evals|config|docs|benchmarks)/[\w./-]*\w", text)
+        real = [name for name in files if not re.search(r"NAME|foo", name)]
+        missing += [f"{page.name}: {name}" for name in real if not (ROOT / name).exists()]
+    assert missing == []
+
+
+def test_links_of_pages_lead_to_files_and_headings_that_exist() -> None:
+    broken = []
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([\w-]*)\)", page.read_text()):
+            file = page.parent / target if target else page
+            if "://" not in target and (not file.exists() or (anchor and anchor not in anchors(file))):
+                broken.append(f"{page.name}: {target}#{anchor}")
+    assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_commands_that_pages_name_exist() -> None:
+    known = {" ".join(path) for path in command_paths(typer.main.get_command(commands))}
+    groups = {name.rpartition(" ")[0] for name in known}
+    unknown = []
+    for page in PAGES:
+        for words in re.findall(r"(?<![\w/.-])rlvr-bench ((?:[a-z][a-z-]*(?:\|[a-z-]+)* ?)+)", page.read_text()):
+            first, _, rest = words.strip().partition(" ")
+            inner = rest.partition(" ")[0].split("|") if first in groups else [""]
+            names = [f"{name} {second}".strip() for name in first.split("|") for second in inner]
+            unknown += [f"{page.name}: {name}" for name in names if name not in known | groups]
+    assert unknown == []
+
+
+def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command with the groups that it is in."""
+    if not hasattr(command, "commands"):
+        yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from command_paths(inner, (*path, name))
+
+
+def test_every_method_is_explained_on_a_page() -> None:
+    pages = {page.name: page.read_text() for page in (ROOT / "docs/methods").glob("*.md")}
+    del pages["README.md"]
+    entries = list(yaml.safe_load((ROOT / "config/methods.yaml").read_text()))
+    assert [entry for entry in entries if not any(f"`{entry}`" in text for text in pages.values())] == []
+
+
+def test_workflow_lint_accepts_the_shared_environment_and_nothing_else() -> None:
+    specification = importlib.util.spec_from_file_location("workflow_lint", ROOT / "workflow" / "lint.py")
+    assert specification is not None and specification.loader is not None
+    lint = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(lint)
+    report = """\
+Lints for rule train (line 3, train.smk):
+    * Specify a conda environment or container for each rule.:
+      This way, the used software for each step is documented.
+    * No log directive defined:
+      Without a log directive, all output will be printed.
+
+Lints for snakefile Snakefile:
+    * Absolute path "/data" in line 4:
+      Do not define absolute paths.
+"""
+    assert lint.findings(report) == [
+        "rule train (line 3, train.smk): No log directive defined",
+        'snakefile Snakefile: Absolute path "/data" in line 4',
+    ]
