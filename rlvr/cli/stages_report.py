@@ -232,11 +232,11 @@ def track(
     """Bring the MLflow database into line with the result files."""
     from evals.core.records import read_runs
     from rlvr.report.mlflow.database import Store
-    from rlvr.report.mlflow.projected import TrackedStudy
+    from rlvr.report.mlflow.projected import TrackedStudy, project
     from rlvr.report.mlflow.server import describe
 
     tracked = TrackedStudy(study=study, benchmarks=tuple(benchmarks), runs=tuple(read_runs(runs)))
-    print(describe(tracked.project(out, results, Store(database, artifacts))))
+    print(describe(project(tracked, out, results, Store(database, artifacts))))
 
 
 @commands.add("track-extra")
@@ -252,8 +252,8 @@ def track_extra(
 ) -> None:
     """Show in MLflow what was made beside a study, as one run of its experiment."""
     from rlvr.report.mlflow.database import Store
-    from rlvr.report.mlflow.projected import TrackedExtra
+    from rlvr.report.mlflow.projected import TrackedExtra, project
     from rlvr.report.mlflow.server import describe
 
     tracked = TrackedExtra.of(out, study, name, title, note, files)
-    print(describe(tracked.project(out, database.parent, Store(database, artifacts))))
+    print(describe(project(tracked, out, database.parent, Store(database, artifacts))))

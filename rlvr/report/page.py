@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -116,58 +115,46 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
     study = read_json(files.study)
     if not isinstance(study, dict) or "study" not in study:
         raise InvalidInput(str(files.study), "", "lacks study")
-    results = files.scored
+    results, directory, status = files.scored, files.results, read_status(files.status)
     captions = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())} | _FIGURES
-    inputs = [files.study, *files.scored.sources, *files.audits, files.status]
-    inputs += _inputs(results, files, captions)
-    inputs += [named.published] if named else []
-    page = _content(study, results, files, captions, notes, named)
-    write_page("report.html.jinja", out, inputs, notes, **page)
-
-
-def _content(
-    study: dict[str, Any],
-    results: Results,
-    files: ReportFiles,
-    captions: dict[str, tuple[str, str]],
-    notes: Sequence[str],
-    named: NamedStudy | None,
-) -> dict[str, Any]:
-    """The variables of the template."""
-    directory, status = files.results, read_status(files.status)
+    words = {"level": round(100 * results.confidence), "reference": results.drawn_against[1]}
     runs = read_runs_provenance(results.runs, directory)
     audit, *audit_by_benchmark = audit_tables(read_audits(files.audits, results.runs))
     costs = read_costs(results, directory / "costs", directory / "runs")
     summary, *by_benchmark = main_tables(results, costs, notes)
-    words = {"level": round(100 * results.confidence), "reference": results.drawn_against[1]}
-    return {
-        "title": named.title if named else study["study"],
-        "settings": json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
-        "findings": findings(results),
-        "paper_tables": paper_tables(results, read_published(named.published), named.title, []) if named else [],
-        "main_table": replace(summary, notes=summary.notes[len(notes) :]),
-        "benchmark_tables": by_benchmark,
-        "seed_tables": by_seed_tables(results),
-        "audit_table": audit,
-        "audit_tables": audit_by_benchmark,
-        "timing_table": timing_table(results, directory / "runs"),
-        "figures": [
+    write_page(
+        "report.html.jinja",
+        out,
+        [*_inputs(results, files, captions), *([named.published] if named else [])],
+        notes,
+        title=named.title if named else study["study"],
+        settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
+        findings=findings(results),
+        paper_tables=paper_tables(results, read_published(named.published), named.title, []) if named else [],
+        main_table=replace(summary, notes=summary.notes[len(notes) :]),
+        benchmark_tables=by_benchmark,
+        seed_tables=by_seed_tables(results),
+        audit_table=audit,
+        audit_tables=audit_by_benchmark,
+        timing_table=timing_table(results, directory / "runs"),
+        figures=[
             EmbeddedFigure.read(files.figures / f"{name}.svg", alternative, caption.format(**words))
             for name, (alternative, caption) in captions.items()
         ],
-        "examples": read_examples(results, directory),
-        "stale": [row for row in status if not row.current],
-        "status": {row.result: row for row in status},
-        "runs": runs,
-        "others": [row for row in status if row.result not in {run.result for run in runs}],
-        "problem_sets": read_problem_sets(directory),
-    }
+        examples=read_examples(results, directory),
+        stale=[row for row in status if not row.current],
+        status={row.result: row for row in status},
+        runs=runs,
+        others=[row for row in status if row.result not in {run.result for run in runs}],
+        problem_sets=read_problem_sets(directory),
+    )
 
 
-def _inputs(results: Results, files: ReportFiles, captions: dict[str, tuple[str, str]]) -> list[Path]:
-    """The files under results/ that the page shows, runs, scores and comparisons aside, each once."""
+def _inputs(results: Results, files: ReportFiles, captions: Iterable[str]) -> list[Path]:
+    """The files that the page is made from, each once."""
     directory = files.results
-    inputs = [files.figures / f"{name}.svg" for name in captions]
+    inputs = [files.study, *results.sources, *files.audits, files.status]
+    inputs += [files.figures / f"{name}.svg" for name in captions]
     for run in results.runs:
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")

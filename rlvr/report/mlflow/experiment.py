@@ -107,7 +107,7 @@ class Experiment:
                 if parent is not None and old.data.tags.get(_PARENT_TAG) != parent:
                     self.client.set_tag(old.info.run_id, _PARENT_TAG, parent)
                 if plan.growing:
-                    self._complete(old, plan)
+                    self._extend(old, plan)
                 counts["kept"] += 1
                 continue
             if old is not None:
@@ -131,27 +131,29 @@ class Experiment:
         tags = {**plan.tags, RESULT_TAG: plan.result, _NAME_TAG: plan.name}
         tags |= {GROUP_TAG: group} if group else {}
         tags |= {_PARENT_TAG: parent} if parent is not None else {}
+        tags |= {} if plan.growing else {CONTENT_TAG: plan.content}
         run = self.client.create_run(self.identity, start_time=plan.started, tags=tags)
         run_id: str = run.info.run_id
-        self.client.log_batch(run_id, params=[Param(key, value) for key, value in plan.params.items()])
+        params = [Param(key, value) for key, value in plan.params.items()]
+        self.client.log_batch(run_id, () if plan.growing else plan.metrics, params)
         if plan.datasets:
             self.client.log_inputs(run_id, datasets=plan.datasets)
         for path, folder in plan.artifacts.items():
             self.client.log_artifact(run_id, str(path), folder or None)
-        self.client.set_tag(run_id, CONTENT_TAG, plan.content)  # a run that was left half-written lacks it
-        self._complete(run, plan)
+        if plan.growing:
+            self.client.set_tag(run_id, CONTENT_TAG, plan.content)  # last: without it the run is half-written
+            self._extend(run, plan)
+        else:
+            self.client.set_terminated(run_id, plan.status, plan.ended)
         return run_id
 
-    def _complete(self, run: Run, plan: PlannedRun) -> None:
-        """Add the steps that the run does not show yet, and its end."""
-        run_id, last = run.info.run_id, _last_step(run)
-        for batch in plan.batches():
-            if plan.growing:
-                batch = [metric for metric in batch if metric.step > last]
-            if batch:
-                step = batch[-1].step
-                tags = {_LAST_STEP_TAG: str(step), _HISTORY_TAG: plan.history_hashes[step]} if plan.growing else {}
-                self.client.log_batch(run_id, batch, tags=[RunTag(key, value) for key, value in tags.items()])
+    def _extend(self, run: Run, plan: PlannedRun) -> None:
+        """Add the steps that a growing run does not show yet, and its end."""
+        run_id = run.info.run_id
+        for batch in plan.batches(_last_step(run)):
+            step = batch[-1].step
+            tags = [RunTag(_LAST_STEP_TAG, str(step)), RunTag(_HISTORY_TAG, plan.history_hashes[step])]
+            self.client.log_batch(run_id, batch, tags=tags)
         if plan.ended is not None:
             self.client.set_terminated(run_id, plan.status, plan.ended)
         elif plan.status != run.info.status:  # a killed one may go on, and MLflow takes no end back

@@ -13,13 +13,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 from pydantic import ConfigDict
 from sqlalchemy.exc import SQLAlchemyError
 
 from evals.core.errors import UserError
-from evals.core.manifest import read_manifest
+from evals.core.manifest import Manifest, read_manifest
 from evals.core.record import Record
 from evals.core.records import BASE, Run, read_runs
 from evals.core.single_writer import is_held
@@ -66,18 +65,23 @@ def show_in_progress(results: Path, store: Store) -> int:
             finished = {run.data.tags.get("fingerprint") for run in shown.values() if GROUP_TAG not in run.data.tags}
             planned, untouched = [], set()
             for run in runs:
-                old = shown.get(f"{IN_PROGRESS} {run.run}")
+                if run.method == BASE:
+                    continue
+                old, directory = shown.get(_result(run)), results / "runs" / run.run
                 try:
-                    plan = _plan(study, run, results / "runs" / run.run, finished, old)
+                    manifest = _manifest(directory)
+                    if manifest and manifest.fingerprint in finished:
+                        continue
+                    path = directory / ("metrics.parquet" if manifest else METRICS_SO_FAR)
+                    is_complete = manifest and old and old.data.tags.get(_COMPLETE_TAG) == manifest.outputs[path.name]
+                    if not is_complete and (manifest or path.exists()):
+                        planned.append(_plan(study, run, path, manifest))
+                        continue
                 except (UserError, OSError) as error:
                     problems.append(str(error))
-                    plan = old
-                if isinstance(plan, PlannedRun):
-                    planned.append(plan)
-                elif plan is not None:
-                    untouched.add(f"{IN_PROGRESS} {run.run}")
+                untouched.add(_result(run))
             experiment.bring_into_line(planned, IN_PROGRESS, untouched)
-            number += len(planned) + len(untouched)
+            number += len(planned) + len(untouched & shown.keys())
     if problems:
         raise UserError(problems[0])
     return number
@@ -121,39 +125,24 @@ def _started_studies(results: Path) -> Iterator[tuple[str, list[Run]]]:
             yield _StudySettings.read(settings).study, list(read_runs(sheet))
 
 
-def _plan(
-    study: str, run: Run, directory: Path, finished: set[str | None], old: MlflowRun | None
-) -> PlannedRun | MlflowRun | None:
-    """Plan the MLflow run of a training.
+def _result(run: Run) -> str:
+    return f"{IN_PROGRESS} {run.run}"
 
-    Args:
-        study: name of the study.
-        run: the training.
-        directory: where its files are.
-        finished: fingerprints of the runs that a projection of the study shows.
-        old: the MLflow run that shows it now.
 
-    Returns:
-        The planned run, or ``old`` where that is to stay as it is, or None where there is nothing to show.
+def _manifest(directory: Path) -> Manifest | None:
+    """The manifest of a finished training."""
+    path = directory / "manifest.json"
+    return read_manifest(path, "run") if path.exists() else None
 
-    Raises:
-        UserError: a file is malformed.
-    """
-    manifest, path = None, directory / METRICS_SO_FAR
-    if (directory / "manifest.json").exists() and run.method != BASE:
-        manifest, path = read_manifest(directory / "manifest.json", "run"), directory / "metrics.parquet"
-        if manifest.fingerprint in finished:
-            return None
-        if old is not None and old.data.tags.get(_COMPLETE_TAG) == manifest.outputs.get(path.name):
-            return old
-    elif run.method == BASE or not path.exists():
-        return old
+
+def _plan(study: str, run: Run, path: Path, manifest: Manifest | None) -> PlannedRun:
+    """Plan the MLflow run of a training with its metrics in ``path``, which is finished if it has a manifest."""
     frame = read_steps(path)
     params = flatten(manifest.parameters if manifest else frame.attrs.get(PARAMETERS, {}))
     metrics = metrics_of_steps(frame, path.stat().st_mtime_ns // 1_000_000)
     times = [metric.timestamp for metric in metrics]
     return PlannedRun(
-        f"{IN_PROGRESS} {run.run}",
+        _result(run),
         f"{run.run} ({IN_PROGRESS})",
         content_hash(params),
         run_tags(study, "train, under way", run),
@@ -161,7 +150,7 @@ def _plan(
         max(times, default=None) if manifest else None,
         params=params,
         metrics=metrics,
-        status="FINISHED" if manifest else "RUNNING" if is_held(directory / "state") else "KILLED",
+        status="FINISHED" if manifest else "RUNNING" if is_held(path.with_name("state")) else "KILLED",
         growing=True,
         final_tags={_COMPLETE_TAG: manifest.outputs[path.name]} if manifest else {},
     )

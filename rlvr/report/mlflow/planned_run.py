@@ -64,15 +64,15 @@ class PlannedRun:
     growing: bool = False
     final_tags: Mapping[str, str] = field(default_factory=dict)
 
-    def batches(self) -> Iterator[list[Metric]]:
-        """The metrics of whole steps, as many steps as MLflow takes in one call."""
+    def batches(self, after: int) -> Iterator[list[Metric]]:
+        """The metrics of the steps behind ``after``, as many whole steps at once as MLflow takes in a call."""
         batch: list[Metric] = []
-        for _, of_step in groupby(self.metrics, key=lambda metric: metric.step):
-            step = list(of_step)
-            if batch and len(batch) + len(step) > _METRICS_PER_CALL:
+        for step, metrics in groupby(self.metrics, key=lambda metric: metric.step):
+            of_step = list(metrics) if step > after else []
+            if batch and len(batch) + len(of_step) > _METRICS_PER_CALL:
                 yield batch
                 batch = []
-            batch += step
+            batch += of_step
         if batch:
             yield batch
 

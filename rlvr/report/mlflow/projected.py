@@ -27,121 +27,102 @@ _FOLDERS = {".png": "figures", ".svg": "figures", ".md": "tables", ".csv": "tabl
 class TrackedStudy(Record):
     """A finished study, the content of ``tracking.json``.
 
-    The study's own scores, comparisons, tables and figures lie beside that file; runs, problems and samples lie in
+    The study's own scores, comparisons, tables and figures are beside that file; runs, problems and samples are in
     results/ and may be shared with other studies.
-
-    Attributes:
-        projected: result -> content hash of every MLflow run that was made.
     """
+
+    model_config = ConfigDict(extra="ignore")
 
     study: str
     benchmarks: tuple[str, ...]
     runs: tuple[Run, ...]
-    projected: dict[str, str] = Field(default_factory=dict)
 
     def plan(self, record: Path, results: Path) -> list[PlannedRun]:
-        """Plan its MLflow runs; raises UserError if a result is missing or malformed."""
-        scores = [record.with_name("scores") / f"{benchmark}.json" for benchmark in self.benchmarks]
-        read = read_results(self.runs, scores, record.with_name("comparisons.json"))
-        return list(study_runs(self.study, read, results, record.parent))
-
-    def project(self, record: Path, results: Path, store: Store) -> dict[str, int]:
-        """Bring MLflow into line with the study and write the record.
-
-        Args:
-            record: the study's ``tracking.json``.
-            results: results/.
-            store: the database.
-
-        Returns:
-            How many runs were created, kept, replaced and removed.
-
-        Raises:
-            UserError: a result is missing or malformed, or the database cannot be written.
-        """
-        planned = self.plan(record, results)
-        with Experiment.opened(store, self.study) as experiment:
-            counts = experiment.bring_into_line(planned)
-            experiment.bring_into_line([], IN_PROGRESS)  # all trainings are shown as finished now
-        written = self.model_copy(update={"projected": {plan.result: plan.content for plan in planned}})
-        write_json(record, written.to_json())
-        return counts
+        """Plan the study's MLflow runs."""
+        *scores, comparisons = self._scores(record)
+        return list(study_runs(self.study, read_results(self.runs, scores, comparisons), results, record.parent))
 
     def sources(self, record: Path, results: Path) -> Iterator[Path]:
-        """The files whose change the projection shows."""
-        yield from (record.with_name("scores") / f"{benchmark}.json" for benchmark in self.benchmarks)
-        yield record.with_name("comparisons.json")
+        """The scores, comparisons, manifests, tables and figures."""
+        yield from self._scores(record)
         yield from (run_directory(run, results) / "manifest.json" for run in self.runs)
         yield from tables_and_figures(record.parent)
+
+    def _scores(self, record: Path) -> list[Path]:
+        scores = [record.with_name("scores") / f"{benchmark}.json" for benchmark in self.benchmarks]
+        return [*scores, record.with_name("comparisons.json")]
 
 
 class TrackedExtra(Record):
     """An extra result of a study, such as the claims of the papers: one run, the content of ``{name}.tracking.json``.
 
     Attributes:
-        study: name of the experiment.
-        name: such as ``phenomena``; projecting it leaves all other results alone.
+        name: such as ``phenomena``.
         title: name of its MLflow run.
         note: Markdown file that describes the run up to its second section; relative to the record, as all files are.
         files: pages, tables and figures.
-        projected: content hash of the MLflow run that was made.
     """
 
-    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(extra="ignore", serialize_by_alias=True)
 
     study: str
     name: str = Field(alias="part")
     title: str
     note: str
     files: tuple[str, ...]
-    projected: str = ""
 
     @classmethod
     def of(cls, record: Path, study: str, name: str, title: str, description: Path, files: Sequence[Path]) -> Self:
-        """The extra result of these files, which may lie anywhere."""
-        place = record.parent
-        relative = [os.path.relpath(path, place) for path in files]
-        note_path = os.path.relpath(description, place)
-        return cls(study=study, part=name, title=title, note=note_path, files=tuple(relative))
+        """The extra result of these files, which may be anywhere."""
+        described, *others = (os.path.relpath(path, record.parent) for path in (description, *files))
+        return cls(study=study, part=name, title=title, note=described, files=tuple(others))
 
-    def plan(self, record: Path) -> PlannedRun:
-        """Plan its MLflow run; raises UserError if a file is missing."""
-        paths = list(self.sources(record, record.parent))
-        for path in paths:
+    def plan(self, record: Path, results: Path) -> list[PlannedRun]:
+        """Plan the one MLflow run."""
+        description, *files = self.sources(record, results)
+        for path in (description, *files):
             if not path.is_file():
                 raise UserError(f"{path}: no such file")
-        description, *files = paths
         tags = {"study": self.study, "stage": self.name, NOTE_TAG: note(description, 2)}
         content = content_hash(tags, {path.name: sha256_file(path) for path in files})
         now = max(path.stat().st_mtime_ns for path in files) // 1_000_000
-        # Pages lie to each other as on disk, so that their links hold.
-        folders = [os.path.dirname(name) for name in self.files]
-        artifacts = {path: _FOLDERS.get(path.suffix, folder) for path, folder in zip(files, folders, strict=True)}
-        result, tags = f"{self.name} {self.study}", tags | {"fingerprint": content}
-        return PlannedRun(result, self.title, content, tags, now, now, artifacts=artifacts)
-
-    def project(self, record: Path, results: Path, store: Store) -> dict[str, int]:
-        """Bring MLflow into line with the extra result and write the record; as :meth:`TrackedStudy.project`."""
-        plan = self.plan(record)
-        with Experiment.opened(store, self.study) as experiment:
-            counts = experiment.bring_into_line([plan], self.name)
-        write_json(record, self.model_copy(update={"projected": plan.content}).to_json())
-        return counts
+        # Pages are placed to each other as on disk, so that their links hold.
+        folders = {path: os.path.dirname(name) for path, name in zip(files, self.files, strict=True)}
+        artifacts = {path: _FOLDERS.get(path.suffix, folder) for path, folder in folders.items()}
+        tags |= {"fingerprint": content}
+        return [PlannedRun(f"{self.name} {self.study}", self.title, content, tags, now, now, artifacts=artifacts)]
 
     def sources(self, record: Path, results: Path) -> Iterator[Path]:
-        """The files whose change the projection shows."""
+        """The description, then the files."""
         return (record.parent / name for name in (self.note, *self.files))
 
 
-def read_tracked(record: Path) -> TrackedStudy | TrackedExtra:
-    """Read what was projected.
+def project(tracked: TrackedStudy | TrackedExtra, record: Path, results: Path, store: Store) -> dict[str, int]:
+    """Bring MLflow into line with a result and write the record, with the content hashes of what was projected.
+
+    Args:
+        tracked: the result.
+        record: its file; the study's own files are beside it.
+        results: results/.
+        store: the database.
+
+    Returns:
+        How many runs were created, kept, replaced and removed.
 
     Raises:
-        UserError: there is no such file, or it is no such record.
+        UserError: a file is missing or malformed, or the database cannot be written.
     """
-    if not record.exists():
-        raise UserError(f"{record}: no such file; it is written at the end of a study, so run that first")
-    return TrackedStudy.read(record) if record.name == "tracking.json" else TrackedExtra.read(record)
+    planned = tracked.plan(record, results)
+    contents = {plan.result: plan.content for plan in planned}
+    with Experiment.opened(store, tracked.study) as experiment:
+        if isinstance(tracked, TrackedExtra):
+            counts = experiment.bring_into_line(planned, tracked.name)
+        else:
+            counts = experiment.bring_into_line(planned)
+            experiment.bring_into_line([], IN_PROGRESS)  # all trainings are shown as finished now
+    projected = contents if isinstance(tracked, TrackedStudy) else planned[0].content
+    write_json(record, tracked.to_json() | {"projected": projected})
+    return counts
 
 
 def project_newer(record: Path, results: Path, store: Store, lost: bool = False) -> dict[str, int] | None:
@@ -153,7 +134,9 @@ def project_newer(record: Path, results: Path, store: Store, lost: bool = False)
     Raises:
         UserError: the study was never projected, or a result is missing or malformed.
     """
-    tracked = read_tracked(record)
+    if not record.exists():
+        raise UserError(f"{record}: no such file; it is written at the end of a study, so run that first")
+    tracked = (TrackedStudy if record.name == "tracking.json" else TrackedExtra).read(record)
     written = record.stat().st_mtime_ns
     newer = any(path.stat().st_mtime_ns > written for path in tracked.sources(record, results) if path.exists())
-    return tracked.project(record, results, store) if newer or lost or not store.database.exists() else None
+    return project(tracked, record, results, store) if newer or lost or not store.database.exists() else None

@@ -8,6 +8,7 @@ from mlflow.tracking import MlflowClient
 from evals.core.records import read_runs
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.projected import TrackedStudy
+from rlvr.report.mlflow.projected import project as project_result
 from tests.unit.engine.conftest import make_run, study_files
 from tests.unit.synthetic_results import Study
 
@@ -27,7 +28,7 @@ def project(study: Study, drop: str = "nothing", database: str = "mlflow.db") ->
     """Project the study into a database of its results."""
     results = study.results
     store = Store(results / database, results / "mlflow-artifacts")
-    return tracked(study, drop).project(results / "tracking.json", results, store)
+    return project_result(tracked(study, drop), results / "tracking.json", results, store)
 
 
 def client_of(study: Study, database: str = "mlflow.db") -> MlflowClient:
