@@ -35,8 +35,13 @@ _TOLERANCE = 1e-4
 
 
 @dataclass
-class _UpdateLog:
-    """Log-probabilities and slopes of the optimizer steps of one rollout step; [B, T]."""
+class UpdateLog:
+    """The optimizer steps of one rollout step; [B, T], anything at padding.
+
+    Attributes:
+        log_probs: under the policy that the token's own optimizer step started from.
+        slopes: derivative of the sum of the token losses with respect to ``log_probs``.
+    """
 
     log_probs: Tensor
     slopes: Tensor
@@ -49,21 +54,6 @@ class _UpdateLog:
 
 
 @dataclass(frozen=True)
-class StepRecord:
-    """The effect of a step's updates on its tokens; all [B, T], anything at padding.
-
-    Attributes:
-        new_log_probs: after all optimizer steps on the rollout batch.
-        update_log_probs: under the policy that the token's own optimizer step started from.
-        slopes: derivative of the sum of the token losses with respect to ``update_log_probs``.
-    """
-
-    new_log_probs: Tensor
-    update_log_probs: Tensor
-    slopes: Tensor
-
-
-@dataclass(frozen=True)
 class ReplayedStep:
     """One step of the replay.
 
@@ -72,7 +62,8 @@ class ReplayedStep:
         prepared: the rollout batch and its weights, before the optimizer steps.
         weights_before: the model's parameters before the optimizer steps.
         problems: id of each rollout's problem.
-        record: effect of the optimizer steps.
+        updates: the optimizer steps.
+        new_log_probs: [B, T] after all of them.
         metrics: metrics of the step.
     """
 
@@ -80,7 +71,8 @@ class ReplayedStep:
     prepared: PreparedStep
     weights_before: dict[str, Tensor]
     problems: list[str]
-    record: StepRecord
+    updates: UpdateLog
+    new_log_probs: Tensor
     metrics: dict[str, float]
 
 
@@ -137,15 +129,15 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
             kept = step in wanted
             before = {name: value.detach().clone() for name, value in learner.model.named_parameters()} if kept else {}
             old = prepared.batch.old_log_probs
-            log = _UpdateLog(torch.full_like(old, torch.nan), torch.full_like(old, torch.nan))
+            log = UpdateLog(torch.full_like(old, torch.nan), torch.full_like(old, torch.nan))
             learner.updater.observer = log if kept else None
             metrics = learner.update(prepared)
             learner.position.metrics.append(metrics)
-            record = StepRecord(_scored(learner, prepared) if kept else old, log.log_probs, log.slopes)
+            new = _scored(learner, prepared) if kept else old
             # Groups are numbered in the order in which the run takes prompts.
             taken = learner.order.take(first_prompt, learner.position.prompts_used - first_prompt)
             problems = [taken[group]["id"] for group in prepared.batch.group_ids.tolist()]
-            yield ReplayedStep(step, prepared, before, problems, record, metrics)
+            yield ReplayedStep(step, prepared, before, problems, log, new, metrics)
 
 
 def _scored(learner: Learner, prepared: PreparedStep) -> Tensor:
@@ -169,7 +161,7 @@ def _check_replay(run: str, replayed: ReplayedStep, metrics: pd.DataFrame) -> No
 
 def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.DataFrame:
     """The table's rows of one step, rollout by rollout; ``texts`` gives each token's text."""
-    prepared, record = replayed.prepared, replayed.record
+    prepared, updates = replayed.prepared, replayed.updates
     batch = prepared.batch
     mask = batch.response_mask
     row, position = (index.numpy() for index in mask.cpu().nonzero(as_tuple=True))
@@ -180,10 +172,10 @@ def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.D
     tokens = packed(batch.token_ids)
     token_texts = [texts[token] for token in tokens.tolist()]
     weighted = packed(batch.advantages[:, None] * prepared.weights)
-    old, update = packed(batch.old_log_probs), packed(record.update_log_probs)
+    old, update = packed(batch.old_log_probs), packed(updates.log_probs)
     with np.errstate(divide="ignore", invalid="ignore"):
         # At ratio 1 every loss here has slope -A w: the gate is what is left of it, 0 for a token that is stopped.
-        gate = np.where(weighted == 0, np.nan, -packed(record.slopes) / weighted)
+        gate = np.where(weighted == 0, np.nan, -packed(updates.slopes) / weighted)
     advantages = batch.advantages.cpu().numpy()[row]
     frame = pd.DataFrame(
         {
@@ -202,7 +194,7 @@ def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.D
             "weight": packed(prepared.weights),
             "mini_batch": batch.mini_batch_ids.cpu().numpy()[row],
             "old_log_prob": old,
-            "new_log_prob": packed(record.new_log_probs),
+            "new_log_prob": packed(replayed.new_log_probs),
             "entropy": packed(batch.entropies),
             "ratio": np.exp(np.clip(update - old, -20, 20)),
             "gate": gate,

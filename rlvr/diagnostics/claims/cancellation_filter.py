@@ -19,7 +19,7 @@ from evals.core.random import generator_for
 from evals.figures.style import new_figure
 from rlvr.diagnostics.claims.base import Claim, Need
 from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_row, finish, points
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.measures import flips
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -51,7 +51,7 @@ class CancellationFilter(Claim):
 
     def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
         def values(quantity: str, name: str) -> pd.Series:
-            return _values(series, quantity, name).set_index("unit")["value"]
+            return select(series, quantity=quantity, name=name).set_index("unit")["value"]
 
         whole, form = values(_RATIO, "whole group"), values("filtered", "format")
         return [
@@ -96,7 +96,7 @@ class CancellationFilter(Claim):
         terms, classes = figure.subplots(1, 2)
         series = findings.series
         for place, name in enumerate(_PARTS):
-            draw_row(terms, place, beside("", _values(series, _RATIO, name)["value"]), SERIES[0])
+            draw_row(terms, place, beside("", select(series, quantity=_RATIO, name=name)["value"]), SERIES[0])
         terms.axvline(0, color=QUIET, linewidth=0.8)
         terms.set_yticks(range(len(_PARTS)), _PARTS)
         terms.set_ylim(len(_PARTS) - 0.5, -0.5)
@@ -106,7 +106,7 @@ class CancellationFilter(Claim):
             ("boosted by rewarded only", SERIES[1], "s", 0.1),
         ):
             for place, name in enumerate(CLASSES):
-                each = beside("", _values(series, quantity, name)["value"])
+                each = beside("", select(series, quantity=quantity, name=name)["value"])
                 draw_row(classes, place + shift, each, colour, marker, quantity if place == 0 else None)
         classes.set_yticks(range(len(CLASSES)), CLASSES)
         classes.set(title="Tokens of rewarded rollouts", xlabel=f"boosted fraction (beyond {_THRESHOLD:g} nats)")
@@ -128,10 +128,6 @@ class CancellationFilter(Claim):
         "class of token: the boosted fraction in rewarded rollouts after one SGD step on all tokens, and after one "
         "of the same size on those of positive advantage."
     )
-
-
-def _values(series: pd.DataFrame, quantity: str, name: str) -> pd.DataFrame:
-    return series[(series["quantity"] == quantity) & (series["name"] == name)]
 
 
 def _norms(snapshot: PolicySnapshot) -> list[tuple[str, str, float]]:

@@ -14,7 +14,7 @@ from evals.core.random import generator_for
 from evals.figures.style import new_figure
 from rlvr.diagnostics.claims.base import Claim, Need
 from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimate, finish
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.measures import rank_correlation
@@ -44,8 +44,7 @@ class CouplingKernel(Claim):
 
     def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
         def values(bin_: str, pairs: str, factor: str) -> pd.Series:
-            rows = series[(series["bin"] == bin_) & (series["pairs"] == pairs)].dropna(subset=[factor])
-            return rows.set_index("unit")[factor]
+            return select(series, bin=bin_, pairs=pairs).dropna(subset=[factor]).set_index("unit")[factor]
 
         return [
             measure(
@@ -87,7 +86,7 @@ class CouplingKernel(Claim):
                 ("different tokens", SERIES[1], "s", 0.08),
             ):
                 for place, name in enumerate(_BINS):
-                    rows = series[(series["bin"] == name) & (series["pairs"] == pairs)]
+                    rows = select(series, bin=name, pairs=pairs)
                     label = pairs if place == 0 else None
                     draw_estimate(axes, place + shift, beside("", rows[factor]), colour, marker, label)
             axes.axhline(0, color=QUIET, linewidth=0.8)

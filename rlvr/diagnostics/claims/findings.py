@@ -121,6 +121,13 @@ class Findings:
     series: pd.DataFrame
 
 
+def select(series: pd.DataFrame, **wanted: object) -> pd.DataFrame:
+    """Return the rows whose columns have the ``wanted`` values."""
+    for column, value in wanted.items():
+        series = series[series[column] == value]
+    return series
+
+
 class Summary(Record):
     """A claim's title, method and measurements, the content of ``{claim}.json``."""
 

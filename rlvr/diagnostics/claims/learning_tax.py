@@ -18,7 +18,7 @@ from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS, new_figure
 from rlvr.diagnostics.claims.base import Claim, Need
 from rlvr.diagnostics.claims.drawing import SERIES, draw_means, finish
-from rlvr.diagnostics.claims.findings import Direction, Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.findings import Direction, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
 from rlvr.diagnostics.policy import load_model
 from rlvr.diagnostics.probes import log_probs_of
@@ -257,10 +257,7 @@ def measurements(series: pd.DataFrame) -> list[Measurement]:
 
 def _over_training(series: pd.DataFrame, condition: Mapping[str, Any], name: str) -> list[Measurement]:
     """The growth of drift after the first policy that is there; nothing where only the last one is."""
-    rows = series[series["quantity"] == "drift curve"]
-    for column, value in condition.items():
-        rows = rows[rows[column] == value]
-    table = rows.pivot(index="seed", columns="step", values="value")
+    table = select(series, quantity="drift curve", **condition).pivot(index="seed", columns="step", values="value")
     if table.shape[1] < 2:
         return []
     first, last = table.columns.min(), table.columns.max()
@@ -270,9 +267,7 @@ def _over_training(series: pd.DataFrame, condition: Mapping[str, Any], name: str
 
 def _contrasted(ends: pd.DataFrame, contrast: Contrast) -> list[Measurement]:
     """The mean difference over pairs of runs that share everything else; nothing where there are no such pairs."""
-    rows = ends[ends["quantity"] == contrast.quantity]
-    if contrast.rate is not None:
-        rows = rows[rows["rate"] == contrast.rate]
+    rows = select(ends, quantity=contrast.quantity, **({"rate": contrast.rate} if contrast.rate else {}))
     shared = [name for name in (*_CONDITION, "seed") if name != contrast.column]
     table = rows.pivot(index=shared, columns=contrast.column, values="value")
     if contrast.treated not in table or contrast.control not in table:

@@ -13,14 +13,7 @@ from evals.core.files import replacing, write_text
 from evals.core.manifest import write_output_manifest
 from evals.tables.layout import Table, markdown, markdown_lines
 from rlvr.diagnostics.claims.base import find_claim
-from rlvr.diagnostics.claims.findings import (
-    CONTRADICTED,
-    SUPPORTED,
-    UNDECIDED,
-    Measurement,
-    Summary,
-    write_findings,
-)
+from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, UNDECIDED, Measurement, Summary, write_findings
 
 if TYPE_CHECKING:
     from rlvr.diagnostics.claims.inputs import Inputs

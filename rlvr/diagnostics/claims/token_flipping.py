@@ -11,7 +11,7 @@ from evals.core.errors import InvalidInput
 from evals.figures.style import new_figure
 from rlvr.diagnostics.claims.base import Claim, Need
 from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, draw_estimate, draw_means, finish
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.measures import MOVED, log_prob_difference, sweep
 
@@ -43,8 +43,7 @@ class TokenFlipping(Claim):
         at = series[series["threshold"] == _THRESHOLD]
 
         def column(update: str, side: int, name: str) -> pd.Series:
-            chosen = at[(at["update"] == update) & (at["side"] == side)]
-            return chosen.set_index("unit")[name]
+            return select(at, update=update, side=side).set_index("unit")[name]
 
         def noise(side: int) -> pd.Series:
             return column("null", side, "boosted") + column("null", side, "suppressed")
@@ -85,10 +84,10 @@ class TokenFlipping(Claim):
         at = series[series["threshold"] == _THRESHOLD]
         drawn = series.assign(threshold=series["threshold"].clip(lower=_SMALLEST_DRAWN))
         for side, colour, name in ((1, POSITIVE, "rewarded"), (-1, NEGATIVE, "punished")):
-            own = at[(at["update"] == "as_trained") & (at["side"] == side)]
+            own = select(at, update="as_trained", side=side)
             draw_means(over_training, own, "step", "boosted", colour, f"{name}: boosted")
             draw_means(over_training, own, "step", "suppressed", colour, f"{name}: suppressed", "s", "--")
-            own = drawn[(drawn["update"] == "as_trained") & (drawn["side"] == side)]
+            own = select(drawn, update="as_trained", side=side)
             draw_means(swept, own, "threshold", "flip_rate", colour, f"{name}, as trained")
         over_training.set(title="Fractions of tokens as trained", xlabel="rollout step", ylabel="fraction of tokens")
         over_training.set_ylim(0, None)
@@ -100,7 +99,7 @@ class TokenFlipping(Claim):
         swept.legend(fontsize=7)
         for side, colour, marker in ((1, POSITIVE, "o"), (-1, NEGATIVE, "s")):
             for place, update in enumerate(_UPDATES[:-1]):
-                values = at[(at["update"] == update) & (at["side"] == side)]["flip_rate"].dropna()
+                values = select(at, update=update, side=side)["flip_rate"].dropna()
                 if not values.empty:
                     label = ("rewarded" if side > 0 else "punished") if place == 0 else None
                     draw_estimate(by_update, place + 0.12 * side, beside("", values), colour, marker, label)

@@ -16,15 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import (
-    fingerprint,
-    read_json,
-    read_jsonl,
-    replacing,
-    sha256_file,
-    write_json,
-    write_parquet,
-)
+from evals.core.files import fingerprint, read_json, read_jsonl, replacing, sha256_file, write_json, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import read_rows
 from evals.core.records import Grade

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -227,33 +227,6 @@ def _check_problems(problems: Sequence[str], known: Sequence[str]) -> None:
             raise InvalidInput("--problem", "", found, f"{', '.join(known[:5])} ...")
 
 
-class _Token(NamedTuple):
-    """A token on the page: its text, whether a line ends after it, its colour classes, and its numbers."""
-
-    shown: str
-    breaks: bool
-    classes: str
-    words: str
-    cells: tuple[str, ...]
-
-
-class _Response(NamedTuple):
-    """A response on the page, with its heading."""
-
-    name: str
-    outcome: str
-    remark: str
-    tokens: Sequence[_Token]
-
-
-class _Group(NamedTuple):
-    """The responses to one problem, and its text if known."""
-
-    problem: str
-    text: str | None
-    responses: Sequence[_Response]
-
-
 def write_page(
     table: Path,
     step: int | None,
@@ -310,23 +283,30 @@ def read_texts(path: Path) -> dict[str, str]:
 
 def _groups(
     view: View, values: Mapping[str, Values], scales: Mapping[str, float], texts: Mapping[str, str]
-) -> list[_Group]:
-    found: dict[Any, dict[int, tuple[Row, list[_Token]]]] = {}
+) -> list[dict[str, Any]]:
+    """The problems of the page with their responses and tokens, as the template reads them."""
+    groups: dict[Any, dict[str, Any]] = {}
     for place, row in enumerate(view.frame.to_dict("records")):
+        problem = str(row["problem"])
+        group = groups.setdefault(row["group"], {"problem": problem, "text": texts.get(problem), "responses": {}})
+        if row["sample"] not in group["responses"]:
+            name, outcome, remark = view.heading(row)
+            group["responses"][row["sample"]] = {"name": name, "outcome": outcome, "remark": remark, "tokens": []}
         classes = [
             class_of(quantity.key, level(float(values[quantity.key][place]), quantity.middle, scales[quantity.key]))
             for quantity in view.quantities
         ]
         classes += ["stopped"] if view.stopped(row) else []
-        text = str(row["text"])
-        token = _Token(_visible(text), text.endswith("\n"), " ".join(classes), view.words(row), view.cells(row))
-        found.setdefault(row["group"], {}).setdefault(row["sample"], (row, []))[1].append(token)
-    groups = []
-    for samples in found.values():
-        problem = str(next(iter(samples.values()))[0]["problem"])
-        responses = [_Response(*view.heading(first), tokens) for first, tokens in samples.values()]
-        groups.append(_Group(problem, texts.get(problem), responses))
-    return groups
+        group["responses"][row["sample"]]["tokens"].append(
+            {
+                "shown": _visible(str(row["text"])),
+                "breaks": str(row["text"]).endswith("\n"),
+                "classes": " ".join(classes),
+                "words": view.words(row),
+                "cells": view.cells(row),
+            }
+        )
+    return list(groups.values())
 
 
 def scale_of(values: Values, middle: float) -> float:
