@@ -1,5 +1,14 @@
 # The only entry: `snakemake` runs the study of config/config.yaml, `snakemake --configfile FILE` another one.
+import os
+import sys
+from functools import partial
+
 from snakemake.utils import min_version
+
+from rlvr.study.cost import plan_lines
+from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed
+from rlvr.study.plan import Plan, directories, given, job_environment, manifests, one_line_errors, pattern
+from rlvr.study.source_files import REPOSITORY, code_of
 
 min_version("9.25")
 
@@ -9,23 +18,31 @@ if not workflow.configfiles:
     configfile: f"{workflow.basedir}/config/config.yaml"
 
 
+with one_line_errors():
+    PLAN = Plan.read(config, ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in workflow.configfiles))
+SHOWN = Displayed(PLAN)
+PAGE_TEMPLATES = [
+    f"{REPOSITORY}/rlvr/report/templates/{name}" for name in ("base.html.jinja", "macros.html.jinja", "report.css")
+]
+os.environ.update(job_environment())
+if PLAN.study.engine == "verl" and workflow.is_main_process:
+    print(*plan_lines(PLAN.study), sep="\n", file=sys.stderr)
+
+
 report: "workflow/report/study.rst"
 
 
-include: "workflow/rules/common.smk"
-include: "workflow/rules/shown.smk"
-include: "workflow/rules/generation.smk"
-include: "workflow/rules/looking_inside.smk"
-include: "workflow/rules/study.smk"
+wildcard_constraints:
+    run=pattern(PLAN.runs),
+    folder=f"(?:{'|'.join(PLAN.folders)})",
+    benchmark=pattern(PLAN.study.benchmarks),
+    model=pattern(PLAN.study.config.models),
+
+
 include: "workflow/rules/problems.smk"
-include: "workflow/rules/clusters.smk"
 include: "workflow/rules/train.smk"
-include: "workflow/rules/sample.smk"
-include: "workflow/rules/grade.smk"
-include: "workflow/rules/score.smk"
-include: "workflow/rules/tables.smk"
-include: "workflow/rules/track.smk"
-include: "workflow/rules/pairs.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/report.smk"
 include: "workflow/rules/decoding.smk"
 include: "workflow/rules/diagnose.smk"
 
@@ -33,47 +50,38 @@ include: "workflow/rules/diagnose.smk"
 rule all:
     default_target: True
     input:
-        shown_results(""),
-        made_of(""),
+        SHOWN.files(""),
+        PLAN.intermediate(""),
 
 
 rule runs:
     input:
-        expand("results/runs/{run}/manifest.json", run=trained_runs("")),
+        PLAN.run_manifests(""),
 
 
 rule scores:
     input:
-        expand("results/scores/{benchmark}.json", benchmark=STUDY.benchmarks),
-        made_of(""),
+        PLAN.scores(""),
+        PLAN.intermediate(""),
 
 
 rule tables:
     input:
-        shown_results("", "tables/"),
-        made_of(""),
+        SHOWN.tables(""),
+        PLAN.intermediate(""),
 
 
 rule figures:
     input:
-        shown_results("", "figures/"),
-        made_of(""),
-
-
-# Token tables, and the papers' claims measured on them.
-rule phenomena:
-    input:
-        "results/tables/phenomena.md",
-        expand("results/figures/phenomena/{claim}.png", claim=MEASURED_CLAIMS),
-        "results/phenomena.html",
-        "results/phenomena.tracking.json",
+        SHOWN.figures(""),
+        PLAN.intermediate(""),
 
 
 # The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...
-for scope in [scope for scope in [*STUDIES, *ALL_STUDIES.refused] if scope.count("/") == 2]:
+for study in SHOWN.named_studies:
 
     rule:
         name:
-            scope.split("/")[1]
+            study
         input:
-            named_study_results(scope),
+            given(partial(SHOWN.targets_of, study)),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Option
+from typer import Argument, Option
 
 from evals.core.errors import UserError
 from evals.generation.options import SamplingOptions
@@ -18,6 +18,14 @@ commands = Commands()
 
 ProblemsOut = Annotated[Path, Option(help="directory for problems.jsonl and manifest.json")]
 Benchmark = Annotated[str, Option(help="the benchmark's name")]
+
+
+@commands.add("write-json")
+def write_json(content: Annotated[str, Argument(help="JSON")], out: File) -> None:
+    """Write a file as it is given, such as the list of a study's runs."""
+    from evals.core.files import write_text
+
+    write_text(out, content)
 
 
 @commands.add("draw-problems")

@@ -46,13 +46,18 @@ def train(
     checkpoints_at: Annotated[
         list[int], Option(help="steps after which the policy is kept too, in checkpoints/step-N of the run's directory")
     ] = [],
+    run_json: Annotated[str | None, Option(help="content of run.json, which is written first")] = None,
+    cluster_json: Annotated[str | None, Option(help="verl: content of cluster.json, likewise")] = None,
 ) -> None:
     """Train, or continue, one run by the engine that run.json names.
 
     Exits with status 143 after a SIGTERM, with the state saved. verl's checkpoint is merged into Hugging Face's format.
     """
-    from evals.core.files import read_json
+    from evals.core.files import read_json, write_text
 
+    for path, text in ((run_file, run_json), (run_file.with_name("cluster.json"), cluster_json)):
+        if text is not None:
+            write_text(path, text)
     content = read_json(run_file)
     if isinstance(content, dict) and content.get("engine", "local") == "verl":
         _train_by_verl(run_file, cluster, python, lock_wait_seconds, checkpoints_at)

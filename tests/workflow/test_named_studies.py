@@ -13,15 +13,12 @@ SCOPE = "studies/selection/"
 OWN_RUNS = [f"tiny-delta_top_lambda-s{seed}" for seed in (1, 2)]
 STEPS = "studies/selection/steps/"
 HALFWAY = [f"tiny-{method}_step2-s{seed}" for method in ("dapo", "delta_top_lambda") for seed in (1, 2)]
-OF_SCORES = {
-    f"{rule} {SCOPE}" for rule in ("compare", "table_main", "table_by_seed", "table_paper", "report_html", "track")
-}
-OF_SCORES |= {f"table_paper_vs_ours {SCOPE}", f"figure_score_curves {SCOPE}"} | {
-    f"figure_of_scores {SCOPE} {name}" for name in ("scores", "differences")
-}
+OF_SCORES = {f"{rule} {SCOPE}" for rule in ("compare", "table_main", "report_html", "track")}
+OF_SCORES |= {f"table {SCOPE} {name}" for name in ("by_seed", "paper", "paper_vs_ours")}
+OF_SCORES |= {f"figure {SCOPE} {name}" for name in ("scores", "differences", "score_curves")}
 OF_GRADES = {f"{rule} {SCOPE} {benchmark}" for rule in ("score", "audit") for benchmark in BENCHMARKS}
-OF_GRADES |= {f"table_audit {SCOPE}"}
-OF_TRAINING = {f"figure_training_curves {SCOPE}", f"figure_reward_curves {SCOPE}"}
+OF_GRADES |= {f"table {SCOPE} audit"}
+OF_TRAINING = {f"figure {SCOPE} training_curves", f"figure {SCOPE} reward_curves"}
 OF_HALFWAY = {f"score {STEPS} {benchmark}" for benchmark in BENCHMARKS}
 
 
@@ -60,8 +57,8 @@ def check_selection(smoke_study: Project, study: Path) -> None:
     assert smoke_study.planned() == set()
     with edited(study, "title: Training on part", "title: Trained on part"):
         assert smoke_study.planned(None, "selection") == {
-            f"table_paper {SCOPE}",
-            f"figure_reward_curves {SCOPE}",
+            f"table {SCOPE} paper",
+            f"figure {SCOPE} reward_curves",
             f"report_html {SCOPE}",
             f"track {SCOPE}",
         }

@@ -20,8 +20,8 @@ from tests.workflow.conftest import Project
 RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2))]
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
 BENCHMARKS = ["chain_3", "variables_4"]
-TABLES = {"table_main", "table_by_seed", "table_paper_vs_ours"}
-FIGURES_OF_SCORES = {"figure_of_scores scores", "figure_of_scores differences"}
+TABLES = {"table_main", "table by_seed", "table paper_vs_ours"}
+FIGURES_OF_SCORES = {"figure scores", "figure differences"}
 AFTER_SCORES = {"compare", *TABLES, *FIGURES_OF_SCORES, "report_html", "track"}
 
 
@@ -32,7 +32,7 @@ def evaluation_of(runs: list[str], benchmarks: list[str]) -> set[str]:
 
 def audits_of(benchmarks: list[str]) -> set[str]:
     """The audits of benchmarks that have new grades, and their table."""
-    return {*(f"audit {benchmark}" for benchmark in benchmarks), "table_audit"}
+    return {*(f"audit {benchmark}" for benchmark in benchmarks), "table audit"}
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def test_a_coefficient_reruns_its_method_and_what_follows(smoke_study: Project) 
     trained = ["tiny-delta-s1", "tiny-delta-s2"]
     expected = {f"train {run}" for run in trained} | evaluation_of(trained, BENCHMARKS)
     expected |= {f"score {benchmark}" for benchmark in BENCHMARKS} | audits_of(BENCHMARKS)
-    assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure_training_curves", "study_file"}
+    assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure training_curves", "study_file"}
     status = subprocess.run(
         [sys.executable, "-m", "rlvr", "status", "--config", str(config)],
         cwd=smoke_study.root,
@@ -124,14 +124,14 @@ def test_a_seed_more_trains_only_that_seed(smoke_study: Project) -> None:
     new = [f"tiny-{method}-s7" for method in ("dapo", "delta", "dapo_query_preserved_reward_balanced")]
     expected = {f"train {run}" for run in new} | evaluation_of(new, BENCHMARKS)
     expected |= {f"score {benchmark}" for benchmark in BENCHMARKS} | audits_of(BENCHMARKS) | {"run_sheet", "study_file"}
-    assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure_training_curves"}
+    assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure training_curves"}
 
 
 def test_figure_code_redraws_figures_and_what_shows_them(smoke_study: Project) -> None:
     with edited(smoke_study.root / "evals/figures/scores.py", '"""', '"""An edit. '):
         assert smoke_study.planned() == FIGURES_OF_SCORES | {"report_html", "track"}
     with edited(smoke_study.root / "rlvr/report/curves.py", '"""', '"""An edit. '):
-        assert smoke_study.planned() == {"figure_training_curves", "report_html", "track"}
+        assert smoke_study.planned() == {"figure training_curves", "report_html", "track"}
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,34 @@
-# Decoding with two models, beside the study at hand: `snakemake decoding`.
+# Decoding with two models, beside the main study: `snakemake decoding`.
+from evals.decoding import VERSION as DECODING_VERSION
+from evals.grading import VERSION as GRADER_VERSION
+from rlvr.study.beside import DECODING_NOTE, DecodingJobs
+from rlvr.study.decoding import DecodingStudy
+
+with one_line_errors():
+    DECODING = DecodingJobs(PLAN, DecodingStudy.resolve(PLAN.study))
+
+
 wildcard_constraints:
-    decoded="|".join(DECODED.decoded) or NONE,
+    decoded=pattern(DECODING.decoding.decoded),
 
 
 rule decoding:
     input:
-        decoding_results,
+        given(DECODING.targets),
 
 
 rule decoding_problems:
     input:
-        scored=expand("results/problems/{benchmark}/problems.jsonl", benchmark=GENERATED),
+        scored=expand("results/problems/{benchmark}/problems.jsonl", benchmark=PLAN.generated),
     output:
         "results/decoding/problems/problems.jsonl",
         "results/decoding/problems/manifest.json",
     log:
         "results/logs/decoding/problems.log",
     params:
-        kinds=decoding_kinds,
-        problems=DECODED.settings.problems.count,
-        seed=DECODED.settings.problems.seed,
+        kinds=given(DECODING.kinds),
+        problems=DECODING.decoding.settings.problems.count,
+        seed=DECODING.decoding.settings.problems.seed,
     shell:
         "python -m rlvr stage draw-problems --name decoding --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --without {input.scored:q}"
@@ -30,11 +39,7 @@ rule decoding_problems:
 rule decoding_disjoint:
     input:
         problems="results/decoding/problems/manifest.json",
-        others=[
-            *(["results/problems/train/problems.jsonl"] if STUDY.methods else []),
-            *expand("results/base/{model}/corpus.jsonl", model=SCRATCH),
-            *expand("results/problems/{benchmark}/problems.jsonl", benchmark=GENERATED),
-        ],
+        others=PLAN.trained_on + expand("results/problems/{benchmark}/problems.jsonl", benchmark=PLAN.generated),
     output:
         "results/decoding/problems/disjoint.json",
     log:
@@ -46,7 +51,7 @@ rule decoding_disjoint:
 
 rule decoding_sweep:
     input:
-        models=pair_of_sweep,
+        models=given(DECODING.pair),
         problems="results/decoding/problems/manifest.json",
         disjoint="results/decoding/problems/disjoint.json",
     output:
@@ -56,9 +61,9 @@ rule decoding_sweep:
         "results/logs/decoding/sweeps/{run}.log",
     benchmark:
         "results/costs/decoding/{run}.tsv"
-    threads: EXECUTION["sampling_threads"]
+    threads: PLAN.execution["sampling_threads"]
     params:
-        options=sweep_options,
+        options=given(DECODING.sweep_options),
         versions=[SAMPLER_VERSION, GRADER_VERSION, DECODING_VERSION],
     shell:
         "python -m rlvr decode sweep {params.options:q} --problems results/decoding/problems"
@@ -67,7 +72,7 @@ rule decoding_sweep:
 
 rule decoding_choose:
     input:
-        SWEEPS,
+        DECODING.sweeps,
     output:
         "results/decoding/chosen.json",
         "results/decoding/chosen.manifest.json",
@@ -81,85 +86,73 @@ rule decoding_choose:
 
 rule decoding_sample:
     input:
-        models=pair_of_decoded,
+        models=given(DECODING.pair_of_decoded),
         chosen="results/decoding/chosen.json",
         problems="results/problems/{benchmark}/manifest.json",
         disjoint="results/problems/{benchmark}/disjoint.json",
     output:
-        "results/decoding/samples/{decoded}/{benchmark}/samples.jsonl",
-        "results/decoding/samples/{decoded}/{benchmark}/manifest.json",
+        samples="results/decoding/samples/{decoded}/{benchmark}/samples.jsonl",
+        manifest="results/decoding/samples/{decoded}/{benchmark}/manifest.json",
     log:
         "results/logs/decoding/sample/{decoded}/{benchmark}.log",
-    threads: EXECUTION["sampling_threads"]
+    threads: PLAN.execution["sampling_threads"]
     params:
-        options=decoded_options,
+        options=given(DECODING.sampling_options),
         versions=[SAMPLER_VERSION, DECODING_VERSION],
     shell:
         "python -m rlvr decode sample {params.options:q} --problems results/problems/{wildcards.benchmark}"
-        " --chosen {input.chosen:q} --out results/decoding/samples/{wildcards.decoded}/{wildcards.benchmark}"
-        " > {log:q} 2>&1"
+        " --chosen {input.chosen:q} --out $(dirname {output.samples:q}) > {log:q} 2>&1"
 
 
-rule decoding_grade:
+use rule grade as decoding_grade with:
     input:
         samples="results/decoding/samples/{decoded}/{benchmark}/samples.jsonl",
         problems="results/problems/{benchmark}/problems.jsonl",
     output:
-        "results/decoding/grades/{decoded}/{benchmark}/grades.jsonl",
-        "results/decoding/grades/{decoded}/{benchmark}/manifest.json",
+        grades="results/decoding/grades/{decoded}/{benchmark}/grades.jsonl",
+        manifest="results/decoding/grades/{decoded}/{benchmark}/manifest.json",
     log:
         "results/logs/decoding/grade/{decoded}/{benchmark}.log",
-    params:
-        version=GRADER_VERSION,
-        kind=grading_kind,
-    shell:
-        "python -m rlvr stage grade --samples {input.samples:q} --problems {input.problems:q}"
-        " --kind {params.kind} --out results/decoding/grades/{wildcards.decoded}/{wildcards.benchmark}"
-        f" --workers {EXECUTION['grading_workers']} > {{log:q}} 2>&1"
+    benchmark:
+        "results/costs/decoding/grade/{decoded}/{benchmark}.tsv"
 
 
-rule decoding_runs:
+use rule run_sheet as decoding_runs with:
     output:
         "results/decoding/runs.json",
     log:
         "results/logs/decoding/runs.log",
-    localrule: True
     params:
-        sheet=decoding_run_sheet,
-    shell:
-        "printf '%s' {params.sheet:q} > {output:q} 2> {log:q}"
+        sheet=given(DECODING.run_sheet),
 
 
-rule decoding_score:
+use rule score as decoding_score with:
     input:
-        manifests=decoding_grade_manifests,
+        manifests=given(DECODING.grade_manifests),
         runs="results/decoding/runs.json",
-        code=modules("evals.statistics", "evals.scores"),
+        code=code_of("evals.scores.score"),
     output:
         scores="results/decoding/scores/{benchmark}.json",
         manifest="results/decoding/scores/{benchmark}.manifest.json",
     log:
         "results/logs/decoding/score/{benchmark}.log",
     params:
-        directories=decoding_grades,
-    shell:
-        "python -m rlvr stage score --benchmark {wildcards.benchmark} --grades {params.directories:q}"
-        " --runs {input.runs:q} --out {output.scores:q} > {log:q} 2>&1"
+        directories=given(DECODING.grades),
 
 
 # The same policies stand on both sides of a comparison: it is about these checkpoints, not about other training seeds.
 rule decoding_compare:
     input:
-        scores=DECODING_SCORES,
-        code=modules("evals.statistics", "evals.scores"),
+        scores=DECODING.scores,
+        code=code_of("evals.scores.comparison"),
     output:
         comparisons="results/decoding/comparisons.json",
         manifest="results/decoding/comparisons.manifest.json",
     log:
         "results/logs/decoding/compare.log",
     params:
-        statistics=dict(sorted(STUDY.config.statistics.to_json().items())),
-        reference=STUDY.config.reference_method,
+        statistics=PLAN.statistics(),
+        reference=PLAN.reference_method(""),
     shell:
         "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"
         " --claim checkpoints --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"
@@ -168,18 +161,18 @@ rule decoding_compare:
 
 rule table_decoding:
     input:
-        scores=DECODING_SCORES,
+        scores=DECODING.scores,
         comparisons="results/decoding/comparisons.json",
         runs="results/decoding/runs.json",
         chosen="results/decoding/chosen.json",
-        code=modules("evals.decoding.table", "evals.decoding", "evals.tables", "evals.results", "evals.statistics"),
+        code=code_of("evals.decoding.table"),
     output:
         report("results/decoding/tables/decoding.md", caption="../report/decoding_table.rst", category="Decoding"),
         multiext("results/decoding/tables/decoding", ".csv", ".manifest.json"),
     log:
         "results/logs/decoding/table.log",
     params:
-        notes=[DECODING_NOTE, NOTE],
+        notes=[DECODING_NOTE, SHOWN.evidence],
     shell:
         "python -m rlvr stage table decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --chosen {input.chosen:q} --samples results/decoding/samples --note {params.notes:q}"
@@ -188,15 +181,8 @@ rule table_decoding:
 
 rule figure_decoding:
     input:
-        sweeps=SWEEPS,
-        code=modules(
-            "evals.decoding.figure",
-            "evals.decoding",
-            "evals.figures",
-            "evals.tables",
-            "evals.results",
-            "evals.statistics",
-        ),
+        sweeps=DECODING.sweeps,
+        code=code_of("evals.decoding.figure"),
     output:
         report(
             "results/decoding/figures/replaced_tokens.png",
@@ -207,36 +193,26 @@ rule figure_decoding:
     log:
         "results/logs/decoding/figure.log",
     shell:
-        "python -m rlvr stage figure replaced_tokens --sweeps {input.sweeps:q} --out results/decoding/figures/replaced_tokens"
-        " > {log:q} 2>&1"
+        "python -m rlvr stage figure replaced_tokens --sweeps {input.sweeps:q}"
+        " --out results/decoding/figures/replaced_tokens > {log:q} 2>&1"
 
 
 rule page_decoding:
     input:
-        scores=DECODING_SCORES,
+        scores=DECODING.scores,
         comparisons="results/decoding/comparisons.json",
         runs="results/decoding/runs.json",
         chosen="results/decoding/chosen.json",
         figure="results/decoding/figures/replaced_tokens.svg",
-        code=modules(
-            "rlvr.report.pages",
-            "rlvr.report.html",
-            "rlvr.page_template",
-            "rlvr.diagnostics.claims.findings",
-            "rlvr.diagnostics.claims.results",
-            "evals.decoding",
-            "evals.tables",
-            "evals.results",
-            "evals.statistics",
-        ),
-        template=PAGE_TEMPLATES,
+        code=code_of("rlvr.report.pages"),
+        template=[*PAGE_TEMPLATES, f"{REPOSITORY}/rlvr/report/templates/sections.html.jinja"],
     output:
         page=report("results/decoding.html", caption="../report/decoding_table.rst", category="Study"),
         manifest="results/decoding.manifest.json",
     log:
         "results/logs/decoding/page.log",
     params:
-        notes=[DECODING_NOTE, NOTE],
+        notes=[DECODING_NOTE, SHOWN.evidence],
     shell:
         "python -m rlvr stage page decoding --scores {input.scores:q} --comparisons {input.comparisons:q}"
         " --runs {input.runs:q} --chosen {input.chosen:q} --samples results/decoding/samples --figure {input.figure:q}"
@@ -249,19 +225,13 @@ rule track_decoding:
         note="results/decoding/tables/decoding.md",
         table="results/decoding/tables/decoding.csv",
         figure="results/decoding/figures/replaced_tokens.png",
-        code=modules(
-            "rlvr.report.mlflow",
-            "rlvr.report.provenance",
-            "rlvr.runs.progress",
-            "evals.results",
-            "evals.statistics",
-        ),
+        code=code_of("rlvr.report.mlflow.projected"),
     output:
         "results/decoding.tracking.json",
     log:
         "results/logs/decoding/track.log",
     params:
-        study=STUDY.config.study,
+        study=PLAN.study_name(""),
     shell:
         "python -m rlvr stage track-extra --study {params.study} --name decoding --title 'decoding with two models'"
         " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figure:q}"

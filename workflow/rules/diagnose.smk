@@ -1,4 +1,18 @@
 # Looking inside: token tables of the runs that the study's `diagnostics` names, and the papers' claims measured on them.
+from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
+from rlvr.diagnostics.claims.base import claim_names
+from rlvr.study.beside import ClaimJobs
+
+CLAIM_JOBS = ClaimJobs(PLAN)
+
+
+# Token tables, and the papers' claims measured on them: `snakemake phenomena`.
+rule phenomena:
+    input:
+        "results/tables/phenomena.md",
+        CLAIM_JOBS.figures(".png"),
+        "results/phenomena.html",
+        "results/phenomena.tracking.json",
 
 
 rule token_table:
@@ -9,14 +23,14 @@ rule token_table:
         manifest="results/diagnostics/{run}/manifest.json",
     log:
         "results/logs/diagnostics/{run}.tokens.log",
-    threads: EXECUTION.get("training_threads", 1)
+    threads: PLAN.execution.get("training_threads", 1)
     params:
-        steps=DIAGNOSTICS.get("steps", []),
+        steps=CLAIM_JOBS.settings.get("steps", []),
         version=DIAGNOSTICS_VERSION,
     shell:
         "python -m rlvr tokens replay results/runs/{wildcards.run}/run.json --steps {params.steps}"
-        f" --threads {EXECUTION.get('training_threads', 1)} --device {EXECUTION['device']}"
-        f" --grading-workers {EXECUTION['grading_workers']}"
+        f" --threads {PLAN.execution.get('training_threads', 1)} --device {PLAN.execution['device']}"
+        f" --grading-workers {PLAN.execution['grading_workers']}"
         " --out results/diagnostics/{wildcards.run} > {log:q} 2>&1"
 
 
@@ -36,8 +50,8 @@ rule probes:
 
 rule phenomenon:
     input:
-        claim_inputs,
-        code=modules("rlvr.diagnostics", "rlvr.diagnostics.tokens", "rlvr.diagnostics.claims"),
+        given(CLAIM_JOBS.inputs),
+        code=given(lambda claim: code_of(f"rlvr.diagnostics.claims.{claim}", "rlvr.diagnostics.claims.results")),
     output:
         multiext("results/phenomena/{claim}", ".json", ".parquet", ".manifest.json"),
         report(
@@ -49,9 +63,9 @@ rule phenomenon:
     log:
         "results/logs/phenomena/{claim}.log",
     wildcard_constraints:
-        claim="|".join(claim_names()),
+        claim=pattern(claim_names()),
     params:
-        options=claim_options,
+        options=given(CLAIM_JOBS.options),
     shell:
         "python -m rlvr claim {wildcards.claim} {params.options:q}"
         " --results results --out results/phenomena/{wildcards.claim}"
@@ -60,19 +74,15 @@ rule phenomenon:
 
 rule table_phenomena:
     input:
-        findings=expand("results/phenomena/{claim}.json", claim=MEASURED_CLAIMS),
-        code=modules(
-            "rlvr.diagnostics.claims.findings",
-            "rlvr.diagnostics.claims.results",
-            "evals.tables.layout",
-        ),
+        findings=CLAIM_JOBS.findings(),
+        code=code_of("rlvr.diagnostics.claims.results"),
     output:
         report("results/tables/phenomena.md", caption="../report/phenomena.rst", category="Tables"),
         multiext("results/tables/phenomena", ".csv", ".manifest.json"),
     log:
         "results/logs/tables/phenomena.log",
     params:
-        note=NOTE,
+        note=SHOWN.evidence,
     shell:
         "python -m rlvr stage table phenomena --findings {input.findings:q} --figures ../figures/phenomena"
         " --note {params.note:q} --out results/tables/phenomena > {log:q} 2>&1"
@@ -83,11 +93,7 @@ rule rollouts_page:
     input:
         table="results/diagnostics/{run}/manifest.json",
         problems="results/problems/train/problems.jsonl",
-        code=modules(
-            "rlvr.diagnostics.tokens.table",
-            "rlvr.diagnostics.tokens.view",
-            "rlvr.page_template",
-        ),
+        code=code_of("rlvr.diagnostics.tokens.view"),
         template=f"{REPOSITORY}/rlvr/diagnostics/templates/coloured_text.html.jinja",
     output:
         report("results/diagnostics/{run}/step-{step}.html", category="Rollouts, token by token"),
@@ -102,29 +108,18 @@ rule rollouts_page:
 
 rule page_phenomena:
     input:
-        findings=expand("results/phenomena/{claim}.json", claim=MEASURED_CLAIMS),
-        figures=expand("results/figures/phenomena/{claim}.svg", claim=MEASURED_CLAIMS),
-        rollouts=rollouts_pages,
-        code=modules(
-            "rlvr.report.pages",
-            "rlvr.report.html",
-            "rlvr.page_template",
-            "evals.decoding",
-            "evals.results",
-            "evals.statistics",
-            "evals.tables",
-            "rlvr.diagnostics.claims.findings",
-            "rlvr.diagnostics.claims.results",
-            "evals.tables.layout",
-        ),
-        template=PAGE_TEMPLATES,
+        findings=CLAIM_JOBS.findings(),
+        figures=CLAIM_JOBS.figures(".svg"),
+        rollouts=given(CLAIM_JOBS.rollout_pages),
+        code=code_of("rlvr.report.pages"),
+        template=[*PAGE_TEMPLATES, f"{REPOSITORY}/rlvr/report/templates/sections.html.jinja"],
     output:
         page=report("results/phenomena.html", caption="../report/phenomena.rst", category="Study"),
         manifest="results/phenomena.manifest.json",
     log:
         "results/logs/phenomena.log",
     params:
-        note=NOTE,
+        note=SHOWN.evidence,
     shell:
         "python -m rlvr stage page phenomena --findings {input.findings:q} --figures results/figures/phenomena"
         " --rollouts {input.rollouts:q} --note {params.note:q} --out {output.page:q} > {log:q} 2>&1"
@@ -135,21 +130,15 @@ rule track_phenomena:
         page="results/phenomena.html",
         note="results/tables/phenomena.md",
         table="results/tables/phenomena.csv",
-        figures=expand("results/figures/phenomena/{claim}.png", claim=MEASURED_CLAIMS),
-        rollouts=rollouts_pages,
-        code=modules(
-            "rlvr.report.mlflow",
-            "rlvr.report.provenance",
-            "rlvr.runs.progress",
-            "evals.results",
-            "evals.statistics",
-        ),
+        figures=CLAIM_JOBS.figures(".png"),
+        rollouts=given(CLAIM_JOBS.rollout_pages),
+        code=code_of("rlvr.report.mlflow.projected"),
     output:
         "results/phenomena.tracking.json",
     log:
         "results/logs/track_phenomena.log",
     params:
-        study=STUDY.config.study,
+        study=PLAN.study_name(""),
     shell:
         "python -m rlvr stage track-extra --study {params.study} --name phenomena --title 'claims of the papers'"
         " --note {input.note:q} --files {input.page:q} {input.note:q} {input.table:q} {input.figures:q}"

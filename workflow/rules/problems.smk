@@ -1,18 +1,16 @@
 # Problems: generated from a seed, or read from the Hub or from files; training and evaluation disjoint.
-
-
-if "repository" in STUDY.training_settings:
+if "repository" in PLAN.study.training_settings:
 
     rule problems_train_read:
         input:
-            training_files,
+            given(PLAN.training_files),
         output:
             "results/problems/train/problems.jsonl",
             "results/problems/train/manifest.json",
         log:
             "results/logs/problems/train.log",
         params:
-            settings=training_set_settings,
+            settings=given(PLAN.training_set),
         shell:
             "python -m rlvr stage read-training-set --settings {params.settings:q} --out results/problems/train"
             " > {log:q} 2>&1"
@@ -26,12 +24,12 @@ else:
         log:
             "results/logs/problems/train.log",
         params:
-            kinds=training_kinds,
-            problems=training_count,
-            seed=training_seed,
+            kinds=given(PLAN.training_kinds),
+            problems=lambda wildcards: PLAN.study.training_settings["count"],
+            seed=lambda wildcards: PLAN.study.training_settings["seed"],
         shell:
-            "python -m rlvr stage draw-problems --name train --split train --kinds {params.kinds:q} --count {params.problems}"
-            " --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
+            "python -m rlvr stage draw-problems --name train --split train --kinds {params.kinds:q}"
+            " --count {params.problems} --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
 
 
 rule problems_generated:
@@ -41,11 +39,11 @@ rule problems_generated:
     log:
         "results/logs/problems/{benchmark}.log",
     wildcard_constraints:
-        benchmark="|".join(GENERATED) or NONE,
+        benchmark=pattern(PLAN.generated),
     params:
-        kinds=generated_kinds,
-        problems=generated_count,
-        seed=generated_seed,
+        kinds=given(PLAN.benchmark_kinds),
+        problems=given(PLAN.benchmark_count),
+        seed=given(PLAN.benchmark_seed),
     shell:
         "python -m rlvr stage draw-problems --name {wildcards.benchmark} --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --out results/problems/{wildcards.benchmark} > {log:q} 2>&1"
@@ -53,16 +51,16 @@ rule problems_generated:
 
 rule problems_read:
     input:
-        benchmark_files,
+        given(PLAN.benchmark_files),
     output:
         "results/problems/{benchmark}/problems.jsonl",
         "results/problems/{benchmark}/manifest.json",
     log:
         "results/logs/problems/{benchmark}.log",
     wildcard_constraints:
-        benchmark="|".join(READ) or NONE,
+        benchmark=pattern(PLAN.read_benchmarks),
     params:
-        settings=benchmark_settings,
+        settings=given(PLAN.benchmark_settings),
     shell:
         "python -m rlvr stage read-problems --settings {params.settings:q} --out results/problems/{wildcards.benchmark}"
         " > {log:q} 2>&1"
@@ -73,10 +71,7 @@ rule problems_disjoint:
     input:
         benchmark="results/problems/{benchmark}/manifest.json",
         problems="results/problems/{benchmark}/problems.jsonl",
-        trained_on=[
-            *(["results/problems/train/problems.jsonl"] if STUDY.methods else []),
-            *expand("results/base/{model}/corpus.jsonl", model=SCRATCH),
-        ],
+        trained_on=PLAN.trained_on,
     output:
         "results/problems/{benchmark}/disjoint.json",
     log:

@@ -1,0 +1,198 @@
+"""The results that people look at: which tables and figures each study has, and what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from evals.core.config.named_study import NamedStudy
+from evals.core.errors import UserError
+from evals.core.files import canonical_json
+from rlvr.study.plan import Plan, words
+from rlvr.study.source_files import REPOSITORY, code_of
+from rlvr.study.studies import named_study_files, read_named_study, score_points
+
+REFERENCE = f"{REPOSITORY}/config/reference"
+_FIGURE_CODE = {
+    "scores": "evals.figures.results",
+    "differences": "evals.figures.results",
+    "training_curves": "rlvr.report.curves",
+    "reward_curves": "rlvr.report.curves",
+    "score_curves": "rlvr.report.curves",
+}
+_TABLE_CODE = {
+    "by_seed": "evals.tables.main",
+    "audit": "evals.tables.audit",
+    "paper": "evals.tables.paper",
+    "paper_vs_ours": "evals.tables.published",
+}
+FIGURES, TABLES = list(_FIGURE_CODE), list(_TABLE_CODE)
+"""The figures, and the tables beside the main one."""
+
+
+@dataclass(frozen=True)
+class Displayed:
+    """What is displayed of each study.
+
+    Attributes:
+        plan: the jobs that it follows from.
+    """
+
+    plan: Plan
+
+    @cached_property
+    def evidence(self) -> str:
+        """What the numbers are evidence of."""
+        study = self.plan.study
+        if study.existing_models and study.methods:
+            return (
+                "Trained by verl. The tables say what was measured; what the study departs from its paper in stands in "
+                "its file."
+            )
+        if self.plan.read_benchmarks or "repository" in study.training_settings:
+            return (
+                "Real problems and a tiny model made from scratch on arithmetic: this shows that they pass"
+                " through the machinery. It is no evidence about any model's ability."
+            )
+        return (
+            "Generated problems and a tiny model made from scratch: this shows how the methods behave on this task, and"
+            " that the machinery works. It is no evidence about models of billions of parameters."
+        )
+
+    def notes(self, folder: str) -> list[str]:
+        """The question of a named study, and what its numbers are evidence of."""
+        return [self.named_study(folder).question, self.evidence] if folder else [self.evidence]
+
+    def files(self, folder: str, kind: str = "") -> list[str]:
+        """The files that people look at of a study: all, or those of a directory (``tables/``, ``figures/``)."""
+        own = ["tables/paper.md", *(f"figures/{name}.png" for name in self.own_figures(folder))] if folder else []
+        # A study of models alone has neither training curves nor methods to set side by side.
+        methods = bool(self.plan.study.methods)
+        tables = ["main", "by_seed", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
+        figures = ["scores", "differences", "training_curves"] if methods else ["scores"]
+        paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
+        paths += ["report.html", "tracking.json"] if methods else []
+        return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
+
+    def tables(self, folder: str) -> list[str]:
+        """The tables of a study."""
+        return self.files(folder, "tables/")
+
+    def figures(self, folder: str) -> list[str]:
+        """The figures of a study."""
+        return self.files(folder, "figures/")
+
+    def own_figures(self, folder: str) -> list[str]:
+        """Names of the figures that a named study has and others have not."""
+        return ["reward_curves", *(["score_curves"] if f"{folder}steps/" in self.plan.folders else [])]
+
+    def results_inputs(self, folder: str) -> dict[str, Any]:
+        """The files that most tables and figures are made from."""
+        own = f"results/{folder}"
+        return {"scores": self.plan.scores(folder), "comparisons": f"{own}comparisons.json", "runs": f"{own}runs.json"}
+
+    def table_inputs(self, folder: str, table: str) -> dict[str, Any]:
+        """The files that a table beside the main one is made from."""
+        if table == "audit":
+            return {"audits": self.plan.audits(folder), "runs": f"results/{folder}runs.json"}
+        return self.results_inputs(folder)
+
+    def table_reference(self, table: str) -> list[str]:
+        """The published numbers that a table shows."""
+        names = {"paper": ["published.csv"], "paper_vs_ours": ["published.csv", "settings.yaml"]}
+        return [f"{REFERENCE}/{name}" for name in names.get(table, [])]
+
+    def table_options(self, folder: str, table: str) -> list[str]:
+        """The options of the command that makes a table beside the main one."""
+        own: dict[str, Any] = {}
+        if table == "paper":
+            own = {"reference": REFERENCE, "title": self.named_study(folder).title, "note": self.notes(folder)}
+        elif table == "paper_vs_ours":
+            own = {"reference": REFERENCE, "own": self.own_settings()}
+        return words({**self.table_inputs(folder, table), **own})
+
+    def table_code(self, table: str) -> list[str]:
+        """The source files behind a table beside the main one."""
+        return code_of(_TABLE_CODE[table])
+
+    def figure_inputs(self, folder: str, figure: str) -> dict[str, Any]:
+        """The files that a figure is made from."""
+        if figure == "training_curves":
+            return {"metrics": self.plan.metrics(folder), "runs": f"results/{folder}runs.json"}
+        if figure == "reward_curves":
+            folders = self.with_beside(folder)
+            metrics = [path for each in folders for path in self.plan.metrics(each)]
+            return {"metrics": metrics, "runs": [f"results/{each}runs.json" for each in folders]}
+        if figure == "score_curves":
+            folders = [folder, f"{folder}steps/"]
+            scores = [path for each in folders for path in self.plan.scores(each)]
+            return {"scores": scores, "runs": [f"results/{each}runs.json" for each in folders]}
+        return self.results_inputs(folder)
+
+    def figure_options(self, folder: str, figure: str) -> list[str]:
+        """The options of the command that draws a figure."""
+        own: dict[str, Any] = {}
+        if figure in ("training_curves", "reward_curves"):
+            own = {"training": "results/runs"}
+        if figure == "reward_curves":
+            own |= {"titles": [self.named_study(each).title for each in self.with_beside(folder)]}
+            own |= {"reference_method": self.plan.reference_method(folder)}
+        if figure == "score_curves":
+            score_at = self.named_study(folder).score_at
+            assert score_at is not None, "a study with earlier steps says which"
+            own = {"points": canonical_json(score_points(self.plan.in_folder(folder), score_at))}
+        inputs = {key: value for key, value in self.figure_inputs(folder, figure).items() if key != "metrics"}
+        return words({**inputs, **own})
+
+    def figure_code(self, figure: str) -> list[str]:
+        """The source files behind a figure."""
+        return code_of(_FIGURE_CODE[figure])
+
+    def report_options(self, folder: str) -> list[str]:
+        """Options of the report: a named study's heading, its own figures, and where published numbers are."""
+        if not folder:
+            return []
+        title, own = self.named_study(folder).title, self.own_figures(folder)
+        return words({"title": title, "reference": REFERENCE, "own_figures": own})
+
+    def own_settings(self) -> str:
+        """How this study's numbers are made, in the terms of config/reference/settings.yaml."""
+        study = self.plan.study
+        sampling = {key: getattr(study.config.evaluation, key) for key in ("temperature", "top_p", "max_new_tokens")}
+        settings = {"training_problems": study.training_problems, "checkpoint": "last"}
+        models = {name: f"{name}, trained from scratch" for name in study.models_from_scratch}
+        # Of owner/name or of a path papers give the name.
+        models |= {name: Path(model.id or model.path or "").name for name, model in study.existing_models.items()}
+        return canonical_json({"models": models, **settings, **sampling})
+
+    def named_study(self, folder: str) -> NamedStudy:
+        """A named study as written."""
+        return read_named_study(named_study_files()[self.plan.study_name(folder)])
+
+    def with_beside(self, folder: str) -> list[str]:
+        """The folders that are made together: a named study's, and that of the study it names in ``beside``.
+
+        Raises:
+            UserError: a study was refused, and now it is asked for.
+        """
+        folders = [folder]
+        for each in folders:
+            if each in self.plan.studies.refused:
+                raise UserError(self.plan.studies.refused[each])
+            other = read_named_study(named_study_files()[each.split("/")[1]]).beside
+            folders += [f"studies/{other}/"] if other else []
+        return folders
+
+    def targets_of(self, name: str) -> list[str]:
+        """The files that ``snakemake NAME`` makes: those of a named study and of the one beside it."""
+        folders = self.with_beside(f"studies/{name}/")
+        return [path for each in folders for path in self.files(each) + self.plan.intermediate(each)]
+
+    @property
+    def named_studies(self) -> list[str]:
+        """Names of the named studies, with those that do not go with the main study."""
+        folders: Mapping[str, Any] = {**self.plan.studies.by_scope, **self.plan.studies.refused}
+        return [folder.split("/")[1] for folder in folders if folder.count("/") == 2]

@@ -1,0 +1,166 @@
+"""The plan of a study: what its rules are given, without Snakemake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evals.core.errors import UserError
+from evals.core.yaml_file import read_yaml
+from rlvr.study.displayed import Displayed
+from rlvr.study.plan import Plan, given, pattern, words
+from rlvr.study.source_files import REPOSITORY, code_of
+
+CONFIG = REPOSITORY / "config"
+SELECTION = "studies/selection/"
+
+
+@pytest.fixture(scope="module")
+def smoke() -> dict[str, Any]:
+    content: dict[str, Any] = read_yaml(CONFIG / "smoke.yaml")
+    return content
+
+
+@pytest.fixture(scope="module")
+def plan(smoke: dict[str, Any]) -> Plan:
+    return Plan.read(smoke, "config/smoke.yaml")
+
+
+def changed(smoke: dict[str, Any], dotted: str, value: Any) -> Plan:
+    """The plan of the smoke study with the value under a dotted key replaced."""
+    content = json.loads(json.dumps(smoke))
+    *parents, key = dotted.split(".")
+    place = content
+    for parent in parents:
+        place = place[parent]
+    place[key] = value
+    return Plan.read(content, "config/changed.yaml")
+
+
+def test_a_rules_function_takes_the_wildcards_that_it_names(plan: Plan) -> None:
+    wildcards = SimpleNamespace(run="tiny-dapo-s1", benchmark="chain_3", folder="")
+    assert given(plan.grades)(wildcards) == plan.grades("", "chain_3")
+    assert given(plan.training_kinds)(wildcards) == plan.training_kinds()
+
+
+def test_a_mistake_of_the_user_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse() -> None:
+        raise UserError("models.x: is not there")
+
+    with pytest.raises(SystemExit) as stop:
+        given(refuse)(SimpleNamespace())
+    assert stop.value.code == "error: models.x: is not there"
+
+
+def test_options_and_patterns() -> None:
+    assert words({"top_p": 1.0, "runs": ["a", "b"]}) == ["--top-p", "1.0", "--runs", "a", "b"]
+    assert pattern(["a", "b"]) == "a|b"
+    assert pattern([]) == "(?!)"
+
+
+def test_samples_depend_on_the_evaluation_alone(smoke: dict[str, Any], plan: Plan) -> None:
+    """With other threads, workers and intervals nothing is a parameter's change."""
+    other = changed(smoke, "execution.sampling_threads", 7)
+    assert other.sampling_command != plan.sampling_command
+    for run in plan.runs:
+        assert other.sampling_options(run) == plan.sampling_options(run)
+        assert other.evaluation(run) == plan.evaluation(run)
+    hotter = changed(smoke, "evaluation.temperature", 0.5)
+    assert hotter.evaluation("tiny-base") != plan.evaluation("tiny-base")
+
+
+def test_a_coefficient_changes_the_runs_of_its_method_alone(smoke: dict[str, Any], plan: Plan) -> None:
+    other = changed(smoke, "methods.delta", {"token_weights": {"lambda_max": 1.3}})
+    differing = {run for run in plan.trained_runs("") if other.run_spec(run) != plan.run_spec(run)}
+    assert differing == {"tiny-delta-s1", "tiny-delta-s2"}
+
+
+def test_the_order_of_keys_means_nothing(smoke: dict[str, Any], plan: Plan) -> None:
+    other = changed(smoke, "evaluation", dict(reversed(smoke["evaluation"].items())))
+    assert other.study_json("") == plan.study_json("")
+    assert other.evaluation("tiny-base") == plan.evaluation("tiny-base")
+
+
+def test_a_benchmark_more_adds_its_own_files(smoke: dict[str, Any], plan: Plan) -> None:
+    other = changed(smoke, "benchmarks", [*smoke["benchmarks"], "chain_5"])
+    more = set(other.intermediate("")) - set(plan.intermediate(""))
+    assert more and all("/chain_5/" in path for path in more)
+    assert set(plan.intermediate("")) <= set(other.intermediate(""))
+
+
+def test_a_seed_more_adds_its_own_runs(smoke: dict[str, Any], plan: Plan) -> None:
+    other = changed(smoke, "seeds", [1, 2, 7])
+    assert {run.removesuffix("-s7") for run in set(other.trained_runs("")) - set(plan.trained_runs(""))} == {
+        run.removesuffix("-s1") for run in plan.trained_runs("") if run.endswith("-s1")
+    }
+
+
+def test_a_run_starts_from_its_model_and_is_evaluated_at_its_end(plan: Plan) -> None:
+    assert plan.base_manifest("tiny-dapo-s1") == "results/base/tiny/manifest.json"
+    assert plan.checkpoint_manifest("tiny-dapo-s1") == "results/runs/tiny-dapo-s1/manifest.json"
+    assert plan.checkpoint_manifest("tiny-base") == "results/base/tiny/manifest.json"
+    assert plan.training_gpus("tiny-dapo-s1") == plan.ray_clusters("tiny-dapo-s1") == 0
+
+
+def test_the_main_studys_results_lie_in_no_folder_of_their_own(plan: Plan) -> None:
+    displayed = Displayed(plan)
+    assert "results/tables/main.md" in displayed.files("")
+    assert displayed.tables(SELECTION)[0] == f"results/{SELECTION}tables/paper.md"
+    assert f"results/{SELECTION}figures/score_curves.png" in displayed.figures(SELECTION)
+    assert plan.scores(SELECTION)[0].startswith(f"results/{SELECTION}scores/")
+    assert all(path.startswith("results/samples/") for path in plan.samples(SELECTION, "chain_3"))
+
+
+def test_only_tables_of_papers_depend_on_published_numbers(plan: Plan) -> None:
+    displayed = Displayed(plan)
+    assert displayed.table_reference("by_seed") == displayed.table_reference("audit") == []
+    names = [Path(path).name for path in displayed.table_reference("paper_vs_ours")]
+    assert names == ["published.csv", "settings.yaml"]
+    assert "--comparisons" not in displayed.table_options("", "audit")
+
+
+def test_what_is_not_there_is_named(smoke: dict[str, Any]) -> None:
+    python = changed(smoke, "execution.sampling_python", ".venv-nowhere/bin/python")
+    with pytest.raises(UserError, match=r"execution.sampling_python: .venv-nowhere/bin/python: no such file"):
+        python.sampling_command  # noqa: B018
+
+
+def test_a_model_that_is_not_there_stops_a_study_but_not_the_plan_of_one_by_verl(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan = Plan.read(read_yaml(CONFIG / "papers" / "delta.yaml"), "config/papers/delta.yaml")
+    model = next(name for name, entry in plan.study.existing_models.items() if entry.path)
+    with pytest.raises(UserError, match=rf"models.{model}.path: .*: no such directory"):
+        plan.model_files(model, only_planning=False)
+    assert plan.model_files(model, only_planning=True) == []
+    assert f"not here yet: models.{model}.path" in capsys.readouterr().err
+
+
+def test_a_run_by_verl_on_several_machines_has_its_gpus_from_ray() -> None:
+    content = read_yaml(CONFIG / "papers" / "delta.yaml")
+    alone = Plan.read(content, "delta")
+    run = alone.trained_runs("")[0]
+    assert alone.training_gpus(run) == json.loads(alone.cluster(run))["gpus_per_node"] > 0
+    content["execution"]["cluster"] = {**content["execution"]["cluster"], "nodes": 4}
+    several = Plan.read(content, "delta")
+    if json.loads(several.cluster(run))["nodes"] == 4:
+        assert (several.training_gpus(run), several.ray_clusters(run)) == (0, 1)
+
+
+def test_a_steps_code_is_all_of_ours_that_it_imports() -> None:
+    files = {Path(path).relative_to(REPOSITORY).as_posix() for path in code_of("evals.scores.comparison")}
+    assert {"evals/scores/comparison.py", "evals/statistics/resampling.py"} <= files
+    assert not any(path.startswith(("evals/core", "rlvr/engines")) for path in files)
+    with pytest.raises(ValueError, match="no module of ours"):
+        code_of("evals.scores.nothing")
+
+
+@pytest.mark.parametrize("rule", ["score", "audit", "compare", "table", "figure", "report_html", "track"])
+def test_cheap_steps_follow_their_code(rule: str) -> None:
+    rules = "".join(path.read_text() for path in sorted((REPOSITORY / "workflow/rules").glob("*.smk")))
+    body = rules.split(f"\nrule {rule}:\n")[1].split("\nrule ")[0]
+    assert "code=" in body
