@@ -42,9 +42,10 @@ test-engines: ## run the tests against real verl and vLLM, in an environment of 
 test-engines-short: ## the same without the long runs: parity, one run by verl, killed and continued
 	@$(MAKE) --no-print-directory test-engines ARGS="-m 'not long' --numprocesses 0 $(ARGS)"
 
-lint: environment ## check style, types and the workflow
+lint: environment ## check style, types, imports between packages, and the workflow
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/mypy
 	@$(BIN)/snakefmt --check Snakefile workflow
 	@$(BIN)/python workflow/lint.py

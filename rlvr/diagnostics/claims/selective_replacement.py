@@ -21,8 +21,8 @@ from evals.generation.sampler import Response, SamplingParameters
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics.measures import log_prob_difference
-from rlvr.diagnostics.model_pair import ModelPair
 from rlvr.diagnostics.policy import load_model
+from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.engines.local.policy import TokenBatch
 
 SAMPLES = 8

@@ -27,7 +27,7 @@ from evals.generation.transformers_backend import load_model
 from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics import VERSION
-from rlvr.diagnostics.model_pair import ModelPair
+from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, MODEL_COLUMNS, classes_of
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.progress import Progress

@@ -14,7 +14,7 @@ from evals.core.manifest import Manifest, hash_files
 from evals.generation.checkpoint import load_tokenizer
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
-from rlvr.diagnostics.model_pair import ModelPair
+from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, read_comparison
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.state import save_checkpoint

@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-import rlvr.diagnostics.model_pair
 import rlvr.diagnostics.tokens.compare
+import rlvr.diagnostics.tokens.model_pair
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import load_tokenizer
 from rlvr.diagnostics.claims.update_direction import separation
-from rlvr.diagnostics.model_pair import (
+from rlvr.diagnostics.policy import PolicySnapshot
+from rlvr.diagnostics.tokens.compare import compare_checkpoints
+from rlvr.diagnostics.tokens.model_pair import (
     ModelPair,
     over_likeliest,
     over_vocabulary,
 )
-from rlvr.diagnostics.policy import PolicySnapshot
-from rlvr.diagnostics.tokens.compare import compare_checkpoints
 from rlvr.diagnostics.tokens.table import MODEL_COLUMNS
 from tests.commands import rlvr_bench
 
@@ -59,7 +59,7 @@ def test_a_pair_says_what_the_whole_distributions_say(
     snapshots: list[PolicySnapshot], monkeypatch: pytest.MonkeyPatch, elements: int
 ) -> None:
     """However the tokens are cut into chunks."""
-    monkeypatch.setattr(rlvr.diagnostics.model_pair, "_CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(rlvr.diagnostics.tokens.model_pair, "_CHUNK_ELEMENTS", elements)
     base, trained, temperature = snapshots[0].model, snapshots[1].model, 0.7
     tokens = snapshots[0].tokens.select(torch.arange(3))
     found = ModelPair(base, trained, temperature).compare(tokens)
