@@ -13,10 +13,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from evals.grading.multiple_choice import gold_letter
+from evals.grading.multiple_choice import LETTERS, gold_letter
 from evals.grading.verdict import Reason
 from evals.grading.workers import limited
-from evals.problems.choices import LETTERS
 
 NAME = "math-verify"
 VERSION = version("math-verify")

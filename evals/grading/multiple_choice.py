@@ -6,6 +6,9 @@ import re
 
 from evals.grading.boxes import last_boxes
 
+LETTERS = "ABCDEFGHIJ"
+"""Options are named A to J; no benchmark here has more."""
+
 _LETTER_OPENING = r"[\\$({*\[\"'`\u201c]{0,4}(?:(?:text\w{0,6}|mathrm|mathbf|boxed)\{ {0,2}\(?)?"
 _LETTER = (  # "the answer I get" and "A triangle" are no options
     r"([A-J])(?![A-Za-z']|(?<=I)\s{1,4}[a-z]"

@@ -1,33 +1,45 @@
-"""From a source's rows to the problems of a benchmark: columns, repairs, option order, exclusions, count."""
+r"""The problems of a benchmark from the rows of its source: columns, repairs, order of options, exclusions, count.
+
+A benchmark's file names the repairs that its reference answers need. They change the form of an answer, never its
+value; each applied one is recorded in the manifest of the problem set. Problems with wrong answers are excluded, with
+the reason.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evals.core.errors import UserError
+from evals.core.config.problem_sets import BenchmarkProblems, Columns
+from evals.core.errors import InvalidInput
 from evals.core.files import sha256_bytes
 from evals.grading.boxes import last_boxes
 from evals.grading.code.tests import tests_hash
-from evals.problems.choices import LETTERS, permutation, with_options
-from evals.problems.golds import repair
+from evals.grading.multiple_choice import LETTERS
 from evals.problems.programs import program_problem
-from evals.problems.source import Source, source_of
+from evals.problems.source import Source
 
 Row = dict[str, Any]
 
-_FILE_COLUMNS = {"id": "id", "problem": "problem", "answer": "answer"}
 _HASHED_ID_LENGTH = 12
+_DOLLAR = re.compile(r"(?<!\\)\$")
+_INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0+)?")
+_E_NOTATION = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))[eE]([+-]?\d+)")
+_POINT_QUOTIENT = re.compile(r"([+-]?)(\d+)\.?/(\d+)\.?")
+_NUMPY = re.compile(r"\b(?:np|numpy|math)\.(?=(?:arc)?(?:sin|cos|tan|log|sqrt|exp)\b)")
+_BRACED_EXPONENTIAL = re.compile(r"\\exp\s*\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
 class ReadProblems:
-    """What a source holds.
+    """The content of a source.
 
     Attributes:
         rows: ``{"id", "problem", "answer", "family"}``, with the order of the ``options`` where there are any.
-        repairs: ``{"id", "repairs", "was", "is"}`` of every repaired gold.
+        repairs: ``{"id", "repairs", "was", "is"}`` of every repaired reference answer.
         excluded: ``{"id", "reason"}`` of every problem left out.
         tests: of a benchmark of programs, by id.
     """
@@ -38,166 +50,205 @@ class ReadProblems:
     tests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def read_benchmark(settings: Mapping[str, Any]) -> ReadProblems:
+def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
     """Read a benchmark's problems, in the source's order.
 
-    Args:
-        settings: what an entry of config/benchmarks says of its problems, with the benchmark's ``name``.
-
     Raises:
-        UserError: the source cannot be read, or does not hold what the entry says.
+        UserError: the source cannot be read, or does not hold what the settings say.
     """
-    source, name = source_of(settings), settings["name"]
+    source = Source(settings, settings.gated)
     columns = _columns(settings, source)
-    found = source.read(_needed(columns))
-    where = f"{name}: {source.path or source.repository}"
-    if len(found) != settings["count"]:
-        raise UserError(f"{where}: has {len(found)} problems; expected {settings['count']}")
-    tests: dict[str, Mapping[str, Any]] = {}
-    if settings["grader"] == "code":
-        rows, repairs = _programs(found, columns, settings, where, tests)
-    else:
-        read = _choices if settings["grader"] == "choice" else _answers
-        rows, repairs = read(found, columns, settings, where)
-    if len({row["id"] for row in rows}) != len(rows):
-        raise UserError(f"{where}: column {columns['id']}: two problems have the same value")
-    return _without_excluded(ReadProblems(rows, repairs, tests=tests), found, columns, settings, where)
+    found = source.read(_names(columns))
+    if len(found) != settings.count:
+        raise InvalidInput(source.where, "", f"has {len(found)} problems; expected {settings.count}")
+    read = _Reader(settings, columns, source.where).read(found)
+    if len({row["id"] for row in read.rows}) != len(read.rows):
+        raise InvalidInput(source.where, f"column {columns.id}", "two problems have the same value")
+    return _without_excluded(read, settings, source.where)
 
 
-def _columns(settings: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
-    """Which column holds what; a local file has the project's own names."""
-    declared: Mapping[str, Any] = settings.get("columns", _FILE_COLUMNS)
-    if not source.is_file:
+def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
+    """The columns of the source; a local file has the project's own names."""
+    declared = settings.columns
+    if declared is not None and not source.is_file:
         return declared
-    columns: dict[str, Any] = dict(_FILE_COLUMNS)
-    if settings["grader"] == "code":
-        columns |= {"answer": None, "tests": "tests"}
-    if settings["grader"] == "choice":
-        columns["options"] = "options"
-    if declared["id"] is None:
-        columns["id"] = None
-    return columns
+    own: dict[str, str | None] = {"id": "id", "problem": "problem", "answer": "answer"}
+    if settings.grader == "code":
+        own |= {"answer": None, "tests": "tests"}
+    if settings.grader == "choice":
+        own["options"] = "options"
+    if declared is not None and declared.id is None:
+        own["id"] = None
+    return Columns.parse(own, source.where)
 
 
-def _needed(columns: Mapping[str, Any]) -> list[str]:
-    names = [column for value in columns.values() for column in (value if isinstance(value, list) else [value])]
+def _names(columns: Columns) -> list[str]:
+    values = columns.model_dump().values()
+    names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]
     return [name for name in dict.fromkeys(names) if name is not None]
 
 
-def _answers(
-    found: Sequence[Row], columns: Mapping[str, Any], settings: Mapping[str, Any], where: str
-) -> tuple[list[Row], list[Row]]:
-    """Problems whose gold is a text, repaired as the entry says."""
-    rows, repairs = [], []
-    for number, row in enumerate(found, start=1):
-        problem = _text(row[columns["problem"]], columns["problem"], number, where)
-        was = _text(row[columns["answer"]], columns["answer"], number, where)
-        if settings.get("boxed_answer", False):
+class _Reader:
+    """Makes problems of the rows of one source."""
+
+    def __init__(self, settings: BenchmarkProblems, columns: Columns, where: str) -> None:
+        self._settings, self._columns, self._where = settings, columns, where
+        self._repairs: list[Row] = []
+        self._tests: dict[str, Mapping[str, Any]] = {}
+
+    def read(self, found: Sequence[Row]) -> ReadProblems:
+        """Read all rows."""
+        make = {"math": self._answer, "choice": self._choice, "code": self._program}[self._settings.grader]
+        rows = [make(row, f"{self._where}: row {number}") for number, row in enumerate(found, start=1)]
+        return ReadProblems(rows, self._repairs, tests=self._tests)
+
+    def _answer(self, row: Row, where: str) -> Row:
+        """A problem whose reference answer is a text."""
+        problem = _text(row, self._columns.problem, where)
+        was = _text(row, str(self._columns.answer), where)
+        if self._settings.boxed_answer:
             was = ", ".join(last_boxes(was) or [was])
-        gold, applied = repair(was, settings.get("repairs", ()))
-        identifier = _identifier(row, columns, problem, settings["name"])
+        gold, applied = repair(was, self._settings.repairs or ())
+        identifier = self._identifier(row, problem)
         if applied:
-            repairs.append({"id": identifier, "repairs": applied, "was": was, "is": gold})
-        rows.append({"id": identifier, "problem": problem, "answer": gold, "family": settings["name"]})
-    return rows, repairs
+            self._repairs.append({"id": identifier, "repairs": applied, "was": was, "is": gold})
+        return {"id": identifier, "problem": problem, "answer": gold, "family": self._settings.name}
+
+    def _choice(self, row: Row, where: str) -> Row:
+        """A problem with options, in an order of its own."""
+        question = _text(row, self._columns.problem, where)
+        column = self._columns.options
+        values = [row[name] for name in column] if isinstance(column, tuple) else row[column or "options"]
+        if not isinstance(values, list) or not 2 <= len(values) <= len(LETTERS):
+            raise InvalidInput(where, str(column), f"is no list of 2 to {len(LETTERS)} options")
+        options = [_as_text(value, str(column), where) for value in values]
+        identifier = self._identifier(row, question)
+        order = permutation(identifier, len(options), self._settings.option_seed or 0)
+        return {
+            "id": identifier,
+            "problem": with_options(question, [options[index] for index in order]),
+            "answer": LETTERS[order.index(self._right_option(row, len(options), where))],
+            "family": self._settings.name,
+            "options": order,
+        }
+
+    def _right_option(self, row: Row, count: int, where: str) -> int:
+        """Position of the right option in the source's order: the first, unless a column gives its letter."""
+        if self._columns.answer is None:
+            return 0
+        letter = str(row[self._columns.answer]).strip()
+        if len(letter) != 1 or letter not in LETTERS[:count]:
+            raise InvalidInput(where, self._columns.answer, f"is no letter of its {count} options")
+        return LETTERS.index(letter)
+
+    def _program(self, row: Row, where: str) -> Row:
+        """A problem whose answer is a program, with the hash of the tests that it has to pass."""
+        tests_format = "own" if self._columns.tests == "tests" else str(self._settings.tests_format)
+        problem, tests = program_problem(row, self._columns, tests_format, where)
+        identifier = self._identifier(row, problem)
+        self._tests[identifier] = tests
+        gold = {"answer": tests.get("entry_point", "standard output"), "tests_sha256": tests_hash(tests)}
+        return {"id": identifier, "problem": problem.strip(), "family": self._settings.name, **gold}
+
+    def _identifier(self, row: Row, text: str) -> str:
+        """The upstream id after the benchmark's name; a hash of the text where upstream has none."""
+        if self._columns.id is None:
+            return f"{self._settings.name}-{sha256_bytes(text.encode('utf-8'))[:_HASHED_ID_LENGTH]}"
+        return f"{self._settings.name}-{row[self._columns.id]}"
 
 
-def _choices(
-    found: Sequence[Row], columns: Mapping[str, Any], settings: Mapping[str, Any], where: str
-) -> tuple[list[Row], list[Row]]:
-    """Problems whose gold is the letter of an option, after the options have been put in the problem's own order."""
-    rows = []
-    for number, row in enumerate(found, start=1):
-        question = _text(row[columns["problem"]], columns["problem"], number, where)
-        options = _options(row, columns["options"], number, where)
-        identifier = _identifier(row, columns, question, settings["name"])
-        order = permutation(identifier, len(options), settings["option_seed"])
-        rows.append(
-            {
-                "id": identifier,
-                "problem": with_options(question, [options[index] for index in order]),
-                "answer": LETTERS[order.index(_right_option(row, columns, len(options), number, where))],
-                "family": settings["name"],
-                "options": order,
-            }
-        )
-    return rows, []
+def _text(row: Row, column: str, where: str) -> str:
+    return _as_text(row[column], column, where)
 
 
-def _programs(
-    found: Sequence[Row],
-    columns: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    where: str,
-    tests: dict[str, Mapping[str, Any]],
-) -> tuple[list[Row], list[Row]]:
-    """Problems whose answer is a program; what it has to pass is put into ``tests``, and its hash into the row."""
-    rows = []
-    declared = {**settings, "tests_format": "own"} if columns["tests"] == "tests" else settings
-    for number, row in enumerate(found, start=1):
-        problem, own = program_problem(row, columns, declared, f"{where}: row {number}")
-        identifier = _identifier(row, columns, problem, settings["name"])
-        tests[identifier] = own
-        gold = {"answer": own.get("entry_point", "standard output"), "tests_sha256": tests_hash(own)}
-        rows.append({"id": identifier, "problem": problem.strip(), "family": settings["name"], **gold})
-    return rows, []
-
-
-def _options(row: Row, column: str | list[str], number: int, where: str) -> list[str]:
-    """A column that lists the options, or one column for each."""
-    values = [row[name] for name in column] if isinstance(column, list) else row[column]
-    if not isinstance(values, list) or not 2 <= len(values) <= len(LETTERS):
-        raise UserError(f"{where}: row {number}: {column}: is no list of 2 to {len(LETTERS)} options")
-    return [_text(value, str(column), number, where) for value in values]
-
-
-def _right_option(row: Row, columns: Mapping[str, Any], count: int, number: int, where: str) -> int:
-    """Position of the right option in the source's order: the first, unless a column gives its letter."""
-    if columns["answer"] is None:
-        return 0
-    letter = str(row[columns["answer"]]).strip()
-    if len(letter) != 1 or letter not in LETTERS[:count]:
-        raise UserError(f"{where}: row {number}: {columns['answer']}: is no letter of its {count} options")
-    return LETTERS.index(letter)
-
-
-def _text(value: Any, column: str, number: int, where: str) -> str:
+def _as_text(value: Any, column: str, where: str) -> str:
     """A cell as text: numbers as written, a list of one item as that item."""
     if isinstance(value, list):
         value = ", ".join(str(item) for item in value)
     if value is None or not str(value).strip():
-        raise UserError(f"{where}: row {number}: {column}: is empty")
+        raise InvalidInput(where, column, "is empty")
     return str(value).strip()
 
 
-def _identifier(row: Row, columns: Mapping[str, Any], text: str, name: str) -> str:
-    """The upstream id after the benchmark's name; a hash of the text where upstream has none."""
-    if columns["id"] is None:
-        return f"{name}-{sha256_bytes(text.encode('utf-8'))[:_HASHED_ID_LENGTH]}"
-    return f"{name}-{row[columns['id']]}"
-
-
-def _without_excluded(
-    read: ReadProblems,
-    found: Sequence[Row],
-    columns: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    where: str,
-) -> ReadProblems:
-    """Leave out the problems that the entry excludes, having checked that it speaks of the same golds."""
-    excluded = []
-    wrong = {f"{settings['name']}-{entry['id']}": entry for entry in settings.get("exclude", ())}
+def _without_excluded(read: ReadProblems, settings: BenchmarkProblems, where: str) -> ReadProblems:
+    """Leave out the problems that the settings exclude, after checking that their reference answers are these."""
+    wrong = {f"{settings.name}-{each.id}": each for each in settings.exclude or ()}
     golds = {row["id"]: row["answer"] for row in read.rows}
-    for identifier, entry in wrong.items():
-        if golds.get(identifier) != entry["answer"]:
-            raise UserError(
-                f"{where}: exclude: the gold of {identifier} is {golds.get(identifier)!r}, not {entry['answer']!r}; "
-                "the reason to exclude it may be gone"
-            )
-        excluded.append({"id": identifier, "reason": entry["reason"]})
+    for identifier, each in wrong.items():
+        if golds.get(identifier) != each.answer:
+            found = f"the gold of {identifier} is {golds.get(identifier)!r}, not {each.answer!r}"
+            raise InvalidInput(where, "exclude", f"{found}; the reason to exclude it may be gone")
     return ReadProblems(
         [row for row in read.rows if row["id"] not in wrong],
         [row for row in read.repairs if row["id"] not in wrong],
-        excluded,
+        [{"id": identifier, "reason": each.reason} for identifier, each in wrong.items()],
         {identifier: tests for identifier, tests in read.tests.items() if identifier not in wrong},
     )
+
+
+def permutation(identifier: str, count: int, seed: int) -> list[int]:
+    """The order in which a problem's options are shown: ``[2, 0, 1]`` shows the third one first.
+
+    A function of the problem and the seed alone, so that neither the order of calls nor the other problems matter.
+    Each option is placed by a hash of its own, so that all orders are equally likely.
+    """
+
+    def place(option: int) -> bytes:
+        return hashlib.sha256(f"{seed}/{identifier}/{option}".encode()).digest()
+
+    return sorted(range(count), key=place)
+
+
+def with_options(question: str, options: Sequence[str]) -> str:
+    """The question and its lettered options, a line each."""
+    lines = [f"{letter}) {option}" for letter, option in zip(LETTERS, options, strict=False)]
+    return "\n".join([f"{question}\n", *lines])
+
+
+def dollars(gold: str) -> str:
+    """Wrapped in dollar signs, all of it or part by part, or with one too many."""
+    if not _DOLLAR.search(gold):
+        return gold
+    return re.sub(r"\s{2,}", " ", _DOLLAR.sub("", gold)).strip().removesuffix(".")
+
+
+def integer(gold: str) -> str:
+    """``033`` or ``33.0`` for 33."""
+    match = _INTEGER.fullmatch(gold)
+    return match.expand(r"\1\2") if match else gold
+
+
+def e_notation(gold: str) -> str:
+    """``8.7e8``, in which a reader of LaTeX sees Euler's number."""
+    match = _E_NOTATION.fullmatch(gold)
+    if not match:
+        return gold
+    mantissa, exponent = match.groups()
+    power = f"10^{{{int(exponent)}}}"
+    return power if mantissa == "1" else rf"{mantissa} \times {power}"
+
+
+def python(gold: str) -> str:
+    r"""Python in place of LaTeX: ``np.arcsin(10/13)``, ``-1./3``; also ``\exp{a*t}``, which takes no braces."""
+    if match := _POINT_QUOTIENT.fullmatch(gold):
+        return match.expand(r"\1\\frac{\2}{\3}") if "." in gold else gold
+    gold = _NUMPY.sub(r"\\", gold)
+    return _BRACED_EXPONENTIAL.sub(lambda match: f"e^{{{match[1].replace('*', '')}}}", gold)
+
+
+REPAIRS: dict[str, Callable[[str], str]] = {
+    repair.__name__: repair for repair in (dollars, integer, e_notation, python)
+}
+"""Name in an entry -> repair."""
+
+
+def repair(gold: str, names: Sequence[str]) -> tuple[str, list[str]]:
+    """The gold after the named repairs, in their order, and which of them changed it."""
+    applied = []
+    gold = gold.strip()
+    for name in names:
+        repaired = REPAIRS[name](gold)
+        if repaired != gold:
+            applied.append(name)
+        gold = repaired.strip()
+    return gold, applied

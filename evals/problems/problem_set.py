@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evals.core.config.problem_sets import BenchmarkProblems
 from evals.core.manifest import verify_outputs
 from evals.core.record import read_rows
 from evals.core.records import Gold, Problem
 from evals.core.run_spec import PLACEHOLDER
-from evals.problems.gated import restore_texts
+from evals.problems.read import restore_texts
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def load(directory: Path) -> ProblemSet:
     manifest = verify_outputs(directory / "manifest.json", "problems")
     path = directory / "problems.jsonl"
     if manifest.parameters.get("gated", False):
-        settings = {**manifest.parameters, "path": manifest.details.get("path")}
+        content = {**manifest.parameters, "path": manifest.details.get("path"), "sha256": None}
+        settings = BenchmarkProblems.parse(content, str(directory / "manifest.json"))
         return ProblemSet(restore_texts(read_rows(path, Gold), settings), gated=True)
     return ProblemSet(read_rows(path, Problem), gated=False)
 

@@ -15,7 +15,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from evals.core.errors import UserError
+from evals.core.config.problem_sets import Columns
+from evals.core.errors import InvalidInput
 from evals.grading.code.tests import check_tests
 
 Row = Mapping[str, Any]
@@ -38,55 +39,54 @@ sys.setrecursionlimit(50000)
 """What solutions of programming contests take for granted."""
 
 
-def program_problem(row: Row, columns: Mapping[str, Any], settings: Row, where: str) -> tuple[str, Mapping[str, Any]]:
-    """A row's text as it is asked, and its tests.
+def program_problem(row: Row, columns: Columns, tests_format: str, where: str) -> tuple[str, Mapping[str, Any]]:
+    """Read a row's text as it is asked, and its tests.
 
     Args:
         row: of the source.
-        columns: which of its columns holds what.
-        settings: of the benchmark; ``tests_format`` says how the tests are written.
+        columns: of the source.
+        tests_format: form of the tests: own, evalplus or livecodebench.
         where: names the row in messages.
 
     Raises:
         UserError: the row is not of that format.
     """
-    problem = row[columns["problem"]]
+    problem = row[columns.problem]
     if not isinstance(problem, str) or not problem.strip():
-        raise UserError(f"{where}: {columns['problem']}: is empty")
+        raise InvalidInput(where, columns.problem, "is empty")
     try:
-        read = {"own": _own, "evalplus": _evalplus, "livecodebench": _livecodebench}[settings["tests_format"]]
+        read = {"own": _own, "evalplus": _evalplus, "livecodebench": _livecodebench}[tests_format]
         text, tests = read(row, columns, problem)
     except (KeyError, TypeError, IndexError, ValueError, zlib.error) as error:
-        raise UserError(f"{where}: tests are not those of {settings['tests_format']} ({error})") from None
+        raise InvalidInput(where, "tests", f"are not those of {tests_format} ({error})") from None
     return text, check_tests(tests, where)
 
 
-def _own(row: Row, columns: Mapping[str, Any], problem: str) -> tuple[str, Any]:
+def _own(row: Row, columns: Columns, problem: str) -> tuple[str, Any]:
     """A local file in the project's format."""
-    return problem, row[columns["tests"]]
+    return problem, row[str(columns.tests)]
 
 
-def _evalplus(row: Row, columns: Mapping[str, Any], problem: str) -> tuple[str, Any]:
+def _evalplus(row: Row, columns: Columns, problem: str) -> tuple[str, Any]:
     """A test that defines ``check``, or that calls the function by name; the prompt may hold imports and helpers."""
-    test = row[columns["tests"]]
-    declared = columns.get("entry_point")
-    name = row[declared] if declared is not None else _CALLED.findall(test)[-1]
+    test = row[str(columns.tests)]
+    name = row[columns.entry_point] if columns.entry_point is not None else _CALLED.findall(test)[-1]
     before = re.split(rf"^def\s+{re.escape(name)}\b", problem, maxsplit=1, flags=re.MULTILINE)
     preamble = before[0] if len(before) > 1 else ""
     text = problem
-    if columns.get("examples") is not None:
-        text = f"{problem.strip()}\n\nYour code should pass this test:\n\n{row[columns['examples']][0].strip()}"
+    if columns.examples is not None:
+        text = f"{problem.strip()}\n\nYour code should pass this test:\n\n{row[columns.examples][0].strip()}"
     return text, {"kind": "program", "entry_point": name, "preamble": preamble, "test": test}
 
 
-def _livecodebench(row: Row, columns: Mapping[str, Any], problem: str) -> tuple[str, Any]:
-    cases = [case for column in columns["tests"] for case in _livecodebench_cases(row[column])]
-    starter = (row[columns["starter"]] or "").strip()
+def _livecodebench(row: Row, columns: Columns, problem: str) -> tuple[str, Any]:
+    cases = [case for column in columns.tests or () for case in _livecodebench_cases(row[column])]
+    starter = (row[columns.starter or ""] or "").strip()
     if cases[0]["testtype"] == "stdin":
         text = f"{problem.strip()}\n\nRead the input from standard input and write the answer to standard output."
         pairs = [{"input": case["input"], "output": case["output"]} for case in cases]
         return text, {"kind": "stdin", "preamble": LIVECODEBENCH_PREAMBLE, "cases": pairs}
-    name = json.loads(row[columns["metadata"]])["func_name"]
+    name = json.loads(row[columns.metadata or ""])["func_name"]
     text = f"{problem.strip()}\n\nUse this starting code:\n\n```python\n{starter}\n```"
     entry_point = f"Solution.{name}" if re.search(r"^class Solution\b", starter, re.MULTILINE) else name
     calls = [

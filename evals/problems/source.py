@@ -1,4 +1,4 @@
-"""Where a problem set's rows come from: the Hugging Face Hub at a pinned revision, a local copy of that, or a file.
+"""The rows of a problem set: of the Hugging Face Hub at a pinned revision, of a local copy of that, or of a file.
 
 Nothing of a source is ever run: no loading script, no pickle. Hub and local copy go through the same code.
 """
@@ -6,13 +6,13 @@ Nothing of a source is ever run: no loading script, no pickle. Hub and local cop
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
-from evals.core.files import read_jsonl
+from evals.core.config.problem_sets import SourceTable
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_jsonl, sha256_file
 
 TOKEN_VARIABLE = "HF_TOKEN"
 _UPSTREAM_ID = "source_id"
@@ -21,35 +21,29 @@ _LONGEST_CAUSE = 200
 _ROWS_AT_A_TIME = 1000
 
 
-@dataclass(frozen=True)
 class Source:
     """One table of rows.
 
-    Attributes:
-        name: of the benchmark or data set, for messages.
-        repository: id of a data set on the Hub; None where there is only a file.
-        revision: commit on the Hub; None is its newest.
-        configuration: of the data set; None for its default.
-        split: of the data set.
-        files: JSON lines files of the repository to read instead of what its card names; for repositories whose only
-            other reader is a script.
-        path: a JSON lines file, or a directory with a copy of the repository, to read instead of the Hub.
-        gated: the Hub asks for a token, and no message may quote a row.
+    Args:
+        table: which table, and where it is.
+        gated: whether the Hub asks for a token, and no message may quote a row.
     """
 
-    name: str
-    repository: str | None
-    revision: str | None
-    configuration: str | None
-    split: str
-    files: tuple[str, ...]
-    path: Path | None
-    gated: bool
+    def __init__(self, table: SourceTable, gated: bool = False) -> None:
+        self._at = table
+        self._gated = gated
+        self.path = Path(table.path) if table.path else None
+        self.where = f"{table.name}: {self.path or table.repository}"
 
     @property
     def is_file(self) -> bool:
         """Whether the rows are those of one local file, in the project's own format (docs/benchmarks.md)."""
         return self.path is not None and not self.path.is_dir()
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Path and hash of the local file that is read, if it is one."""
+        return {str(self.path): sha256_file(self.path)} if self.is_file and self.path is not None else {}
 
     def read(self, columns: Sequence[str]) -> list[dict[str, Any]]:
         """All rows, with at least the named columns.
@@ -80,71 +74,43 @@ class Source:
 
     def _table(self, columns: Sequence[str]) -> Any:
         """The data set with the columns."""
-        if self.repository is None:
-            raise UserError(f"{self.name}: path: {self.path} is a directory; accepted: a JSON lines file")
+        at = self._at
+        if at.repository is None:
+            raise InvalidInput(at.name, "path", f"{self.path} is a directory", "a JSON lines file")
         import datasets  # takes a second to import, which planning a study must not cost
 
         datasets.disable_progress_bars()
         token = os.environ.get(TOKEN_VARIABLE) or False  # False: never the token that somebody's login left on disk
+        base = f"hf://datasets/{at.repository}@{at.revision or 'main'}" if self.path is None else str(self.path)
         try:
-            if self.files:
-                files = {self.split: [f"{self._base}/{file}" for file in self.files]}
-                table = datasets.load_dataset("json", data_files=files, split=self.split, token=token)
+            if at.files:
+                files = {at.split: [f"{base}/{file}" for file in at.files]}
+                table = datasets.load_dataset("json", data_files=files, split=at.split, token=token)
             else:
-                where = self.repository if self.path is None else str(self.path)
-                revision = self.revision if self.path is None else None
-                table = datasets.load_dataset(
-                    where, self.configuration, split=self.split, revision=revision, token=token
-                )
+                place, revision = (at.repository, at.revision) if self.path is None else (str(self.path), None)
+                table = datasets.load_dataset(place, at.configuration, split=at.split, revision=revision, token=token)
         except Exception as error:  # the library, its builders and its HTTP client raise dozens of kinds
             raise UserError(self._unreadable(error)) from None
-        missing = [column for column in columns if column not in table.column_names]
-        if missing:
-            raise UserError(
-                f"{self._where}: lacks column {', '.join(missing)}; has: {', '.join(sorted(table.column_names))}"
-            )
+        if missing := [column for column in columns if column not in table.column_names]:
+            found = f"lacks column {', '.join(missing)}; has: {', '.join(sorted(table.column_names))}"
+            raise InvalidInput(self.where, "", found)
         return table.select_columns(list(columns))
 
-    @property
-    def _base(self) -> str:
-        if self.path is not None:
-            return str(self.path)
-        return f"hf://datasets/{self.repository}@{self.revision or 'main'}"
-
-    @property
-    def _where(self) -> str:
-        return f"{self.name}: {self.repository if self.path is None else self.path}"
-
     def _unreadable(self, error: Exception) -> str:
-        """One line: what, from where, why, and what to do instead."""
+        """One line: what cannot be read, from where, why, and what to do instead."""
         cause = type(error).__name__
-        if not self.gated:  # a reader's complaint may quote the row that it stumbled over
+        if not self._gated:  # a reader's complaint may quote the row that it stumbled over
             first_line = next(iter(str(error).strip().splitlines()), "")
             cause = f"{cause}: {_without_token(first_line)[:_LONGEST_CAUSE]}" if first_line else cause
         if self.path is not None:
-            return f"{self._where}: cannot be read as a copy of {self.repository} ({cause})"
-        terms = f"accept its terms on the Hub and set {TOKEN_VARIABLE}, or " if self.gated else ""
+            return f"{self.where}: cannot be read as a copy of {self._at.repository} ({cause})"
+        terms = f"accept its terms on the Hub and set {TOKEN_VARIABLE}, or " if self._gated else ""
         return (
-            f"{self._where}: cannot be read from the Hugging Face Hub ({cause}); {terms}name a local copy in the "
-            f"study: benchmark_sources: {{{self.name}: {{path: FILE_OR_DIRECTORY}}}} (docs/benchmarks.md)"
+            f"{self.where}: cannot be read from the Hugging Face Hub ({cause}); {terms}name a local copy in the "
+            f"study: benchmark_sources: {{{self._at.name}: {{path: FILE_OR_DIRECTORY}}}} (docs/benchmarks.md)"
         )
 
 
 def _without_token(text: str) -> str:
     token = os.environ.get(TOKEN_VARIABLE)
     return text.replace(token, "***") if token else text
-
-
-def source_of(settings: Mapping[str, Any]) -> Source:
-    """The source that a benchmark's or data set's settings name."""
-    path = settings.get("path")
-    return Source(
-        name=settings["name"],
-        repository=settings.get("repository"),
-        revision=settings.get("revision"),
-        configuration=settings.get("configuration"),
-        split=settings.get("split", "train"),
-        files=tuple(settings.get("files", ())),
-        path=Path(path) if path else None,
-        gated=settings.get("gated", False),
-    )

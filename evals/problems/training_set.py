@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
-from evals.core.files import fingerprint, sha256_bytes, sha256_file, write_text
+from evals.core.config.problem_sets import TrainingProblems
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import fingerprint, sha256_bytes, write_text
 from evals.core.manifest import Manifest, hash_files
 from evals.problems.read import NOT_OF_THE_CONTENT
-from evals.problems.source import source_of
+from evals.problems.source import Source
 
-REQUIRED = ("name", "repository", "columns", "prefix", "suffix", "counts", "conflicts", "sha256")
-"""Settings without which there is nothing to read, or nothing to check."""
 _HASHED_ID_LENGTH = 12
 
 
@@ -28,70 +27,71 @@ class _Problem:
     ids: list[str] = field(default_factory=list)
 
 
-def write_training_set(settings: Mapping[str, Any], out: Path) -> None:
+def write_training_set(content: Mapping[str, Any], out: Path) -> None:
     """Write ``problems.jsonl`` and its manifest, which lists the problems left out, to ``out``.
 
     Args:
-        settings: an entry of config/datasets, with the data set's ``name``, perhaps the ``path`` of a copy and perhaps
-            problems to ``exclude``.
+        content: of a :class:`evals.core.config.problem_sets.TrainingProblems`.
         out: the directory to write to.
 
     Raises:
-        UserError: the source cannot be read, or it is not what the entry says.
+        UserError: the source cannot be read, or it is not what the settings say.
     """
-    source, columns = source_of(settings), settings["columns"]
-    top_level = list(dict.fromkeys(column.split(".")[0] for column in columns.values() if column is not None))
-    where = f"{settings['name']}: {source.path or source.repository}"
+    settings = TrainingProblems.parse(content, "--settings")
+    source, columns = Source(settings), settings.columns
+    names = [column for column in (columns.id, columns.problem, columns.answer) if column is not None]
+    top_level = list(dict.fromkeys(column.split(".")[0] for column in names))
+    where = source.where
     problems, counts = _gather(source.scan(top_level), settings, where)
     conflicts = [problem for problem in problems if len(problem.answers) > 1]
-    _check_counts(counts, settings["counts"], where)
-    _check_conflicts(conflicts, settings["conflicts"], where)
-    kept = _without_excluded([problem for problem in problems if len(problem.answers) == 1], settings, where)
+    _check_counts(counts, settings.counts.to_json(), where)
+    _check_conflicts(conflicts, settings.conflicts, where)
+    kept = _without_excluded([problem for problem in problems if len(problem.answers) == 1], settings.exclude, where)
     rows = [
-        {"id": problem.ids[0], "problem": problem.text, "answer": problem.answers[0], "family": settings["name"]}
+        {"id": problem.ids[0], "problem": problem.text, "answer": problem.answers[0], "family": settings.name}
         for problem in kept
     ]
-    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    found = sha256_bytes(content.encode("utf-8"))
-    if settings["sha256"] is not None and not settings.get("exclude") and found != settings["sha256"]:
-        raise UserError(f"{where}: its problems have SHA-256 {found}; expected {settings['sha256']}")
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    found = sha256_bytes(text.encode("utf-8"))
+    if settings.sha256 is not None and not settings.exclude and found != settings.sha256:
+        raise UserError(f"{where}: its problems have SHA-256 {found}; expected {settings.sha256}")
     path = out / "problems.jsonl"
-    write_text(path, content)
-    local = source.path if source.is_file else None
-    parameters = {key: value for key, value in settings.items() if key not in NOT_OF_THE_CONTENT}
+    write_text(path, text)
+    parameters = {key: value for key, value in content.items() if key not in NOT_OF_THE_CONTENT}
     Manifest(
         kind="problems",
-        inputs={str(local): sha256_file(local)} if local is not None else {},
+        inputs=source.inputs,
         outputs=hash_files(out, path),
         parameters=parameters,
         fingerprint=fingerprint(parameters),
         details={
             **counts,
             "written": len(rows),
-            "path": settings.get("path"),
-            "expected_sha256": settings["sha256"],
+            "path": settings.path,
+            "expected_sha256": settings.sha256,
             "conflicts": [vars(problem) for problem in conflicts],
         },
     ).write(out / "manifest.json")
 
 
 def _gather(
-    rows: Iterable[Mapping[str, Any]], settings: Mapping[str, Any], where: str
+    rows: Iterable[Mapping[str, Any]], settings: TrainingProblems, where: str
 ) -> tuple[Sequence[_Problem], dict[str, int]]:
     """Problems by their text without regard to white space, in the order met, and how many were left at each stage."""
-    columns, prefix, suffix = settings["columns"], settings["prefix"], settings["suffix"]
+    columns, prefix, suffix = settings.columns, settings.prefix, settings.suffix
     problems: dict[str, _Problem] = {}
     seen: set[tuple[str, str, str]] = set()
     texts: set[str] = set()
     number = 0
     for number, row in enumerate(rows, start=1):
-        wrapped = str(_value(row, columns["problem"], number, where))
+        place = f"{where}: row {number}"
+        wrapped = str(_value(row, columns.problem, place))
         if not wrapped.startswith(prefix) or not wrapped.endswith(suffix):
-            raise UserError(f"{where}: row {number}: {columns['problem']}: lacks the instruction around its problem")
+            raise InvalidInput(place, columns.problem, "lacks the instruction around its problem")
         text = wrapped.removeprefix(prefix).removesuffix(suffix)
-        answer = str(_value(row, columns["answer"], number, where)).strip()
+        answer = str(_value(row, columns.answer, place)).strip()
         hashed = sha256_bytes(text.encode("utf-8"))[:_HASHED_ID_LENGTH]
-        identifier = hashed if columns["id"] is None else str(_value(row, columns["id"], number, where))
+        identifier = hashed if columns.id is None else str(_value(row, columns.id, place))
         if (identifier, text, answer) in seen:
             continue
         seen.add((identifier, text, answer))
@@ -108,7 +108,7 @@ def _gather(
 def _check_counts(counts: Mapping[str, int], expected: Mapping[str, int | None], where: str) -> None:
     for stage, count in expected.items():
         if count is not None and counts[stage] != count:
-            raise UserError(f"{where}: {stage}: is {counts[stage]}; expected {count}")
+            raise InvalidInput(where, stage, f"is {counts[stage]}; expected {count}")
 
 
 def _check_conflicts(conflicts: Sequence[_Problem], expected: Sequence[Sequence[str]] | None, where: str) -> None:
@@ -118,18 +118,17 @@ def _check_conflicts(conflicts: Sequence[_Problem], expected: Sequence[Sequence[
     found, known = ({frozenset(ids) for ids in groups} for groups in ((c.ids for c in conflicts), expected))
     for ids, complaint in [(found - known, "has two answers, unexpectedly"), (known - found, "has no two answers")]:
         if ids:
-            raise UserError(f"{where}: conflicts: {', '.join(sorted(min(ids, key=sorted)))}: {complaint}")
+            raise InvalidInput(where, "conflicts", f"{', '.join(sorted(min(ids, key=sorted)))}: {complaint}")
 
 
-def _without_excluded(problems: Sequence[_Problem], settings: Mapping[str, Any], where: str) -> list[_Problem]:
-    """The problems but for those that the study leaves out, as one that a benchmark has too."""
-    excluded = set(settings.get("exclude", ()))
-    if unknown := excluded - {problem.ids[0] for problem in problems}:
-        raise UserError(f"{where}: exclude: has no problem {', '.join(sorted(unknown))}")
+def _without_excluded(problems: Sequence[_Problem], excluded: Collection[str], where: str) -> list[_Problem]:
+    """The problems without those that the study leaves out, such as those of a benchmark."""
+    if unknown := set(excluded) - {problem.ids[0] for problem in problems}:
+        raise InvalidInput(where, "exclude", f"has no problem {', '.join(sorted(unknown))}")
     return [problem for problem in problems if problem.ids[0] not in excluded]
 
 
-def _value(row: Mapping[str, Any], column: str, number: int, where: str) -> Any:
+def _value(row: Mapping[str, Any], column: str, where: str) -> Any:
     """A cell, or what is inside it: ``prompt.0.content`` is the content of the first message."""
     value: Any = row
     try:
@@ -138,5 +137,5 @@ def _value(row: Mapping[str, Any], column: str, number: int, where: str) -> Any:
     except (KeyError, IndexError, TypeError, ValueError):
         value = None
     if value is None or not str(value).strip():
-        raise UserError(f"{where}: row {number}: {column}: is empty")
+        raise InvalidInput(where, column, "is empty")
     return value

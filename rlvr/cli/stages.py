@@ -49,9 +49,9 @@ def read_problems(
     settings: Annotated[str, Option(help="JSON object: a benchmark's name and the keys of its entry")], out: ProblemsOut
 ) -> None:
     """Read a benchmark from the Hub or from files."""
-    from evals.problems.read import parse_settings, write_benchmark
+    from evals.problems.read import parse_json, write_benchmark
 
-    write_benchmark(parse_settings(settings), out)
+    write_benchmark(parse_json(settings), out)
 
 
 @commands.add("read-training-set")
@@ -60,10 +60,10 @@ def read_training_set(
     out: ProblemsOut,
 ) -> None:
     """Read a published training set, without its repetitions."""
-    from evals.problems.read import parse_settings
-    from evals.problems.training_set import REQUIRED, write_training_set
+    from evals.problems.read import parse_json
+    from evals.problems.training_set import write_training_set
 
-    write_training_set(parse_settings(settings, REQUIRED), out)
+    write_training_set(parse_json(settings), out)
 
 
 @commands.add("check-disjoint")

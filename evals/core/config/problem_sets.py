@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from evals.core.config.settings import UNIQUE, Commit, Omittable, Prompt, Repository, Settings, Sha256, Text, optional
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.numbers import Count, Index
+from evals.core.record import Record
 from evals.core.records import ProblemKind
 
 GENERATED = "generated"
@@ -84,16 +85,16 @@ class GeneratedBenchmark(_Benchmark, ProblemKind):
         return {"family": self.family, "operands": self.operands}
 
 
-class ReadBenchmark(_Benchmark):
-    """The keys of every benchmark that is read from the Hugging Face Hub or from a file."""
+class _Reading(Settings):
+    """The keys that decide how the rows of a source become problems, wherever it is."""
 
+    count: Annotated[int, Field(ge=2)] = Field(description="number of problems of the source")
     sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
     gated: bool = Field(description="whether the texts must not be written anywhere")
     grader: Literal["math", "choice", "code"] = Field(description="how responses are graded (docs/grading.md)")
     tests_format: Omittable[Literal["evalplus", "livecodebench", "own"]] = optional(
         "form of the tests; required with grader code"
     )
-    samples_per_problem: Count = Field(description="the usual number for a set of this size, for the reader")
     boxed_answer: Omittable[bool] = optional("whether the answer is the last box of its column")
     repairs: Omittable[Annotated[tuple[Literal["dollars", "integer", "e_notation", "python"], ...], *UNIQUE]] = (
         optional("of the form of the reference answers")
@@ -102,13 +103,47 @@ class ReadBenchmark(_Benchmark):
     exclude: Omittable[tuple[Exclusion, ...]] = optional("problems that are left out")
 
     @model_validator(mode="after")
-    def _check_grader(self) -> ReadBenchmark:
+    def _check_grader(self) -> Self:
         if self.gated and self.grader != "choice":
             raise NotAccepted(f"is {self.grader!r} of a gated benchmark", "choice", "grader")
         for grader, key in (("choice", "option_seed"), ("code", "tests_format")):
             if self.grader == grader and getattr(self, key) is None:
                 raise NotAccepted(f"lacks {key}, which grader {grader} needs")
         return self
+
+
+class SourceTable(Record):
+    """The table that problems are read from; the values of a study's benchmark or training set.
+
+    Attributes:
+        name: of the benchmark or training set, for messages and ids.
+        repository: of the Hugging Face Hub; None where there is only a file.
+        revision: a commit on the Hub; None is its newest.
+        configuration: of the repository; None is its default.
+        split: of the repository.
+        files: JSON lines files of the repository to read instead of a split.
+        path: a JSON lines file, or a directory with a copy of the repository, to read instead of the Hub.
+    """
+
+    name: Text
+    repository: Repository | None = None
+    revision: Commit | None = None
+    configuration: Text | None = None
+    split: Text = "train"
+    files: tuple[str, ...] = ()
+    path: Text | None = None
+
+
+class BenchmarkProblems(_Reading, SourceTable):
+    """Everything that decides a benchmark's problems (``rlvr-bench stage read-problems --settings``)."""
+
+    columns: Columns | None = None
+
+
+class ReadBenchmark(_Benchmark, _Reading):
+    """The keys of every benchmark that is read from the Hugging Face Hub or from a file."""
+
+    samples_per_problem: Count = Field(description="the usual number for a set of this size, for the reader")
 
 
 class HubBenchmark(ReadBenchmark):
@@ -176,15 +211,9 @@ class Counts(Settings):
     kept: Count | None = Field(description="problems without those of several answers")
 
 
-class TrainingSet(Settings):
-    """A published training set."""
+class _TrainingReading(Settings):
+    """The keys that decide how the rows of a published set become training problems."""
 
-    title: Text = Field(description="the name for people")
-    description: Omittable[str] = optional("for people")
-    repository: Repository = Field(description="OWNER/NAME on the Hugging Face Hub")
-    revision: Commit = Field(description="a commit")
-    configuration: Omittable[Text] = optional("the repository's configuration")
-    split: Text = Field(description="the repository's split")
     columns: TrainingColumns = Field(description="columns of the source")
     prefix: str = Field(description="text before every problem, which is taken off: the study's prompt replaces it")
     suffix: str = Field(description="text after every problem, which is taken off")
@@ -193,4 +222,25 @@ class TrainingSet(Settings):
         description="ids of rows with one problem and several answers, which are left out; null if they are not known"
     )
     sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
+
+
+class TrainingSet(_TrainingReading):
+    """A published training set."""
+
+    title: Text = Field(description="the name for people")
+    description: Omittable[str] = optional("for people")
+    repository: Repository = Field(description="OWNER/NAME on the Hugging Face Hub")
+    revision: Commit = Field(description="a commit")
+    configuration: Omittable[Text] = optional("the repository's configuration")
+    split: Text = Field(description="the repository's split")
     licence: str = Field(description="of the problems")
+
+
+class TrainingProblems(_TrainingReading, SourceTable):
+    """Everything that decides the problems of a published set (``rlvr-bench stage read-training-set --settings``).
+
+    Attributes:
+        exclude: ids of problems that the study leaves out.
+    """
+
+    exclude: tuple[str, ...] = ()

@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from evals.core.config.problem_sets import BenchmarkProblems
 from evals.core.config.study import LocalCopy
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.grading import Case, GradingPool, Kind
-from evals.problems.benchmark import read_benchmark
-from evals.problems.golds import REPAIRS, repair
+from evals.problems.benchmark import REPAIRS, read_benchmark, repair
 from evals.problems.read import write_benchmark
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
 from tests.commands import rlvr_bench
@@ -170,7 +170,7 @@ def test_the_hub_out_of_reach_is_one_line_with_the_alternative(
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(UserError) as caught:
-        read_benchmark(settings)
+        read_benchmark(BenchmarkProblems.parse(settings, "x"))
     message = str(caught.value)
     assert message.startswith("tiny: nobody/tiny: cannot be read from the Hugging Face Hub (ConnectionError: no route)")
     assert "benchmark_sources: {tiny: {path: FILE_OR_DIRECTORY}}" in message and "\n" not in message
@@ -187,8 +187,8 @@ def test_the_hub_is_asked_for_the_pinned_revision(settings: dict[str, Any], monk
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setenv("HF_TOKEN", "secret")
-    read_benchmark({**settings, "revision": "a" * 40, "configuration": "c"})
-    read_benchmark({**settings, "revision": "b" * 40, "files": ["x/test.jsonl"]})
+    read_benchmark(BenchmarkProblems.parse({**settings, "revision": "a" * 40, "configuration": "c"}, "x"))
+    read_benchmark(BenchmarkProblems.parse({**settings, "revision": "b" * 40, "files": ["x/test.jsonl"]}, "x"))
     assert asked[0] == (("nobody/tiny", "c"), {"split": "test", "revision": "a" * 40, "token": "secret"})
     assert asked[1][1]["data_files"] == {"test": [f"hf://datasets/nobody/tiny@{'b' * 40}/x/test.jsonl"]}
     assert not any("trust_remote_code" in options for _, options in asked)

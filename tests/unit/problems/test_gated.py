@@ -19,7 +19,8 @@ from evals.core.yaml_file import read_yaml
 from evals.generation.evaluate import sample_benchmark, withheld
 from evals.generation.plan import EvaluationSettings
 from evals.grading import Case, GradingPool, Kind
-from evals.problems.choices import LETTERS, permutation, with_options
+from evals.grading.multiple_choice import LETTERS
+from evals.problems.benchmark import permutation, with_options
 from evals.problems.disjoint import check_disjoint
 from evals.problems.problem_set import load
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks

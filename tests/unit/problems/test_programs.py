@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from evals.core.config.problem_sets import Columns
 from evals.core.errors import UserError
 from evals.problems.programs import program_problem
 
@@ -21,7 +22,7 @@ ENTRIES = Path(__file__).resolve().parents[3] / "config/benchmarks"
 def read(name: str, row: dict[str, Any]) -> tuple[str, Any]:
     """A row as the entry of config/benchmarks reads it."""
     entry = yaml.safe_load((ENTRIES / f"{name}.yaml").read_text())
-    return program_problem(row, entry["columns"], entry, "row 1")
+    return program_problem(row, Columns.parse(entry["columns"], name), entry["tests_format"], "row 1")
 
 
 def test_humaneval_keeps_imports_and_helpers_of_the_prompt() -> None:
