@@ -140,7 +140,7 @@ class BenchmarkProblems(_Reading, SourceTable):
     columns: Columns | None = None
 
 
-class ReadBenchmark(_Benchmark, _Reading):
+class ReadBenchmark(_Reading, _Benchmark):
     """The keys of every benchmark that is read from the Hugging Face Hub or from a file."""
 
     samples_per_problem: Count = Field(description="the usual number for a set of this size, for the reader")
@@ -224,8 +224,8 @@ class _TrainingReading(Settings):
     sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
 
 
-class TrainingSet(_TrainingReading):
-    """A published training set."""
+class _PublishedSet(Settings):
+    """The keys that say what a published set is and where it is."""
 
     title: Text = Field(description="the name for people")
     description: Omittable[str] = optional("for people")
@@ -233,6 +233,11 @@ class TrainingSet(_TrainingReading):
     revision: Commit = Field(description="a commit")
     configuration: Omittable[Text] = optional("the repository's configuration")
     split: Text = Field(description="the repository's split")
+
+
+class TrainingSet(_TrainingReading, _PublishedSet):
+    """A published training set."""
+
     licence: str = Field(description="of the problems")
 
 
