@@ -75,5 +75,4 @@ class PairSampler:
             name: shown by the progress bar.
         """
         plan = self.plan.with_parameters(decoding=decoding.to_json())
-        draws = partial(PairDraw, decoding, plan.settings.sampling)
-        sample_plan(plan, lambda: self.backend, out, name, draws)
+        sample_plan(plan, lambda: self.backend, out, name, partial(PairDraw, decoding, plan.settings.sampling))

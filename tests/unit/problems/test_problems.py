@@ -12,6 +12,7 @@ import pytest
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl, write_jsonl
+from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
 from evals.problems.arithmetic import FAMILIES, answer, exact, worked_solution
 from evals.problems.disjoint import Evaluated, check_disjoint
@@ -172,3 +173,13 @@ def test_named_problems_are_not_drawn_and_the_order_stays() -> None:
     usual = draw_distinct(kinds, "evaluation", 20, 1)
     named = {problem.statement for problem in usual[::2]}
     assert draw_distinct(kinds, "evaluation", 10, 1, named) == usual[1::2]
+
+
+def test_a_real_benchmark_is_compared_nearly_word_for_word_though_it_has_a_family(tmp_path: Path) -> None:
+    rows = [{"id": "aime_2024-1", "problem": AN_EVALUATED_PROBLEM, "answer": "204", "family": "aime_2024"}]
+    write_jsonl(tmp_path / "b" / "problems.jsonl", rows)
+    outputs = hash_files(tmp_path / "b", tmp_path / "b" / "problems.jsonl")
+    Manifest("problems", {}, outputs, {}, "x").write(tmp_path / "b" / "manifest.json")
+    write_jsonl(tmp_path / "train.jsonl", [{"id": "t", "problem": "Solve this. " + AN_EVALUATED_PROBLEM}])
+    with pytest.raises(UserError, match="problem aime_2024-1 is nearly word for word trained on"):
+        check_disjoint(tmp_path / "b", [tmp_path / "train.jsonl"], tmp_path / "disjoint.json")
