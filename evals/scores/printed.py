@@ -1,4 +1,4 @@
-"""Scores, comparisons and plans that are printed: a table for people, JSON or CSV in full precision for programs."""
+"""Scores and comparisons that are printed: a table for people, JSON or CSV in full precision for programs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, Claim, Comparison
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.grades import GradedRun
-from evals.scores.loose_files import Reader, find_files, find_seeds
+from evals.scores.loose_files import Reader, find_seeds
 from evals.scores.score import majority_of, measure
 from evals.statistics.accuracy import g_pass_at_k, pass_at_k
 from evals.statistics.average import estimate_average
-from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, make_table, markdown
 
@@ -279,127 +278,3 @@ def _comparison_table(
     if any(row.benchmark == ALL_BENCHMARKS for row in rows):
         notes.append("all: the mean over the benchmarks, each with the same weight, resampled within each.")
     return make_table("comparison", "A against B", columns, rows, notes)
-
-
-def make_design(
-    pilot: Sequence[Path] | None,
-    reader: Reader,
-    effect_sd: float | None,
-    sampling_variance: float | None,
-    seed_sd: float,
-    seeds: int,
-) -> Design:
-    """Gather the variances to plan with, from a pilot or from numbers.
-
-    Args:
-        pilot: two files of grades or samples of the same problems, or None.
-        reader: how they are read.
-        effect_sd: spread over problems of the true difference, or None.
-        sampling_variance: mean of p (1 - p) over problems, summed over both policies, or None.
-        seed_sd: spread of a method's score over seeds.
-        seeds: training seeds of each method; 0 compares two checkpoints.
-
-    Raises:
-        UserError: neither or both are given, a number is out of range, or the pilots answered different problems.
-    """
-    try:
-        if pilot is None:
-            if effect_sd is None or sampling_variance is None:
-                raise UserError("--pilot, or --effect-sd and --sampling-variance, say how policies differ; none given")
-            return Design(effect_sd, sampling_variance, seed_sd, seeds)
-        if effect_sd is not None or sampling_variance is not None:
-            raise UserError("--effect-sd, --sampling-variance: are estimated from --pilot; give one or the other")
-        files = find_files(pilot)
-        if len(files) != 2:
-            raise UserError(f"--pilot: names {len(files)} files of grades or samples; accepted: two, of one benchmark")
-        one, other = reader.read(files)
-        if set(one.grades) != set(other.grades) or one.samples != other.samples:
-            raise UserError(f"{other.path}: has other problems or another number of samples than {one.path}")
-        rates = [[count / each.samples for count in each.counts] for each in (one, other)]
-        return Design.from_accuracies(rates[0], rates[1], one.samples, seed_sd, seeds)
-    except ValueError as error:
-        raise UserError(f"power: {error}") from None
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """The size of an evaluation: two of effect, problems and samples, the third is worked out.
-
-    Attributes:
-        effect: true difference to detect, a fraction of one.
-        problems: of the benchmark.
-        samples: of each problem.
-        alpha: two-sided level.
-        power: chance to find the difference.
-    """
-
-    effect: float | None
-    problems: int | None
-    samples: int | None
-    alpha: float = 0.05
-    power: float = 0.8
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of range; the options of the command line have these names."""
-        accepted = {
-            "alpha": (0.0 < self.alpha < 1.0, "between 0 and 1"),
-            "power": (0.0 < self.power < 1.0, "between 0 and 1"),
-            "problems": (self.problems is None or self.problems >= 2, "2 or more"),
-            "samples": (self.samples is None or self.samples >= 1, "1 or more"),
-            "effect": (self.effect is None or 0.0 < self.effect <= 1.0, "above 0, up to 1, as a fraction of one"),
-        }
-        for name, (is_accepted, words) in accepted.items():
-            if not is_accepted:
-                raise InvalidInput(f"--{name}", "", f"is {getattr(self, name)}", words)
-        given = sum(value is not None for value in (self.effect, self.problems, self.samples))
-        if given != 2:
-            options = "--effect, --problems, --samples"
-            raise InvalidInput(options, "", f"{given} of them given", "two, the third is worked out")
-
-
-def print_plan(design: Design, size: Size, form: Format) -> None:
-    """Print the one of effect, problems and samples that is missing, worked out from the other two."""
-    effect, problems, samples, alpha, power = dataclasses.astuple(size)
-    if effect is None:
-        asked = "effect"
-        effect = float(minimum_detectable_effect(design.expected_difference(problems, samples), alpha, power))
-    elif problems is None:
-        asked, problems = "problems", problems_needed(design, effect, samples, alpha, power)
-    else:
-        asked, samples = "samples", samples_needed(design, effect, problems, alpha, power)
-    row = {
-        "worked_out": asked,
-        "effect": effect,
-        "problems": problems,
-        "samples": samples,
-        "alpha": alpha,
-        "power": power,
-        **dataclasses.asdict(design),
-    }
-    print_rows(form, [row], _plan_table(row), "plan")
-
-
-def _plan_table(row: Values) -> Table:
-    def number(value: int | None) -> str:
-        return "none suffices" if value is None else str(value)
-
-    columns: list[Column[Values]] = [
-        Column("Worked out", lambda row: row["worked_out"]),
-        Column("Effect (pp)", lambda row: row["effect"], numbers.percent),
-        Column("Problems", lambda row: row["problems"], number),
-        Column("Samples", lambda row: row["samples"], number),
-        Column("Level", lambda row: f"{row['alpha']:g}"),
-        Column("Power", lambda row: f"{row['power']:g}"),
-        Column("Effect SD", lambda row: f"{row['effect_sd']:.3f}"),
-        Column("p (1 - p)", lambda row: f"{row['sampling_variance']:.3f}"),
-        Column("Seeds", lambda row: f"{row['seeds']} ± {row['seed_sd']:g}" if row["seeds"] else "given policies"),
-    ]
-    notes = [
-        "For one comparison; over several benchmarks Holm asks for more, at worst what the level divided by their "
-        "number gives."
-    ]
-    if row["problems"] is None:
-        notes.append("No number of problems suffices: the seeds alone vary more than that.")
-    if row["samples"] is None:
-        notes.append("No number of samples suffices: the problems, or the seeds, alone vary more than that.")
-    return make_table("power", "What a comparison can detect", columns, [row], notes)

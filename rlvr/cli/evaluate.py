@@ -124,7 +124,7 @@ def power(
     strongly two policies differ from problem to problem comes from a pilot (--pilot A B, graded samples of the same
     problems), or is given by --effect-sd and --sampling-variance. Differences are fractions of one: 0.05 is 5 points.
     """
-    from evals.scores.printed import Size, make_design, print_plan
+    from evals.scores.plan import Size, make_design, print_plan
 
     size = Size(effect, problems, samples, alpha, power)
     reader = grading.reader(pilot_problems)
