@@ -33,7 +33,7 @@ def status(
 
     statuses = study_status(Study.read(config))
     if out is not None:
-        write_json(out, [vars(each) for each in statuses])
+        write_json(out, [each.to_json() for each in statuses])
         return
     for line in describe(statuses):
         print(line)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.manifest import Manifest, read_manifest
-from evals.core.records import BASE, Run
+from evals.core.records import BASE, ResultStatus, Run
 from evals.core.run_spec import VERL
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
@@ -25,29 +24,14 @@ _PATH_KEYS = ("base", "problems")
 _MADE_FROM = "made from "
 
 
-@dataclass(frozen=True)
-class Status:
-    """Whether one result is current.
-
-    Attributes:
-        result: what is judged, such as "run tiny-dapo-s1".
-        current: False if it is missing or made from something else than is configured now.
-        reasons: what differs, one line each.
-        code_edited_since: modules edited after the result was made whose versions say that results are unchanged.
-    """
-
-    result: str
-    current: bool
-    reasons: tuple[str, ...] = ()
-    code_edited_since: tuple[str, ...] = ()
-
-
-def study_status(study: Study) -> list[Status]:
+def study_status(study: Study) -> list[ResultStatus]:
     """The status of everything that the study makes up to its samples, what is made from what first."""
     corpora = {name: _corpus_status(study, name) for name in study.models_from_scratch}
     bases = {name: _following(_base_status(study, name), corpora[name]) for name in corpora}
     bases |= {name: _imported_status(study, name) for name in study.config.models if name not in bases}
-    training = _training_problems_status(study) if study.methods else Status("training problems", current=True)
+    training = (
+        _training_problems_status(study) if study.methods else ResultStatus(result="training problems", current=True)
+    )
     benchmarks = {name: _benchmark_status(study, name) for name in study.benchmarks}
     runs = {run.run: _following(_run_status(study, run), bases[run.model], training) for run in study.trained_runs}
     policies = {run.run: bases[run.model] if run.method == BASE else runs[run.run] for run in study.runs}
@@ -66,7 +50,7 @@ def study_status(study: Study) -> list[Status]:
     ]
 
 
-def describe(statuses: Sequence[Status]) -> list[str]:
+def describe(statuses: Sequence[ResultStatus]) -> list[str]:
     """What a person reads: the stale results with their reasons, what follows from them as a number, and a count."""
     lines = []
     following = 0
@@ -84,43 +68,43 @@ def describe(statuses: Sequence[Status]) -> list[str]:
     return lines
 
 
-def _following(status: Status, *sources: Status) -> Status:
+def _following(status: ResultStatus, *sources: ResultStatus) -> ResultStatus:
     """``status``, stale as well where something that the result is made from is."""
     stale = tuple(f"{_MADE_FROM}{source.result}, which is not current" for source in sources if not source.current)
-    return replace(status, current=status.current and not stale, reasons=status.reasons + stale)
+    return status.model_copy(update={"current": status.current and not stale, "reasons": status.reasons + stale})
 
 
-def _corpus_status(study: Study, name: str) -> Status:
+def _corpus_status(study: Study, name: str) -> ResultStatus:
     model = study.models_from_scratch[name]
     examples = model.training.steps * model.training.batch_size
     wanted = {"version": BASE_MODEL_VERSION, "count": examples, **model.corpus.to_json()}
     return _judge(f"corpus of base model {name}", Path(f"results/base/{name}/corpus.manifest.json"), "corpus", wanted)
 
 
-def _base_status(study: Study, name: str) -> Status:
+def _base_status(study: Study, name: str) -> ResultStatus:
     model = study.models_from_scratch[name]
     settings = {"architecture": model.architecture.to_json(), **model.training.to_json()}
     wanted = {"version": BASE_MODEL_VERSION, **settings}
     return _judge(f"base model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted)
 
 
-def _imported_status(study: Study, name: str) -> Status:
+def _imported_status(study: Study, name: str) -> ResultStatus:
     wanted = {"source": "hugging_face", "revision": study.existing_models[name].revision}
     return _judge(f"model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted, exact=False)
 
 
-def _training_problems_status(study: Study) -> Status:
+def _training_problems_status(study: Study) -> ResultStatus:
     wanted = {key: value for key, value in study.training_settings.items() if key not in NOT_OF_THE_CONTENT}
     return _judge("training problems", Path("results/problems/train/manifest.json"), "problems", wanted, exact=False)
 
 
-def _benchmark_status(study: Study, name: str) -> Status:
+def _benchmark_status(study: Study, name: str) -> ResultStatus:
     wanted = {key: value for key, value in study.problem_settings(name).items() if key not in NOT_OF_THE_CONTENT}
     path = Path(f"results/problems/{name}/manifest.json")
     return _judge(f"benchmark {name}", path, "problems", wanted, exact=False)
 
 
-def _run_status(study: Study, run: Run) -> Status:
+def _run_status(study: Study, run: Run) -> ResultStatus:
     wanted = {key: value for key, value in study.resolved_run(run.run).items() if key not in _PATH_KEYS}
     if study.engine == VERL:
         wanted["versions"] = {"engine": VERL_ENGINE_VERSION, "verl": PINNED, "grader": GRADER_VERSION}
@@ -129,7 +113,7 @@ def _run_status(study: Study, run: Run) -> Status:
     return _judge(f"run {run.run}", Path(f"results/runs/{run.run}/manifest.json"), "run", wanted)
 
 
-def _samples_status(study: Study, run: Run, benchmark: str) -> Status:
+def _samples_status(study: Study, run: Run, benchmark: str) -> ResultStatus:
     evaluation = study.config.evaluation.to_json()
     renamed = {"sampling_batch_size": "batch_size", "backend": "engine"}
     wanted = {renamed.get(key, key): value for key, value in evaluation.items()}
@@ -139,16 +123,17 @@ def _samples_status(study: Study, run: Run, benchmark: str) -> Status:
     return _judge(f"samples of {kind} {run.run} on {benchmark}", path, "samples", wanted, exact=False)
 
 
-def _judge(result: str, path: Path, kind: str, wanted: Mapping[str, Any], exact: bool = True) -> Status:
+def _judge(result: str, path: Path, kind: str, wanted: Mapping[str, Any], exact: bool = True) -> ResultStatus:
     """Compare a manifest's parameters with what is configured, and its inputs with the files as they are."""
     try:
         manifest = read_manifest(path, kind)
     except UserError as error:
-        return Status(result, current=False, reasons=(str(error),))
+        return ResultStatus(result=result, current=False, reasons=(str(error),))
     made_from = manifest.parameters if exact else {key: manifest.parameters.get(key) for key in wanted}
     reasons = tuple(_differences(made_from, wanted)) + tuple(_changed_inputs(manifest))
     source = manifest.details.get("source")
-    return Status(result, not reasons, reasons, tuple(edited_since(source)) if source else ())
+    edited = tuple(edited_since(source)) if source else ()
+    return ResultStatus(result=result, current=not reasons, reasons=reasons, code_edited_since=edited)
 
 
 def _differences(old: Any, new: Any, key: str = "") -> Iterator[str]:

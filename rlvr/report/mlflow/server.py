@@ -61,11 +61,7 @@ def serve(results: Path, store: Store, port: int) -> NoReturn:
     """Become the MLflow server: this process is replaced, so that signals reach the server itself.
 
     Another process watches the trainings in progress in ``results``; it ends with the server.
-
-    Raises:
-        UserError: the port is taken or not allowed.
     """
-    check_port(port)
     print(f"MLflow on http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
     watcher = ["rlvr", "watch", "--results", str(results), "--parent", str(os.getpid())]
     subprocess.Popen([sys.executable, "-m", *watcher])
