@@ -80,7 +80,7 @@ class Results:
 
     @cached_property
     def drawn_against(self) -> tuple[str, str]:
-        """What differences are drawn against, and its name: the base model if the reference is the only method."""
+        """The method that differences are drawn against, and its name: the base if the reference is the only method."""
         if {run.method for run in self.runs} <= {BASE, self.reference_method}:
             return BASE, "the base model"
         return self.reference_method, self.reference_title

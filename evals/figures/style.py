@@ -54,14 +54,14 @@ _RC: dict[RcKeyType, Any] = {
 
 @dataclass(frozen=True)
 class MethodStyle:
-    """How a method is drawn; the marker changes once the colours are used up."""
+    """The colour and marker of a method; the marker changes once the colours are used up."""
 
     colour: str
     marker: str
 
 
 def method_styles(runs: Sequence[Run]) -> dict[str, MethodStyle]:
-    """Method -> style by the method's place in the study, so that appending a method recolours nothing."""
+    """Choose styles by a method's place in the study, so that appending a method recolours nothing."""
     methods = [method for method in dict.fromkeys(run.method for run in runs) if method != BASE]
     styles = {
         method: MethodStyle(

@@ -1,1 +1,1 @@
-"""From graded samples to scores, and from scores to comparisons; ``rlvr-bench stage score|compare``."""
+"""Scores of graded samples and comparisons of scores, of a study or of any files."""

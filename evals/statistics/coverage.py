@@ -1,4 +1,4 @@
-"""How often intervals cover the truth, measured on simulated benchmarks whose true accuracy is known.
+"""The coverage of intervals, measured on simulated benchmarks whose true accuracy is known.
 
 A population says how the accuracies of problems are spread. Its problems are drawn anew for every simulated benchmark,
 and every problem is answered by independent samples: what an interval over problems promises to cover.
@@ -39,7 +39,7 @@ _BAND = (0.93, 0.97)
 
 @dataclass(frozen=True)
 class Population:
-    """Where a benchmark's problems come from.
+    """A population that the problems of a benchmark are drawn from.
 
     Attributes:
         family: ``beta``: Beta(m c, (1 - m) c) with concentration c, from all or nothing (0.1) to equally hard (1e6);
@@ -83,7 +83,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What was measured.
+    """The measured coverage.
 
     Attributes:
         given: share of benchmarks that got an interval.

@@ -52,7 +52,7 @@ class Difference:
         return np.asarray(np.sqrt(self.problem_variance + self.seed_variance))
 
     def critical_value(self, tail: npt.ArrayLike) -> FloatArray:
-        """How many standard errors leave ``tail`` probability on one side [...] (Cochran and Cox)."""
+        """The number of standard errors that leaves ``tail`` probability on one side [...] (Cochran and Cox)."""
         total = self.problem_variance + self.seed_variance
         with np.errstate(invalid="ignore"):
             seed_share = np.where(total == 0.0, 0.0, self.seed_variance / np.where(total == 0.0, 1.0, total))

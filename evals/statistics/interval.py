@@ -29,7 +29,7 @@ _NO_SKEWNESS = 1e-6
 _HIDDEN_TAIL = 7.5
 """The skewness of N accuracies is too small by about 1 + 7.5 / N: the far tail is seldom among them."""
 _STRETCH, _SHRINK, _FORGETTING = 0.8, 0.5, 0.6
-"""How far the ends move where an interval is only just given, and over how many standard deviations that fades."""
+"""Shares by which the ends move if an interval is only just given; standard deviations over which that fades."""
 
 Ends = tuple[FloatArray, FloatArray]
 
@@ -141,7 +141,7 @@ def suite_intervals(
 
 
 def _moments(strata: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Of the mean over benchmarks [...]: variance, degrees of freedom, skewness; and Wilson's weight."""
+    """Variance, degrees of freedom and skewness of the mean over benchmarks [...], and Wilson's weight."""
     share = 1.0 / len(strata)
     spreads = [values.var(axis=-1, ddof=1) for values in strata]
     variances = [share**2 * spread / values.shape[-1] for values, spread in zip(strata, spreads, strict=True)]
@@ -163,7 +163,7 @@ def _moments(strata: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, Floa
 
 
 def _selection(informative: FloatArray, problems: int) -> FloatArray:
-    """How much it takes luck to be given an interval [...]: near 1 where hardly enough problems are informative."""
+    """The part of luck in being given an interval [...]: near 1 if hardly enough problems are informative."""
     deviation = np.sqrt(np.maximum(informative * (1.0 - informative / problems), 0.5))
     distance = (informative - MINIMUM_INFORMATIVE_PROBLEMS + 0.5) / deviation
     return np.exp(-np.maximum(distance, 0.0) / _FORGETTING)

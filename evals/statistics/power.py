@@ -1,4 +1,4 @@
-"""What a comparison can detect, and what it would take to detect more."""
+"""The power of comparisons: detectable differences, and the problems or samples that a difference needs."""
 
 from __future__ import annotations
 

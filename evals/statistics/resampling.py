@@ -16,7 +16,7 @@ _FLIPS_AT_ONCE = 2_000
 
 
 def draw_problems(problems: int, generator: np.random.Generator, resamples: int) -> npt.NDArray[np.int64]:
-    """How often each problem is drawn in each bootstrap replicate [resamples, N]; rows sum to N."""
+    """Draw problems with replacement: their counts in each bootstrap replicate [resamples, N]; rows sum to N."""
     return generator.multinomial(problems, np.full(problems, 1.0 / problems), size=resamples)
 
 
@@ -95,7 +95,7 @@ def sign_flip_p_values(contributions: npt.ArrayLike, generator: np.random.Genera
 
 
 def _threshold(contributions: FloatArray) -> FloatArray:
-    """What a flipped sum must reach to count: ties count, and rounding must not hide them."""
+    """The least flipped sum that counts: ties count, and rounding must not hide them."""
     return np.asarray(np.abs(contributions.sum(axis=-1)) - 1e-9 * np.abs(contributions).sum(axis=-1))
 
 

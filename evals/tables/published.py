@@ -67,13 +67,13 @@ class Published(Record):
 
     @property
     def citation(self) -> str:
-        """Where it stands, with what is doubtful about it."""
+        """The place in the paper, with what is doubtful about it."""
         doubt = "" if self.certainty == "published" else f", {self.certainty}"
         return f"{self.paper} (arXiv {self.arxiv}), {self.table}{doubt}"
 
 
 class Settings(Record):
-    """How numbers are made; null where a paper does not say."""
+    """The settings that numbers were made with; null where a paper does not say."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -85,7 +85,7 @@ class Settings(Record):
 
 
 class PaperSettings(Settings):
-    """How the numbers of a paper were made, an entry of ``settings.yaml``."""
+    """The settings of a paper, an entry of ``settings.yaml``."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -95,7 +95,7 @@ class PaperSettings(Settings):
 
 
 class OwnSettings(Settings):
-    """How a study's numbers are made.
+    """The settings of a study.
 
     Attributes:
         models: name in the study -> what it is, such as Qwen3-8B-Base.

@@ -1,1 +1,1 @@
-"""From a table, figure or report back to every byte that it was made from; ``rlvr-bench trace``."""
+"""The way back from a table, figure or report to every byte that it was made from; ``rlvr-bench trace``."""
