@@ -1,27 +1,27 @@
-"""The seed paper's table: the base model, the trained one, and both together in the ways that were chosen."""
+"""The table of decoding: the base model, the trained one, and both together in the ways that were chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from evals.core.record import read_rows
-from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Sample
+from evals.core.records import BASE, Comparison, Condition, Sample
 from evals.decoding import SCHEMES
 from evals.decoding.settings import Choice, Choices
 from evals.results import Results
 from evals.tables import layout, numbers
-from evals.tables.layout import Table
-from evals.tables.paper import paper_frame
+from evals.tables.layout import Column, Table, make_table
+from evals.tables.main import average_text, difference_text
+from evals.tables.paper import PaperRow, paper_frame, paper_rows
 
 
 @dataclass(frozen=True)
 class Used:
-    """How a row of the table was decoded.
+    """The way of decoding of a row of the table.
 
     Attributes:
         scheme: one of :data:`evals.decoding.SCHEMES`.
@@ -38,6 +38,26 @@ class Used:
     taus: tuple[float, ...]
     tuned: float
     replaced: float
+
+    @property
+    def shown_gamma(self) -> str:
+        """Gamma, which a replacement has not."""
+        return numbers.NOTHING if self.scheme == "replacement" else f"{self.gamma:g}"
+
+
+@dataclass(frozen=True)
+class DecodingRow:
+    """A row of the table.
+
+    Attributes:
+        paper: its averages and its comparison with the reference method.
+        gain: over the base model; None for the base model itself.
+        used: how both models decoded together; None for one model alone.
+    """
+
+    paper: PaperRow
+    gain: Comparison | None
+    used: Used | None
 
 
 def write_table(results: Results, chosen: Path, samples: Path, notes: Sequence[str], out: Path) -> None:
@@ -65,16 +85,15 @@ def decoding_tables(
         UserError: an input is missing or malformed.
     """
     choices = Choices.read(chosen).chosen
-    used, files = {}, []
-    for condition in results.conditions:
-        scheme = scheme_in(condition.method)
-        if scheme is None:
-            continue
-        paths = [samples / run.run / name / "samples.jsonl" for run in condition.runs for name in results.benchmarks]
-        used[condition.method] = _used(scheme, choices[scheme], paths)
-        files += paths
-    frame = _frame(results, used)
-    return [_summary(results, frame, used, notes), _by_benchmark(results)], frame, files
+    rows, files = [], []
+    for row in paper_rows(results):
+        scheme, used = scheme_in(row.condition.method), None
+        if scheme is not None:
+            runs = [run.run for run in row.condition.runs]
+            paths = [samples / run / name / "samples.jsonl" for run in runs for name in results.benchmarks]
+            used, files = _used(scheme, choices[scheme], paths), [*files, *paths]
+        rows.append(DecodingRow(row, results.comparison(row.condition, BASE), used))
+    return [_summary(results, rows, notes), _by_benchmark(results)], _frame(results, rows), files
 
 
 def scheme_in(method: str) -> str | None:
@@ -89,37 +108,38 @@ def _used(scheme: str, choice: Choice, paths: Sequence[Path]) -> Used:
     return Used(scheme, choice.fraction, choice.gamma, taus, choice.average, replaced)
 
 
-def _frame(results: Results, used: Mapping[str, Used]) -> pd.DataFrame:
+def _frame(results: Results, rows: Sequence[DecodingRow]) -> pd.DataFrame:
     """One row per way of decoding in full precision; fractions of one, nats."""
     frame = paper_frame(results).astype(object)
-    gains = [results.comparison(condition, BASE, ALL_BENCHMARKS) for condition in results.conditions]
-    frame["gain_over_base"] = [gain.difference if gain else None for gain in gains]
-    for index, bound in enumerate(("low", "high")):
-        frame[f"gain_{bound}"] = [
-            gain.confidence_interval[index] if gain and gain.confidence_interval else None for gain in gains
-        ]
-    methods = list(frame["method"])
+    intervals = [(row.gain and row.gain.confidence_interval) or (None, None) for row in rows]
+    frame["gain_over_base"] = [row.gain and row.gain.difference for row in rows]
+    frame["gain_low"], frame["gain_high"] = zip(*intervals, strict=True)
     for name in ("fraction", "gamma", "tuned", "replaced"):
-        frame[name] = [getattr(used[method], name) if method in used else None for method in methods]
-    frame["taus"] = [" ".join(f"{tau:g}" for tau in used[method].taus) if method in used else "" for method in methods]
+        frame[name] = [row.used and getattr(row.used, name) for row in rows]
+    frame["taus"] = [" ".join(f"{tau:g}" for tau in row.used.taus) if row.used else "" for row in rows]
     return frame
 
 
-def _summary(results: Results, frame: pd.DataFrame, used: Mapping[str, Used], notes: Sequence[str]) -> Table:
-    k, level, reference = results.samples_per_problem, round(100 * results.confidence), results.reference_title
-    header = (
-        "Decoding",
-        f"avg@{k} (%)",
-        "Gain over base (pp)",
-        f"Versus {reference} (pp)",
-        "p (Holm)",
-        "MDE (pp)",
-        f"Verdict versus {reference}",
-        "Replaced (%)",
-        "τ (nats)",
-        "γ",
-    )
-    rows = tuple(_cells(row, used.get(row["method"])) for row in frame.to_dict("records"))
+def _columns(results: Results) -> list[Column[DecodingRow]]:
+    k, reference = results.samples_per_problem, results.reference_title
+    return [
+        Column("Decoding", lambda row: row.paper.condition.title),
+        Column(f"avg@{k} (%)", lambda row: row.paper.average, average_text),
+        Column("Gain over base (pp)", lambda row: row.gain, difference_text),
+        Column(f"Versus {reference} (pp)", lambda row: row.paper.against, difference_text),
+        Column("p (Holm)", lambda row: row.paper.p_value_holm, numbers.p_value),
+        Column(
+            "MDE (pp)", lambda row: row.paper.against and row.paper.against.minimum_detectable_effect, numbers.percent
+        ),
+        Column(f"Verdict versus {reference}", lambda row: row.paper.verdict or numbers.NOTHING),
+        Column("Replaced (%)", lambda row: row.used and row.used.replaced, numbers.percent),
+        Column("τ (nats)", lambda row: _range(row.used.taus) if row.used else numbers.NOTHING),
+        Column("γ", lambda row: row.used.shown_gamma if row.used else numbers.NOTHING),
+    ]
+
+
+def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]) -> Table:
+    k, level = results.samples_per_problem, round(100 * results.confidence)
     explanation = (
         f"avg@{k}: mean over {len(results.benchmarks)} benchmarks and all seeds; its brackets are {level} % intervals "
         "over problems and seeds. Differences are between these very checkpoints, paired by problem, and say nothing "
@@ -128,23 +148,7 @@ def _summary(results: Results, frame: pd.DataFrame, used: Mapping[str, Used], no
         "responses. τ is, for every checkpoint, the quantile of the log-prob difference along the driver's text that "
         "did best with γ on problems that are not scored; its range over the checkpoints is shown."
     )
-    return Table("decoding", "Decoding with two models", header, rows, (*notes, explanation))
-
-
-def _cells(row: Mapping[Any, Any], used: Used | None) -> tuple[str, ...]:
-    gain, difference = _number(row["gain_over_base"]), _number(row["difference"])
-    return (
-        str(row["title"]),
-        numbers.percent_with_interval(row["average"], _pair(row, "confidence")),
-        numbers.NOTHING if gain is None else numbers.points_with_interval(gain, _pair(row, "gain")),
-        numbers.NOTHING if difference is None else numbers.points_with_interval(difference, _pair(row, "difference")),
-        numbers.p_value(_number(row["p_value_holm_over_methods"])),
-        numbers.percent(_number(row["minimum_detectable_effect"])),
-        row["verdict"] if isinstance(row["verdict"], str) else numbers.NOTHING,
-        numbers.percent(used.replaced if used else None),
-        _range(used.taus) if used else numbers.NOTHING,
-        f"{used.gamma:g}" if used and used.scheme != "replacement" else numbers.NOTHING,
-    )
+    return make_table("decoding", "Decoding with two models", _columns(results), rows, (*notes, explanation))
 
 
 def _range(values: Sequence[float]) -> str:
@@ -152,24 +156,12 @@ def _range(values: Sequence[float]) -> str:
     return f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None or value != value else float(value)
-
-
-def _pair(row: Mapping[Any, Any], name: str) -> tuple[float, float] | None:
-    low, high = _number(row[f"{name}_low"]), _number(row[f"{name}_high"])
-    return None if low is None or high is None else (low, high)
-
-
 def _by_benchmark(results: Results) -> Table:
-    rows = []
-    for condition in results.conditions:
-        rows.append((condition.title, *(_average_cell(results, condition, name) for name in results.benchmarks)))
+    def cell(condition: Condition, benchmark: str) -> str:
+        average = results.average(condition, benchmark)
+        return numbers.percent_with_error(average.value, average.standard_error)
+
+    rows = tuple((each.title, *(cell(each, name) for name in results.benchmarks)) for each in results.conditions)
     title = f"avg@{results.samples_per_problem} by benchmark (%)"
     note = "Mean over seeds, ± one standard error over problems and seeds."
-    return Table("decoding_by_benchmark", title, ("Decoding", *results.benchmarks), tuple(rows), (note,))
-
-
-def _average_cell(results: Results, condition: Condition, benchmark: str) -> str:
-    average = results.average(condition, benchmark)
-    return numbers.percent_with_error(average.value, average.standard_error)
+    return Table("decoding_by_benchmark", title, ("Decoding", *results.benchmarks), rows, (note,))
