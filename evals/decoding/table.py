@@ -85,7 +85,8 @@ def decoding_tables(
         UserError: an input is missing or malformed.
     """
     choices = Choices.read(chosen).chosen
-    rows, files = [], []
+    rows: list[DecodingRow] = []
+    files: list[Path] = []
     for row in paper_rows(results):
         scheme, used = scheme_in(row.condition.method), None
         if scheme is not None:
@@ -112,10 +113,10 @@ def _frame(results: Results, rows: Sequence[DecodingRow]) -> pd.DataFrame:
     """One row per way of decoding in full precision; fractions of one, nats."""
     frame = paper_frame(results).astype(object)
     intervals = [(row.gain and row.gain.confidence_interval) or (None, None) for row in rows]
-    frame["gain_over_base"] = [row.gain and row.gain.difference for row in rows]
+    frame["gain_over_base"] = [row.gain.difference if row.gain else None for row in rows]
     frame["gain_low"], frame["gain_high"] = zip(*intervals, strict=True)
     for name in ("fraction", "gamma", "tuned", "replaced"):
-        frame[name] = [row.used and getattr(row.used, name) for row in rows]
+        frame[name] = [getattr(row.used, name) if row.used else None for row in rows]
     frame["taus"] = [" ".join(f"{tau:g}" for tau in row.used.taus) if row.used else "" for row in rows]
     return frame
 
