@@ -4,4 +4,4 @@ VERSION = 1
 """Raised whenever the same pair of checkpoints and settings would give other samples."""
 
 SCHEMES = ("replacement", "extrapolation_base", "extrapolation_trained")
-"""Rows of the table beside both models alone: the mode, and for extrapolation the model that drives."""
+"""The table's rows apart from both models alone: the mode, and for extrapolation the model that drives."""

@@ -123,7 +123,7 @@ def _level(axes: Axes, level: Place, label: str, line: str) -> None:
 
 
 def _finding(found: Mapping[Criterion, Sequence[Place]], level: float) -> str:
-    """How many tokens each criterion needs to do as well as the trained model, in words."""
+    """The fraction of tokens that each criterion needs to match the trained model, in words."""
     parts = []
     for criterion, places in found.items():
         needed = fraction_needed(places, level)

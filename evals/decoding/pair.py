@@ -67,7 +67,7 @@ class PairSampler:
         return self.backend.generate(requests, draws)
 
     def sample(self, decoding: Decoding, out: Path, name: str) -> None:
-        """Write ``samples.jsonl``, whose rows have ``replaced`` beside the usual fields, and its manifest.
+        """Write ``samples.jsonl``, whose rows also have ``replaced``, and its manifest.
 
         Args:
             decoding: the way of decoding.

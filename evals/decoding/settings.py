@@ -50,7 +50,7 @@ class Criterion(StrEnum):
 
     @property
     def looks_at_token(self) -> bool:
-        """Whether the token drawn decides, not its history alone."""
+        """True if the token drawn decides, not its history alone."""
         return self is Criterion.LOG_PROB_DIFFERENCE
 
 
@@ -116,7 +116,7 @@ class Decoding(Record):
 
     @property
     def is_driver_alone(self) -> bool:
-        """Whether a token that fires would be drawn from the driver's own distribution: then none is drawn again.
+        """True if a token that fires would be drawn from the driver's own distribution: then none is drawn again.
 
         (Drawing it again would be another method: one that rejects tokens the trained model likes less.)
         """
@@ -130,7 +130,7 @@ class Decoding(Record):
         return "replacement" if self.mode is Mode.REPLACEMENT else f"extrapolation_{self.driver.value}"
 
     def fires(self, values: Tensor) -> Tensor:
-        """Where values [R] of the criterion fire."""
+        """A mask [R] of the values of the criterion that fire."""
         match self.criterion:
             case Criterion.LOG_PROB_DIFFERENCE:
                 return values <= self.tau

@@ -26,7 +26,7 @@ class Request:
 
 @dataclass(frozen=True)
 class BackendSettings:
-    """How a model is run.
+    """The settings of a loaded model.
 
     Attributes:
         dtype: of weights and activations, such as "bfloat16".

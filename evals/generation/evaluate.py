@@ -51,7 +51,7 @@ def sample_plan(
     """Sample what is missing; unless this is one split of several, write ``samples.jsonl`` and its manifest.
 
     Finished batches are kept under ``out/state``. A batch is made whole, of the same samples in any job, so that
-    neither a kill nor the number of splits changes what a sample is computed beside.
+    neither an interruption nor the number of splits changes which samples are computed together.
 
     Args:
         plan: the samples that are wanted.

@@ -23,7 +23,7 @@ from evals.problems.problem_set import load
 
 
 class EvaluationSettings(Record):
-    """How a benchmark is sampled.
+    """The settings of sampling a benchmark.
 
     Attributes:
         samples_per_problem: the k of avg@k.
@@ -65,7 +65,7 @@ class EvaluationSettings(Record):
 
     @property
     def sampling(self) -> SamplingParameters:
-        """How tokens are drawn."""
+        """The settings that shape the distribution of tokens."""
         return SamplingParameters(self.max_new_tokens, self.temperature, self.top_p, self.batch_size)
 
 

@@ -158,7 +158,7 @@ class Qwen3Decoder:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are, and where inputs have to be."""
+        """The device of the weights and of all inputs."""
         return self._embedding.device
 
     def new_cache(self, batch: int, capacity: int) -> KeyValueCache:

@@ -22,7 +22,7 @@ from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How tokens are drawn.
+    """The settings of drawing tokens.
 
     Attributes:
         max_new_tokens: longest response, in tokens, its end token included.

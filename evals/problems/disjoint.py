@@ -32,7 +32,7 @@ _WORD = re.compile(r"[a-z]+|\d+")
 
 
 def normalise(statement: str) -> str:
-    """What counts as the same problem: the text without regard to case and white space."""
+    """The text without case and white space; texts that are then equal are the same problem."""
     return "".join(statement.split()).casefold()
 
 

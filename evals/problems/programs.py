@@ -36,7 +36,7 @@ from math import *
 from typing import *
 sys.setrecursionlimit(50000)
 """
-"""What solutions of programming contests take for granted."""
+"""Imports that solutions of programming contests expect."""
 
 
 def program_problem(row: Row, columns: Columns, tests_format: str, where: str) -> tuple[str, Mapping[str, Any]]:

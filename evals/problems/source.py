@@ -37,7 +37,7 @@ class Source:
 
     @property
     def is_file(self) -> bool:
-        """Whether the rows are those of one local file, in the project's own format (docs/benchmarks.md)."""
+        """True if the rows are those of one local file, in the project's own format (docs/benchmarks.md)."""
         return self.path is not None and not self.path.is_dir()
 
     @property

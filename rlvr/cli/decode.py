@@ -93,7 +93,7 @@ def sweep(
     kind: Annotated[Literal["completion", "choice"], Option(help="how answers are read")] = "completion",
     grading_workers: Annotated[int, Option(help="processes that grade")] = 1,
 ) -> None:
-    """Sample and grade many ways of decoding: sweep.json; goes on if killed."""
+    """Sample and grade many ways of decoding: sweep.json; rerun to resume."""
     from evals.core.single_writer import single_writer
     from evals.decoding.pair import read_pair
     from evals.decoding.settings import Grid

@@ -1,4 +1,4 @@
-"""Decoding with two models (config/decoding.yaml): the runs of its table, on top of the study at hand."""
+"""Decoding with two models (config/decoding.yaml): the runs of its table, derived from the main study."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class DecodedRun:
 
 @dataclass(frozen=True)
 class DecodingStudy:
-    """What ``snakemake decoding`` makes of a study.
+    """The runs and settings of ``snakemake decoding``.
 
     Attributes:
-        study: the study at hand; its reference method's models are the trained ones.
+        study: the main study; its reference method's models are the trained ones.
         settings: content of config/decoding.yaml.
     """
 
