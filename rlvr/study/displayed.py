@@ -194,5 +194,5 @@ class Displayed:
     @property
     def named_studies(self) -> list[str]:
         """Names of the named studies, with those that do not go with the main study."""
-        folders: Mapping[str, Any] = {**self.plan.studies.by_scope, **self.plan.studies.refused}
+        folders: Mapping[str, Any] = {**self.plan.studies.by_folder, **self.plan.studies.refused}
         return [folder.split("/")[1] for folder in folders if folder.count("/") == 2]

@@ -28,7 +28,7 @@ from evals.grading.code.sandbox import require_sandbox
 from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.study.source_files import REPOSITORY
-from rlvr.study.studies import Studies, resolve_studies
+from rlvr.study.studies import EarlierPolicy, Studies, resolve_studies
 from rlvr.study.study import Study
 
 NO_NAME = "(?!)"
@@ -119,17 +119,27 @@ class Plan:
     @property
     def study(self) -> Study:
         """The main study."""
-        return self.studies.by_scope[""]
+        return self.studies.by_folder[""]
 
     @property
     def folders(self) -> list[str]:
         """Where studies have their own results."""
-        return list(self.studies.by_scope)
+        return [*self.studies.by_folder, *self.studies.earlier]
+
+    @cached_property
+    def earlier(self) -> dict[str, EarlierPolicy]:
+        """Run id -> the policy along a training that is evaluated under it."""
+        return {each.run.run: each for policies in self.studies.earlier.values() for each in policies}
+
+    @property
+    def trained(self) -> list[str]:
+        """Ids of the runs that are trained, of all studies."""
+        return [identifier for identifier, (_, run) in self.studies.runs.items() if run.seed is not None]
 
     @property
     def runs(self) -> list[str]:
-        """Ids of the runs of all studies."""
-        return list(self.studies.runs)
+        """Ids of everything that is evaluated: base models, runs, and policies along their training."""
+        return [*self.studies.runs, *self.earlier]
 
     @cached_property
     def execution(self) -> dict[str, Any]:
@@ -148,10 +158,17 @@ class Plan:
 
     def in_folder(self, folder: str) -> Study:
         """The study whose results lie there."""
-        return self.studies.by_scope[folder]
+        return self.studies.by_folder[folder]
+
+    def evaluated_runs(self, folder: str) -> list[Run]:
+        """The runs whose scores lie in a folder: of a study, or of its base models and the policies along its runs."""
+        if folder in self.studies.earlier:
+            bases = [run for run in self.study.runs if run.seed is None]
+            return bases + [each.run for each in self.studies.earlier[folder]]
+        return self.in_folder(folder).runs
 
     def _run(self, run: str) -> Run:
-        return self.studies.runs[run][1]
+        return self.earlier[run].run if run in self.earlier else self.studies.runs[run][1]
 
     def _study_of(self, run: str) -> Study:
         return self.studies.runs[run][0]
@@ -287,12 +304,22 @@ class Plan:
     # Samples, grades, scores
 
     def checkpoint_manifest(self, run: str) -> str:
-        """The manifest of the checkpoint that a run evaluates."""
+        """The file that stands for the checkpoint that a run evaluates."""
+        if run in self.earlier:
+            return f"{self.earlier[run].directory}.kept"
         return self._study_of(run).checkpoint_manifest(run)
 
     def checkpoint(self, run: str) -> str:
         """The directory of that checkpoint's artifact."""
-        return str(Path(self.checkpoint_manifest(run)).parent)
+        return self.earlier[run].directory if run in self.earlier else str(Path(self.checkpoint_manifest(run)).parent)
+
+    def kept_steps(self, run: str) -> str:
+        """The steps whose policies a training keeps from the start, for a named study that is scored along it.
+
+        A run of the main study keeps none: few ask for them, and they are made again from its saved states.
+        """
+        steps = {each.step for each in self.earlier.values() if each.trained.run == run}
+        return "" if self._study_of(run) is self.study else " ".join(map(str, sorted(steps)))
 
     def prompt(self, run: str, benchmark: str) -> str:
         """A benchmark's prompt template, for the model of a run."""
@@ -350,7 +377,7 @@ class Plan:
 
     def evaluated(self, folder: str, benchmark: str, stage: str) -> list[str]:
         """The directories of every run of a study on a benchmark; ``stage`` is samples or grades."""
-        return [f"results/{stage}/{run.run}/{benchmark}" for run in self.in_folder(folder).runs]
+        return [f"results/{stage}/{run.run}/{benchmark}" for run in self.evaluated_runs(folder)]
 
     def grades(self, folder: str, benchmark: str) -> list[str]:
         """The grades of every run of a study on a benchmark."""
@@ -394,7 +421,7 @@ class Plan:
 
     def run_sheet(self, folder: str) -> str:
         """All runs of a study."""
-        return self.in_folder(folder).run_sheet()
+        return canonical_json([run.to_json() for run in self.evaluated_runs(folder)])
 
     def trained_runs(self, folder: str) -> list[str]:
         """Ids of the runs of a study, base models aside."""

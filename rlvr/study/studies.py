@@ -113,25 +113,6 @@ def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPol
     return policies
 
 
-def resolve_earlier(path: Path, study: Study) -> Study | None:
-    """The methods of the named study ``study`` after the parts of their training that it is scored at, if it names any.
-
-    A shorter training is the beginning of a longer one, step by step: nothing in a run depends on its number of steps.
-    """
-    named = read_named_study(path)
-    if named.score_at is None:
-        return None
-    methods: dict[str, Any] = {}
-    for method, changes in study.config.methods.items():
-        overrides = changes.to_json()
-        for steps in _earlier_steps(named.score_at, study.training[method].steps):
-            training = {"training": {**changes.of_training, "steps": steps}}
-            methods[_at_step(method, steps)] = {**overrides, "extends": overrides.get("extends", method), **training}
-    first = next(name for name in methods if name.startswith(f"{study.config.reference_method}_step"))
-    changed = {"methods": methods, "reference_method": first, "study": f"{study.config.study}_steps"}
-    return Study.resolve({**study.config.to_json(), **changed}, f"config/studies/{path.name}: score_at")
-
-
 def score_points(study: Study, score_at: Sequence[float]) -> dict[str, list[tuple[int, str]]]:
     """List for every method the steps after which it is scored, in order, each with the method's name then."""
     return {
@@ -154,14 +135,15 @@ class Studies:
     """The studies that lie side by side under results/.
 
     Attributes:
-        by_scope: where a study's own results lie ("", ``studies/NAME/``, or ``studies/NAME/steps/`` for the scores
-            along its training) -> the study.
+        by_folder: where a study's own results lie ("" or ``studies/NAME/``) -> the study.
         runs: run id -> a study that has it, and the run: one run of a name for all studies.
-        refused: scope of a named study that cannot be run beside the others -> why, in one line.
+        earlier: ``studies/NAME/steps/`` -> the policies along its training that the named study is scored at.
+        refused: folder of a named study that cannot be run beside the others -> why, in one line.
     """
 
-    by_scope: Mapping[str, Study]
+    by_folder: Mapping[str, Study]
     runs: Mapping[str, tuple[Study, Run]]
+    earlier: Mapping[str, Sequence[EarlierPolicy]]
     refused: Mapping[str, str]
 
 
@@ -174,26 +156,26 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
         UserError: ``config`` itself is not accepted.
     """
     study = Study.resolve(config, source)
-    by_scope = {"": study}
+    by_folder = {"": study}
     runs = {run.run: (study, run) for run in study.runs}
     owners = dict.fromkeys(runs, source)
+    earlier: dict[str, Sequence[EarlierPolicy]] = {}
     refused: dict[str, str] = {}
     for name, path in named_study_files().items():
-        scope = f"studies/{name}/"
+        folder = f"studies/{name}/"
         try:
             named = resolve_named_study(name, path, config)
-            earlier = resolve_earlier(path, named)
-            new = {scope: named} | ({f"{scope}steps/": earlier} if earlier else {})
-            for each in new.values():
-                _check_shared(each, path, runs, owners)
+            _check_shared(named, path, runs, owners)
         except UserError as error:
-            refused[scope] = str(error)
+            refused[folder] = str(error)
             continue
-        by_scope |= new
-        added = {run.run: (each, run) for each in new.values() for run in each.runs if run.run not in runs}
+        by_folder[folder] = named
+        if (score_at := read_named_study(path).score_at) is not None:
+            earlier[f"{folder}steps/"] = earlier_policies(named, score_at)
+        added = {run.run: (named, run) for run in named.runs if run.run not in runs}
         runs |= added
         owners |= dict.fromkeys(added, f"config/studies/{path.name}")
-    return Studies(by_scope, runs, refused)
+    return Studies(by_folder, runs, earlier, refused)
 
 
 def _check_shared(study: Study, path: Path, runs: Mapping[str, tuple[Study, Run]], owners: Mapping[str, str]) -> None:

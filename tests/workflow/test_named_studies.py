@@ -19,6 +19,7 @@ OF_SCORES |= {f"figure {SCOPE} {name}" for name in ("scores", "differences", "sc
 OF_GRADES = {f"{rule} {SCOPE} {benchmark}" for rule in ("score", "audit") for benchmark in BENCHMARKS}
 OF_GRADES |= {f"table {SCOPE} audit"}
 OF_TRAINING = {f"figure {SCOPE} training_curves", f"figure {SCOPE} reward_curves"}
+KEPT = {f"policy_at_step tiny-{method}-s{seed} 2" for method in ("dapo", "delta_top_lambda") for seed in (1, 2)}
 OF_HALFWAY = {f"score {STEPS} {benchmark}" for benchmark in BENCHMARKS}
 
 
@@ -38,7 +39,7 @@ def check_selection(smoke_study: Project, study: Path) -> None:
     planned = smoke_study.planned(None, "selection")
     of_all = OF_SCORES | OF_GRADES | OF_TRAINING | OF_HALFWAY
     files = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}
-    assert planned == trained_and_evaluated([*OWN_RUNS, *HALFWAY]) | of_all | files
+    assert planned == trained_and_evaluated(OWN_RUNS) | evaluation_of(HALFWAY, BENCHMARKS) | KEPT | of_all | files
 
     shared = {run: (smoke_study.root / f"results/runs/{run}/manifest.json").stat().st_mtime_ns for run in RUNS[1:]}
     answer = smoke_study.snakemake("selection")
@@ -64,5 +65,6 @@ def check_selection(smoke_study: Project, study: Path) -> None:
         }
         assert smoke_study.planned() == set()
     with edited(study, "delta_top_lambda: {}", "delta_top_lambda: {token_weights: {ratio: 0.25}}"):
-        changed = trained_and_evaluated([*OWN_RUNS, *HALFWAY[2:]])
+        changed = trained_and_evaluated(OWN_RUNS) | evaluation_of(HALFWAY[2:], BENCHMARKS)
+        changed |= {f"policy_at_step {run} 2" for run in OWN_RUNS}
         assert smoke_study.planned(None, "selection") == changed | of_all | {f"study_file {SCOPE}"}

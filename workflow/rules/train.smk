@@ -57,7 +57,8 @@ rule base_model:
         " --out results/base/{wildcards.model} > {log:q} 2>&1"
 
 
-# Where verl carries a run out is no part of what the run is: it is a resource, and no parameter.
+# Where verl carries a run out, and which policies along it are kept, is no part of what the run is: these are resources,
+# and no parameters.
 rule train:
     input:
         base=given(PLAN.base_manifest),
@@ -70,6 +71,8 @@ rule train:
         "results/logs/train/{run}.log",
     benchmark:
         "results/costs/train/{run}.tsv"
+    wildcard_constraints:
+        run=pattern(PLAN.trained),
     priority: 50
     threads: PLAN.execution.get("training_threads", 1)
     resources:
@@ -77,9 +80,34 @@ rule train:
         gpu=given(PLAN.training_gpus),
         ray_cluster=given(PLAN.ray_clusters),
         cluster_json=given(PLAN.cluster),
+        kept_steps=given(PLAN.kept_steps),
     params:
         resolved=given(PLAN.run_spec),
         versions=PLAN.training_versions,
     shell:
-        "python -m rlvr train {output.run:q} --run-json {params.resolved:q}"
+        "python -m rlvr train {output.run:q} --run-json {params.resolved:q} --checkpoints-at {resources.kept_steps}"
+        f" {PLAN.training_options} > {{log:q}} 2>&1"
+
+
+# A policy along a training, which a named study is scored at (`score_at`). The trainer's own files lie in the directory
+# beside the output, so that they are kept; one that is not there is made by repeating the training up to its step.
+rule policy_at_step:
+    input:
+        "results/runs/{run}/manifest.json",
+    output:
+        touch("results/runs/{run}/checkpoints/step-{step}.kept"),
+    log:
+        "results/logs/train/{run}.step-{step}.log",
+    wildcard_constraints:
+        run=pattern(PLAN.trained),
+        step="[0-9]+",
+    priority: 50
+    threads: PLAN.execution.get("training_threads", 1)
+    resources:
+        nodes=1,
+        gpu=given(PLAN.training_gpus),
+        ray_cluster=given(PLAN.ray_clusters),
+        cluster_json=given(PLAN.cluster),
+    shell:
+        "python -m rlvr train results/runs/{wildcards.run}/run.json --checkpoints-at {wildcards.step}"
         f" {PLAN.training_options} > {{log:q}} 2>&1"

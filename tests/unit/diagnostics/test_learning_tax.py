@@ -39,7 +39,7 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() -> None:
     """Read off the settings that the runs would have, not off their names."""
     studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
-    methods = studies.by_scope[""].config.diagnostics.compared
+    methods = studies.by_folder[""].config.diagnostics.compared
     runs = {}
     for method in methods:
         name = f"tiny-{method}-s1"

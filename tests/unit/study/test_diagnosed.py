@@ -19,9 +19,9 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 @pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
 def test_shipped_studies_name_runs_that_there_are(name: str) -> None:
     studies = resolve_studies(read_yaml(CONFIG / name), name)
-    found = Diagnosed.of(studies.by_scope[""], studies.runs)
+    found = Diagnosed.of(studies.by_folder[""], studies.runs)
     assert {*found.runs, *found.weighting_runs, *found.selected, *found.compared} <= set(studies.runs)
-    assert all("diagnostics" not in study.config for scope, study in studies.by_scope.items() if scope)
+    assert all("diagnostics" not in study.config for scope, study in studies.by_folder.items() if scope)
 
 
 def test_a_run_does_not_know_that_it_is_looked_into() -> None:
@@ -51,6 +51,6 @@ def test_what_is_not_there_is_refused_in_one_line(change: dict[str, Any] | None,
         config["diagnostics"] |= change
     studies = resolve_studies(config, "study.yaml")
     with pytest.raises(UserError) as error:
-        Diagnosed.of(studies.by_scope[""], studies.runs)
+        Diagnosed.of(studies.by_folder[""], studies.runs)
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)

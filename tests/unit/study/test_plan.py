@@ -164,3 +164,15 @@ def test_cheap_steps_follow_their_code(rule: str) -> None:
     rules = "".join(path.read_text() for path in sorted((REPOSITORY / "workflow/rules").glob("*.smk")))
     body = rules.split(f"\nrule {rule}:\n")[1].split("\nrule ")[0]
     assert "code=" in body
+
+
+def test_policies_along_a_training_are_evaluated_and_not_trained(plan: Plan) -> None:
+    (run,) = [name for name in plan.runs if name.startswith("tiny-delta_top_lambda_step2-s1")]
+    trained = "tiny-delta_top_lambda-s1"
+    assert run not in plan.trained and trained in plan.trained
+    assert plan.checkpoint(run) == f"results/runs/{trained}/checkpoints/step-2"
+    assert plan.checkpoint_manifest(run) == f"results/runs/{trained}/checkpoints/step-2.kept"
+    assert "2" in plan.kept_steps(trained).split()
+    assert plan.kept_steps("tiny-dapo-s1") == ""  # of the main study
+    sheet = [row["run"] for row in json.loads(plan.run_sheet(f"{SELECTION}steps/"))]
+    assert sheet[0] == "tiny-base" and run in sheet

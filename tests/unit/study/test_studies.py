@@ -15,7 +15,6 @@ from rlvr.study.studies import (
     earlier_policies,
     named_study_files,
     read_named_study,
-    resolve_earlier,
     resolve_named_study,
     resolve_studies,
     score_points,
@@ -38,9 +37,9 @@ def test_every_named_study_can_be_run_beside_the_shipped_studies(name: str) -> N
     config = read_yaml(CONFIG / name)
     studies = resolve_studies(config, name)
     assert studies.refused == {}
-    named = {scope for scope in studies.by_scope if scope.count("/") == 2}
+    named = {scope for scope in studies.by_folder if scope.count("/") == 2}
     assert named == {f"studies/{path.stem}/" for path in (CONFIG / "studies").glob("*.yaml")}
-    for study in studies.by_scope.values():
+    for study in studies.by_folder.values():
         assert [run.run for run in study.runs if run.run not in studies.runs] == []
         assert len(study.config.seeds) <= len(config["seeds"])
         for run in study.trained_runs:
@@ -65,7 +64,7 @@ def test_a_study_that_means_something_else_by_a_name_blocks_the_named_studies_th
     message = studies.refused["studies/ablations/"]
     assert message.startswith("config/studies/ablations.yaml: methods.delta: ") and "mine.yaml" in message
     assert "\n" not in message
-    assert studies.runs["tiny-delta-s1"][0] is studies.by_scope[""]
+    assert studies.runs["tiny-delta-s1"][0] is studies.by_folder[""]
     assert not any(run.startswith("tiny-delta_refinements_2") for run in studies.runs)
 
 
@@ -125,22 +124,6 @@ def test_a_study_that_changes_training_settings_names_its_methods_after_itself(t
     assert study.resolved_run("tiny-fast_wide-s1")["method"]["token_weights"]["lambda_max"] == 1.5
 
 
-def test_an_earlier_method_differs_in_its_steps_alone(tmp_path: Path) -> None:
-    path = write(tmp_path, "along", methods=METHODS, score_at=[0.5, 0.25])
-    config = read_yaml(CONFIG / "config.yaml")
-    steps = config["training"]["steps"]
-    study = resolve_named_study("along", path, config)
-    earlier = resolve_earlier(path, study)
-    assert earlier is not None
-    assert score_points(study, [0.5, 0.25]) == {
-        "dapo": [(steps // 4, f"dapo_step{steps // 4}"), (steps // 2, f"dapo_step{steps // 2}"), (steps, "dapo")],
-        "wide": [(2, "wide_step2"), (5, "wide_step5"), (10, "wide")],
-    }
-    assert earlier.methods["wide_step5"]["token_weights"] == study.methods["wide"]["token_weights"]
-    assert earlier.training["wide_step5"] == study.training["wide"].model_copy(update={"steps": 5})
-    assert [run.seed for run in earlier.trained_runs] == [1] * 4
-
-
 def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
     config = read_yaml(CONFIG / "config.yaml")
     path = CONFIG / "studies" / "selection.yaml"
@@ -150,13 +133,17 @@ def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
         ("tiny-dapo_step20-s1", "results/runs/tiny-dapo-s1/checkpoints/step-20"),
         ("tiny-dapo_step20-s2", "results/runs/tiny-dapo-s2/checkpoints/step-20"),
     ]
-    earlier = resolve_earlier(path, study)
-    assert earlier is not None
-    assert [each.run for each in earlier_policies(study, [0.25, 0.5, 0.75])] == earlier.trained_runs
+    steps = config["training"]["steps"]
+    assert score_points(study, [0.5, 0.25])["dapo"] == [
+        (steps // 4, f"dapo_step{steps // 4}"),
+        (steps // 2, f"dapo_step{steps // 2}"),
+        (steps, "dapo"),
+    ]
 
 
 def test_the_selection_study_is_scored_along_its_training() -> None:
     studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
-    assert "studies/selection/steps/" in studies.by_scope
-    assert "tiny-delta_top_lambda_step10-s1" in studies.runs
+    policies = {each.run.run: each for each in studies.earlier["studies/selection/steps/"]}
+    assert policies["tiny-delta_top_lambda_step10-s1"].trained.run == "tiny-delta_top_lambda-s1"
+    assert not set(policies) & set(studies.runs)
     assert not studies.refused
