@@ -122,7 +122,7 @@ class ClaimJobs:
         Raises:
             UserError: the study names something that is not there.
         """
-        return Diagnosed.of(self.plan.study, self.plan.studies.runs)
+        return Diagnosed.of(self.plan.study, self.plan.runs)
 
     @property
     def claims(self) -> list[str]:
@@ -131,11 +131,13 @@ class ClaimJobs:
 
     def inputs(self, claim: str) -> list[str]:
         """The files that a claim is measured on."""
-        return self.diagnosed.manifests(claim)
+        kept = {f"results/runs/{run}/manifest.json": self.plan.checkpoint_manifest(run) for run in self.plan.earlier}
+        return [kept.get(path, path) for path in self.diagnosed.manifests(claim)]
 
     def options(self, claim: str) -> list[str]:
-        """The options of the command that measures a claim."""
-        return self.diagnosed.options(claim)
+        """The options of the command that measures a claim; a policy along a training lies below its run."""
+        below = {run: each.directory.removeprefix("results/runs/") for run, each in self.plan.earlier.items()}
+        return [below.get(word, word) for word in self.diagnosed.options(claim)]
 
     def rollout_pages(self) -> list[str]:
         """Pages of the first seed's rollouts, of the method that is looked into and of the one that weighs tokens."""

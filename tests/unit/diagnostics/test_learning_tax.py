@@ -41,9 +41,13 @@ def test_the_shipped_runs_make_three_objectives_two_batchings_and_two_rates() ->
     studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
     methods = studies.by_folder[""].config.diagnostics.compared
     runs = {}
+    policies = {each.run.run: each for found in studies.earlier.values() for each in found}
     for method in methods:
         name = f"tiny-{method}-s1"
-        content = studies.runs[name][0].resolved_run(name)
+        trained = policies[name].trained.run if name in policies else name
+        content = studies.runs[trained][0].resolved_run(trained)
+        if name in policies:
+            content["training"]["steps"] = policies[name].step
         runs[name] = _run(content)
     whole = beginnings_of(runs)
     for name, longest in whole.items():

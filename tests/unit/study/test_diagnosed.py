@@ -9,7 +9,9 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.yaml_file import read_yaml
+from rlvr.study.beside import ClaimJobs
 from rlvr.study.diagnosed import Diagnosed
+from rlvr.study.plan import Plan
 from rlvr.study.studies import resolve_studies
 from rlvr.study.study import Study
 
@@ -18,10 +20,18 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 
 @pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
 def test_shipped_studies_name_runs_that_there_are(name: str) -> None:
-    studies = resolve_studies(read_yaml(CONFIG / name), name)
-    found = Diagnosed.of(studies.by_folder[""], studies.runs)
-    assert {*found.runs, *found.weighting_runs, *found.selected, *found.compared} <= set(studies.runs)
-    assert all("diagnostics" not in study.config for scope, study in studies.by_folder.items() if scope)
+    plan = Plan.read(read_yaml(CONFIG / name), name)
+    found = Diagnosed.of(plan.study, plan.runs)
+    assert {*found.runs, *found.weighting_runs, *found.selected, *found.compared} <= set(plan.runs)
+    assert all(plan.in_folder(folder).config.diagnostics is None for folder in plan.studies.by_folder if folder)
+
+
+def test_a_policy_along_a_training_is_compared_where_the_training_keeps_it() -> None:
+    jobs = ClaimJobs(Plan.read(read_yaml(CONFIG / "config.yaml"), "config.yaml"))
+    below = "tiny-grpo_long_unstable-s1/checkpoints/step-20"
+    assert f"results/runs/{below}.kept" in jobs.inputs("learning_tax")
+    assert below in jobs.options("learning_tax")
+    assert not any("_step20" in word for word in jobs.options("learning_tax") + jobs.inputs("learning_tax"))
 
 
 def test_a_run_does_not_know_that_it_is_looked_into() -> None:
