@@ -51,6 +51,14 @@ class Record(BaseModel):
             raise invalid_input(error, cls, content, source) from None
 
     @classmethod
+    def parse_text(cls, text: str, source: str) -> Self:
+        """Read JSON text, such as the value of an option; errors as for :meth:`parse`, or the text is not JSON."""
+        try:
+            return cls.parse(json.loads(text), source)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{source}: is not valid JSON ({error})") from None
+
+    @classmethod
     def read(cls, path: Path) -> Self:
         """Read a JSON file.
 

@@ -1,21 +1,19 @@
-"""The base model's worked solutions, of which a part is wrong in a way that reinforcement learning can mend.
+"""The base model's worked solutions, of which a part is wrong in a way that reinforcement learning can correct.
 
 Every arithmetic fact (left, operator, right) has its own error rate, drawn once: most facts are nearly always right,
 some are wrong now and then, a few are wrong more often than right. A wrong result is mostly the same wrong digit (a
-misconception), otherwise any other. The model so learns the format and the procedure, with unreliable facts underneath.
+misconception), otherwise any other. So the model learns the format and the procedure, but unreliable facts.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-from evals.core.errors import UserError
+from evals.core.config.base_models import Corpus
 from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
@@ -30,9 +28,9 @@ class FlawedArithmetic:
 
     Attributes:
         error_rates: possible error rates of a fact.
-        shares: how large a part of the facts has each rate; same length, sums to one.
-        misconception_share: how often a mistake is the fact's own usual one rather than any other digit.
-        seed: which facts get which rate, and which misconception.
+        shares: the share of the facts that has each rate; same length, sums to one.
+        misconception_share: how often a mistake is the fact's usual wrong digit rather than any other.
+        seed: of the facts' rates and misconceptions.
     """
 
     error_rates: tuple[float, ...]
@@ -73,27 +71,15 @@ def draw_corpus(
         yield {"problem": problem.statement, "solution": worked_solution(problem, operation)}
 
 
-def write_corpus(settings_json: str, count: int, out: Path) -> None:
-    """Write ``count`` worked solutions as JSONL, and a manifest beside them.
-
-    Args:
-        settings_json: a model's corpus, as in the study's configuration.
-        count: how many.
-        out: the JSONL file.
+def write_corpus(settings: Corpus, count: int, out: Path) -> None:
+    """Write ``count`` worked solutions to the JSONL file ``out``, and a manifest beside it.
 
     Raises:
-        UserError: the settings are not such an object, or the file cannot be written.
+        UserError: the file cannot be written.
     """
-    settings = parse_settings(settings_json, ("seed", "kinds", "error_rates", "shares", "misconception_share"))
-    flaws = FlawedArithmetic(
-        error_rates=tuple(settings["error_rates"]),
-        shares=tuple(settings["shares"]),
-        misconception_share=settings["misconception_share"],
-        seed=settings["seed"],
-    )
-    kinds = [ProblemKind.parse(kind, "--settings: kinds") for kind in settings["kinds"]]
-    write_jsonl(out, draw_corpus(kinds, count, settings["seed"], flaws))
-    parameters = {"version": VERSION, "count": count, **settings}
+    flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
+    write_jsonl(out, draw_corpus(settings.kinds, count, settings.seed, flaws))
+    parameters = {"version": VERSION, "count": count, **settings.to_json()}
     Manifest(
         kind="corpus",
         inputs={},
@@ -101,19 +87,3 @@ def write_corpus(settings_json: str, count: int, out: Path) -> None:
         parameters=parameters,
         fingerprint=fingerprint(parameters),
     ).write(out.with_suffix(".manifest.json"))
-
-
-def parse_settings(text: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Parse the JSON object of an option ``--settings``.
-
-    Raises:
-        UserError: not JSON, or its keys are not exactly ``keys``.
-    """
-    try:
-        settings = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"--settings: is not JSON ({error})") from None
-    if not isinstance(settings, dict) or settings.keys() != set(keys):
-        found = ", ".join(settings) if isinstance(settings, dict) else type(settings).__name__
-        raise UserError(f"--settings: has {found or 'no keys'}; accepted: an object with {', '.join(keys)}")
-    return settings

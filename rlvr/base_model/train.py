@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from evals.core.config.base_models import Architecture, BaseTraining
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from rlvr.base_model import VERSION
@@ -25,32 +26,19 @@ from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, 
 _IGNORED = -100  # cross_entropy's label for positions that carry no loss
 
 
-@dataclass(frozen=True)
-class BaseModelSettings:
-    """Everything that determines the base model, given its corpus.
+class BaseModelSettings(BaseTraining):
+    """Everything that determines the base model, given its corpus of ``steps * batch_size`` rows, each used once."""
 
-    Attributes:
-        architecture: keyword arguments of transformers' Qwen3Config.
-        steps: optimizer steps; the corpus must hold ``steps * batch_size`` rows, each is used once.
-        batch_size: worked solutions per step.
-        learning_rate: peak of a cosine schedule that ends at a tenth of it.
-        warmup_steps: steps of linear warm-up.
-        weight_decay: AdamW's.
-        gradient_clip: largest norm of the gradient.
-        seed: of the initial weights.
-    """
+    architecture: Architecture
 
-    architecture: Mapping[str, Any]
-    steps: int
-    batch_size: int
-    learning_rate: float
-    warmup_steps: int
-    weight_decay: float
-    gradient_clip: float
-    seed: int
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the manifest."""
+        values = self.to_json()
+        seed = values.pop("seed")
+        return {"version": VERSION, "architecture": values.pop("architecture"), **values, "seed": seed}
 
     def learning_rate_at(self, step: int) -> float:
-        """Learning rate of optimizer step ``step``, counted from 0."""
+        """The learning rate of optimizer step ``step``, counted from 0: warm-up, then a cosine down to a tenth."""
         warmup = min(1.0, (step + 1) / max(1, self.warmup_steps))
         cosine = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return self.learning_rate * warmup * max(0.1, cosine)
@@ -61,18 +49,19 @@ def train_base_model(
 ) -> None:
     """Train on the corpus and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
-    Killed at any moment and started again, it continues from its last state and ends with the same bytes.
+    A training that was killed at any moment continues from its last state when it is started again, and ends with the
+    same bytes.
 
     Raises:
         UserError: the corpus is damaged or too short, or the directory cannot be written.
     """
-    parameters = {"version": VERSION, **vars(settings), "architecture": dict(settings.architecture)}
+    parameters = settings.parameters()
     identity = fingerprint({"parameters": parameters, "corpus": sha256_file(corpus_path)})
     store = StateStore(directory / "state", identity)
     with store.single_writer(wait_seconds):
         tokenizer = build_tokenizer()
         sequences = _encode(tokenizer, corpus_path)
-        model = initial_model(settings.architecture, tokenizer, settings.seed)
+        model = initial_model(settings.architecture.to_json(), tokenizer, settings.seed)
         metrics = _run_steps(model, settings, sequences, store, directory, checkpoint_interval)
         files = save_checkpoint(model, tokenizer, directory / "checkpoint")
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
@@ -103,7 +92,7 @@ def _encode(tokenizer: PreTrainedTokenizerFast, corpus_path: Path) -> list[_Sequ
 
 
 def initial_model(architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """An untrained model; ``architecture`` is as in :class:`BaseModelSettings`, and ``seed`` draws the weights."""
+    """An untrained model; ``architecture`` are arguments of ``Qwen3Config``, and ``seed`` draws the weights."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -123,7 +112,7 @@ def _run_steps(
     directory: Path,
     checkpoint_interval: int,
 ) -> list[dict[str, float]]:
-    """All optimizer steps that are not done yet; returns one row of metrics per step."""
+    """Do all optimizer steps that are not done yet; returns one row of metrics per step."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, betas=(0.9, 0.95))
     metrics: list[dict[str, float]] = []
     first = 0
@@ -157,6 +146,6 @@ def _loss(model: Qwen3ForCausalLM, batch: Sequence[_Sequence]) -> Tensor:
         ids = torch.tensor(sequence.tokens)
         tokens[row, : len(ids)] = ids
         labels[row, sequence.prompt_length : len(ids)] = ids[sequence.prompt_length :]
-    # Padding on the right of a causal model is seen by nothing that counts, so no attention mask is needed.
+    # The padding is on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
     logits = model(tokens[:, :-1], use_cache=False).logits
     return functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)

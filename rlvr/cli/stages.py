@@ -85,9 +85,10 @@ def corpus(
     out: Annotated[Path, Option(help="JSONL file; its manifest goes beside it")],
 ) -> None:
     """Write the base model's worked solutions, of which a part is wrong."""
+    from evals.core.config.base_models import Corpus
     from rlvr.base_model.corpus import write_corpus
 
-    write_corpus(settings, count, out)
+    write_corpus(Corpus.parse_text(settings, "--settings"), count, out)
 
 
 @commands.add("base-model")
@@ -100,16 +101,12 @@ def base_model(
     lock_wait_seconds: LockWait = 600.0,
 ) -> None:
     """Train the base model on its corpus, or continue."""
-    import dataclasses
-
     import torch
 
-    from rlvr.base_model.corpus import parse_settings
     from rlvr.base_model.train import BaseModelSettings, train_base_model
 
     torch.set_num_threads(threads)
-    names = [field.name for field in dataclasses.fields(BaseModelSettings)]
-    read = BaseModelSettings(**parse_settings(settings, names))
+    read = BaseModelSettings.parse_text(settings, "--settings")
     train_base_model(read, corpus, out, checkpoint_interval, lock_wait_seconds)
 
 

@@ -9,6 +9,7 @@ GPU.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -125,6 +126,7 @@ def compose_config(launch: Launch) -> Any:
 
     require_verl()
     os.environ.update(launch.environment)
+    sys.path += [path for path in launch.environment["PYTHONPATH"].split(os.pathsep) if path not in sys.path]
     current_run.cache_clear()
     warnings.filterwarnings("ignore")  # of the engines that verl does not find
     try:

@@ -8,6 +8,7 @@ what that module has registered.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,8 @@ NAME_PREFIX = "rlvr_"
 """The beginning of the names of losses and advantages in verl's registries, where some names are taken."""
 ENGINE_VENDOR = "rlvr"
 REWARD_MANAGER = "rlvr"
-CPU_PLATFORM, CPU_MODULE = "rlvr_cpu", "tests.engines.cpu_platform"
-"""A platform for machines without a GPU and the module that registers it, which lies with the tests that need it."""
+CPU_PLATFORM, CPU_MODULE = "rlvr_cpu", "rlvr_cpu_platform"
+"""A platform for machines without a GPU, and the module that registers it: it lies in tests/engines, which need it."""
 RUN_VARIABLE = "RLVR_RUN"
 CLUSTER_VARIABLE = "RLVR_CLUSTER"
 CHECKPOINTS_VARIABLE = "RLVR_CHECKPOINTS_AT"
@@ -154,6 +155,7 @@ def _environment(cluster: Cluster, places: Places) -> dict[str, str]:
     }
     if cluster.platform == "cpu":
         environment |= {
+            "PYTHONPATH": os.pathsep.join([str(places.repository), str(places.repository / "tests" / "engines")]),
             "VERL_USE_EXTERNAL_MODULES": f"{CPU_MODULE},{PLUGIN}",  # the platform before anything that asks for it
             "VERL_PLATFORM": CPU_PLATFORM,
             "VERL_ENGINE_DEVICE": "cuda",

@@ -29,7 +29,19 @@ ARCHITECTURE = {
     "tie_word_embeddings": True,
 }
 KINDS = [ProblemKind(family="chain", operands=2)]
-BASE_SETTINGS = BaseModelSettings(ARCHITECTURE, 200, 32, 0.01, 5, 0.0, 1.0, 3)
+BASE_SETTINGS = BaseModelSettings.parse(
+    {
+        "architecture": ARCHITECTURE,
+        "steps": 200,
+        "batch_size": 32,
+        "learning_rate": 0.01,
+        "warmup_steps": 5,
+        "weight_decay": 0.0,
+        "gradient_clip": 1.0,
+        "seed": 3,
+    },
+    "settings",
+)
 TRAINING = {
     "steps": 4,
     "prompts_per_step": 4,

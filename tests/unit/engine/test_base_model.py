@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,8 @@ STEPS = 9
 def test_an_interrupted_base_model_ends_with_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool
 ) -> None:
-    architecture = {**ARCHITECTURE, "tie_word_embeddings": tied}
-    settings = dataclasses.replace(BASE_SETTINGS, architecture=architecture, steps=STEPS)
+    architecture = BASE_SETTINGS.architecture.model_copy(update={"tie_word_embeddings": tied})
+    settings = BASE_SETTINGS.model_copy(update={"architecture": architecture, "steps": STEPS})
     corpus = tmp_path / "corpus.jsonl"
     write_jsonl(corpus, draw_corpus(KINDS, STEPS * settings.batch_size, 1, FlawedArithmetic((0.1,), (1.0,), 0.5, 1)))
     train_base_model(settings, corpus, tmp_path / "whole", checkpoint_interval=4, wait_seconds=1)
@@ -53,7 +52,7 @@ def test_an_interrupted_base_model_ends_with_the_same_bytes(
 def test_only_solutions_and_their_end_carry_loss() -> None:
     """Against one sequence at a time, and a prediction at a time."""
     tokenizer = build_tokenizer()
-    model = initial_model(BASE_SETTINGS.architecture, tokenizer, BASE_SETTINGS.seed)
+    model = initial_model(ARCHITECTURE, tokenizer, BASE_SETTINGS.seed)
     batch = [_Sequence([5, 6, 7, 8, 1], 3), _Sequence([9, 10, 1], 1), _Sequence([4, 4, 4, 4, 4, 4, 12, 1], 6)]
     losses = []
     for sequence in batch:
@@ -66,9 +65,9 @@ def test_only_solutions_and_their_end_carry_loss() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("{", "--settings: is not JSON"),
-        ('{"seed": 1}', "--settings: has seed; accepted: an object with seed, kinds"),
-        ("[]", "--settings: has list; accepted: an object with seed, kinds"),
+        ("{", "--settings: is not valid JSON"),
+        ('{"seed": 1}', "--settings: lacks kinds, error_rates, shares, misconception_share"),
+        ("[]", "--settings: is []; accepted: a mapping"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(
