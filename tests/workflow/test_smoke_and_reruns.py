@@ -188,12 +188,6 @@ def test_a_damaged_file_is_named_in_one_line(smoke_study: Project, damaged: str,
     assert smoke_study.snakemake(target, "results/audits/chain_3.json").returncode == 0
 
 
-def test_the_order_of_keys_means_nothing(smoke_study: Project) -> None:
-    evaluation = yaml.safe_load((smoke_study.root / "config/smoke.yaml").read_text())["evaluation"]
-    config = smoke_study.changed_config({"evaluation": dict(reversed(evaluation.items()))})
-    assert smoke_study.planned(config) == set()
-
-
 def test_bad_configuration_is_refused_in_one_line_before_any_work(project_copy: Project) -> None:
     for change, message in (
         ({"training.learning_rte": 1}, "training: unknown key learning_rte"),
