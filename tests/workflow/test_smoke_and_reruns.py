@@ -128,7 +128,7 @@ def test_a_seed_more_trains_only_that_seed(smoke_study: Project) -> None:
 
 
 def test_figure_code_redraws_figures_and_what_shows_them(smoke_study: Project) -> None:
-    with edited(smoke_study.root / "evals/figures/scores.py", '"""', '"""An edit. '):
+    with edited(smoke_study.root / "evals/figures/results.py", '"""', '"""An edit. '):
         assert smoke_study.planned() == FIGURES_OF_SCORES | {"report_html", "track"}
     with edited(smoke_study.root / "rlvr/report/curves.py", '"""', '"""An edit. '):
         assert smoke_study.planned() == {"figure training_curves", "report_html", "track"}

@@ -27,6 +27,13 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert re.search(rf"\b{re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text())
 
 
+def test_an_installed_package_needs_what_a_study_is_run_with() -> None:
+    run_with = (ROOT / "requirements.in").read_text().split("# Installing this project")[0]
+    names = set(re.findall(r"^([A-Za-z][\w-]*)", run_with, re.MULTILINE))
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.split(r"[<>=]", each)[0] for each in declared} == names
+
+
 def test_the_licence_is_apache_2_in_full() -> None:
     text = (ROOT / "LICENSE").read_bytes()
     assert hashlib.sha256(text).hexdigest() == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
