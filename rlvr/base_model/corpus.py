@@ -79,7 +79,7 @@ def write_corpus(settings: Corpus, count: int, out: Path) -> None:
     """
     flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
     write_jsonl(out, draw_corpus(settings.kinds, count, settings.seed, flaws))
-    parameters = {"version": VERSION, "count": count, **settings.to_json()}
+    parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}
     Manifest(
         kind="corpus",
         inputs={},

@@ -35,7 +35,12 @@ class BaseModelSettings(BaseTraining):
         """The parameters of the manifest."""
         values = self.to_json()
         seed = values.pop("seed")
-        return {"version": VERSION, "architecture": values.pop("architecture"), **values, "seed": seed}
+        return {
+            "version": VERSION,
+            "architecture": dict(sorted(values.pop("architecture").items())),
+            **values,
+            "seed": seed,
+        }
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of optimizer step ``step``, counted from 0: warm-up, then a cosine down to a tenth."""

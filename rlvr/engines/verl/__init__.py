@@ -1,4 +1,4 @@
-"""Training by verl on many GPUs: its trainer, FSDP and vLLM, with our methods behind its public registries.
+"""Training by verl on many GPUs: its trainer, FSDP and vLLM, with the methods behind its public registries.
 
 ``rlvr-bench verl render RUN.json`` prints the complete launch of a run without verl installed.
 """

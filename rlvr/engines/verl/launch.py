@@ -163,7 +163,7 @@ def _environment(cluster: Cluster, places: Places) -> dict[str, str]:
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
             # Ray's workers would give way to everything else that runs; and those that it starts in advance are of no
-            # use, because ours have an environment of their own.
+            # use, because those of a run have an environment of their own.
             "RAY_worker_niceness": "0",
             "RAY_prestart_worker_first_driver": "0",
             "RAY_enable_worker_prestart": "0",

@@ -74,7 +74,7 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
         cluster: where the run is to be carried out.
         python: of the environment that verl is installed in.
         study: the directory that the study works in.
-        repository: where our packages are.
+        repository: where this project's packages are.
 
     Raises:
         UserError: an input is missing, this node has too few devices, or a process failed; one line.

@@ -205,7 +205,7 @@ def end_processes_of(run_file: Path) -> int:
 
 
 def _works_for(process: psutil.Process, run_file: Path) -> bool:
-    """Whether its environment names the run; a process that ends meanwhile, or is another user's, is none of ours."""
+    """Return whether its environment names the run; a process that ends meanwhile, or is another user's, does not."""
     try:
         named: str | None = process.environ().get(RUN_VARIABLE)
     except (psutil.Error, OSError):
