@@ -61,6 +61,14 @@ def checkpoint_directory(directory: Path, step: int) -> Path:
     return directory / "checkpoints" / f"step-{step}"
 
 
+def is_finished(directory: Path, training: Training) -> bool:
+    """Whether the intact result of ``training`` lies in ``directory``; it is not written again."""
+    try:
+        return verify_outputs(directory / "manifest.json", "run").fingerprint == training.fingerprint
+    except UserError:  # not made yet, or damaged
+        return False
+
+
 def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int]) -> list[int]:
     """Those of ``steps`` after which no intact checkpoint of this training lies under ``directory``, ascending.
 
@@ -72,12 +80,7 @@ def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int
         if not 0 < step < training.run.training.steps:
             accepted = f"1 to {training.run.training.steps - 1}, the steps before the last one"
             raise InvalidInput(training.run.run, "checkpoints_at", f"is {step}", accepted)
-        try:
-            manifest = verify_outputs(checkpoint_directory(directory, step) / "manifest.json", "run")
-        except UserError:  # not made yet, or damaged
-            lacking.append(step)
-            continue
-        if manifest.fingerprint != training.after(step).fingerprint:
+        if not is_finished(checkpoint_directory(directory, step), training.after(step)):
             lacking.append(step)
     return lacking
 

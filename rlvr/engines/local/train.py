@@ -19,7 +19,7 @@ from evals.grading import VERSION as GRADER_VERSION
 from evals.grading import GradingPool
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, require_same_step
-from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, write_result
+from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
 from rlvr.runs.progress import Progress, remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_checkpoint
 from rlvr.runs.termination import Interrupted, termination
@@ -59,8 +59,9 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     store = StateStore(directory / "state", training.fingerprint)
     with store.single_writer(execution.lock_wait_seconds):
         lacking = lacking_checkpoints(directory, training, checkpoints_at)
-        learner = Learner(run, execution.device, HiddenStateBudget(execution.hidden_state_budget << 20, directory))
-        _Attempt(training, directory, learner, store, lacking).finish(execution)
+        if lacking or not is_finished(directory, training):
+            learner = Learner(run, execution.device, HiddenStateBudget(execution.hidden_state_budget << 20, directory))
+            _Attempt(training, directory, learner, store, lacking).finish(execution)
         remove_metrics_so_far(directory)
 
 
@@ -123,7 +124,8 @@ class _Attempt:
                     learner.save(self.store)
                 if asked_to_stop() and not last:
                     raise Interrupted(f"{run.run}: stopped after step {position.step}; its state is saved")
-        self._write(self.training, self.directory)
+        if not is_finished(self.directory, self.training):
+            self._write(self.training, self.directory)
 
     def _step(self, pool: GradingPool) -> dict[str, float]:
         """Do one step; returns its metrics."""

@@ -152,12 +152,14 @@ def test_a_finished_run_repeats_its_steps_for_a_policy_that_was_not_kept(
 ) -> None:
     train(make_run(training={"steps": 2}), tmp_path / "shorter", EXECUTION)
     train(make_run(), tmp_path / "run", EXECUTION)
-    whole = checkpoint_hash(tmp_path / "run")
+    whole, made = checkpoint_hash(tmp_path / "run"), (tmp_path / "run" / "manifest.json").stat().st_mtime_ns
     train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[2])
     assert "repeats steps 1 to 2" in capsys.readouterr().out  # states of steps 3 and 4 alone were kept
     kept = checkpoint_directory(tmp_path / "run", 2)
     assert checkpoint_hash(kept) == checkpoint_hash(tmp_path / "shorter")
     assert checkpoint_hash(tmp_path / "run") == whole
+    # What was made from the run stays current: its result is not written again.
+    assert (tmp_path / "run" / "manifest.json").stat().st_mtime_ns == made
     written = (kept / "manifest.json").stat().st_mtime_ns
     train(make_run(), tmp_path / "run", EXECUTION, checkpoints_at=[2, 3])
     assert "repeats" not in capsys.readouterr().out  # one is there, and the state of step 3 is kept
