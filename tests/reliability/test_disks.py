@@ -40,7 +40,7 @@ def limited(command: list[str]) -> subprocess.CompletedProcess[str]:
 def draw(out: Path, count: int) -> list[str]:
     kinds = '[{"family": "chain", "operands": 5}]'
     settings = ["--split", "train", "--count", str(count), "--seed", "1", "--out", str(out)]
-    return ["-m", "evals.problems", "draw", "--name", "x", "--kinds", kinds, *settings]
+    return ["-m", "rlvr", "stage", "draw-problems", "--name", "x", "--kinds", kinds, *settings]
 
 
 def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:

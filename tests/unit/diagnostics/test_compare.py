@@ -105,8 +105,7 @@ def test_a_chat_model_s_prompt_and_end_are_its_own(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ModelPair, "compare", note)
-        with pytest.raises(KeyboardInterrupt):
-            main(arguments)
+        assert main(arguments) == 130
     batch = seen[0]
     tokenizer = load_tokenizer(pair.directory / "trained")
     assert tokenizer.decode(batch.prompts[0], skip_special_tokens=False).startswith("aCompute 3+4")

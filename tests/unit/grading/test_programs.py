@@ -173,6 +173,7 @@ def code_benchmark(root: Path) -> Path:
     tests = {"kind": "program", "entry_point": "f", "test": "def check(candidate):\n    assert candidate(2) == 4"}
     write_jsonl(root / "own.jsonl", [{"id": name, "problem": f"Square it, {name}.", "tests": tests} for name in "ab"])
     settings = {"name": "squares", "grader": "code", "tests_format": "own", "count": 2, "path": str(root / "own.jsonl")}
+    settings |= {"sha256": None, "gated": False}
     problems = root / "problems/squares"
     assert problems_main(["read-problems", "--settings", json.dumps(settings), "--out", str(problems)]) == 0
     return problems
@@ -200,7 +201,7 @@ def grade_command(
 ) -> subprocess.CompletedProcess[str]:
     arguments = ["--samples", str(samples), "--problems", str(problems / "problems.jsonl"), "--out", str(out)]
     return subprocess.run(
-        [sys.executable, "-m", "evals.grading", "file", "--kind", "code", "--workers", "2", *arguments],
+        [sys.executable, "-m", "rlvr", "stage", "grade", "--kind", "code", "--workers", "2", *arguments],
         capture_output=True,
         text=True,
         check=False,
