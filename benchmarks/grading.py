@@ -108,7 +108,7 @@ def mixed_cases() -> list[Case]:
 
 
 def plain_math_verify(cases: Sequence[Case]) -> None:
-    """What most trainers call: parse the whole text, with the library's own timeouts."""
+    """Grade as most trainers do: parse the whole text, with the library's own timeouts."""
     from math_verify import parse, verify
 
     for case in cases:

@@ -1,4 +1,4 @@
-"""What every assignment makes of a rollout batch: prompts kept whole, and right responses in each mini-batch.
+"""Measure the mini-batches of every assignment: prompts kept whole, and right responses in each mini-batch.
 
     python benchmarks/mini_batches.py --out mini_batches.json
 

@@ -1,4 +1,4 @@
-"""How far DelTA's weights from a random-projection sketch are from the exact ones, by the sketch's dimensions.
+"""Measure the error of DelTA's weights from a random-projection sketch, by the sketch's dimensions.
 
 ``python benchmarks/sketch.py`` prints JSON. ``rollouts`` are graded samples of a finished study: the hidden states are
 those of its model, the advantages those of its rewards. ``drawn`` are vectors of width 1,024 whose variances fall as

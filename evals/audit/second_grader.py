@@ -29,7 +29,7 @@ def judge_text(text: str, gold: str, time_limit: float) -> tuple[Reason, float]:
 
 
 def judge_choice(text: str, gold: str, time_limit: float) -> tuple[Reason, float]:
-    """The same for multiple choice: the letter that math-verify's own patterns find."""
+    """Grade multiple choice by the letter that math-verify's own patterns find."""
     return limited(lambda: _judge_choice(text, gold), time_limit)
 
 

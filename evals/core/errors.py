@@ -157,7 +157,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _fits(model: type[BaseModel], content: Any) -> bool:
-    """Whether the fields of ``content`` that choose between models choose this one."""
+    """Return whether the fields of ``content`` that choose between models choose this one."""
     choices = {name: get_args(field.annotation) for name, field in model.model_fields.items()}
     return all(content.get(name, values[0]) in values for name, values in choices.items() if _is_literal(model, name))
 

@@ -20,7 +20,7 @@ _RECORDED_PACKAGES = ("torch", "transformers", "math-verify", "numpy", "pandas",
 
 @dataclass(frozen=True)
 class Manifest:
-    """What stands in a ``manifest.json``.
+    """The content of a ``manifest.json``.
 
     Attributes:
         kind: what the artifact is: problems, base_model, run, samples, grades, scores, comparisons ...
@@ -77,7 +77,7 @@ def write_output_manifest(
 
 
 def is_sealed(path: Path) -> bool | None:
-    """Whether a manifest is, byte for byte, as it was written; None if it is of a time before they carried a checksum.
+    """Return whether a manifest has the bytes it was written with; None if it is older than the checksum.
 
     Raises:
         UserError: the file is missing or is not JSON.

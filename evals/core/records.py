@@ -302,7 +302,7 @@ class SecondOpinion(Record):
 
 
 class Audit(Record):
-    """How far the grades of a run on a benchmark can be trusted, in samples.
+    """The reliability of a run's grades on a benchmark, in samples.
 
     Attributes:
         other_failures: of grading: memory, a killed process, an unreadable gold.
@@ -408,7 +408,7 @@ class Comparisons(Record):
 
 
 class ResultStatus(Record):
-    """Whether one result is what the present configuration asks for, an element of ``status.json``.
+    """The state of one result against the present configuration, an element of ``status.json``.
 
     Attributes:
         result: such as ``run tiny-dapo-s1``.

@@ -204,7 +204,7 @@ def read_run(path: Path) -> RunSpec:
 
 
 class Execution(Record):
-    """How the local engine carries a run out; nothing here changes its numbers.
+    """The execution of a run by the local engine; nothing here changes its numbers.
 
     Attributes:
         device: where the model is.
@@ -222,7 +222,7 @@ class Execution(Record):
 
 
 class Cluster(Record):
-    """Where verl carries a run out, and how it is spread (cluster.json); it changes the numbers by rounding alone.
+    """The machines and parallelism of a run by verl (cluster.json); they change numbers by rounding only.
 
     Attributes:
         platform: "cuda", or "cpu" for tests on machines without a GPU.

@@ -59,7 +59,7 @@ def single_writer(directory: Path, work: str, wait_seconds: float = math.inf) ->
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a process is known to hold the lock in ``directory``, which is left as it is."""
+    """Return whether a process is known to hold the lock in ``directory``, which is left as it is."""
     try:
         with open(directory / "lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

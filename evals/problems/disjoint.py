@@ -58,7 +58,7 @@ class Evaluated:
 
     @classmethod
     def of(cls, problems: Mapping[str, str], generated: Collection[str] = ()) -> Evaluated:
-        """From id -> text; ``generated`` are the ids of those that are compared as a whole only."""
+        """Index texts by id -> text; ``generated`` are the ids of those that are compared as a whole only."""
         runs: dict[tuple[str, ...], list[str]] = defaultdict(list)
         counts = {}
         for identifier, text in problems.items():

@@ -300,7 +300,7 @@ def _compare_on(
 
 
 def _supports_interval(contributions: FloatArray, difference: Difference) -> bool:
-    """Whether enough problems differ, and differ among themselves, for an interval to mean anything."""
+    """Return whether enough problems differ, and differ among themselves, for an interval to mean anything."""
     differing = int(np.count_nonzero(contributions))
     spread = bool(difference.problem_variance > 0.0 and np.isfinite(difference.standard_error))
     return spread and differing >= MINIMUM_DIFFERING_PROBLEMS

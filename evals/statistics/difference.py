@@ -61,7 +61,7 @@ class Difference:
         return np.asarray((1.0 - seed_share) * problem_quantile + seed_share * self.seed_critical_value(tail))
 
     def seed_critical_value(self, tail: npt.ArrayLike) -> FloatArray:
-        """The same if the seeds were all that varied [...]."""
+        """The standard error if only the seeds varied [...]."""
         return np.asarray(-stdtrit(self.seed_freedom, tail))
 
     def interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:

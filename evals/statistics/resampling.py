@@ -108,7 +108,7 @@ def _exact_p_value(contributions: FloatArray) -> float:
 
 
 def _monte_carlo_p_values(contributions: FloatArray, generator: np.random.Generator, permutations: int) -> FloatArray:
-    """The same from random assignments, common to all rows [M, N]."""
+    """p-values from random sign assignments, common to all rows [M, N]."""
     threshold = _threshold(contributions)
     hits = np.zeros(len(contributions), dtype=np.int64)
     for start in range(0, permutations, _FLIPS_AT_ONCE):

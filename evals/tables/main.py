@@ -189,7 +189,7 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
 
 
 def main_frame(results: Results, costs: Costs) -> pd.DataFrame:
-    """The same rows in full precision: fractions of one, seconds, mebibytes; empty where there is no value."""
+    """The main table in full precision: fractions of one, seconds, mebibytes; empty where there is no value."""
     columns = main_columns(results)
     return pd.DataFrame(
         [_numbers(results, row.condition) | named_values(columns, row) for row in _rows(results, costs)]

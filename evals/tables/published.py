@@ -62,7 +62,7 @@ class Published(Record):
 
     @property
     def is_average(self) -> bool:
-        """Whether it is the paper's own average over benchmarks."""
+        """Return whether it is the paper's own average over benchmarks."""
         return self.benchmark in _AVERAGES
 
     @property
@@ -261,7 +261,7 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
 
 
 def paper_vs_ours_frame(confrontations: Sequence[Confrontation]) -> pd.DataFrame:
-    """The same in full precision; fractions of one, the published value too."""
+    """The rows in full precision; fractions of one, the published value too."""
     names = (
         "model method paper arxiv table row published_model benchmark metric certainty published ours confidence_low "
         "confidence_high verdict differing"

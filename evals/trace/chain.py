@@ -105,7 +105,7 @@ class Chain:
         return list(found.values())
 
     def is_intact(self, path: Path, written: str) -> bool:
-        """Whether a file has the bytes that were written and no fault names it."""
+        """Return whether a file has the bytes that were written and no fault names it."""
         named = any(fault.startswith(f"{self.short(path)}:") for fault in self.faults)
         return self.digest(path) == written and not named
 

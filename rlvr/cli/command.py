@@ -1,4 +1,4 @@
-"""How commands are declared: options that take several words, groups of options, errors in one line."""
+"""Declare commands: options that take several words, groups of options, errors in one line."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Grading:
-    """What it takes to grade samples on the way.
+    """The options of commands that grade samples.
 
     Attributes:
         kind: how samples are read; default: choice if the problems have options, else completion.
@@ -76,7 +76,7 @@ class Grading:
 
 @dataclass(frozen=True)
 class Printed:
-    """How results are printed."""
+    """The options of printed results."""
 
     json: Annotated[bool, Option("--json", help="print JSON, numbers in full precision")] = False
     csv: Annotated[bool, Option("--csv", help="print CSV, numbers in full precision")] = False

@@ -26,7 +26,7 @@ def status(
     config: Config = DEFAULT_STUDY,
     out: Annotated[Path | None, Option(help="write JSON here instead of printing")] = None,
 ) -> None:
-    """Say of each result whether it is current, and if not, why."""
+    """List stale results and why they are stale."""
     from evals.core.files import write_json
     from rlvr.study.status import describe, study_status
     from rlvr.study.study import Study
@@ -143,7 +143,7 @@ def watch(
     seconds: Annotated[float, Option(help="between two looks")] = 20.0,
     parent: Annotated[int, Option(help="process number of what started it", show_default=False)] = os.getppid(),
 ) -> None:
-    """Show trainings under way as MLflow runs that grow, until what started this command is gone."""
+    """Show running trainings as MLflow runs that grow, until what started this command is gone."""
     from rlvr.report.mlflow.database import Store
     from rlvr.report.mlflow.in_progress import watch
 

@@ -191,5 +191,5 @@ def _prefix(places: Sequence[Place], job: int) -> list[int]:
 
 
 def _open(places: Sequence[Place], job: int, end_token: int) -> bool:
-    """Whether there is anything to continue: a forced end token ends the response."""
+    """Return whether there is anything to continue: a forced end token ends the response."""
     return job % 2 == 1 or places[job // 2].token != end_token

@@ -62,7 +62,7 @@ def checkpoint_directory(directory: Path, step: int) -> Path:
 
 
 def is_finished(directory: Path, training: Training) -> bool:
-    """Whether the intact result of ``training`` lies in ``directory``; it is not written again."""
+    """Return whether the intact result of ``training`` lies in ``directory``; it is not written again."""
     try:
         return verify_outputs(directory / "manifest.json", "run").fingerprint == training.fingerprint
     except UserError:  # not made yet, or damaged
@@ -70,7 +70,7 @@ def is_finished(directory: Path, training: Training) -> bool:
 
 
 def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int]) -> list[int]:
-    """Those of ``steps`` after which no intact checkpoint of this training lies under ``directory``, ascending.
+    """Return the ``steps`` after which no intact checkpoint of this training lies under ``directory``, ascending.
 
     Raises:
         InvalidInput: the training has no such step, or it is the last one, whose policy is the training's own.

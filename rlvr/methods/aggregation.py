@@ -1,4 +1,4 @@
-"""From token losses to the loss of an optimizer mini-batch, exactly, however it is cut into micro-batches.
+"""Aggregate token losses to a mini-batch's loss, exactly, for any split into micro-batches.
 
 The normaliser is that of the whole mini-batch, so the micro-batches' values and gradients add up to the mini-batch's.
 Averaging the means of micro-batches instead, as older trainers do, gives tokens of short micro-batches more weight.

@@ -87,7 +87,7 @@ class ReportFiles:
 
 @dataclass(frozen=True)
 class NamedStudy:
-    """What the report of a named study shows beside what every report shows.
+    """The additional sections in the report of a named study.
 
     Attributes:
         title: its heading.

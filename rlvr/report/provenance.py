@@ -1,4 +1,4 @@
-"""What every result was made from, and whether the configuration would still make it."""
+"""List the inputs of every result, and whether it is still what the configuration asks for."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class StudyBenchmark:
 
     @property
     def grader(self) -> str:
-        """What grades the responses: math, choice or code."""
+        """The grader of the responses: math, choice or code."""
         return self.entry.grader if isinstance(self.entry, ReadBenchmark) else "math"
 
     def prompt(self, form: str) -> str:

@@ -59,7 +59,7 @@ class DecodingJobs:
         return [self.plan.checkpoint_manifest(base), self.plan.checkpoint_manifest(run)]
 
     def pair_of_decoded(self, decoded: str) -> list[str]:
-        """The same of a run that both models decode."""
+        """Manifests of base and trained model of a run that both decode."""
         return self.pair(self.decoding.decoded[decoded].trained.run)
 
     def _pair_options(self, run: str) -> dict[str, Any]:

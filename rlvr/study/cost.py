@@ -1,4 +1,4 @@
-"""What a study trained by verl would cost, before a GPU is asked for: tokens, GPU-hours by a stated model, disk."""
+"""Estimate the cost of a study trained by verl: tokens, GPU-hours by a stated model, disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cost:
 
 
 def run_cost(study: Study, identifier: str) -> Cost:
-    """What one run costs, its evaluation on every benchmark included."""
+    """The cost of one run, with its evaluation on every benchmark."""
     run = study.run(identifier)
     parameters = _parameters(study.config.models[run.model]) or 0.0
     evaluation = study.config.evaluation

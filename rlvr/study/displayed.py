@@ -35,7 +35,7 @@ FIGURES, TABLES = list(_FIGURE_CODE), list(_TABLE_CODE)
 
 @dataclass(frozen=True)
 class Displayed:
-    """What is displayed of each study.
+    """The displayed results of each study: tables, figures, pages.
 
     Attributes:
         plan: the jobs that it follows from.
@@ -45,7 +45,7 @@ class Displayed:
 
     @cached_property
     def evidence(self) -> str:
-        """What the numbers are evidence of."""
+        """A sentence on the evidence that the numbers give."""
         study = self.plan.study
         if study.existing_models and study.methods:
             return (
@@ -159,7 +159,7 @@ class Displayed:
         return words({"title": title, "reference": REFERENCE, "own_figures": own})
 
     def own_settings(self) -> str:
-        """How this study's numbers are made, in the terms of config/reference/settings.yaml."""
+        """The settings behind this study's numbers, in the terms of config/reference/settings.yaml."""
         study = self.plan.study
         sampling = {key: getattr(study.config.evaluation, key) for key in ("temperature", "top_p", "max_new_tokens")}
         settings = {"training_problems": study.training_problems, "checkpoint": "last"}

@@ -93,7 +93,7 @@ def clean_state(directory: Path) -> tuple[int, int]:
 
 
 def is_marked_locked(directory: Path) -> bool:
-    """Whether Snakemake, alive or dead, left its lock files in ``directory``."""
+    """Return whether Snakemake, alive or dead, left its lock files in ``directory``."""
     return any((directory / ".snakemake" / "locks").glob("*.lock"))
 
 

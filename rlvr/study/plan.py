@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def folders(self) -> list[str]:
-        """Where studies have their own results."""
+        """The folders of the studies' own results."""
         return [*self.studies.by_folder, *self.studies.earlier]
 
     @cached_property
@@ -143,7 +143,7 @@ class Plan:
 
     @cached_property
     def execution(self) -> dict[str, Any]:
-        """How jobs are carried out; changes no result."""
+        """The execution of jobs; it changes no result."""
         return self.study.config.execution.to_json()
 
     @cached_property
@@ -230,7 +230,7 @@ class Plan:
         return canonical_json({"architecture": entry.architecture.to_json(), **entry.training.to_json()})
 
     def model_source(self, model: str) -> list[str]:
-        """Where a model is taken from, as options."""
+        """The source of a model, as options."""
         entry = self.study.existing_models[model]
         if entry.path is not None:
             return words({"model": self._model_path(entry.path)})
@@ -333,7 +333,7 @@ class Plan:
         return {key: value for key, value in sorted(settings.items()) if value is not None}
 
     def sampling_options(self, run: str) -> list[str]:
-        """The same as options of the command."""
+        """The sampling settings as options of the command."""
         renamed = {"sampling_batch_size": "batch_size"}
         return words({renamed.get(key, key): value for key, value in self.evaluation(run).items()})
 
@@ -367,7 +367,7 @@ class Plan:
         return [f"{directory}/{part}-of-{splits}" for part in range(1, splits + 1)] if splits > 1 else []
 
     def grading_kind(self, benchmark: str) -> str:
-        """How a benchmark's responses are read."""
+        """The form in which a benchmark's responses are read."""
         grader = self.study.benchmarks[benchmark].grader
         return grader if grader in ("choice", "code") else "completion"
 
@@ -404,7 +404,7 @@ class Plan:
         return [f"results/{folder}audits/{benchmark}.json" for benchmark in self.study.benchmarks]
 
     def statistics(self) -> dict[str, Any]:
-        """How scores are compared."""
+        """The settings of comparisons."""
         return dict(sorted(self.study.config.statistics.to_json().items()))
 
     def reference_method(self, folder: str) -> str:
@@ -464,5 +464,5 @@ def manifests(directories: Iterable[str]) -> list[str]:
 
 
 def directories(paths: Sequence[str]) -> list[str]:
-    """Where files lie."""
+    """The directories of files."""
     return [str(Path(path).parent) for path in paths]

@@ -1,4 +1,4 @@
-"""Of each result: is it what the present configuration asks for, and if not, what made it stale?"""
+"""Find stale results and why they are stale."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def study_status(study: Study) -> list[ResultStatus]:
 
 
 def describe(statuses: Sequence[ResultStatus]) -> list[str]:
-    """What a person reads: the stale results with their reasons, what follows from them as a number, and a count."""
+    """Describe stale results with their reasons, the number of results that follow from them, and a count."""
     lines = []
     following = 0
     for status in statuses:

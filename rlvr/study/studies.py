@@ -95,7 +95,7 @@ class EarlierPolicy:
 
     @property
     def directory(self) -> str:
-        """Where the training keeps it, laid out as the directory of a run."""
+        """The directory in which the training keeps it, laid out as that of a run."""
         return f"results/runs/{self.trained.run}/checkpoints/step-{self.step}"
 
 

@@ -148,7 +148,7 @@ class Study:
 
     @property
     def engine(self) -> str:
-        """What trains the runs: ``local`` or ``verl``."""
+        """The engine that trains the runs: ``local`` or ``verl``."""
         return self.config.trained_by
 
     def cluster(self, identifier: str) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
 
 
 def wanted_state(root: Path, kind: Environment) -> dict[str, str]:
-    """What a complete environment was made from: hashes of the pins and of pyproject.toml, and its own path."""
+    """The inputs of a complete environment: hashes of the pins and of pyproject.toml, and its own path."""
     lines = (root / kind.lock).read_text(encoding="utf-8").splitlines()
     pins = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     return {
@@ -97,7 +97,7 @@ def wanted_state(root: Path, kind: Environment) -> dict[str, str]:
 
 
 def read_state(complete: Path) -> dict[str, str]:
-    """What ``complete.json`` says; empty if there is none or it was cut short."""
+    """Read ``complete.json``; empty if there is none or it was cut short."""
     try:
         content = json.loads(complete.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -123,7 +123,7 @@ class Diagnostics(Settings):
 
 
 class Execution(Settings):
-    """Where and how jobs are carried out; nothing here changes a number.
+    """The execution of jobs: devices, threads and intervals. Nothing here changes a number.
 
     The number of threads decides how sums are split, and so can change the last bit of a sum. The study fixes it, not
     the machine, so that a study repeats itself bit by bit on one kind of processor.

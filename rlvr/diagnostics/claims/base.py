@@ -106,7 +106,7 @@ class Declaration:
 
     @property
     def of_checkpoints(self) -> bool:
-        """Whether two checkpoints and responses are enough."""
+        """Return whether two checkpoints and responses are enough."""
         return Need.COMPARISON in self.needs
 
     def load(self) -> Claim:

@@ -133,7 +133,7 @@ _DRAWN = _FRACTIONS[:2]
 
 
 class TokenFlippingOfCheckpoints(Claim):
-    """The same on any two checkpoints: boosted, suppressed and stable tokens of right and of wrong responses."""
+    """Token flipping between any two checkpoints: boosted, suppressed and stable tokens by verdict."""
 
     number = 1
     title = "Token flipping"

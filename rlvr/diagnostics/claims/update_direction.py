@@ -124,7 +124,7 @@ class UpdateDirection(Claim):
 
 
 class UpdateDirectionOfCheckpoints(Claim):
-    """The same on any two checkpoints, without replacement: the effect of training on the tokens of given responses."""
+    """The update direction between any two checkpoints, on the tokens of given responses, without replacement."""
 
     number = 8
     title = "Direction of the update"

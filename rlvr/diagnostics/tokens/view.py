@@ -75,7 +75,7 @@ class View(ABC):
         """Return a token's numbers as a sentence."""
 
     def stopped(self, row: Row) -> bool:
-        """Whether the token is struck through."""
+        """Return whether the token is struck through."""
         return False
 
 

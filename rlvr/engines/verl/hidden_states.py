@@ -113,7 +113,7 @@ class HeadInputs:
         self._seen = inputs[0].detach()
 
     def packed(self, micro_batch: Any, output_args: Any, gather_and_unpad: Callable[..., Tensor]) -> Tensor:
-        """What was seen as [tokens of the micro-batch's sequences, D], without padding."""
+        """The recorded vectors [tokens of the micro-batch's sequences, D], without padding."""
         seen, self._seen = self._seen, None
         if seen is None:
             raise RuntimeError("the language-model head was not called; fused kernels bypass it")

@@ -39,7 +39,7 @@ _PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Execution:
-    """How verl carries a run out; nothing here changes its numbers but by rounding.
+    """The execution of a run by verl; it changes numbers by rounding only.
 
     Attributes:
         cluster: cluster.json.

@@ -167,7 +167,7 @@ class MethodTrainer(PPOTrainerSync):
         return {} if content.pop("step") == self.global_steps else content
 
     def _data_parallel_ranks(self) -> int:
-        """As verl's own ``_balance_batch`` finds it."""
+        """Reorder the batch as verl's own ``_balance_batch`` does."""
         info = self.actor_rollout_wg._dispatch_info
         if "actor" not in info:
             info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")

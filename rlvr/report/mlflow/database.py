@@ -27,7 +27,7 @@ _SQLITE_HEADER = b"SQLite format 3\0"
 
 @dataclass(frozen=True)
 class Store:
-    """What MLflow keeps of the results.
+    """The MLflow store of a results directory.
 
     Attributes:
         database: SQLite file.

@@ -163,7 +163,7 @@ class Experiment:
 
 
 def _is_right(run: Run, plan: PlannedRun) -> bool:
-    """Whether ``run`` shows the plan or, if that grows, its first steps.
+    """Return whether ``run`` shows the plan or, if that grows, its first steps.
 
     A run of finished results is still RUNNING if a killed projection left it half-written. A run that grows is wrong
     if a step that it shows was lost since and done again.

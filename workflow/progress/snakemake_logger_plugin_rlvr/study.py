@@ -1,4 +1,4 @@
-"""What a study has done, what it is doing and how long the rest takes: a pure model, fed by events and a clock."""
+"""A model of a running study: finished jobs, running jobs, time left. It has no side effects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class StepProgress:
-    """How far one job is, as it says itself in a ``progress.json`` beside its outputs.
+    """The progress of one job, from the ``progress.json`` beside its outputs.
 
     Attributes:
         step: steps done.
@@ -150,7 +150,7 @@ class Study:
         return {job_id: job.read_progress() for job_id, job in self.running.items()}
 
     def outlook(self, now: float, progress: Mapping[int, StepProgress | None]) -> Outlook | None:
-        """How much of the work is done and how long the rest takes; None while nothing has been measured.
+        """Estimate the work done and the time left; None while nothing has been measured.
 
         A rule none of whose jobs has been measured counts as nothing, so that with such rules the time left is a lower
         bound. It is the longer of two: all remaining core-seconds spread over the cores, and the longest of the running
@@ -196,7 +196,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is to be expected.
+    """The work done and the time left.
 
     Attributes:
         fraction: share of the work that is done, in [0, 1].

@@ -50,7 +50,7 @@ def plan(study: Study) -> str:
 
 
 def failure(job: FailedJob) -> list[str]:
-    """What failed and how, where its log is and the log's last line; the command where there is no log."""
+    """Describe a failure: the job, its log and the log's last line; the command where there is no log."""
     lines = [f"failed: {job.name} after {duration(job.seconds)}{', ' if job.exit else ''}{job.exit}"]
     if not job.logs and job.command:
         lines.append(f"  command: {' '.join(job.command.split())}")
@@ -73,7 +73,7 @@ def last_line(log: Path) -> str:
 
 
 def ending(study: Study, seconds: float, started_in: Path) -> list[str]:
-    """What a person reads when Snakemake ends: where the results are, or what failed and how to go on."""
+    """The last lines of a study: where the results are, or what failed and how to continue."""
     finished, total = study.jobs_finished, study.jobs_total
     if total and finished >= total and not study.failed:
         return [f"all {_count(total, 'job')} finished in {duration(seconds)}", *results(started_in)]
@@ -86,7 +86,7 @@ def ending(study: Study, seconds: float, started_in: Path) -> list[str]:
 
 
 def results(started_in: Path) -> list[str]:
-    """Where the results are that exist in the working directory, as seen from where the command was typed."""
+    """The paths of existing results, relative to the directory where the command was typed."""
     lines = [f"  {label}: {_from(started_in, path)}" for label, path in _RESULTS if Path(path).exists()]
     if Path("results/mlflow.db").exists():
         elsewhere = f"rlvr-bench ui --results {_from(started_in, 'results')}"
