@@ -15,7 +15,7 @@ from evals.core.record import Record
 LOCAL, VERL = "local", "verl"
 """The engines."""
 PLACEHOLDER = "{problem}"
-"""Where the problem's text goes in a prompt."""
+"""The place of the problem's text in a prompt."""
 
 
 class TrainingSettings(Record):

@@ -32,7 +32,7 @@ _CANNOT_WORK_OUT = (
     TypeError,
     ValueError,
 )
-"""What SymPy raises, depending on the place, where it cannot work an expression out."""
+"""The exceptions that SymPy raises where it cannot work an expression out."""
 
 
 def initialise(memory_limit: int) -> None:

@@ -23,9 +23,9 @@ _PATIENCE_SECONDS = 30.0
 _LONGEST_WORDS = 300
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PROCESS = re.compile(r"^\([\w.:<>-]+ pid=\d+(?:, ip=[\w.:]+)?\)\s?")
-"""What Ray and vLLM put before a line of another process: ``(TaskRunnerV1 pid=123, ip=10.0.0.1) ``."""
+"""The prefix that Ray and vLLM put before a line of another process: ``(TaskRunnerV1 pid=123, ip=10.0.0.1) ``."""
 _RANK = re.compile(r"^\[rank\d+\]: ?")
-"""What torch puts before a line of a traceback."""
+"""The prefix that torch puts before a line of a traceback."""
 _LEVEL = re.compile(r"^(?:ERROR|CRITICAL) [\d-]+ [\d:.,]+ (?:\[[^\]]*\] )?")
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
 _CONSEQUENCES = (
@@ -43,7 +43,7 @@ _CONSEQUENCES = (
 )
 """Exceptions of processes that found another one dead, and what Hydra wraps others in."""
 _POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace)")
-"""How vLLM's own exceptions say that the cause is another one."""
+"""The words in vLLM's exceptions that point to another cause."""
 RAY_TIMED_OUT = "The current node timed out during startup"
 """What Ray says when its helpers took longer to start than it waits, as they do on a machine that is busy."""
 _ADVICE = (
