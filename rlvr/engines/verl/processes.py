@@ -45,7 +45,7 @@ _CONSEQUENCES = (
 _POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace)")
 """The words in vLLM's exceptions that point to another cause."""
 RAY_TIMED_OUT = "The current node timed out during startup"
-"""What Ray says when its helpers took longer to start than it waits, as they do on a machine that is busy."""
+"""The message of Ray when its helper processes start too slowly, as on a busy machine."""
 _ADVICE = (
     ((RAY_TIMED_OUT,), "the machine is busy with other work, or `ray stop` is wanted first"),
     (("EADDRINUSE", "ddress already in use"), "a port was taken by another process; start it again"),

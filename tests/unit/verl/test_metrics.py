@@ -61,7 +61,7 @@ def test_a_metric_that_only_one_method_has_reaches_the_run_s_metrics(tmp_path: P
 
 
 def log(places: Places, steps: range, reward: float) -> None:
-    """What verl has written when it has done ``steps``."""
+    """Write the files that verl leaves after ``steps``."""
     lines = [json.dumps({"step": step, "data": {"rlvr/reward_mean": reward}}) for step in steps]
     places.metrics.parent.mkdir(parents=True, exist_ok=True)
     places.metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
