@@ -1,14 +1,15 @@
 # The only entry: `snakemake` runs the study of config/config.yaml, `snakemake --configfile FILE` another one.
-import os
-import sys
 from functools import partial
 
 from snakemake.utils import min_version
 
-from rlvr.study.cost import plan_lines
-from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed
-from rlvr.study.plan import Plan, directories, given, job_environment, manifests, one_line_errors, pattern
+from rlvr.study.cost import print_cost
+from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
+from rlvr.study.plan import Plan
+from rlvr.study.rules import given, one_line_errors, pattern, set_job_environment
 from rlvr.study.source_files import REPOSITORY, code_of
+from rlvr.study.studies import named_study_files
+from rlvr.study.training import TRAIN
 
 min_version("9.25")
 
@@ -21,12 +22,9 @@ if not workflow.configfiles:
 with one_line_errors():
     PLAN = Plan.read(config, ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in workflow.configfiles))
 SHOWN = Displayed(PLAN)
-PAGE_TEMPLATES = [
-    f"{REPOSITORY}/rlvr/report/templates/{name}" for name in ("base.html.jinja", "macros.html.jinja", "report.css")
-]
-os.environ.update(job_environment())
-if PLAN.study.engine == "verl" and workflow.is_main_process:
-    print(*plan_lines(PLAN.study), sep="\n", file=sys.stderr)
+set_job_environment()
+if workflow.is_main_process:
+    print_cost(PLAN.study)
 
 
 report: "workflow/report/study.rst"
@@ -39,49 +37,10 @@ wildcard_constraints:
     model=pattern(PLAN.study.config.models),
 
 
+include: "workflow/rules/targets.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/decoding.smk"
 include: "workflow/rules/diagnose.smk"
-
-
-rule all:
-    default_target: True
-    input:
-        SHOWN.files(""),
-        PLAN.intermediate(""),
-
-
-rule runs:
-    input:
-        PLAN.run_manifests(""),
-
-
-rule scores:
-    input:
-        PLAN.scores(""),
-        PLAN.intermediate(""),
-
-
-rule tables:
-    input:
-        SHOWN.tables(""),
-        PLAN.intermediate(""),
-
-
-rule figures:
-    input:
-        SHOWN.figures(""),
-        PLAN.intermediate(""),
-
-
-# The named studies (config/studies/*.yaml): `snakemake ablations`, `snakemake batching` ...
-for study in SHOWN.named_studies:
-
-    rule:
-        name:
-            study
-        input:
-            given(partial(SHOWN.targets_of, study)),

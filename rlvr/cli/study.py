@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -77,7 +76,7 @@ def plan(
     """
     from evals.core.files import canonical_json, write_text
     from evals.core.run_spec import VERL
-    from rlvr.study.cost import plan_lines
+    from rlvr.study.cost import print_cost
     from rlvr.study.study import Study
 
     study = Study.read(config)
@@ -92,8 +91,7 @@ def plan(
                 write_text(path, canonical_json(content))
     for run in study.trained_runs:
         print(out / run.run / "run.json")
-    if study.engine == VERL:
-        print(*plan_lines(study), sep="\n", file=sys.stderr)
+    print_cost(study)
 
 
 @commands.add("schemas")

@@ -7,20 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.problem_sets import (
-    GENERATED,
-    Benchmark,
-    FileBenchmark,
-    GeneratedBenchmark,
-    ReadBenchmark,
-    TrainingSet,
-    parse_benchmark,
-)  # fmt: skip
+from evals.core.config import problem_sets
+from evals.core.config.problem_sets import GENERATED, Benchmark, TrainingSet, parse_benchmark
 from evals.core.config.study import DrawnProblems, LocalCopy, Problems, PublishedProblems
 from evals.core.errors import InvalidInput
 from evals.core.yaml_file import read_yaml
+from rlvr.study.source_files import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = REPOSITORY / "config"
 BENCHMARKS = CONFIG / "benchmarks"
 DATASETS = CONFIG / "datasets"
@@ -31,13 +24,7 @@ _FOR_PEOPLE = ("title", "description", "licence", "prompt", "samples_per_problem
 
 @dataclass(frozen=True)
 class StudyBenchmark:
-    """A benchmark as a study uses it.
-
-    Attributes:
-        name: of the benchmark's file.
-        entry: content of that file.
-        copy: the local copy that the study reads instead of the Hub.
-    """
+    """A benchmark as a study uses it: its file in config/benchmarks, and the local copy that replaces the Hub."""
 
     name: str
     entry: Benchmark
@@ -45,18 +32,15 @@ class StudyBenchmark:
 
     @property
     def path(self) -> str | None:
-        """The absolute path of what is read; None for a generated benchmark or the Hub.
-
-        A path is relative to the repository, whatever directory the study works in.
-        """
+        """The absolute path of what is read; None for a generated benchmark or the Hub."""
         if self.copy is not None:
             return absolute_path(self.copy.path)
-        return absolute_path(self.entry.path) if isinstance(self.entry, FileBenchmark) else None
+        return absolute_path(self.entry.path) if isinstance(self.entry, problem_sets.FileBenchmark) else None
 
     @property
     def grader(self) -> str:
         """The grader of the responses: math, choice or code."""
-        return self.entry.grader if isinstance(self.entry, ReadBenchmark) else "math"
+        return self.entry.grader if isinstance(self.entry, problem_sets.ReadBenchmark) else "math"
 
     def prompt(self, form: str) -> str:
         """The prompt template for a ``base`` model or for a ``chat`` model's user turn."""
@@ -65,7 +49,7 @@ class StudyBenchmark:
 
     def problem_settings(self) -> dict[str, Any]:
         """The values that decide the problems: with a changed prompt or title they are not read again."""
-        if isinstance(self.entry, GeneratedBenchmark):
+        if isinstance(self.entry, problem_sets.GeneratedBenchmark):
             return {"kinds": [self.entry.kind], "count": self.entry.count, "seed": self.entry.seed}
         settings = self.entry.to_json() | (self.copy.to_json() if self.copy else {})
         settings |= {"path": self.path} if self.path else {}
@@ -107,7 +91,7 @@ def training_title(problems: Problems, source: str) -> str:
 
 
 def absolute_path(path: str) -> str:
-    """The absolute path of a path that a configuration gives relative to the repository."""
+    """The path behind one of a configuration, relative to the repository whatever directory the study works in."""
     return str((REPOSITORY / Path(path).expanduser()).resolve())
 
 
@@ -126,11 +110,6 @@ def _read_benchmark(name: str, source: str, key: str) -> Benchmark:
 
 
 def _file_of(directory: Path, name: str, source: str, key: str, kind: str) -> Path:
-    """The file of that name.
-
-    Raises:
-        InvalidInput: there is none.
-    """
     path = directory / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(path.stem for path in directory.glob("*.yaml")))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from evals.core.config.base_models import HuggingFace, Model
 from evals.core.records import BASE
+from evals.core.run_spec import VERL
 from rlvr.study.study import Study
 
 PEAK = 989e12
@@ -67,15 +69,19 @@ def run_cost(study: Study, identifier: str) -> Cost:
     return Cost(trained, evaluated, (hours, evaluating), disk)
 
 
+def print_cost(study: Study) -> None:
+    """Print what a study trained by verl would cost, on standard error."""
+    if study.engine == VERL:
+        print(*plan_lines(study), sep="\n", file=sys.stderr)
+
+
 def plan_lines(study: Study) -> list[str]:
     """The estimate for people, by model and in all, with what it rests on."""
     lines = ["What this study would cost, estimated:"]
     total = Cost()
     for model, entry in study.config.models.items():
         runs = [run.run for run in study.runs if run.model == model]
-        cost = Cost()
-        for run in runs:
-            cost += run_cost(study, run)
+        cost = sum((run_cost(study, run) for run in runs), Cost())
         parameters = _parameters(entry)
         size = f"{parameters / 1e9:.3g} B parameters" if parameters else "size not stated"
         lines.append(f"  {model} ({size}), {len(runs)} runs with the base model: {_words(cost)}")

@@ -1,10 +1,11 @@
-"""Decoding with two models (config/decoding.yaml): the runs of its table, derived from the main study."""
+"""The jobs of ``snakemake decoding``: two models of the main study decode together (config/decoding.yaml)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from evals.core.config.named_study import DecodingConfig
@@ -15,14 +16,18 @@ from evals.core.records import Run
 from evals.core.yaml_file import read_yaml
 from evals.decoding import SCHEMES
 from rlvr.study.benchmarks import CONFIG
-from rlvr.study.study import Study
+from rlvr.study.plan import Plan
+from rlvr.study.rules import manifests, words
 
-DECODING = CONFIG / "decoding.yaml"
 _TITLES = {
     "replacement": "{}: replacement, base driving",
     "extrapolation_base": "{}: extrapolation, base driving",
     "extrapolation_trained": "{}: extrapolation, trained driving",
 }
+DECODING_NOTE = (
+    "Thresholds and gamma were chosen on other problems of the same kinds. Base, trained model and both together have"
+    " the same random numbers."
+)
 
 
 @dataclass(frozen=True)
@@ -41,68 +46,111 @@ class DecodedRun:
 
 
 @dataclass(frozen=True)
-class DecodingStudy:
-    """The runs and settings of ``snakemake decoding``.
+class DecodingJobs:
+    """The jobs on the checkpoints of the main study's reference method and on their base models."""
 
-    Attributes:
-        study: the main study; its reference method's models are the trained ones.
-        settings: content of config/decoding.yaml.
-    """
-
-    study: Study
+    plan: Plan
     settings: DecodingConfig
 
     @classmethod
-    def resolve(cls, study: Study) -> DecodingStudy:
-        """Check the settings.
+    def of(cls, plan: Plan) -> DecodingJobs:
+        """Read config/decoding.yaml; it is refused with a :class:`UserError` of one line."""
+        return cls(plan, DecodingConfig.parse(read_yaml(CONFIG / "decoding.yaml"), "config/decoding.yaml"))
+
+    def targets(self) -> list[str]:
+        """The files that people look at.
 
         Raises:
-            UserError: they do not fit their schema.
+            UserError: the study trains nothing, or has no generated benchmark to draw further problems like.
         """
-        return cls(study, DecodingConfig.parse(read_yaml(DECODING), "config/decoding.yaml"))
-
-    def require(self) -> None:
-        """Check that the study has what this needs.
-
-        Raises:
-            UserError: it trains nothing, or has no generated benchmark to draw further problems like.
-        """
-        if not self.study.methods:
+        if not self.plan.study.methods:
             raise UserError("snakemake decoding: needs trained models; accepted: a study that has methods")
-        if not self.kinds:
+        if not self._kinds:
             raise UserError("snakemake decoding: needs problems that are not scored; accepted: a generated benchmark")
+        names = ("decoding/tables/decoding.md", "decoding/figures/replaced_tokens.png")
+        return [f"results/{name}" for name in (*names, "decoding.html", "decoding.tracking.json")]
 
     @cached_property
-    def kinds(self) -> list[dict[str, Any]]:
-        """Families and lengths of the study's generated benchmarks."""
-        entries = [benchmark.entry for benchmark in self.study.benchmarks.values()]
+    def _kinds(self) -> list[dict[str, Any]]:
+        entries = [benchmark.entry for benchmark in self.plan.study.benchmarks.values()]
         kinds = [entry.kind for entry in entries if isinstance(entry, GeneratedBenchmark)]
         return [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+
+    def kinds(self) -> str:
+        """Families and lengths of the problems that thresholds are chosen on: those of the generated benchmarks."""
+        return canonical_json(self._kinds)
 
     @cached_property
     def trained(self) -> list[Run]:
         """The reference method's runs."""
-        reference = self.study.config.reference_method
-        return [run for run in self.study.trained_runs if run.method == reference]
+        reference = self.plan.study.config.reference_method
+        return [run for run in self.plan.study.trained_runs if run.method == reference]
 
     @cached_property
     def decoded(self) -> Mapping[str, DecodedRun]:
         """Run id -> run that both models decode together."""
         made = {}
         for scheme in SCHEMES:
-            for run in self.trained:
-                method, title = f"{run.method}_{scheme}", _TITLES[scheme].format(run.title)
-                name = f"{run.model}-{method}-s{run.seed}"
-                made[name] = DecodedRun(
-                    Run(run=name, model=run.model, method=method, seed=run.seed, title=title), run, scheme
-                )
+            for trained in self.trained:
+                method, title = f"{trained.method}_{scheme}", _TITLES[scheme].format(trained.title)
+                name = f"{trained.model}-{method}-s{trained.seed}"
+                run = Run(run=name, model=trained.model, method=method, seed=trained.seed, title=title)
+                made[name] = DecodedRun(run, trained, scheme)
         return made
 
     @cached_property
     def alone(self) -> Sequence[Run]:
         """The runs of one model: bases and the reference method's."""
-        return [run for run in self.study.runs if run.seed is None] + self.trained
+        return [run for run in self.plan.study.runs if run.seed is None] + self.trained
 
     def run_sheet(self) -> str:
-        """All runs of the table as JSON."""
+        """All runs of the table."""
         return canonical_json([run.to_json() for run in [*self.alone, *(each.run for each in self.decoded.values())]])
+
+    @property
+    def sweeps(self) -> list[str]:
+        """The sweeps that thresholds are chosen by."""
+        return [f"results/decoding/sweeps/{run.run}/sweep.json" for run in self.trained]
+
+    @property
+    def scores(self) -> list[str]:
+        return [f"results/decoding/scores/{benchmark}.json" for benchmark in self.plan.study.benchmarks]
+
+    def pair(self, run: str) -> list[str]:
+        """Manifests of the base and of the trained model of a run."""
+        return [self.plan.base_manifest(run), self.plan.checkpoint_manifest(run)]
+
+    def pair_of_decoded(self, decoded: str) -> list[str]:
+        """Manifests of base and trained model of a run that both decode."""
+        return self.pair(self.decoded[decoded].trained.run)
+
+    def _pair_options(self, run: str) -> dict[str, Any]:
+        """Models and sampling."""
+        settings = self.plan.evaluation(run)
+        settings["batch_size"] = settings.pop("sampling_batch_size")
+        settings.pop("tensor_parallel_size")
+        base, trained = (str(Path(path).parent) for path in self.pair(run))
+        settings |= {"base": base, "trained": trained, "threads": self.plan.execution["sampling_threads"]}
+        return {**settings, "device": self.plan.execution["device"]}
+
+    def sweep_options(self, run: str) -> list[str]:
+        """Options of a sweep; prompts as in training, where generated problems of every kind have one form."""
+        problems = self.plan.study.config.problems
+        assert problems is not None, "a study with methods has problems"
+        keys = ("criteria", "fractions", "extrapolation_fractions", "gammas")
+        grid = {key: list(getattr(self.settings, key)) for key in keys}
+        return words({**self._pair_options(run), "prompt": problems.prompt, **grid})
+
+    def sampling_options(self, decoded: str, benchmark: str) -> list[str]:
+        """Options of a run that both models decode."""
+        row = self.decoded[decoded]
+        prompt = self.plan.prompt(row.trained.run, benchmark)
+        return words({**self._pair_options(row.trained.run), "prompt": prompt, "scheme": row.scheme})
+
+    def grades(self, benchmark: str) -> list[str]:
+        """The grades of all runs of the table on a benchmark: of one model from the study, of both from here."""
+        alone = [f"results/grades/{run.run}/{benchmark}" for run in self.alone]
+        return alone + [f"results/decoding/grades/{run}/{benchmark}" for run in self.decoded]
+
+    def grade_manifests(self, benchmark: str) -> list[str]:
+        return manifests(self.grades(benchmark))

@@ -1,14 +1,15 @@
-"""The runs that a study's `diagnostics` names, and the inputs that claims need of them."""
+"""The jobs of ``snakemake phenomena``: the runs that a study's `diagnostics` names, and what claims need of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from evals.core.errors import InvalidInput
 from rlvr.diagnostics.claims.base import OPTIONS, Need, declarations, find_claim
-from rlvr.study.study import Study
+from rlvr.study.plan import Plan
 
 _CONFIGURED_BY = {
     Need.TOKEN_TABLES: "method",
@@ -28,33 +29,25 @@ def measurable_claims(settings: Mapping[str, Any]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Diagnosed:
-    """Ids of runs, all of the study's first model.
+class ClaimJobs:
+    """The jobs on the runs that the main study's `diagnostics` names."""
 
-    Attributes:
-        runs: runs of the diagnosed method, one a seed.
-        weighting_runs: runs of the method that weights tokens; none if the study names none.
-        selected: runs that train on the tokens of highest and of lowest weight; none if not named.
-        compared: runs whose training and checkpoints are compared.
-        steps: rollout steps, from 1.
-        benchmark: the benchmark on which base and trained model are compared.
-    """
+    plan: Plan
 
-    runs: Sequence[str]
-    weighting_runs: Sequence[str]
-    selected: Sequence[str]
-    compared: Sequence[str]
-    steps: Sequence[int]
-    benchmark: str
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The study's `diagnostics`; empty if it has none."""
+        diagnostics = self.plan.study.config.diagnostics
+        return diagnostics.to_json() if diagnostics else {}
 
-    @classmethod
-    def of(cls, study: Study, known_runs: Collection[str]) -> Diagnosed:
-        """Find the runs that ``study`` names among ``known_runs``, the runs of all studies.
+    @cached_property
+    def names(self) -> dict[Need, list[str]]:
+        """What meets each need: the names of runs, all of the first model and one a seed, or of the benchmark.
 
         Raises:
             InvalidInput: the study has no `diagnostics`, or they name something that does not exist.
         """
-        settings = study.config.diagnostics
+        study, settings = self.plan.study, self.plan.study.config.diagnostics
         if settings is None:
             raise InvalidInput("", "diagnostics", "is not in this study", "as in config/config.yaml")
         for key in ("method", "weighting_method"):
@@ -63,48 +56,66 @@ class Diagnosed:
                 raise InvalidInput("", f"diagnostics.{key}", f"is {method!r}", ", ".join(study.methods))
             if method is not None and max(settings.steps) > (last := study.training[method].steps):
                 raise InvalidInput("", "diagnostics.steps", f"are {list(settings.steps)}", f"1 to {last}")
-        benchmark = settings.benchmark
-        if benchmark not in study.benchmarks:
-            raise InvalidInput("", "diagnostics.benchmark", f"is {benchmark!r}", ", ".join(study.benchmarks))
-        model = next(iter(study.config.models))
+        if settings.benchmark not in study.benchmarks:
+            accepted = ", ".join(study.benchmarks)
+            raise InvalidInput("", "diagnostics.benchmark", f"is {settings.benchmark!r}", accepted)
+        found = {Need.BENCHMARK: [settings.benchmark]}
+        model, known = next(iter(study.config.models)), set(self.plan.runs)
+        for need, key in _CONFIGURED_BY.items():
+            if need != Need.BENCHMARK:
+                named = getattr(settings, key)
+                methods = [named] if isinstance(named, str) else named or ()
+                found[need] = [f"{model}-{method}-s{seed}" for method in methods for seed in study.config.seeds]
+                if missing := [run for run in found[need] if run not in known]:
+                    raise InvalidInput(
+                        "", f"diagnostics.{key}", f"no study has the run {missing[0]}", "methods of some study"
+                    )
+        return found
 
-        def runs(key: str) -> list[str]:
-            named = getattr(settings, key)
-            methods = [named] if isinstance(named, str) else named or ()
-            wanted = [f"{model}-{method}-s{seed}" for method in methods for seed in study.config.seeds]
-            if missing := [run for run in wanted if run not in known_runs]:
-                found = f"no study has the run {missing[0]}"
-                raise InvalidInput("", f"diagnostics.{key}", found, "methods of some study")
-            return wanted
+    @property
+    def claims(self) -> list[str]:
+        """The claims that the study has runs for."""
+        return measurable_claims(self.settings)
 
-        return cls(
-            runs("method"), runs("weighting_method"), runs("selected"), runs("compared"), settings.steps, benchmark
-        )
-
-    def manifests(self, claim: str) -> list[str]:
-        """Return the manifests of everything that a claim is measured on."""
-        places = {
-            Need.TOKEN_TABLES: [f"diagnostics/{run}/manifest.json" for run in self.runs],
-            Need.PROBES: [f"diagnostics/{run}/probes.manifest.json" for run in self.runs],
-            Need.WEIGHTING_TABLES: [f"diagnostics/{run}/manifest.json" for run in self.weighting_runs],
-            Need.COMPARED_RUNS: [f"runs/{run}/manifest.json" for run in self.compared],
-            Need.SELECTED_RUNS: [f"runs/{run}/manifest.json" for run in self.selected],
-            Need.BENCHMARK: [f"problems/{self.benchmark}/manifest.json"],
+    def inputs(self, claim: str) -> list[str]:
+        """The manifests of everything that a claim is measured on."""
+        forms = {
+            Need.TOKEN_TABLES: "results/diagnostics/{}/manifest.json",
+            Need.PROBES: "results/diagnostics/{}/probes.manifest.json",
+            Need.WEIGHTING_TABLES: "results/diagnostics/{}/manifest.json",
+            Need.BENCHMARK: "results/problems/{}/manifest.json",
         }
-        return [f"results/{place}" for need in _inputs_of(claim) for place in places[need]]
+        return [
+            forms[need].format(name) if need in forms else self.plan.checkpoint_manifest(name)
+            for need in _needs(claim)
+            for name in self.names[need]
+        ]
 
     def options(self, claim: str) -> list[str]:
-        """Return the options of the command that measures a claim on these runs."""
-        values = {
-            Need.TOKEN_TABLES: [f"results/diagnostics/{run}" for run in self.runs],
-            Need.WEIGHTING_TABLES: [f"results/diagnostics/{run}" for run in self.weighting_runs],
-            Need.COMPARED_RUNS: self.compared,
-            Need.SELECTED_RUNS: self.selected,
-            Need.BENCHMARK: [self.benchmark],
-        }
-        return [word for need in _inputs_of(claim) if values.get(need) for word in (OPTIONS[need], *values[need])]
+        """The options of the command that measures a claim; a policy along a training lies below its run."""
+        found: list[str] = []
+        for need in _needs(claim):
+            names = self.names[need]
+            if need in (Need.TOKEN_TABLES, Need.WEIGHTING_TABLES):
+                names = [f"results/diagnostics/{run}" for run in names]
+            elif need in (Need.COMPARED_RUNS, Need.SELECTED_RUNS):
+                names = [self.plan.checkpoint(run).removeprefix("results/runs/") for run in names]
+            if names and need in OPTIONS:
+                found += [OPTIONS[need], *names]
+        return found
+
+    def rollout_pages(self) -> list[str]:
+        """Pages of the first seed's rollouts, of the method that is looked into and of the one that weighs tokens."""
+        runs = [*self.names[Need.TOKEN_TABLES][:1], *self.names[Need.WEIGHTING_TABLES][:1]]
+        return [f"results/diagnostics/{run}/step-{step}.html" for run in runs for step in self.settings["steps"]]
+
+    def findings(self) -> list[str]:
+        return [f"results/phenomena/{claim}.json" for claim in self.claims]
+
+    def figures(self, ending: str) -> list[str]:
+        return [f"results/figures/phenomena/{claim}{ending}" for claim in self.claims]
 
 
-def _inputs_of(claim: str) -> Iterable[Need]:
-    declaration = find_claim(claim)
-    return [need for need in Need if need in declaration.needs | declaration.uses]
+def _needs(claim: str) -> list[Need]:
+    declared = find_claim(claim)
+    return [need for need in Need if need in declared.needs | declared.uses]

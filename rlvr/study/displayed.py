@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,35 +10,37 @@ from typing import Any
 from evals.core.config.named_study import NamedStudy
 from evals.core.errors import UserError
 from evals.core.files import canonical_json
-from rlvr.study.plan import Plan, words
+from rlvr.study.plan import Plan
+from rlvr.study.rules import words
 from rlvr.study.source_files import REPOSITORY, code_of
 from rlvr.study.studies import named_study_files, read_named_study, score_points
 
 REFERENCE = f"{REPOSITORY}/config/reference"
-_FIGURE_CODE = {
+_TEMPLATES = f"{REPOSITORY}/rlvr/report/templates"
+FIGURES = {
     "scores": "evals.figures.results",
     "differences": "evals.figures.results",
     "training_curves": "rlvr.report.curves",
     "reward_curves": "rlvr.report.curves",
     "score_curves": "rlvr.report.curves",
 }
-_TABLE_CODE = {
+TABLES = {
     "by_seed": "evals.tables.main",
     "audit": "evals.tables.audit",
     "paper": "evals.tables.paper",
     "paper_vs_ours": "evals.tables.published",
 }
-FIGURES, TABLES = list(_FIGURE_CODE), list(_TABLE_CODE)
-"""The figures, and the tables beside the main one."""
+"""The figures, and the tables beside the main one, with the modules that make them."""
+
+
+def page_templates(own: str) -> list[str]:
+    """The files that a page is made from: those of every page and its ``own``."""
+    return [f"{_TEMPLATES}/{name}" for name in ("base.html.jinja", "macros.html.jinja", "report.css", own)]
 
 
 @dataclass(frozen=True)
 class Displayed:
-    """The displayed results of each study: tables, figures, pages.
-
-    Attributes:
-        plan: the jobs that it follows from.
-    """
+    """The displayed results of each study: tables, figures, pages."""
 
     plan: Plan
 
@@ -78,11 +79,9 @@ class Displayed:
         return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
 
     def tables(self, folder: str) -> list[str]:
-        """The tables of a study."""
         return self.files(folder, "tables/")
 
     def figures(self, folder: str) -> list[str]:
-        """The figures of a study."""
         return self.files(folder, "figures/")
 
     def own_figures(self, folder: str) -> list[str]:
@@ -115,8 +114,7 @@ class Displayed:
         return words({**self.table_inputs(folder, table), **own})
 
     def table_code(self, table: str) -> list[str]:
-        """The source files behind a table beside the main one."""
-        return code_of(_TABLE_CODE[table])
+        return code_of(TABLES[table])
 
     def figure_inputs(self, folder: str, figure: str) -> dict[str, Any]:
         """The files that a figure is made from."""
@@ -141,15 +139,13 @@ class Displayed:
             own |= {"titles": [self.named_study(each).title for each in self.with_beside(folder)]}
             own |= {"reference_method": self.plan.reference_method(folder)}
         if figure == "score_curves":
-            score_at = self.named_study(folder).score_at
-            assert score_at is not None, "a study with earlier steps says which"
-            own = {"points": canonical_json(score_points(self.plan.in_folder(folder), score_at))}
+            points = score_points(self.plan.in_folder(folder), self.named_study(folder).score_at or ())
+            own = {"points": canonical_json(points)}
         inputs = {key: value for key, value in self.figure_inputs(folder, figure).items() if key != "metrics"}
         return words({**inputs, **own})
 
     def figure_code(self, figure: str) -> list[str]:
-        """The source files behind a figure."""
-        return code_of(_FIGURE_CODE[figure])
+        return code_of(FIGURES[figure])
 
     def report_options(self, folder: str) -> list[str]:
         """Options of the report: a named study's heading, its own figures, and where published numbers are."""
@@ -162,15 +158,16 @@ class Displayed:
         """The settings behind this study's numbers, in the terms of config/reference/settings.yaml."""
         study = self.plan.study
         sampling = {key: getattr(study.config.evaluation, key) for key in ("temperature", "top_p", "max_new_tokens")}
-        settings = {"training_problems": study.training_problems, "checkpoint": "last"}
         models = {name: f"{name}, trained from scratch" for name in study.models_from_scratch}
         # Of owner/name or of a path papers give the name.
         models |= {name: Path(model.id or model.path or "").name for name, model in study.existing_models.items()}
-        return canonical_json({"models": models, **settings, **sampling})
+        return canonical_json(
+            {"models": models, "training_problems": study.training_problems, "checkpoint": "last", **sampling}
+        )
 
     def named_study(self, folder: str) -> NamedStudy:
         """A named study as written."""
-        return read_named_study(named_study_files()[self.plan.study_name(folder)])
+        return read_named_study(named_study_files()[folder.split("/")[1]])
 
     def with_beside(self, folder: str) -> list[str]:
         """The folders that are made together: a named study's, and that of the study it names in ``beside``.
@@ -182,7 +179,7 @@ class Displayed:
         for each in folders:
             if each in self.plan.studies.refused:
                 raise UserError(self.plan.studies.refused[each])
-            other = read_named_study(named_study_files()[each.split("/")[1]]).beside
+            other = self.named_study(each).beside
             folders += [f"studies/{other}/"] if other else []
         return folders
 
@@ -190,9 +187,3 @@ class Displayed:
         """The files that ``snakemake NAME`` makes: those of a named study and of the one beside it."""
         folders = self.with_beside(f"studies/{name}/")
         return [path for each in folders for path in self.files(each) + self.plan.intermediate(each)]
-
-    @property
-    def named_studies(self) -> list[str]:
-        """Names of the named studies, with those that do not go with the main study."""
-        folders: Mapping[str, Any] = {**self.plan.studies.by_folder, **self.plan.studies.refused}
-        return [folder.split("/")[1] for folder in folders if folder.count("/") == 2]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
+from evals.core.files import read_json
 from evals.core.manifest import Manifest, read_manifest
 from evals.core.records import BASE, ResultStatus, Run
 from evals.core.run_spec import VERL
@@ -26,28 +27,27 @@ _MADE_FROM = "made from "
 
 def study_status(study: Study) -> list[ResultStatus]:
     """The status of everything that the study makes up to its samples, what is made from what first."""
-    corpora = {name: _corpus_status(study, name) for name in study.models_from_scratch}
-    bases = {name: _following(_base_status(study, name), corpora[name]) for name in corpora}
-    bases |= {name: _imported_status(study, name) for name in study.config.models if name not in bases}
-    training = (
-        _training_problems_status(study) if study.methods else ResultStatus(result="training problems", current=True)
-    )
-    benchmarks = {name: _benchmark_status(study, name) for name in study.benchmarks}
-    runs = {run.run: _following(_run_status(study, run), bases[run.model], training) for run in study.trained_runs}
-    policies = {run.run: bases[run.model] if run.method == BASE else runs[run.run] for run in study.runs}
+    corpora, bases = {}, {}
+    for name, model in study.models_from_scratch.items():
+        wanted = {"version": BASE_MODEL_VERSION, "count": model.training.examples, **model.corpus.to_json()}
+        corpora[name] = _judge(f"corpus of base model {name}", f"base/{name}/corpus.manifest.json", "corpus", wanted)
+        wanted = {"version": BASE_MODEL_VERSION, **model.training_settings()}
+        trained = _judge(f"base model {name}", f"base/{name}/manifest.json", "base_model", wanted)
+        bases[name] = _following(trained, corpora[name])
+    for name, existing in study.existing_models.items():
+        wanted = {"source": "hugging_face", "revision": existing.revision}
+        bases[name] = _judge(f"model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
+    problems = {name: _problems_status(study.problem_settings(name), name) for name in study.benchmarks}
+    training = [_problems_status(study.training_settings, "train", "training problems")] if study.methods else []
+    policies = {f"{model}-{BASE}": status for model, status in bases.items()}
+    runs = {run.run: _following(_run_status(study, run), bases[run.model], *training) for run in study.trained_runs}
+    policies |= runs
     samples = [
-        _following(_samples_status(study, run, name), policies[run.run], benchmarks[name])
+        _following(_samples_status(study, run, name), policies[run.run], problems[name])
         for run in study.runs
-        for name in benchmarks
+        for name in study.benchmarks
     ]
-    return [
-        *corpora.values(),
-        *bases.values(),
-        *([training] if study.methods else []),
-        *benchmarks.values(),
-        *runs.values(),
-        *samples,
-    ]
+    return [*corpora.values(), *bases.values(), *training, *problems.values(), *runs.values(), *samples]
 
 
 def describe(statuses: Sequence[ResultStatus]) -> list[str]:
@@ -74,34 +74,9 @@ def _following(status: ResultStatus, *sources: ResultStatus) -> ResultStatus:
     return status.model_copy(update={"current": status.current and not stale, "reasons": status.reasons + stale})
 
 
-def _corpus_status(study: Study, name: str) -> ResultStatus:
-    model = study.models_from_scratch[name]
-    examples = model.training.steps * model.training.batch_size
-    wanted = {"version": BASE_MODEL_VERSION, "count": examples, **model.corpus.to_json()}
-    return _judge(f"corpus of base model {name}", Path(f"results/base/{name}/corpus.manifest.json"), "corpus", wanted)
-
-
-def _base_status(study: Study, name: str) -> ResultStatus:
-    model = study.models_from_scratch[name]
-    settings = {"architecture": model.architecture.to_json(), **model.training.to_json()}
-    wanted = {"version": BASE_MODEL_VERSION, **settings}
-    return _judge(f"base model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted)
-
-
-def _imported_status(study: Study, name: str) -> ResultStatus:
-    wanted = {"source": "hugging_face", "revision": study.existing_models[name].revision}
-    return _judge(f"model {name}", Path(f"results/base/{name}/manifest.json"), "base_model", wanted, exact=False)
-
-
-def _training_problems_status(study: Study) -> ResultStatus:
-    wanted = {key: value for key, value in study.training_settings.items() if key not in NOT_OF_THE_CONTENT}
-    return _judge("training problems", Path("results/problems/train/manifest.json"), "problems", wanted, exact=False)
-
-
-def _benchmark_status(study: Study, name: str) -> ResultStatus:
-    wanted = {key: value for key, value in study.problem_settings(name).items() if key not in NOT_OF_THE_CONTENT}
-    path = Path(f"results/problems/{name}/manifest.json")
-    return _judge(f"benchmark {name}", path, "problems", wanted, exact=False)
+def _problems_status(settings: Mapping[str, Any], name: str, title: str = "") -> ResultStatus:
+    wanted = {key: value for key, value in settings.items() if key not in NOT_OF_THE_CONTENT}
+    return _judge(title or f"benchmark {name}", f"problems/{name}/manifest.json", "problems", wanted, exact=False)
 
 
 def _run_status(study: Study, run: Run) -> ResultStatus:
@@ -110,7 +85,7 @@ def _run_status(study: Study, run: Run) -> ResultStatus:
         wanted["versions"] = {"engine": VERL_ENGINE_VERSION, "verl": PINNED, "grader": GRADER_VERSION}
     else:
         wanted["versions"] = {"engine": ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
-    return _judge(f"run {run.run}", Path(f"results/runs/{run.run}/manifest.json"), "run", wanted)
+    return _judge(f"run {run.run}", f"runs/{run.run}/manifest.json", "run", wanted)
 
 
 def _samples_status(study: Study, run: Run, benchmark: str) -> ResultStatus:
@@ -118,15 +93,15 @@ def _samples_status(study: Study, run: Run, benchmark: str) -> ResultStatus:
     renamed = {"sampling_batch_size": "batch_size", "backend": "engine"}
     wanted = {renamed.get(key, key): value for key, value in evaluation.items()}
     wanted |= {"prompt": study.prompt(benchmark, run.model), "version": SAMPLER_VERSION}
-    path = Path(f"results/samples/{run.run}/{benchmark}/manifest.json")
+    path = f"samples/{run.run}/{benchmark}/manifest.json"
     kind = "base model" if run.method == BASE else "run"
     return _judge(f"samples of {kind} {run.run} on {benchmark}", path, "samples", wanted, exact=False)
 
 
-def _judge(result: str, path: Path, kind: str, wanted: Mapping[str, Any], exact: bool = True) -> ResultStatus:
-    """Compare a manifest's parameters with what is configured, and its inputs with the files as they are."""
+def _judge(result: str, path: str, kind: str, wanted: Mapping[str, Any], exact: bool = True) -> ResultStatus:
+    """Compare the parameters of a manifest under results/ with what is configured, and its inputs with the files."""
     try:
-        manifest = read_manifest(path, kind)
+        manifest = read_manifest(Path("results", path), kind)
     except UserError as error:
         return ResultStatus(result=result, current=False, reasons=(str(error),))
     made_from = manifest.parameters if exact else {key: manifest.parameters.get(key) for key in wanted}
@@ -153,14 +128,6 @@ def _changed_inputs(manifest: Manifest) -> Iterator[str]:
         owner = next((candidate for candidate in candidates if candidate.is_file()), None)
         if owner is None:
             continue
-        recorded = read_manifest_outputs(owner).get(path.relative_to(owner.parent).as_posix())
+        recorded = read_json(owner).get("outputs", {}).get(path.relative_to(owner.parent).as_posix())
         if recorded is not None and recorded != digest:
             yield f"{name}: {digest[:12]} -> {recorded[:12]}"
-
-
-def read_manifest_outputs(path: Path) -> Mapping[str, str]:
-    """The outputs that a manifest of any kind lists."""
-    from evals.core.files import read_json
-
-    outputs: Mapping[str, str] = read_json(path).get("outputs", {})
-    return outputs

@@ -44,14 +44,11 @@ def read_named_study(path: Path) -> NamedStudy:
 
 
 def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Study:
-    """Resolve a named study on top of the main study ``config``.
+    """Resolve a named study on top of the main study ``config``; mistakes are a :class:`UserError` of one line.
 
     It keeps all of ``config`` but seeds, methods, reference method and diagnostics. With fewer seeds in ``config`` than
     in the file, as in the smoke study, the named study has fewer too. Where the named study changes training settings,
     its methods are named after it, for they are not what other studies mean by their names.
-
-    Raises:
-        UserError: one line that names the file, the key and what is accepted.
     """
     source = f"config/studies/{path.name}"
     named = read_named_study(path)
@@ -64,19 +61,14 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
     }
     if named.training:
         own["training"] = {**config["training"], **named.training.to_json()}
-        own["methods"] = {
-            f"{name}_{method}": _as_extension(method, changes) for method, changes in own["methods"].items()
-        }
         own["reference_method"] = f"{name}_{named.reference_method}"
+        own["methods"] = {}
+        for method, changes in named.methods.items():
+            parent = changes.of_entry.get("extends", method)
+            title = load_catalogue().get(parent, {}).get("title", method) if parent == method else method
+            own["methods"][f"{name}_{method}"] = {"extends": parent, "title": title, **changes.to_json()}
     kept = {key: value for key, value in config.items() if key != "diagnostics"}
     return Study.resolve({**kept, **own, "study": name}, source)
-
-
-def _as_extension(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of a method, for another name of the same method and title."""
-    parent = changes.get("extends", method)
-    title = load_catalogue().get(parent, {}).get("title", method) if parent == method else method
-    return {"extends": parent, "title": title, **changes}
 
 
 @dataclass(frozen=True)
@@ -103,10 +95,9 @@ def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPol
     """List the policies that are evaluated after fractions ``score_at`` of their training."""
     policies = []
     for model in study.config.models:
-        for method, changes in study.config.methods.items():
-            for step in _earlier_steps(score_at, study.training[method].steps):
-                name = _at_step(method, step)
-                title = str(changes.of_entry.get("title", name))
+        for method, points in score_points(study, score_at).items():
+            for step, name in points[:-1]:
+                title = str(study.config.methods[method].of_entry.get("title", name))
                 for seed in study.config.seeds:
                     run = Run(run=f"{model}-{name}-s{seed}", model=model, method=name, seed=seed, title=title)
                     policies.append(EarlierPolicy(run, study.run(f"{model}-{method}-s{seed}"), step))
@@ -115,19 +106,11 @@ def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPol
 
 def score_points(study: Study, score_at: Sequence[float]) -> dict[str, list[tuple[int, str]]]:
     """List for every method the steps after which it is scored, in order, each with the method's name then."""
-    return {
-        method: [(step, _at_step(method, step)) for step in _earlier_steps(score_at, training.steps)]
-        + [(training.steps, method)]
-        for method, training in study.training.items()
-    }
-
-
-def _earlier_steps(score_at: Sequence[float], steps: int) -> list[int]:
-    return sorted({max(1, round(part * steps)) for part in score_at} - {steps})
-
-
-def _at_step(method: str, step: int) -> str:
-    return f"{method}_step{step}"
+    points = {}
+    for method, training in study.training.items():
+        earlier = sorted({max(1, round(part * training.steps)) for part in score_at} - {training.steps})
+        points[method] = [*((step, f"{method}_step{step}") for step in earlier), (training.steps, method)]
+    return points
 
 
 @dataclass(frozen=True)
@@ -165,13 +148,15 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
         folder = f"studies/{name}/"
         try:
             named = resolve_named_study(name, path, config)
+            policies = earlier_policies(named, read_named_study(path).score_at or ())
             _check_shared(named, path, runs, owners)
+            _check_earlier(named, path, policies, owners, [each for others in earlier.values() for each in others])
         except UserError as error:
             refused[folder] = str(error)
             continue
         by_folder[folder] = named
-        if (score_at := read_named_study(path).score_at) is not None:
-            earlier[f"{folder}steps/"] = earlier_policies(named, score_at)
+        if policies:
+            earlier[f"{folder}steps/"] = policies
         added = {run.run: (named, run) for run in named.runs if run.run not in runs}
         runs |= added
         owners |= dict.fromkeys(added, f"config/studies/{path.name}")
@@ -179,11 +164,7 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
 
 
 def _check_shared(study: Study, path: Path, runs: Mapping[str, tuple[Study, Run]], owners: Mapping[str, str]) -> None:
-    """Check that the runs that ``study`` has in common with others are the same in both.
-
-    Raises:
-        InvalidInput: two studies mean different things by one method's name.
-    """
+    """Check that the runs that ``study`` has in common with others are the same in both."""
     for run in study.trained_runs:
         if run.run in runs and runs[run.run][0].resolved_run(run.run) != study.resolved_run(run.run):
             raise InvalidInput(
@@ -192,3 +173,24 @@ def _check_shared(study: Study, path: Path, runs: Mapping[str, tuple[Study, Run]
                 f"is not what {owners[run.run]} means by that name",
                 "the same changes of the catalogue's entry, or another name in one of them",
             )
+
+
+def _check_earlier(
+    study: Study,
+    path: Path,
+    policies: Sequence[EarlierPolicy],
+    owners: Mapping[str, str],
+    of_others: Sequence[EarlierPolicy],
+) -> None:
+    """Check that no run has the name of a policy along another one: its samples would stand for both."""
+    source = f"config/studies/{path.name}"
+    own = {run.run for run in study.trained_runs}
+    for each in policies:
+        if each.run.run in own or each.run.run in owners:
+            found = f"gives {each.trained.method} after {each.step} steps the name {each.run.method}, which is a method"
+            found += f" of {source if each.run.run in own else owners[each.run.run]}"
+            raise InvalidInput(source, "score_at", found, f"another name of the method {each.run.method}")
+    for each in of_others:
+        if each.run.run in own:
+            found = f"is the name of {each.trained.method} after {each.step} steps, which another study is scored at"
+            raise InvalidInput(source, f"methods.{each.run.method}", found, "another name")

@@ -12,7 +12,7 @@ from evals.core.config.base_models import FromScratch, HuggingFace
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
-from evals.core.files import canonical_json, read_json
+from evals.core.files import read_json
 from evals.core.records import BASE, Run
 from evals.core.run_spec import VERL, LocalTraining, RunSpec, VerlTraining, parse_run
 from evals.core.yaml_file import read_yaml
@@ -40,11 +40,9 @@ class Study:
     """A checked configuration with everything that it names looked up.
 
     Attributes:
-        config: the configuration.
         methods: method's name -> resolved catalogue entry.
         changed_methods: (model, method) -> the resolved entry, where the model changes it.
         training: method's name -> its training settings: the study's, with the method's own changes.
-        benchmarks: the benchmarks by name.
     """
 
     config: StudyConfig
@@ -65,15 +63,11 @@ class Study:
 
     @classmethod
     def resolve(cls, content: Mapping[str, Any], source: str = "config") -> Study:
-        """Check a configuration and look up everything that it names.
-
-        Raises:
-            UserError: one line that names the file, the key and what is accepted.
-        """
+        """Check a configuration and look up everything that it names; errors as for :meth:`read`."""
         config = StudyConfig.parse(dict(content), source)
         if not config.methods:  # such a study trains nothing
             nothing = {"seeds": (), "training": TrainingChanges(), "problems": None, "reference_method": BASE}
-            config = config.model_copy(update={**nothing, "methods": {}})
+            config = config.model_copy(update=nothing)
         catalogue = load_catalogue()
         methods = {
             name: resolve_method(name, changes.of_entry, catalogue, f"{source}: methods.{name}")
@@ -113,7 +107,6 @@ class Study:
         return {run.run: run for run in self.runs}
 
     def run(self, identifier: str) -> Run:
-        """The run of that id."""
         return self._runs_by_id[identifier]
 
     def run_spec(self, identifier: str, source: str = "run.json") -> RunSpec:
@@ -159,12 +152,10 @@ class Study:
         of_model = model.cluster.to_json() if isinstance(model, HuggingFace) and model.cluster else {}
         return {**_CLUSTER_DEFAULTS, **shared, **of_study, **of_model}
 
-    def checkpoint_manifest(self, identifier: str) -> str:
-        """The manifest of the checkpoint that a run evaluates."""
+    def checkpoint(self, identifier: str) -> str:
+        """The directory of the checkpoint that a run evaluates."""
         run = self.run(identifier)
-        if run.method == BASE:
-            return f"results/base/{run.model}/manifest.json"
-        return f"results/runs/{run.run}/manifest.json"
+        return f"results/base/{run.model}" if run.method == BASE else f"results/runs/{run.run}"
 
     def problem_settings(self, benchmark: str) -> dict[str, Any]:
         """The values that decide a benchmark's problems."""
@@ -181,17 +172,9 @@ class Study:
         assert self.config.problems is not None, "a study with methods has problems"
         return training_title(self.config.problems, self.config.study)
 
-    def prompt_form(self, model: str) -> str:
-        """The form of a model's prompts: plain text (``base``) or the user's turn of a chat (``chat``)."""
-        return self.config.models[model].prompt_form
-
     def prompt(self, benchmark: str, model: str) -> str:
         """The prompt template that a benchmark's problems are put into for a model."""
-        return self.benchmarks[benchmark].prompt(self.prompt_form(model))
-
-    def dtype(self, model: str) -> str:
-        """The precision that a model is sampled in; ``auto`` is the checkpoint's own."""
-        return self.config.models[model].sampling_dtype
+        return self.benchmarks[benchmark].prompt(self.config.models[model].prompt_form)
 
     @cached_property
     def models_from_scratch(self) -> dict[str, FromScratch]:
@@ -202,10 +185,6 @@ class Study:
     def existing_models(self) -> dict[str, HuggingFace]:
         """The models that exist: local directories, or commits on the Hugging Face Hub."""
         return {name: model for name, model in self.config.models.items() if isinstance(model, HuggingFace)}
-
-    def run_sheet(self) -> str:
-        """All runs as JSON, for the commands that make tables and figures."""
-        return canonical_json([run.to_json() for run in self.runs])
 
 
 def _changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source: str) -> dict[tuple[str, str], Entry]:
@@ -221,28 +200,23 @@ def _changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source
 
 
 def _training_of_methods(config: StudyConfig, source: str) -> dict[str, Training]:
-    """Read the training settings of every method: the study's, with the method's own changes.
+    """Read the training settings of every method, and check that a rollout batch can be divided into its updates.
 
     Raises:
         InvalidInput: the engine lacks a setting or has no such setting, or sizes do not fit one another.
     """
     common = config.training.to_json()
+    kind = VerlTraining if config.trained_by == VERL else LocalTraining
     training: dict[str, Training] = {}
     for name, changes in config.methods.items():
         key = f"methods.{name}.training" if changes.training else "training"
-        kind = VerlTraining if config.trained_by == VERL else LocalTraining
-        training[name] = kind.parse(common | changes.of_training, f"{source}: {key}")
-        _check_updates(training[name], source, key)
+        settings = training[name] = kind.parse(common | changes.of_training, f"{source}: {key}")
+        updates, prompts = settings.updates_per_step, settings.prompts_per_step
+        accepted = ""
+        if updates > prompts:
+            accepted = f"at most prompts_per_step, {prompts}, so that every update has a prompt of its own"
+        elif settings.rollouts_per_step % updates:
+            accepted = f"a divisor of prompts_per_step * samples_per_prompt, {settings.rollouts_per_step}"
+        if accepted:
+            raise InvalidInput(source, f"{key}.updates_per_step", f"is {updates}", accepted)
     return training
-
-
-def _check_updates(training: Training, source: str, key: str) -> None:
-    """Check that a rollout batch can be divided into its optimizer steps."""
-    updates, prompts, rollouts = training.updates_per_step, training.prompts_per_step, training.rollouts_per_step
-    accepted = ""
-    if updates > prompts:
-        accepted = f"at most prompts_per_step, {prompts}, so that every update has a prompt of its own"
-    elif rollouts % updates:
-        accepted = f"a divisor of prompts_per_step * samples_per_prompt, {rollouts}"
-    if accepted:
-        raise InvalidInput(source, f"{key}.updates_per_step", f"is {updates}", accepted)

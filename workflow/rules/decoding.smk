@@ -1,15 +1,14 @@
 # Decoding with two models, beside the main study: `snakemake decoding`.
 from evals.decoding import VERSION as DECODING_VERSION
 from evals.grading import VERSION as GRADER_VERSION
-from rlvr.study.beside import DECODING_NOTE, DecodingJobs
-from rlvr.study.decoding import DecodingStudy
+from rlvr.study.decoding import DECODING_NOTE, DecodingJobs
 
 with one_line_errors():
-    DECODING = DecodingJobs(PLAN, DecodingStudy.resolve(PLAN.study))
+    DECODING = DecodingJobs.of(PLAN)
 
 
 wildcard_constraints:
-    decoded=pattern(DECODING.decoding.decoded),
+    decoded=pattern(DECODING.decoded),
 
 
 rule decoding:
@@ -27,8 +26,8 @@ rule decoding_problems:
         "results/logs/decoding/problems.log",
     params:
         kinds=given(DECODING.kinds),
-        problems=DECODING.decoding.settings.problems.count,
-        seed=DECODING.decoding.settings.problems.seed,
+        problems=DECODING.settings.problems.count,
+        seed=DECODING.settings.problems.seed,
     shell:
         "python -m rlvr stage draw-problems --name decoding --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --without {input.scored:q}"
@@ -151,7 +150,7 @@ rule decoding_compare:
     log:
         "results/logs/decoding/compare.log",
     params:
-        statistics=PLAN.statistics(),
+        statistics=PLAN.statistics,
         reference=PLAN.reference_method(""),
     shell:
         "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"
@@ -205,7 +204,7 @@ rule page_decoding:
         chosen="results/decoding/chosen.json",
         figure="results/decoding/figures/replaced_tokens.svg",
         code=code_of("rlvr.report.pages"),
-        template=[*PAGE_TEMPLATES, f"{REPOSITORY}/rlvr/report/templates/sections.html.jinja"],
+        template=page_templates("sections.html.jinja"),
     output:
         page=report("results/decoding.html", caption="../report/decoding_table.rst", category="Study"),
         manifest="results/decoding.manifest.json",

@@ -1,7 +1,7 @@
 # Looking inside: token tables of the runs that the study's `diagnostics` names, and the papers' claims measured on them.
 from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
 from rlvr.diagnostics.claims.base import claim_names
-from rlvr.study.beside import ClaimJobs
+from rlvr.study.diagnosed import ClaimJobs
 
 CLAIM_JOBS = ClaimJobs(PLAN)
 
@@ -23,13 +23,13 @@ rule token_table:
         manifest="results/diagnostics/{run}/manifest.json",
     log:
         "results/logs/diagnostics/{run}.tokens.log",
-    threads: PLAN.execution.get("training_threads", 1)
+    threads: PLAN.training_threads
     params:
         steps=CLAIM_JOBS.settings.get("steps", []),
         version=DIAGNOSTICS_VERSION,
     shell:
         "python -m rlvr tokens replay results/runs/{wildcards.run}/run.json --steps {params.steps}"
-        f" --threads {PLAN.execution.get('training_threads', 1)} --device {PLAN.execution['device']}"
+        f" --threads {PLAN.training_threads} --device {PLAN.execution['device']}"
         f" --grading-workers {PLAN.execution['grading_workers']}"
         " --out results/diagnostics/{wildcards.run} > {log:q} 2>&1"
 
@@ -112,7 +112,7 @@ rule page_phenomena:
         figures=CLAIM_JOBS.figures(".svg"),
         rollouts=given(CLAIM_JOBS.rollout_pages),
         code=code_of("rlvr.report.pages"),
-        template=[*PAGE_TEMPLATES, f"{REPOSITORY}/rlvr/report/templates/sections.html.jinja"],
+        template=page_templates("sections.html.jinja"),
     output:
         page=report("results/phenomena.html", caption="../report/phenomena.rst", category="Study"),
         manifest="results/phenomena.manifest.json",

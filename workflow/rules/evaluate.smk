@@ -132,7 +132,7 @@ rule compare:
     log:
         "results/logs/{folder}compare.log",
     params:
-        statistics=PLAN.statistics(),
+        statistics=PLAN.statistics,
         reference=given(PLAN.reference_method),
     shell:
         "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"

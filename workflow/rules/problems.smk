@@ -3,14 +3,14 @@ if "repository" in PLAN.study.training_settings:
 
     rule problems_train_read:
         input:
-            given(PLAN.training_files),
+            given(partial(PLAN.problem_files, TRAIN)),
         output:
             "results/problems/train/problems.jsonl",
             "results/problems/train/manifest.json",
         log:
             "results/logs/problems/train.log",
         params:
-            settings=given(PLAN.training_set),
+            settings=given(partial(PLAN.problem_settings, TRAIN)),
         shell:
             "python -m rlvr stage read-training-set --settings {params.settings:q} --out results/problems/train"
             " > {log:q} 2>&1"
@@ -24,9 +24,9 @@ else:
         log:
             "results/logs/problems/train.log",
         params:
-            kinds=given(PLAN.training_kinds),
-            problems=lambda wildcards: PLAN.study.training_settings["count"],
-            seed=lambda wildcards: PLAN.study.training_settings["seed"],
+            kinds=given(partial(PLAN.problem_kinds, TRAIN)),
+            problems=given(partial(PLAN.problem_count, TRAIN)),
+            seed=given(partial(PLAN.problem_seed, TRAIN)),
         shell:
             "python -m rlvr stage draw-problems --name train --split train --kinds {params.kinds:q}"
             " --count {params.problems} --seed {params.seed} --out results/problems/train > {log:q} 2>&1"
@@ -41,9 +41,9 @@ rule problems_generated:
     wildcard_constraints:
         benchmark=pattern(PLAN.generated),
     params:
-        kinds=given(PLAN.benchmark_kinds),
-        problems=given(PLAN.benchmark_count),
-        seed=given(PLAN.benchmark_seed),
+        kinds=given(PLAN.problem_kinds),
+        problems=given(PLAN.problem_count),
+        seed=given(PLAN.problem_seed),
     shell:
         "python -m rlvr stage draw-problems --name {wildcards.benchmark} --split evaluation --kinds {params.kinds:q}"
         " --count {params.problems} --seed {params.seed} --out results/problems/{wildcards.benchmark} > {log:q} 2>&1"
@@ -51,7 +51,7 @@ rule problems_generated:
 
 rule problems_read:
     input:
-        given(PLAN.benchmark_files),
+        given(PLAN.problem_files),
     output:
         "results/problems/{benchmark}/problems.jsonl",
         "results/problems/{benchmark}/manifest.json",
@@ -60,7 +60,7 @@ rule problems_read:
     wildcard_constraints:
         benchmark=pattern(PLAN.read_benchmarks),
     params:
-        settings=given(PLAN.benchmark_settings),
+        settings=given(PLAN.problem_settings),
     shell:
         "python -m rlvr stage read-problems --settings {params.settings:q} --out results/problems/{wildcards.benchmark}"
         " > {log:q} 2>&1"

@@ -91,7 +91,7 @@ rule report_html:
         manifests=given(PLAN.run_manifests),
         code=code_of("rlvr.report.page"),
         published=f"{REFERENCE}/published.csv",
-        template=[*PAGE_TEMPLATES, f"{REPOSITORY}/rlvr/report/templates/report.html.jinja"],
+        template=page_templates("report.html.jinja"),
     output:
         report=report("results/{folder}report.html", category="Study", caption="../report/report.rst"),
         manifest="results/{folder}report.manifest.json",

@@ -20,7 +20,7 @@ rule base_corpus:
 
 rule import_model:
     input:
-        given(lambda model: PLAN.model_files(model, only_planning=workflow.dryrun)),
+        given(partial(PLAN.model_files, only_planning=workflow.dryrun)),
     output:
         manifest="results/base/{model}/manifest.json",
     log:
@@ -46,14 +46,14 @@ rule base_model:
     wildcard_constraints:
         model=pattern(PLAN.study.models_from_scratch),
     priority: 100
-    threads: PLAN.execution.get("base_threads", 1)
+    threads: PLAN.base_threads
     params:
         settings=given(PLAN.base_model_settings),
         version=BASE_MODEL_VERSION,
     shell:
         # The number of threads is the study's, not the machine's: it is part of how sums are rounded.
         "python -m rlvr stage base-model --settings {params.settings:q} --corpus {input.corpus:q}"
-        f" --threads {PLAN.execution.get('base_threads', 1)} --checkpoint-interval 100"
+        f" --threads {PLAN.base_threads} --checkpoint-interval 100"
         " --out results/base/{wildcards.model} > {log:q} 2>&1"
 
 
@@ -74,7 +74,7 @@ rule train:
     wildcard_constraints:
         run=pattern(PLAN.trained),
     priority: 50
-    threads: PLAN.execution.get("training_threads", 1)
+    threads: PLAN.training_threads
     resources:
         nodes=1,
         gpu=given(PLAN.training_gpus),
@@ -102,7 +102,7 @@ rule policy_at_step:
         run=pattern(PLAN.trained),
         step="[0-9]+",
     priority: 50
-    threads: PLAN.execution.get("training_threads", 1)
+    threads: PLAN.training_threads
     resources:
         nodes=1,
         gpu=given(PLAN.training_gpus),

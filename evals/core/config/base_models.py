@@ -8,14 +8,7 @@ from pydantic import Field, model_validator
 
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.problem_sets import Kinds
-from evals.core.config.settings import (
-    Commit,
-    Matching,
-    Omittable,
-    Settings,
-    Text,
-    optional,
-)
+from evals.core.config.settings import Commit, Matching, Omittable, Settings, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Count, Index, NotNegative, Positive, Share, ShareOrZero
 
@@ -75,6 +68,11 @@ class BaseTraining(Settings):
     weight_decay: NotNegative = Field(description="AdamW's")
     gradient_clip: Positive = Field(description="largest norm of the gradient")
 
+    @property
+    def examples(self) -> int:
+        """The number of worked solutions that the training uses up."""
+        return self.steps * self.batch_size
+
 
 class FromScratch(Settings):
     """A base model that the study trains from scratch."""
@@ -93,6 +91,10 @@ class FromScratch(Settings):
     def sampling_dtype(self) -> str:
         """The precision that the model is sampled in."""
         return "float32"
+
+    def training_settings(self) -> dict[str, Any]:
+        """What decides the model beside its corpus."""
+        return {"architecture": self.architecture.to_json(), **self.training.to_json()}
 
 
 class ClusterChanges(Settings):

@@ -9,10 +9,9 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.yaml_file import read_yaml
-from rlvr.study.beside import ClaimJobs
-from rlvr.study.diagnosed import Diagnosed
+from rlvr.diagnostics.claims.base import Need
+from rlvr.study.diagnosed import ClaimJobs
 from rlvr.study.plan import Plan
-from rlvr.study.studies import resolve_studies
 from rlvr.study.study import Study
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
@@ -21,8 +20,8 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 @pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml"])
 def test_shipped_studies_name_runs_that_there_are(name: str) -> None:
     plan = Plan.read(read_yaml(CONFIG / name), name)
-    found = Diagnosed.of(plan.study, plan.runs)
-    assert {*found.runs, *found.weighting_runs, *found.selected, *found.compared} <= set(plan.runs)
+    named = [run for need, runs in ClaimJobs(plan).names.items() if need != Need.BENCHMARK for run in runs]
+    assert named and set(named) <= set(plan.runs)
     assert all(plan.in_folder(folder).config.diagnostics is None for folder in plan.studies.by_folder if folder)
 
 
@@ -59,8 +58,8 @@ def test_what_is_not_there_is_refused_in_one_line(change: dict[str, Any] | None,
         del config["diagnostics"]
     else:
         config["diagnostics"] |= change
-    studies = resolve_studies(config, "study.yaml")
+    jobs = ClaimJobs(Plan.read(config, "study.yaml"))
     with pytest.raises(UserError) as error:
-        Diagnosed.of(studies.by_folder[""], studies.runs)
+        _ = jobs.names
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)

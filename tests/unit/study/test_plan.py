@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from evals.core.errors import UserError
 from evals.core.yaml_file import read_yaml
 from rlvr.study.displayed import Displayed
-from rlvr.study.plan import Plan, given, pattern, words
+from rlvr.study.plan import Plan
+from rlvr.study.rules import given, pattern, words
 from rlvr.study.source_files import REPOSITORY, code_of
 
 CONFIG = REPOSITORY / "config"
@@ -44,7 +46,8 @@ def changed(smoke: dict[str, Any], dotted: str, value: Any) -> Plan:
 def test_a_rules_function_takes_the_wildcards_that_it_names(plan: Plan) -> None:
     wildcards = SimpleNamespace(run="tiny-dapo-s1", benchmark="chain_3", folder="")
     assert given(plan.grades)(wildcards) == plan.grades("", "chain_3")
-    assert given(plan.training_kinds)(wildcards) == plan.training_kinds()
+    assert given(plan.problem_kinds)(wildcards) == plan.problem_kinds("chain_3")
+    assert given(partial(plan.problem_kinds, "train"))(wildcards) == plan.problem_kinds("train")
 
 
 def test_a_mistake_of_the_user_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

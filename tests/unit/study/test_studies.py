@@ -147,3 +147,16 @@ def test_the_selection_study_is_scored_along_its_training() -> None:
     assert policies["tiny-delta_top_lambda_step10-s1"].trained.run == "tiny-delta_top_lambda-s1"
     assert not set(policies) & set(studies.runs)
     assert not studies.refused
+
+
+def test_a_method_named_like_a_policy_along_a_training_refuses_the_study_that_is_scored_there() -> None:
+    """Both would have the same samples and grades under results/."""
+    config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
+    config["methods"]["dapo_step20"] = {"extends": "dapo", "loss": {"epsilon_high": 0.5}}
+    studies = resolve_studies(config, "mine.yaml")
+    assert list(studies.refused) == ["studies/selection/"]
+    assert studies.refused["studies/selection/"] == (
+        "config/studies/selection.yaml: score_at: gives dapo after 20 steps the name dapo_step20, which is a method of "
+        "mine.yaml; accepted: another name of the method dapo_step20"
+    )
+    assert "studies/selection/steps/" not in studies.earlier
