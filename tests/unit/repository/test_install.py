@@ -26,16 +26,19 @@ def installer() -> ModuleType:
 
 
 class Shell:
-    """Stands in for venv and pip: records what was asked for, and dies where told."""
+    """Stands in for venv, pip and uv: records what was asked for, and dies where told."""
 
-    def __init__(self, root: Path, dies_at: str = "") -> None:
+    def __init__(self, root: Path, dies_at: str = "", settings: str = "") -> None:
         self.root = root
         self.dies_at = dies_at
+        self.settings = settings
         self.steps: list[str] = []
         self.commands: list[list[str]] = []
 
-    def __call__(self, command: list[str]) -> None:
-        step = next(name for name in ("venv", "--requirement", "--editable") if name in command)
+    def __call__(self, command: list[str]) -> str:
+        if command[-2:] == ["config", "list"]:
+            return self.settings
+        step = next(name for name in WHOLE if name in command)
         self.steps.append(step)
         self.commands.append(command)
         if step == self.dies_at:
@@ -44,16 +47,18 @@ class Shell:
             python = Path(command[-1]) / "bin" / "python"
             python.parent.mkdir(parents=True)
             python.touch()
+        return ""
 
 
-WHOLE = ["venv", "--requirement", "--editable"]
+UV = "uv==0.13.9"
+WHOLE = ["venv", UV, "--requirement", "--editable"]
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     root = tmp_path / "project"
     root.mkdir()
-    (root / "requirements.lock").write_text("numpy==2.4.6\n")
+    (root / "requirements.lock").write_text(f"numpy==2.4.6\n{UV}\n")
     (root / "pyproject.toml").write_text("[project]\n")
     return root
 
@@ -72,24 +77,50 @@ def test_a_complete_environment_is_left_alone(installer: ModuleType, project: Pa
 def test_the_environments_know_nothing_of_each_other(installer: ModuleType, project: Path) -> None:
     lock = project / "workflow" / "envs" / "engines.lock"
     lock.parent.mkdir(parents=True)
-    lock.write_text("torch==2.13.0+cpu\n")
+    lock.write_text(f"torch==2.13.0+cpu\n{UV}\n")
     assert steps(installer, project) == WHOLE
     shell = Shell(project)
     installer.install(project, shell, installer.ENVIRONMENTS["engines"])
     assert shell.steps == WHOLE
-    made, filled, _ = shell.commands
+    made, _, filled, _ = shell.commands
     assert made[-1] == str(project / ".venv-engines")
     assert filled[0] == str(project / ".venv-engines" / "bin" / "python")
     assert filled[-3:] == ["--no-deps", "--requirement", str(lock)]
-    lock.write_text("torch==2.13.1+cpu\n")
+    lock.write_text(f"torch==2.13.1+cpu\n{UV}\n")
     assert steps(installer, project) == []
     shell = Shell(project)
     installer.install(project, shell, installer.ENVIRONMENTS["engines"])
     assert shell.steps == WHOLE
-    (project / "requirements.lock").write_text("numpy==2.4.7\n")
+    (project / "requirements.lock").write_text(f"numpy==2.4.7\n{UV}\n")
     shell = Shell(project)
     installer.install(project, shell, installer.ENVIRONMENTS["engines"])
     assert shell.steps == []
+
+
+def test_packages_come_from_where_pip_is_told_to_look(installer: ModuleType, project: Path) -> None:
+    """As ``pip config list`` prints it: the environment overrides files, and `install` overrides all commands."""
+    settings = [
+        "global.cert='/etc/certificates.pem'",
+        "global.index-url='https://mirror/simple'",
+        "global.find-links='/wheels'",
+        "global.extra-index-url='https://one/simple\\nhttps://two/simple'",
+        "global.no-index='false'",
+        "install.index-url='https://other/simple'",
+        ":env:.find-links='/own'",
+        "freeze.no-index='true'",
+    ]
+    shell = Shell(project, settings="\n".join(settings) + "\n")
+    installer.install(project, shell)
+    words = shell.commands[2][shell.commands[2].index("--default-index") :]
+    assert words == [
+        *("--default-index", "https://other/simple"),
+        *("--index", "https://one/simple", "--index", "https://two/simple"),
+        *("--find-links", "/own"),
+        *("--index-strategy", "unsafe-best-match"),
+        *("--requirement", str(project / "requirements.lock")),
+    ]
+    assert "--no-index" in installer.uv_options(":env:.no-index='1'\n")
+    assert installer.uv_options("") == ["--index-strategy", "unsafe-best-match"]
 
 
 def test_an_unknown_environment_is_one_line(installer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +154,7 @@ def test_an_interrupted_installation_is_made_again(installer: ModuleType, projec
 
 def test_an_interrupted_renewal_is_made_again(installer: ModuleType, project: Path) -> None:
     steps(installer, project)
-    (project / "requirements.lock").write_text("numpy==2.4.7\n")
+    (project / "requirements.lock").write_text(f"numpy==2.4.7\n{UV}\n")
     with pytest.raises(KeyboardInterrupt):
         installer.install(project, Shell(project, "--requirement"))
     assert steps(installer, project) == WHOLE
@@ -133,24 +164,24 @@ def test_a_half_deleted_environment_is_not_taken_for_complete(
     installer: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps(installer, project)
-    (project / "requirements.lock").write_text("numpy==2.4.7\n")
+    (project / "requirements.lock").write_text(f"numpy==2.4.7\n{UV}\n")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(shutil, "rmtree", lambda path: Shell(project, "venv")(["venv"]))
         steps(installer, project)
-    (project / "requirements.lock").write_text("numpy==2.4.6\n")
+    (project / "requirements.lock").write_text(f"numpy==2.4.6\n{UV}\n")
     assert steps(installer, project) == WHOLE
 
 
 def test_a_new_lock_file_renews_the_environment(installer: ModuleType, project: Path) -> None:
     steps(installer, project)
-    (project / "requirements.lock").write_text("numpy==2.4.7\n")
+    (project / "requirements.lock").write_text(f"numpy==2.4.7\n{UV}\n")
     assert steps(installer, project) == WHOLE
     assert steps(installer, project) == []
 
 
 def test_a_comment_in_the_lock_file_renews_nothing(installer: ModuleType, project: Path) -> None:
     steps(installer, project)
-    (project / "requirements.lock").write_text("# made by make lock\nnumpy==2.4.6\n    # via pandas\n")
+    (project / "requirements.lock").write_text(f"# made by make lock\nnumpy==2.4.6\n    # via pandas\n{UV}\n")
     assert steps(installer, project) == []
 
 
