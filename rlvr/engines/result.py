@@ -28,17 +28,11 @@ from rlvr.runs.source_hash import source_hashes
 
 @dataclass(frozen=True)
 class Training:
-    """Everything that determines the outcome of a training.
-
-    Attributes:
-        run: the content of run.json.
-        inputs: path of every file that was read -> SHA-256 of its bytes.
-        versions: of the engine, the sampler and the grader.
-    """
+    """Everything that determines the outcome of a training."""
 
     run: RunSpec
-    inputs: Mapping[str, str]
-    versions: Mapping[str, Any]
+    inputs: Mapping[str, str]  # path of every file that was read -> SHA-256 of its bytes
+    versions: Mapping[str, Any]  # of the engine, the sampler and the grader
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -88,15 +82,7 @@ def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int
 def write_result(
     directory: Path, training: Training, checkpoint: Sequence[Path], metrics: pd.DataFrame, **details: Any
 ) -> None:
-    """Write metrics and manifest beside a checkpoint.
-
-    Args:
-        directory: of the result.
-        training: whose result it is.
-        checkpoint: files of the checkpoint, under ``directory``.
-        metrics: a row a step.
-        details: of the manifest, before those that every training has.
-    """
+    """Write metrics, a row a step, and manifest beside the files of a checkpoint under ``directory``."""
     write_parquet(directory / "metrics.parquet", metrics)
     Manifest(
         kind="run",

@@ -11,15 +11,7 @@ from torch import Tensor
 def rollout_metrics(
     rewards: Tensor, groups: Tensor, lengths: Tensor, truncated: Tensor, discarded_fraction: float
 ) -> dict[str, float]:
-    """Means and counts over all rollouts that were sampled.
-
-    Args:
-        rewards: [B].
-        groups: [B] int64, the prompt of each rollout.
-        lengths: [B] in tokens.
-        truncated: [B] bool, cut off at the longest length.
-        discarded_fraction: share of them that is not trained on.
-    """
+    """Means and counts over all rollouts that were sampled, of [B] each; a fraction of them is not trained on."""
     numbers = groups.unique(return_inverse=True)[1]
     means = torch.zeros(int(numbers.max()) + 1).scatter_add_(0, numbers, rewards) / torch.bincount(numbers)
     return {

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
+from evals.core.random import generator_for, random_projection
 from rlvr.methods.advantages import Advantage
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import Assignment
@@ -18,25 +21,15 @@ from rlvr.methods.token_weights.base import TokenWeights
 
 @dataclass(frozen=True)
 class Method:
-    """The components of one method, with their hyper-parameters.
+    """The components of one method, with their hyper-parameters."""
 
-    Attributes:
-        advantage: rewards to advantages.
-        token_weights: weights on the advantages; None for one everywhere.
-        loss: the policy loss.
-        aggregation: token losses to the loss of a mini-batch.
-        assignment: rollouts to optimizer mini-batches.
-        selection: the choice of the rollouts that make up the batch; None for all that were sampled.
-        reward_shaping: a change of the rewards before they become advantages; None for none.
-    """
-
-    advantage: Advantage
-    token_weights: TokenWeights | None
+    advantage: Advantage  # rewards to advantages
+    token_weights: TokenWeights | None  # weights on the advantages; None for one everywhere
     loss: PolicyLoss
-    aggregation: Aggregation
-    assignment: Assignment
-    selection: BatchSelection | None
-    reward_shaping: RewardShaping | None = None
+    aggregation: Aggregation  # token losses to the loss of a mini-batch
+    assignment: Assignment  # rollouts to optimizer mini-batches
+    selection: BatchSelection | None  # the rollouts that make up the batch; None for all that were sampled
+    reward_shaping: RewardShaping | None = None  # a change of the rewards before they become advantages
 
     @property
     def needs_hidden_states(self) -> bool:
@@ -48,6 +41,19 @@ class Method:
         """The dimensions that the engine has to project hidden states to; None for no projection."""
         return None if self.token_weights is None else self.token_weights.sketch_dimensions
 
+    def sketched(self, hidden_states: Tensor, seed: int) -> Tensor:
+        """Hidden states [n, D], or their random projection [n, r], the same one throughout the run of this seed."""
+        if self.sketch_dimensions is None:
+            return hidden_states
+        generator = generator_for("sketch", seed)
+        matrix = random_projection(hidden_states.shape[1], self.sketch_dimensions, generator)
+        return hidden_states.float() @ matrix.to(hidden_states.device)
+
+    def advantages(self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, longest: int) -> Tensor:
+        """Advantages [B] of rewards [B], shaped if the method says so; ``longest`` is the length limit in tokens."""
+        shaped = rewards if self.reward_shaping is None else self.reward_shaping(rewards, lengths, longest)
+        return self.advantage(shaped, group_ids, lengths)
+
 
 def compose(resolved: Mapping[str, Any], source: str = "method") -> Method:
     """Build the method that a resolved catalogue entry describes.
@@ -58,9 +64,6 @@ def compose(resolved: Mapping[str, Any], source: str = "method") -> Method:
             ``{"name": ..., hyper-parameters ...}``; the loss also says the aggregation. Optional components and
             hyper-parameters may be absent; keys that describe the entry are ignored.
         source: names the entry in messages.
-
-    Raises:
-        InvalidInput: a component is missing, or a name, a hyper-parameter or its value is not accepted.
     """
     known = composition()
     known.parse({key: value for key, value in resolved.items() if key in known.model_fields}, source)
@@ -69,16 +72,13 @@ def compose(resolved: Mapping[str, Any], source: str = "method") -> Method:
     loss = of_kind["loss"]
     mode = loss.pop("aggregation", declarations()["loss"][loss["name"]].defaults["aggregation"])
     aggregation = Aggregation(mode, loss.pop("aggregation_constant", None))
-    return Method(aggregation=aggregation, **{kind: _build(kind, given) for kind, given in of_kind.items()})
+    built: dict[str, Any] = {
+        kind: declarations()[kind][given.pop("name")].load()(**given) if given else None
+        for kind, given in of_kind.items()
+    }
+    return Method(aggregation=aggregation, **built)
 
 
 def components(kind: str) -> dict[str, type[Any]]:
     """Name -> class of every component of a kind."""
     return {name: declared.load() for name, declared in declarations()[kind].items()}
-
-
-def _build(kind: str, given: dict[str, Any]) -> Any:
-    """Build the component that is described, or None if none is."""
-    if not given:
-        return None
-    return declarations()[kind][given.pop("name")].load()(**given)

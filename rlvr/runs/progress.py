@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,41 +25,36 @@ PARAMETERS = "parameters"
 _SECONDS_BETWEEN_LINES = 15.0
 
 
+@dataclass
 class Progress:
     """Reports the steps of one job: a line for the log now and then, and ``progress.json`` for the study's display."""
 
-    def __init__(self, directory: Path, title: str, steps: int, first_step: int = 0) -> None:
-        """Begin after ``first_step`` of ``steps`` steps; the file lies in ``directory``."""
-        self._path = directory / "progress.json"
-        self._title = title
-        self._steps = steps
-        self._first_step = first_step
+    directory: Path
+    title: str
+    steps: int
+    first_step: int = 0
+
+    def __post_init__(self) -> None:
         self._started = self._last_line = time.monotonic()
 
     def report(self, step: int, **measures: float) -> None:
         """Report that ``step`` steps are done; ``measures`` are shown beside it."""
         now = time.monotonic()
-        seconds_per_step = (now - self._started) / max(1, step - self._first_step)
-        content = {"step": step, "steps": self._steps, "seconds_per_step": seconds_per_step, **measures}
-        temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
+        seconds_per_step = (now - self._started) / max(1, step - self.first_step)
+        content = {"step": step, "steps": self.steps, "seconds_per_step": seconds_per_step, **measures}
+        temporary = self.directory / f"progress.{os.getpid()}.tmp"
         with contextlib.suppress(OSError):
             temporary.write_text(json.dumps(content))
-            os.replace(temporary, self._path)
-        if now - self._last_line >= _SECONDS_BETWEEN_LINES or step == self._steps:
+            os.replace(temporary, self.directory / "progress.json")
+        if now - self._last_line >= _SECONDS_BETWEEN_LINES or step == self.steps:
             self._last_line = now
             words = "  ".join(f"{name} {value:.3f}" for name, value in measures.items())
-            left = (self._steps - step) * seconds_per_step
-            print(f"{self._title}: step {step} of {self._steps}  {words}  {left:.0f} s left", flush=True)
+            left = (self.steps - step) * seconds_per_step
+            print(f"{self.title}: step {step} of {self.steps}  {words}  {left:.0f} s left", flush=True)
 
 
 def write_metrics_so_far(directory: Path, parameters: Mapping[str, Any], metrics: pd.DataFrame) -> None:
-    """Replace the metrics so far in a run's directory.
-
-    Args:
-        directory: of the run.
-        parameters: that determine the run, as in its manifest.
-        metrics: a row a step, none before the first.
-    """
+    """Replace the metrics so far, a row a step, in a run's ``directory``; ``parameters`` are those of its manifest."""
     import pandas as pd
 
     path = directory / METRICS_SO_FAR

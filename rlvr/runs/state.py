@@ -8,7 +8,6 @@ pickled. If the newest state is damaged, the one before it is used.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -29,17 +28,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 _KEPT_STATES = 2
-_STEP_DIRECTORY = re.compile(r"step-(\d{8})")
 
 
 class State(NamedTuple):
-    """A saved state.
-
-    Attributes:
-        step: how many steps were done.
-        tensors: of the model and the optimizer.
-        values: everything else, as JSON.
-    """
+    """A saved state: the steps that were done, the tensors of model and optimizer, and everything else as JSON."""
 
     step: int
     tensors: dict[str, Tensor]
@@ -56,45 +48,33 @@ class StateStore:
 
     @contextmanager
     def single_writer(self, wait_seconds: float) -> Iterator[None]:
-        """Hold the run; see :func:`evals.core.single_writer.single_writer`.
-
-        Raises:
-            UserError: another process still trains this run after ``wait_seconds``, or the directory is not writable.
-        """
+        """Hold the run; see :func:`evals.core.single_writer.single_writer`."""
         with single_writer(self._root, "trains this run", wait_seconds):
             yield
 
     def save(self, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Save the state after ``step`` steps, whole or not at all. Older states beyond two are removed.
-
-        Raises:
-            UserError: the disk is full or not writable.
-        """
+        """Save the state after ``step`` steps, whole or not at all. Older states beyond two are removed."""
         target = self._path(step)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(dir=self._directory, prefix=".saving-"))
+            with tempfile.TemporaryDirectory(dir=self._directory, prefix=".saving-") as name:
+                temporary = Path(name)
+                save_tensors(temporary / "tensors.safetensors", tensors)
+                digest = sha256_file(temporary / "tensors.safetensors")
+                write_json(temporary / "values.json", {"step": step, "tensors_sha256": digest, "values": dict(values)})
+                if target.exists():  # saved by a run that was cut off before it could go on
+                    shutil.rmtree(target)
+                os.replace(temporary, target)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror or error}") from error
-        try:
-            save_tensors(temporary / "tensors.safetensors", tensors)
-            digest = sha256_file(temporary / "tensors.safetensors")
-            write_json(temporary / "values.json", {"step": step, "tensors_sha256": digest, "values": dict(values)})
-            if target.exists():  # saved by a run that was cut off before it could go on
-                shutil.rmtree(target)
-            os.replace(temporary, target)
-        except OSError as error:
-            raise UserError(f"{target}: cannot be written: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        for old in self._steps()[:-_KEPT_STATES]:
+        for old in saved_steps(self._directory, "step-")[:-_KEPT_STATES]:
             shutil.rmtree(self._path(old))
 
     def latest(self, at_most: int | None = None) -> State | None:
         """The newest undamaged state, of at most so many steps if a limit is given; None if there is none."""
         for unfinished in self._directory.glob(".saving-*"):
             shutil.rmtree(unfinished, ignore_errors=True)
-        for step in reversed(self._steps()):
+        for step in reversed(saved_steps(self._directory, "step-")):
             if at_most is not None and step > at_most:
                 continue
             path = self._path(step)
@@ -110,20 +90,15 @@ class StateStore:
     def _path(self, step: int) -> Path:
         return self._directory / f"step-{step:08d}"
 
-    def _steps(self) -> list[int]:
-        """Steps that a state exists for, oldest first."""
-        if not self._directory.is_dir():
-            return []
-        matches = (_STEP_DIRECTORY.fullmatch(path.name) for path in self._directory.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
+
+def saved_steps(directory: Path, prefix: str) -> list[int]:
+    """List the steps that ``directory`` has a state of, intact or not, ascending: its name is prefix and step."""
+    numbers = (path.name.removeprefix(prefix) for path in directory.glob(f"{prefix}*"))
+    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a safetensors file, atomically.
-
-    Raises:
-        UserError: the disk is full or not writable.
-    """
+    """Write tensors to a safetensors file, atomically."""
     with replacing(path) as temporary:
         try:
             save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
@@ -159,9 +134,6 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, 
     """Write a Hugging Face checkpoint, with the same bytes for the same weights; returns its files.
 
     The weights are written last: a directory without ``model.safetensors`` is not a checkpoint.
-
-    Raises:
-        UserError: the disk is full or not writable.
     """
     config = model.config.to_diff_dict()
     config["architectures"] = [type(model).__name__]

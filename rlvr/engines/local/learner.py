@@ -16,14 +16,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl
-from evals.core.random import generator_for, random_projection
+from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.engines.local.policy import HiddenStateStore, score_in_chunks, unpack
-from rlvr.engines.local.rollout import PromptOrder, Rollouts, reward, roll_out
+from rlvr.engines.local.rollout import PromptOrder, Rollouts, roll_out
 from rlvr.engines.local.update import Updater
 from rlvr.engines.rollout_metrics import mini_batch_ids, rollout_metrics
 from rlvr.methods.method import compose
@@ -38,12 +38,10 @@ _TOLERANCE = 1e-4
 class StepClock:
     """Seconds spent in the parts of one step."""
 
-    PARTS = ("rollout", "reward", "log_probs", "token_weights", "update")
-
     def __init__(self) -> None:
         """Begin now."""
         self._started = time.monotonic()
-        self._seconds = dict.fromkeys(self.PARTS, 0.0)
+        self._seconds = dict.fromkeys(("rollout", "reward", "log_probs", "token_weights", "update"), 0.0)
 
     @contextmanager
     def time(self, part: str) -> Iterator[None]:
@@ -60,12 +58,7 @@ class StepClock:
 
 @dataclass(frozen=True)
 class HiddenStateBudget:
-    """The memory for hidden states.
-
-    Attributes:
-        size: the largest store that is kept in memory, in bytes.
-        directory: where a larger one is spilled to.
-    """
+    """The memory for hidden states: the largest store that is kept in it, in bytes; larger ones go to a directory."""
 
     size: int
     directory: Path
@@ -73,59 +66,24 @@ class HiddenStateBudget:
 
 @dataclass
 class Position:
-    """The position of a run. Random numbers are functions of it, so it is all that has to be saved of them.
+    """The position of a run. Random numbers are functions of it, so it is all that has to be saved of them."""
 
-    Attributes:
-        step: rollout steps done.
-        prompts_used: training problems taken from the run's order.
-        updates: optimizer steps done.
-        metrics: one row per rollout step.
-    """
-
-    step: int = 0
-    prompts_used: int = 0
-    updates: int = 0
-    metrics: list[dict[str, float]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class RolloutStep:
-    """The rollout batch of a step.
-
-    Attributes:
-        rollouts: those that are trained on.
-        rewards: [B].
-        advantages: [B], of whole groups.
-        metrics: of everything that was sampled, what was not selected included.
-    """
-
-    rollouts: Rollouts
-    rewards: Tensor
-    advantages: Tensor
-    metrics: dict[str, float]
+    step: int = 0  # rollout steps done
+    prompts_used: int = 0  # training problems taken from the run's order
+    updates: int = 0  # optimizer steps done
+    metrics: list[dict[str, float]] = field(default_factory=list)  # one row per rollout step
 
 
 @dataclass(frozen=True)
 class PreparedStep:
-    """A step before its optimizer steps.
+    """A step before its optimizer steps."""
 
-    Attributes:
-        rollouts: those that are trained on.
-        rewards: [B].
-        batch: what the token weights were computed from.
-        weights: [B, T], of the advantages.
-        mini_batches: rollout indices of each optimizer step.
-        metrics: of the rollouts.
-        weight_metrics: of the weights.
-        clock: that the step is timed by.
-    """
-
-    rollouts: Rollouts
-    rewards: Tensor
-    batch: RolloutBatch
-    weights: Tensor
-    mini_batches: list[Tensor]
-    metrics: dict[str, float]
+    rollouts: Rollouts  # those that are trained on
+    rewards: Tensor  # [B]
+    batch: RolloutBatch  # what the token weights were computed from
+    weights: Tensor  # [B, T], of the advantages
+    mini_batches: list[Tensor]  # rollout indices of each optimizer step
+    metrics: dict[str, float]  # of everything that was sampled, what was not selected included
     weight_metrics: dict[str, float]
     clock: StepClock
 
@@ -134,11 +92,7 @@ class Learner:
     """One run in progress."""
 
     def __init__(self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
-        """Load the base model and compose the method.
-
-        Raises:
-            UserError: the method or an input is not accepted.
-        """
+        """Load the base model and compose the method."""
         checkpoint = run.base / "checkpoint"
         training = run.training
         self.method = compose(run.method, f"method {run.method_name}")
@@ -150,9 +104,8 @@ class Learner:
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
         self._fast_tokenizer = load_tokenizer(checkpoint)
         self._decoder_config = Qwen3Config.from_json(self.model.config.to_dict(), str(checkpoint))
-        self.order = PromptOrder(
-            read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer")), run.seed
-        )
+        problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer"))
+        self.order = PromptOrder(problems, run.seed)
         self._sampling = SamplingParameters(
             max_new_tokens=training.max_new_tokens,
             temperature=training.temperature,
@@ -163,8 +116,7 @@ class Learner:
     def restore(self, state: State) -> None:
         """Continue from a saved state."""
         load_training_tensors(self.model, self.updater.optimizer, state.tensors)
-        values = state.values
-        self.position = Position(state.step, values["prompts_used"], values["updates"], values["metrics"])
+        self.position = Position(state.step, **state.values)
 
     def save(self, store: StateStore) -> None:
         """Save everything that :meth:`restore` needs."""
@@ -178,27 +130,28 @@ class Learner:
 
     def prepare(self, pool: GradingPool) -> PreparedStep:
         """Sample a rollout batch and weigh its tokens: everything of a step that comes before its optimizer steps."""
-        training, method, position = self.run.training, self.method, self.position
+        training, method, position, seed = self.run.training, self.method, self.position, self.run.seed
         clock = StepClock()
-        sampled = self._sample(pool, clock)
-        rollouts, advantages = sampled.rollouts, sampled.advantages
+        rollouts, rewards, advantages, sampled_metrics = self._sample(pool, clock)
+        generator = generator_for("mini_batches", seed, position.step)
         mini_batches = method.assignment(
-            sampled.rewards,
-            rollouts.group_ids,
-            rollouts.lengths,
-            training.updates_per_step,
-            generator_for("mini_batches", self.run.seed, position.step),
+            rewards, rollouts.group_ids, rollouts.lengths, training.updates_per_step, generator
         )
+        store = None
         with clock.time("log_probs"):
-            store = self._hidden_state_store(rollouts) if method.needs_hidden_states else None
+            if method.needs_hidden_states:
+                width = method.sketch_dimensions or int(self.model.config.hidden_size)
+                tokens, budget = int(rollouts.lengths.sum()), self._budget
+                store = HiddenStateStore(tokens, width, self.model.dtype, budget.size, budget.directory)
             log_probs, entropies = score_in_chunks(
                 self.model,
                 rollouts.tokens,
                 training.temperature,
                 training.micro_batch_size,
-                None if store is None else lambda rows: store.append(self._sketched(rows)),
+                None if store is None else lambda rows: store.append(method.sketched(rows, seed)),
             )
         mask = rollouts.tokens.response_mask.to(self.model.device)
+        head_weight: Tensor = self.model.get_output_embeddings().weight.detach()
         batch = RolloutBatch(
             advantages=advantages.to(mask.device),
             old_log_probs=unpack(log_probs, mask),
@@ -208,15 +161,19 @@ class Learner:
             group_ids=rollouts.group_ids.to(mask.device),
             token_ids=rollouts.tokens.response_ids.to(mask.device),
             temperature=training.temperature,
-            generator=generator_for("token_weights", self.run.seed, position.step),
+            generator=generator_for("token_weights", seed, position.step),
             first_metrics=position.metrics[0] if position.metrics else {},
-            head_weight=self._head_weight if method.needs_hidden_states else None,
+            head_weight=head_weight if method.needs_hidden_states else None,
             hidden_states=None if store is None else store.rows().to(mask.device),
         )
+        weights, weight_metrics = mask.float(), {}
         with clock.time("token_weights"):
-            weights, weight_metrics = self._weigh(batch)
-        before = {**sampled.metrics, "entropy": float(entropies.mean())}
-        return PreparedStep(rollouts, sampled.rewards, batch, weights, mini_batches, before, weight_metrics, clock)
+            if method.token_weights is not None:
+                weights, found = method.token_weights(batch)
+                # A batch without one of the sides has no statistic of it.
+                weight_metrics = {name: value for name, value in found.items() if not math.isnan(value)}
+        metrics = {**sampled_metrics, "entropy": float(entropies.mean())}
+        return PreparedStep(rollouts, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock)
 
     def update(self, prepared: PreparedStep) -> dict[str, float]:
         """The optimizer steps on a prepared rollout batch; returns the step's metrics."""
@@ -242,8 +199,12 @@ class Learner:
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
-    def _sample(self, pool: GradingPool, clock: StepClock) -> RolloutStep:
-        """Sample prompts, and more of them for as long as the method's selection asks for more."""
+    def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, dict[str, float]]:
+        """Sample prompts, and more of them for as long as the method's selection asks for more.
+
+        Returns:
+            Rollouts to train on, with their rewards [B] and advantages [B]; metrics of everything that was sampled.
+        """
         training, position, method = self.run.training, self.position, self.method
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         decoder = Qwen3Decoder(self._decoder_config, weights)
@@ -265,70 +226,30 @@ class Learner:
                 )
             position.prompts_used += training.prompts_per_step
             with clock.time("reward"):
-                reward_parts.append(reward(part, pool))
+                reward_parts.append(part.rewards(pool))
             parts.append(part)
             rollouts, rewards = Rollouts.join(parts), torch.cat(reward_parts)
+            groups, lengths, truncated = rollouts.group_ids, rollouts.lengths, rollouts.truncated
             # Advantages are of whole groups, hence computed before anything is dropped.
-            shaped = rewards
-            if method.reward_shaping is not None:
-                shaped = method.reward_shaping(rewards, rollouts.lengths, training.max_new_tokens)
-            advantages = method.advantage(shaped, rollouts.group_ids, rollouts.lengths)
+            advantages = method.advantages(rewards, groups, lengths, training.max_new_tokens)
             if method.selection is None:
-                return RolloutStep(rollouts, rewards, advantages, _metrics_of(rollouts, rewards, 0.0))
+                return rollouts, rewards, advantages, rollout_metrics(rewards, groups, lengths, truncated, 0.0)
             selection = method.selection(
                 rewards,
-                rollouts.group_ids,
+                groups,
                 training.rollouts_per_step,
                 method.assignment.keeps_groups,
                 len(parts),
                 generator_for("selection", self.run.seed, position.step, len(parts)),
             )
             if selection is not None:
-                kept = selection.indices
-                metrics = _metrics_of(rollouts, rewards, selection.discarded_fraction)
-                return RolloutStep(rollouts.select(kept), rewards[kept], advantages[kept], metrics)
-
-    def _hidden_state_store(self, rollouts: Rollouts) -> HiddenStateStore:
-        """Room for the hidden states of the rollouts, or for their sketch."""
-        width = self.method.sketch_dimensions or int(self.model.config.hidden_size)
-        budget = self._budget
-        return HiddenStateStore(int(rollouts.lengths.sum()), width, self.model.dtype, budget.size, budget.directory)
-
-    def _sketched(self, rows: Tensor) -> Tensor:
-        """Hidden states [n, D], or their random projection [n, r]: the same one throughout the run."""
-        dimensions = self.method.sketch_dimensions
-        if dimensions is None:
-            return rows
-        matrix = random_projection(rows.shape[1], dimensions, generator_for("sketch", self.run.seed))
-        return rows.float() @ matrix.to(rows.device)
-
-    @property
-    def _head_weight(self) -> Tensor:
-        """[V, D] weight of the language-model head."""
-        weight: Tensor = self.model.get_output_embeddings().weight
-        return weight.detach()
-
-    def _weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """The method's token weights, or ones, and their metrics."""
-        if self.method.token_weights is None:
-            return batch.response_mask.float(), {}
-        weights, metrics = self.method.token_weights(batch)
-        # A batch without one of the sides has no statistic of it.
-        return weights, {name: value for name, value in metrics.items() if not math.isnan(value)}
-
-
-def _metrics_of(rollouts: Rollouts, rewards: Tensor, discarded_fraction: float) -> dict[str, float]:
-    """Metrics of everything that was sampled."""
-    truncated = torch.tensor(rollouts.truncated)
-    return rollout_metrics(rewards, rollouts.group_ids, rollouts.lengths, truncated, discarded_fraction)
+                kept, discarded = selection.indices, selection.discarded_fraction
+                metrics = rollout_metrics(rewards, groups, lengths, truncated, discarded)
+                return rollouts.select(kept), rewards[kept], advantages[kept], metrics
 
 
 def require_same_step(run: str, found: Mapping[str, float], recorded: Mapping[str, float]) -> None:
-    """Check that a repeated step has the metrics that the run wrote down.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Check that a repeated step has the metrics that the run wrote down."""
     for name in _COMPARED:
         if abs(found[name] - recorded[name]) > _TOLERANCE * max(1.0, abs(recorded[name])):
             raise UserError(

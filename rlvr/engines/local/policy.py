@@ -21,12 +21,7 @@ from evals.core.errors import UserError
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Prompts and responses as token ids.
-
-    Attributes:
-        prompts: one list per rollout.
-        responses: one list per rollout.
-    """
+    """Prompts and responses as token ids, a list for each rollout."""
 
     prompts: Sequence[Sequence[int]]
     responses: Sequence[Sequence[int]]
@@ -39,9 +34,8 @@ class TokenBatch:
     @property
     def response_ids(self) -> Tensor:
         """[B, T] int64 response tokens, 0 at padding."""
-        mask = self.response_mask
         packed = torch.tensor([token for response in self.responses for token in response], dtype=torch.int64)
-        return torch.zeros(mask.shape, dtype=torch.int64).masked_scatter(mask, packed)
+        return unpack(packed, self.response_mask)
 
     @property
     def response_mask(self) -> Tensor:
@@ -52,17 +46,11 @@ class TokenBatch:
 
 @dataclass(frozen=True)
 class Scored:
-    """The response tokens under a policy, packed in row-major order of the response mask.
+    """The response tokens under a policy, packed in row-major order of the response mask."""
 
-    Attributes:
-        log_probs: [N] log-probability of each token, at the sampling temperature.
-        entropies: [N] entropy of the distribution that each token was drawn from, in nats; carries no gradient.
-        hidden_states: [N, D] inputs of the language-model head; carry no gradient.
-    """
-
-    log_probs: Tensor
-    entropies: Tensor
-    hidden_states: Tensor
+    log_probs: Tensor  # [N], at the sampling temperature
+    entropies: Tensor  # [N] of the distribution that each token was drawn from, in nats; carries no gradient
+    hidden_states: Tensor  # [N, D] inputs of the language-model head; carry no gradient
 
 
 def response_states(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
@@ -97,25 +85,17 @@ def score_in_chunks(
     chunk_size: int,
     keep: Callable[[Tensor], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """:func:`score` without gradients over any number of rollouts.
+    """Log-probs [N] and entropies [N] as of :func:`score`, in forward passes of ``chunk_size`` rollouts.
 
-    Args:
-        model: the policy.
-        batch: the rollouts.
-        temperature: that they were sampled at.
-        chunk_size: rollouts in one forward pass.
-        keep: is handed the hidden states [n, D] of each chunk, in order.
-
-    Returns:
-        log_probs [N] and entropies [N].
+    ``keep`` is handed the hidden states [n, D] of each chunk, in order.
     """
-    parts = []
+    log_probs, entropies = [], []
     for chunk in torch.arange(len(batch.responses)).split(chunk_size):
         scored = score(model, batch.select(chunk), temperature)
-        parts.append((scored.log_probs, scored.entropies))
+        log_probs.append(scored.log_probs)
+        entropies.append(scored.entropies)
         if keep is not None:
             keep(scored.hidden_states)
-    log_probs, entropies = zip(*parts, strict=True)
     return torch.cat(log_probs), torch.cat(entropies)
 
 
@@ -132,34 +112,22 @@ class HiddenStateStore:
     """
 
     def __init__(self, tokens: int, width: int, dtype: torch.dtype, budget_bytes: int, directory: Path) -> None:
-        """Make room for ``tokens`` rows.
-
-        Args:
-            tokens: N.
-            width: D.
-            dtype: type of the rows.
-            budget_bytes: largest store that is kept in memory.
-            directory: where a larger one is mapped from.
-
-        Raises:
-            UserError: the file cannot be made as large as it has to be.
-        """
-        self.spilled = tokens * width * dtype.itemsize > budget_bytes
+        """Make room for N = ``tokens`` rows of D = ``width``, in a file in ``directory`` if they exceed the budget."""
+        size = tokens * width * dtype.itemsize
+        self.spilled = size > budget_bytes
         self._filled = 0
         if not self.spilled:
             self._rows = torch.empty(tokens, width, dtype=dtype)
             return
         descriptor, name = tempfile.mkstemp(dir=directory, prefix="hidden_states.")
         try:
-            os.posix_fallocate(descriptor, 0, tokens * width * dtype.itemsize)
-            flat = torch.from_file(name, shared=True, size=tokens * width, dtype=dtype)
+            os.posix_fallocate(descriptor, 0, size)
+            self._rows = torch.from_file(name, shared=True, size=tokens * width, dtype=dtype).view(tokens, width)
         except OSError as error:
-            size = tokens * width * dtype.itemsize >> 20
-            raise UserError(f"{directory}: no room for {size} MiB of hidden states ({error})") from error
+            raise UserError(f"{directory}: no room for {size >> 20} MiB of hidden states ({error})") from error
         finally:
             os.close(descriptor)
             os.unlink(name)
-        self._rows = flat.view(tokens, width)
 
     def append(self, rows: Tensor) -> None:
         """Keep the next rows [n, D]."""
@@ -167,11 +135,7 @@ class HiddenStateStore:
         self._filled += len(rows)
 
     def rows(self) -> Tensor:
-        """All rows [N, D].
-
-        Raises:
-            ValueError: fewer rows were kept than there is room for.
-        """
+        """All rows [N, D], once all of them are kept."""
         if self._filled != len(self._rows):
             raise ValueError(f"{self._filled} of {len(self._rows)} hidden states were kept")
         return self._rows

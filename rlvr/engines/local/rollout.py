@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from evals.generation.qwen3 import Qwen3Decoder
-from evals.generation.sampler import Response, SamplingParameters, sample
+from evals.generation.sampler import SamplingParameters, sample
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
 from rlvr.engines.local.policy import TokenBatch
@@ -38,51 +38,38 @@ class PromptOrder:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Sampled responses with their rewards; rollouts of one prompt stand together.
-
-    Attributes:
-        tokens: prompts and responses.
-        texts: the responses as text.
-        golds: the correct answers.
-        truncated: whether each response was cut at its longest length.
-        group_ids: [B] int64, which prompt each rollout answers.
-    """
+    """Sampled responses; those of one prompt stand together."""
 
     tokens: TokenBatch
-    texts: Sequence[str]
-    golds: Sequence[str]
-    truncated: Sequence[bool]
-    group_ids: Tensor
+    cases: Sequence[Case]  # the responses' texts with the correct answers, to be graded
+    group_ids: Tensor  # [B] int64, which prompt each rollout answers
 
     def select(self, indices: Tensor) -> Rollouts:
         """The rollouts at ``indices``."""
-        chosen = indices.tolist()
-        return Rollouts(
-            self.tokens.select(indices),
-            [self.texts[i] for i in chosen],
-            [self.golds[i] for i in chosen],
-            [self.truncated[i] for i in chosen],
-            self.group_ids[indices],
-        )
+        cases = [self.cases[index] for index in indices.tolist()]
+        return Rollouts(self.tokens.select(indices), cases, self.group_ids[indices])
 
     @property
     def lengths(self) -> Tensor:
         """[B] response lengths in tokens."""
         return torch.tensor([len(response) for response in self.tokens.responses])
 
+    @property
+    def truncated(self) -> Tensor:
+        """[B] bool, whether each response was cut at its longest length."""
+        return torch.tensor([case.truncated for case in self.cases])
+
+    def rewards(self, pool: GradingPool) -> Tensor:
+        """[B] rewards: 1 for a correct answer, 0 otherwise, by the grader that also scores evaluation."""
+        return torch.tensor([float(verdict.correct) for verdict in pool.grade(self.cases)])
+
     @staticmethod
     def join(parts: Sequence[Rollouts]) -> Rollouts:
         """All rollouts of ``parts``; their group ids have to differ already."""
-        return Rollouts(
-            TokenBatch(
-                [prompt for part in parts for prompt in part.tokens.prompts],
-                [response for part in parts for response in part.tokens.responses],
-            ),
-            [text for part in parts for text in part.texts],
-            [gold for part in parts for gold in part.golds],
-            [truncated for part in parts for truncated in part.truncated],
-            torch.cat([part.group_ids for part in parts]),
-        )
+        prompts = [prompt for part in parts for prompt in part.tokens.prompts]
+        responses = [response for part in parts for response in part.tokens.responses]
+        cases = [case for part in parts for case in part.cases]
+        return Rollouts(TokenBatch(prompts, responses), cases, torch.cat([part.group_ids for part in parts]))
 
 
 def roll_out(
@@ -102,28 +89,15 @@ def roll_out(
     """
     texts = [render_prompt(prompt_template, problem["problem"]) for problem in problems]
     prompts = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    identities = [
-        [f"{stream}/{first_group + row}/{number}" for number in range(samples_per_prompt)]
-        for row in range(len(prompts))
-    ]
+    numbers = range(samples_per_prompt)
+    identities = [[f"{stream}/{first_group + row}/{number}" for number in numbers] for row in range(len(prompts))]
     groups = sample(decoder, prompts, identities, parameters, end_token)
-    responses: list[Response] = [response for group in groups for response in group]
-    rows = [row for row in range(len(prompts)) for _ in range(samples_per_prompt)]
-    return Rollouts(
-        tokens=TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses]),
-        texts=tokenizer.decode_batch([response.tokens for response in responses], skip_special_tokens=True),
-        golds=[problems[row]["answer"] for row in rows],
-        truncated=[not response.finished for response in responses],
-        group_ids=first_group + torch.tensor(rows),
-    )
-
-
-def reward(rollouts: Rollouts, pool: GradingPool) -> Tensor:
-    """[B] rewards: 1 for a correct answer, 0 otherwise, by the grader that also scores evaluation."""
-    verdicts = pool.grade(
-        [
-            Case(prediction=text, gold=gold, truncated=truncated)
-            for text, gold, truncated in zip(rollouts.texts, rollouts.golds, rollouts.truncated, strict=True)
-        ]
-    )
-    return torch.tensor([float(verdict.correct) for verdict in verdicts])
+    responses = [response for group in groups for response in group]
+    rows = [row for row in range(len(prompts)) for _ in numbers]
+    tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
+    predictions = tokenizer.decode_batch(tokens.responses, skip_special_tokens=True)
+    cases = [
+        Case(prediction=prediction, gold=problems[row]["answer"], truncated=not response.finished)
+        for prediction, row, response in zip(predictions, rows, responses, strict=True)
+    ]
+    return Rollouts(tokens, cases, first_group + torch.tensor(rows))

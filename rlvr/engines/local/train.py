@@ -33,17 +33,11 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     A run that was killed at any moment continues from its last state when it is started again, and ends with the same
     bytes.
 
-    Args:
-        run: what is trained.
-        directory: of the run.
-        execution: how it is carried out.
-        checkpoints_at: steps after which the policy is kept as well (see :mod:`rlvr.engines.result`). One that the run
-            has already passed is made by repeating the run up to it, from the nearest state that is still kept or from
-            the start; what the run wrote down of the repeated steps is held against them.
+    The policy is kept after the steps ``checkpoints_at`` as well (see :mod:`rlvr.engines.result`). One that the run has
+    already passed is made by repeating the run up to it, from the nearest state that is still kept or from the start;
+    what the run wrote down of the repeated steps is held against them.
 
     Raises:
-        UserError: an input is missing or damaged, a method or a step is not accepted, or the directory cannot be
-            written.
         Interrupted: on SIGTERM, after the state is saved.
     """
     if execution.device == "cuda" and not torch.cuda.is_available():
@@ -67,29 +61,17 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
 
 @dataclass
 class _Attempt:
-    """One process's work on a training.
-
-    Attributes:
-        training: what is trained.
-        directory: of the run.
-        learner: at the start of the run.
-        store: of its states.
-        lacking: steps whose policies are asked for and not there.
-    """
+    """One process's work on a training."""
 
     training: Training
     directory: Path
-    learner: Learner
+    learner: Learner  # at the start of the run
     store: StateStore
-    lacking: Sequence[int]
+    lacking: Sequence[int]  # steps whose policies are asked for and not there
     started: float = field(default_factory=time.monotonic)
 
     def finish(self, execution: Execution) -> None:
-        """Do all steps that are not done yet, and write the result.
-
-        Raises:
-            Interrupted: on SIGTERM, after the state is saved.
-        """
+        """Do all steps that are not done yet, and write the result."""
         run, learner = self.training.run, self.learner
         newest = self.store.latest()
         with GradingPool(workers=execution.grading_workers) as pool, termination() as asked_to_stop:

@@ -29,13 +29,10 @@ class Updater:
     observer: Observer | None = None
 
     def __init__(self, model: PreTrainedModel, method: Method, training: LocalTraining, seed: int) -> None:
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
-        )
-        self._model = model
+        rate, decay = training.learning_rate, training.weight_decay
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+        self._model, self._training, self._seed = model, training, seed
         self._loss, self._aggregation = method.loss, method.aggregation
-        self._training = training
-        self._seed = seed
 
     def update(
         self,
@@ -46,21 +43,18 @@ class Updater:
         mini_batches: Sequence[Tensor],
         updates_done: int,
     ) -> dict[str, float]:
-        """One optimizer step for each of ``mini_batches``.
+        """One optimizer step for each of ``mini_batches``, which hold rollout indices.
+
+        Returns:
+            The loss's metrics averaged over the tokens of each mini-batch, and all over the mini-batches.
 
         Args:
             tokens: the rollout batch.
             old_log_probs: [B, T] under the policy that sampled.
             weighted_advantages: [B, T] advantages times token weights.
             group_ids: [B].
-            mini_batches: rollout indices of each optimizer step.
+            mini_batches: of each optimizer step.
             updates_done: optimizer steps of the run before these, for warm-up.
-
-        Returns:
-            The loss's metrics averaged over the tokens of each mini-batch, and all over the mini-batches.
-
-        Raises:
-            UserError: a gradient is not finite.
         """
         rows = []
         for number, indices in enumerate(mini_batches):
