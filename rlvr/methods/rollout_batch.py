@@ -8,24 +8,51 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rlvr.methods.recomputed_rows import RecomputedRows
+Visit = Callable[[Tensor, Tensor], object]
+"""Called with places [k] int64 among n rows, on the CPU, and those rows [k, D]."""
+
+
+@dataclass(frozen=True)
+class RecomputedRows:
+    """A matrix [n, D] of token rows that is computed anew at every reading, for when there is no room to hold it."""
+
+    shape: tuple[int, int]  # n and D
+    dtype: torch.dtype
+    device: torch.device
+    read: Callable[[Visit], None]
+    """Calls its argument until every row was given once, in any order and in parts of any size."""
+
+    def select(self, chosen: Tensor) -> RecomputedRows:
+        """Select the rows at ``chosen`` [n] bool; the others are computed all the same."""
+        kept = chosen.cpu()
+        places = kept.long().cumsum(dim=0) - 1
+
+        def read(visit: Visit) -> None:
+            def of_chosen(at: Tensor, rows: Tensor) -> None:
+                inside = kept[at]
+                visit(places[at[inside]], rows[inside.to(rows.device)])
+
+            self.read(of_chosen)
+
+        return RecomputedRows((int(kept.sum()), self.shape[1]), self.dtype, self.device, read)
+
+    def changed(self, change: Callable[[Tensor, Tensor], Tensor]) -> RecomputedRows:
+        """Make other rows [k, D] of the same type by ``change`` from places [k] and rows [k, D]."""
+
+        def read(visit: Visit) -> None:
+            self.read(lambda at, rows: visit(at, change(at, rows).to(self.dtype)))
+
+        return RecomputedRows(self.shape, self.dtype, self.device, read)
 
 
 @dataclass(frozen=True)
 class RowShare:
-    """The part of the N tokens' rows that this process holds, if several hold a part each; all else they all have.
+    """The part of the N tokens' rows that this process holds, if several hold a part each; all else they all have."""
 
-    Attributes:
-        start: first token.
-        stop: the token after the last.
-        total: the sum over all processes of a tensor that each of them has.
-        gather: the processes' tensors [n, ...] of their own tokens, in the tokens' order: [N, ...].
-    """
-
-    start: int
-    stop: int
-    total: Callable[[Tensor], Tensor]
-    gather: Callable[[Tensor], Tensor]
+    start: int  # first token
+    stop: int  # the token after the last
+    total: Callable[[Tensor], Tensor]  # the sum over all processes of a tensor that each of them has
+    gather: Callable[[Tensor], Tensor]  # [N, ...] of the processes' [n, ...] of their own tokens, in the tokens' order
 
     @property
     def own(self) -> slice:
@@ -43,60 +70,37 @@ class RolloutBatch:
     """A rollout batch of B responses padded to T tokens, N of them real, as the sampling policy sees it.
 
     Padded positions may hold anything. All tensors are detached and on one device.
-
-    Attributes:
-        advantages: [B], of whole groups, one per rollout.
-        old_log_probs: [B, T], log-probability of each sampled token under the sampling policy, from the trainer's
-            own forward pass.
-        entropies: [B, T], entropy in nats of the sampling policy at each position.
-        response_mask: [B, T] bool, true at response tokens.
-        mini_batch_ids: [B] int64, the optimizer mini-batch of each rollout.
-        group_ids: [B] int64, the prompt that each rollout answers.
-        token_ids: [B, T] int64, the sampled tokens.
-        temperature: of sampling and of the log-probabilities.
-        generator: of random numbers on the CPU, this rollout batch's own.
-        first_metrics: the metrics that the weighting gave on the run's first rollout batch; empty on that batch.
-        head_weight: [V, D], weight of the language-model head. None unless the method asks for hidden states.
-        hidden_states: [N, D], inputs of the language-model head; row n belongs to the n-th true entry of
-            ``response_mask`` in row-major order. Where the engine has no room for them, rows that are computed anew at
-            every reading. None unless the method asks for them.
-        share: the tokens whose rows ``hidden_states`` has; None for all of them.
     """
 
-    advantages: Tensor
-    old_log_probs: Tensor
-    entropies: Tensor
-    response_mask: Tensor
-    mini_batch_ids: Tensor
-    group_ids: Tensor
-    token_ids: Tensor
-    temperature: float
-    generator: torch.Generator
+    advantages: Tensor  # [B], of whole groups
+    old_log_probs: Tensor  # [B, T] of the sampled tokens under the sampling policy, by the trainer's own forward pass
+    entropies: Tensor  # [B, T], in nats, of the sampling policy at each position
+    response_mask: Tensor  # [B, T] bool, true at response tokens
+    mini_batch_ids: Tensor  # [B] int64, the optimizer mini-batch of each rollout
+    group_ids: Tensor  # [B] int64, the prompt that each rollout answers
+    token_ids: Tensor  # [B, T] int64, the sampled tokens
+    temperature: float  # of sampling and of the log-probabilities
+    generator: torch.Generator  # of random numbers on the CPU, this rollout batch's own
     first_metrics: Mapping[str, float] = field(default_factory=dict)
+    """The metrics that the weighting gave on the run's first rollout batch; empty on that batch."""
     head_weight: Tensor | None = None
+    """[V, D], weight of the language-model head. None unless the method asks for hidden states."""
     hidden_states: Tensor | RecomputedRows | None = None
+    """[N, D], inputs of the language-model head; row n belongs to the n-th true entry of ``response_mask`` in row-major
+    order. Where the engine has no room for them, rows that are computed anew at every reading. None unless the method
+    asks for them."""
     share: RowShare | None = None
+    """The tokens whose rows ``hidden_states`` has; None for all of them."""
 
     def __post_init__(self) -> None:
-        """Check shapes once, here, so that no weighting has to.
-
-        Raises:
-            ValueError: a tensor does not have the shape or type above.
-        """
+        """Check shapes once, here, so that no weighting has to."""
         if self.response_mask.dtype != torch.bool or self.response_mask.dim() != 2:
             raise ValueError("response_mask has to be a bool tensor [B, T]")
         size = tuple(self.response_mask.shape)
-        shapes = {
-            "advantages": size[:1],
-            "old_log_probs": size,
-            "entropies": size,
-            "mini_batch_ids": size[:1],
-            "group_ids": size[:1],
-            "token_ids": size,
-        }
-        for name, shape in shapes.items():
-            found = tuple(getattr(self, name).shape)
-            if found != shape:
+        of_rollouts = dict.fromkeys(("advantages", "mini_batch_ids", "group_ids"), size[:1])
+        of_tokens = dict.fromkeys(("old_log_probs", "entropies", "token_ids"), size)
+        for name, shape in {**of_rollouts, **of_tokens}.items():
+            if (found := tuple(getattr(self, name).shape)) != shape:
                 raise ValueError(f"{name} has shape {found}; response_mask asks for {shape}")
         if self.hidden_states is not None:
             tokens = int(self.response_mask.sum()) if self.share is None else self.share.stop - self.share.start

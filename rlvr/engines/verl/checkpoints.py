@@ -9,7 +9,6 @@ the trainer.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -20,19 +19,15 @@ from evals.core.errors import UserError
 from evals.core.files import read_json, sha256_file, write_json, write_text
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.processes import ended, last_words
+from rlvr.runs.state import saved_steps
 
 MANIFEST = "shards.json"
 TRACKER = "latest_checkpointed_iteration.txt"
-_STEP = re.compile(r"global_step_(\d+)")
 _READERS = 8
 """Shards that are hashed at a time: a state of 8 billion parameters has 98 GB of them."""
-
-
 PROBE = "probe.json"
 TOLERANCE = 0.05
 """Largest mean difference of log-probabilities; the merger rounds weights to bfloat16."""
-_KEPT = "kept_step_{}"
-"""A copy of a saved state, by links, that verl does not count among its own."""
 
 
 def record(state: Path, step: int) -> None:
@@ -52,11 +47,7 @@ def is_intact(state: Path) -> bool:
 
 
 def _digests(files: Iterable[Path]) -> list[str]:
-    """SHA-256 of each file.
-
-    Raises:
-        UserError: one is missing.
-    """
+    """SHA-256 of each file."""
     with ThreadPoolExecutor(_READERS) as readers:
         return list(readers.map(sha256_file, files))
 
@@ -84,11 +75,8 @@ def remove_old(directory: Path, kept: int) -> None:
 
 
 def steps(directory: Path) -> list[int]:
-    """Steps that a state lies there for, intact or not, ascending."""
-    if not directory.is_dir():
-        return []
-    matches = (_STEP.fullmatch(path.name) for path in directory.iterdir())
-    return sorted(int(match[1]) for match in matches if match)
+    """Steps that a state of verl lies there for, intact or not, ascending."""
+    return saved_steps(directory, "global_step_")
 
 
 def keep(state: Path, step: int) -> None:
@@ -100,32 +88,27 @@ def keep(state: Path, step: int) -> None:
 
 
 def kept_state(directory: Path, step: int) -> Path:
-    """The place of a state that was kept under ``directory``."""
-    return directory / _KEPT.format(step)
+    """The copy, by links, of a state under ``directory``; verl does not count it among its own."""
+    return directory / f"kept_step_{step}"
 
 
 def merge(state: Path, checkpoint: Path, places: Places, python: str, dtype: str) -> float:
     """Merge the shards of ``state`` into ``checkpoint``; returns the mean difference to the trainer's own log-probs.
 
-    Args:
-        state: a saved state of verl, with the probe that the engine wrote beside its shards.
-        checkpoint: directory of the Hugging Face checkpoint; replaced.
-        places: of the run; what the merger says is added to its log.
-        python: of the environment that verl is installed in.
-        dtype: in which the trainer computed them.
-
-    Raises:
-        UserError: the merger fails, saves nothing, or saves another model than the trainer had.
+    These lie beside the shards, computed in ``dtype``. What the merger says is added to the run's log.
     """
     actor, log = state / "actor", places.log
     temporary = checkpoint.with_name(".merging")
     shutil.rmtree(temporary, ignore_errors=True)
     command = [python, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    words = [*command, "--local_dir", str(actor), "--target_dir", str(temporary)]
-    # By the run's name in its environment the next attempt finds and ends a merger that outlived this one.
-    environment = {**os.environ, RUN_VARIABLE: str(places.run / "run.json")}
     done = subprocess.run(
-        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        [*command, "--local_dir", str(actor), "--target_dir", str(temporary)],
+        # By the run's name in its environment the next attempt finds and ends a merger that outlived this one.
+        env={**os.environ, RUN_VARIABLE: str(places.run / "run.json")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     log.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)

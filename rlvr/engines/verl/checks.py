@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_json
 from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl import PINNED
@@ -27,60 +27,39 @@ from rlvr.methods.method import Method, compose
 def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
     """Check a run before it is launched; its method.
 
-    Args:
-        run: the run.
-        cluster: where it is to be carried out.
-        checkpoint: the model's directory; None to leave out what only the model can tell.
-
-    Raises:
-        UserError: one line that names the key and what is accepted.
+    ``checkpoint`` is the model's directory; None to leave out what only the model can tell.
     """
     method = compose(run.method, f"method {run.method_name}")
     training = run.training
     if training.rollouts_per_update % cluster.data_parallel:
-        raise InvalidInput(
-            run.run,
-            "training",
-            f"a mini-batch has {training.rollouts_per_update} rollouts (prompts_per_step * samples_per_prompt / "
-            "updates_per_step)",
-            f"a multiple of the {cluster.data_parallel} data-parallel ranks",
-        )
+        sizes = "prompts_per_step * samples_per_prompt / updates_per_step"
+        found = f"a mini-batch has {training.rollouts_per_update} rollouts ({sizes})"
+        raise InvalidInput(run.run, "training", found, f"a multiple of the {cluster.data_parallel} data-parallel ranks")
     if not method.assignment.equal_sizes and method.loss.coupling != "rollout":
-        raise InvalidInput(
-            f"method {run.method_name}",
-            "batching.assignment",
-            "makes mini-batches of unequal sizes, and the method has a loss that couples their rollouts",
-            "either with verl, or both with engine local",
-        )
+        found = "makes mini-batches of unequal sizes, and the method has a loss that couples their rollouts"
+        accepted = "either with verl, or both with engine local"
+        raise InvalidInput(f"method {run.method_name}", "batching.assignment", found, accepted)
     longest = training.max_prompt_tokens + training.max_new_tokens
     if cluster.tokens_per_device * cluster.sequence_parallel < longest:
-        raise InvalidInput(
-            "cluster",
-            "tokens_per_device",
-            f"is {cluster.tokens_per_device}",
-            f"at least {-(-longest // cluster.sequence_parallel)}, the longest prompt and response over "
-            "sequence_parallel",
-        )
+        least = -(-longest // cluster.sequence_parallel)
+        accepted = f"at least {least}, the longest prompt and response over sequence_parallel"
+        raise InvalidInput("cluster", "tokens_per_device", f"is {cluster.tokens_per_device}", accepted)
     if checkpoint is not None:
         _check_model(cluster, checkpoint, longest)
     return method
-
-
-def _check_code(checkpoint: Path) -> None:
-    """Check that nothing in a checkpoint makes transformers run code: verl's reward workers trust their tokenizer's."""
-    for path in sorted([*checkpoint.glob("*config.json"), *checkpoint.glob("*.py")]):
-        content = {} if path.suffix == ".py" else read_json(path)
-        if not isinstance(content, dict):
-            raise UserError(f"{path}: is no JSON object; accepted: a Hugging Face checkpoint")
-        if path.suffix == ".py" or "auto_map" in content:
-            raise UserError(f"{path}: brings code of its own; accepted: a checkpoint that transformers knows")
 
 
 def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
     path = checkpoint / "config.json"
     if not path.is_file():
         raise UserError(f"{checkpoint}: holds no config.json; accepted: a Hugging Face checkpoint")
-    _check_code(checkpoint)
+    # Nothing may make transformers run code: verl's reward workers trust their tokenizer's.
+    for file in sorted([*checkpoint.glob("*config.json"), *checkpoint.glob("*.py")]):
+        content = {} if file.suffix == ".py" else read_json(file)
+        if not isinstance(content, dict):
+            raise UserError(f"{file}: is no JSON object; accepted: a Hugging Face checkpoint")
+        if file.suffix == ".py" or "auto_map" in content:
+            raise UserError(f"{file}: brings code of its own; accepted: a checkpoint that transformers knows")
     config = read_json(path)
     if not any(checkpoint.glob("*.safetensors")):
         raise UserError(f"{checkpoint}: holds no .safetensors file; accepted: weights in safetensors")
@@ -89,54 +68,38 @@ def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
         found = f"max_prompt_tokens + max_new_tokens is {longest}"
         raise InvalidInput("run.json", "training", found, f"at most {context}, the context of {path}")
     heads = config.get("num_attention_heads")
-    for key, parts in (
-        ("rollout_tensor_parallel", cluster.rollout_tensor_parallel),
-        ("sequence_parallel", cluster.sequence_parallel),
-    ):
+    for key in ("rollout_tensor_parallel", "sequence_parallel"):
+        parts = getattr(cluster, key)
         if isinstance(heads, int) and heads % parts:
             accepted = f"a divisor of the model's {heads} attention heads"
             raise InvalidInput("cluster", key, f"is {parts}", accepted)
-
-
-def require_verl() -> None:
-    """Check that the verl of this adapter is here.
-
-    Raises:
-        UserError: it is not.
-    """
-    try:
-        found = version("verl")
-    except PackageNotFoundError as error:
-        raise UserError(
-            f"verl: is not installed in this Python; accepted: verl {PINNED} (see docs/paper_scale.md)"
-        ) from error
-    if found != PINNED:
-        raise UserError(f"verl: is {found}; accepted: {PINNED}, which the adapter is written for")
 
 
 def compose_config(launch: Launch) -> Any:
     """Compose verl's configuration with the launch's overrides, and check it as verl does, and against its registries.
 
     Sets the launch's environment in this process.
-
-    Raises:
-        UserError: verl is not here, or does not accept the launch; one line.
     """
     from rlvr.engines.verl.registered import current_run
 
-    require_verl()
+    try:
+        found = version("verl")
+    except PackageNotFoundError as error:
+        accepted = f"verl {PINNED} (see docs/paper_scale.md)"
+        raise UserError(f"verl: is not installed in this Python; accepted: {accepted}") from error
+    if found != PINNED:
+        raise UserError(f"verl: is {found}; accepted: {PINNED}, which the adapter is written for")
     os.environ.update(launch.environment)
     sys.path += [path for path in launch.environment["PYTHONPATH"].split(os.pathsep) if path not in sys.path]
     current_run.cache_clear()
     warnings.filterwarnings("ignore")  # of the engines that verl does not find
     try:
         return _composed(launch)
-    except (AssertionError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"verl: {_first_line(error)}") from error
     except Exception as error:
-        if type(error).__module__.split(".")[0] not in ("hydra", "omegaconf"):
-            raise
-        raise UserError(f"verl: {_first_line(error)}") from error
+        refusals = (AssertionError, ValueError, KeyError, TypeError, AttributeError)
+        if isinstance(error, refusals) or type(error).__module__.split(".")[0] in ("hydra", "omegaconf"):
+            raise UserError(f"verl: {first_line(error)}") from error
+        raise
 
 
 def _composed(launch: Launch) -> Any:
@@ -167,8 +130,3 @@ def _composed(launch: Launch) -> Any:
     if config.trainer.save_freq < 1:
         raise ValueError(f"trainer.save_freq is {config.trainer.save_freq}; nothing would be saved to continue from")
     return config
-
-
-def _first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,35 +35,44 @@ from verl.workers.utils.padding import response_from_nested
 from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.verl.checkpoints import PROBE
-from rlvr.engines.verl.hidden_states import (
-    HeadInputs,
-    HiddenStateSize,
-    KeptRows,
-    response_rows,
-    spans_of,
-    token_size,
-)
+from rlvr.engines.verl.hidden_states import HeadInputs, HiddenStateSize, KeptRows, response_rows, spans_of, token_size
 from rlvr.engines.verl.launch import ENGINE_VENDOR
 from rlvr.engines.verl.metrics import PREFIX
-from rlvr.engines.verl.mini_batches import cut_mini_batch, joined_outputs, sizes_of_mini_batches
-from rlvr.engines.verl.registered import (
-    ADVANTAGE,
-    FIRST_METRICS,
-    GROUP,
-    MINI_BATCH,
-    ROW,
-    STEP,
-    TOKEN_WEIGHTS,
-    WEIGHT_METRICS,
-    current_run,
-    packed_metrics,
-)
+from rlvr.engines.verl.mini_batches import cut_mini_batch, joined_outputs
+from rlvr.engines.verl.registered import Field, current_run, nested, packed_metrics
 from rlvr.methods.aggregation import Normaliser
-from rlvr.methods.recomputed_rows import RecomputedRows, Visit
-from rlvr.methods.rollout_batch import RolloutBatch, RowShare
+from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, RowShare, Visit
 
 _GRADIENT = "rlvr_log_prob_gradient"
 _PROBE_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class AllRollouts:
+    """Values of the rollouts of all data-parallel ranks, on the CPU, in the ranks' order."""
+
+    parts: list[dict[str, Tensor]]
+    rank: int
+
+    def joined(self, name: str) -> Tensor:
+        """[B] of the rollouts, or [N] of their tokens."""
+        return torch.cat([part[name] for part in self.parts])
+
+    def padded(self, name: str) -> Tensor:
+        """[B, T] of the tokens."""
+        return pad_sequence(list(self.joined(name).split(self.joined("lengths").tolist())), batch_first=True)
+
+    @property
+    def mask(self) -> Tensor:
+        """[B, T] bool, true at tokens."""
+        lengths = self.joined("lengths")
+        return torch.arange(int(lengths.max())) < lengths[:, None]
+
+    def own(self, values: Tensor) -> Tensor:
+        """The rows of ``values`` [B, T] that are this rank's, without padding."""
+        sizes, lengths = [len(part["lengths"]) for part in self.parts], self.parts[self.rank]["lengths"].tolist()
+        rows = values.split(sizes)[self.rank]
+        return nested([row[:length] for row, length in zip(rows, lengths, strict=True)])
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda"], vendor=ENGINE_VENDOR)
@@ -77,10 +87,13 @@ class MethodEngine(FSDPEngineWithLMHead):
     def infer_batch(self, data: Any, loss_function: Callable[..., Any] | None = None) -> Any:
         """verl's, and token weights with it if the batch brings advantages and the method needs hidden states."""
         current = current_run()
-        if not current.method.needs_hidden_states or ADVANTAGE not in data:
+        if not current.method.needs_hidden_states or Field.ADVANTAGE not in data:
             return super().infer_batch(data, loss_function)
-        lengths = data["response_mask"].offsets().diff().tolist()
-        size = self._hidden_state_size(sum(lengths))
+        tokens = len(data["response_mask"].values())
+        most = torch.tensor(tokens, device=self._communication_device)
+        distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
+        width = int(self.module.get_output_embeddings().weight.shape[1])
+        size = HiddenStateSize(int(most), *token_size(current.method, width, current.run.dtype))
         self._readings = 0
         hidden: Tensor | RecomputedRows
         if size.place(current.cluster) == "recomputed":
@@ -88,19 +101,18 @@ class MethodEngine(FSDPEngineWithLMHead):
                 print(size.description(current.cluster), flush=True)
             outputs = super().infer_batch(data, loss_function)
             dtype, device = getattr(torch, current.run.dtype), self._communication_device
-            hidden = RecomputedRows((sum(lengths), size.width), dtype, device, partial(self._read_head_inputs, data))
+            hidden = RecomputedRows((tokens, size.width), dtype, device, partial(self._read_head_inputs, data))
         else:
-            kept = KeptRows(sum(lengths), size.place(current.cluster) == "host")
+            kept = KeptRows(tokens, size.place(current.cluster) == "host")
             with self._watching(data, kept.put):
                 outputs = super().infer_batch(data, loss_function)
             hidden = kept.rows
-        started = self._now()
-        weights, metrics = self._weigh(data, outputs["model_output"], lengths, hidden)
+        started, found = self._now(), outputs["model_output"]
+        weights, metrics = self._weigh(data, found, hidden)
         metrics["seconds_token_weights"] = self._now() - started
         metrics["hidden_state_recomputations"] = float(self._readings)
-        outputs["model_output"][TOKEN_WEIGHTS] = torch.nested.as_nested_tensor(weights, layout=torch.jagged)
-        sent = [packed_metrics(metrics)] * len(lengths)
-        outputs["model_output"][WEIGHT_METRICS] = torch.nested.as_nested_tensor(sent, layout=torch.jagged)
+        found[Field.TOKEN_WEIGHTS] = weights
+        found[Field.WEIGHT_METRICS] = nested([packed_metrics(metrics)] * len(data[Field.ROW]))
         return outputs
 
     def prepare_model_outputs(self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
@@ -108,7 +120,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         found = super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         if self._head_inputs is not None:
             packed = self._head_inputs.packed(micro_batch, output_args, self._gather_and_unpad_packed)
-            self._head_inputs.give(micro_batch[ROW].tolist(), response_rows(packed, micro_batch))
+            self._head_inputs.give(micro_batch[Field.ROW].tolist(), response_rows(packed, micro_batch))
         return found
 
     def forward_step(self, micro_batch: Any, loss_function: Callable[..., Any] | None, forward_only: bool) -> Any:
@@ -129,16 +141,17 @@ class MethodEngine(FSDPEngineWithLMHead):
         current = current_run()
         if current.method.assignment.equal_sizes:
             return super().train_batch(data, loss_function)
-        updates, group = current.run.training.updates_per_step, self.get_data_parallel_group()
-        sizes = sizes_of_mini_batches(data, updates, self._communication_device, group)
-        parts = [cut_mini_batch(data, int(number), sizes) for number in sizes.nonzero()]
+        sizes = torch.bincount(data[Field.MINI_BATCH].cpu(), minlength=current.run.training.updates_per_step)
+        sizes = sizes.to(self._communication_device)
+        distributed.all_reduce(sizes, group=self.get_data_parallel_group())
+        parts = [cut_mini_batch(data, number, size) for number, size in enumerate(sizes.tolist()) if size]
         return joined_outputs([super(MethodEngine, self).train_batch(part, loss_function) for part in parts])
 
     def forward_backward_batch(self, data: Any, loss_function: Callable[..., Any], forward_only: bool = False) -> Any:
         """verl's, with the step's learning rate, and after a pass for the log-probs if the loss couples rollouts."""
         metrics: dict[str, float] = {}
         if not forward_only:
-            step = tensordict_utils.get(data, STEP)
+            step = tensordict_utils.get(data, Field.STEP)
             self._update = self._update + 1 if step == self._step else 0
             self._step = step
             if current_run().method.loss.coupling != "rollout":
@@ -166,7 +179,7 @@ class MethodEngine(FSDPEngineWithLMHead):
     @contextmanager
     def _watching(self, data: Any, visit: Visit) -> Iterator[None]:
         """Give ``visit`` the head's inputs at the response tokens of ``data`` in the passes of the block."""
-        spans = spans_of(data[ROW].tolist(), data["response_mask"].offsets().diff().tolist())
+        spans = spans_of(data[Field.ROW].tolist(), data["response_mask"].offsets().diff().tolist())
         self._head_inputs = HeadInputs(spans, current_run(), visit)
         hook = self.module.get_output_embeddings().register_forward_pre_hook(self._head_inputs.see)
         try:
@@ -184,102 +197,70 @@ class MethodEngine(FSDPEngineWithLMHead):
             super().forward_backward_batch(data, None, forward_only=True)
         tensordict_utils.assign_non_tensor(data, calculate_entropy=wanted)
 
-    def _hidden_state_size(self, tokens: int) -> HiddenStateSize:
-        """The hidden states of the rank with most response tokens; ``tokens`` are this rank's."""
-        current, most = current_run(), torch.tensor(tokens, device=self._communication_device)
-        distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
-        width = int(self.module.get_output_embeddings().weight.shape[1])
-        return HiddenStateSize(int(most), *token_size(current.method, width, current.run.dtype))
-
-    def _weigh(
-        self, data: Any, found: Any, lengths: list[int], hidden: Tensor | RecomputedRows
-    ) -> tuple[list[Tensor], dict[str, float]]:
-        """The weights of this rank's responses, each [its tokens], and the whole batch's metrics."""
-        current = current_run()
-        mask = data["response_mask"]
-        local = {
-            "lengths": lengths,
-            "advantages": data[ADVANTAGE].cpu(),
-            "groups": data[GROUP].cpu(),
-            "mini_batches": data[MINI_BATCH].cpu(),
-            "tokens": data["responses"].values().cpu(),
-            "log_probs": response_from_nested(found["log_probs"], mask).values().float().cpu(),
-            "entropies": response_from_nested(found["entropy"], mask).values().float().cpu(),
-        }
-        parts = self._gathered(local)
-        share = self._share([sum(part["lengths"]) for part in parts])
-        all_lengths = torch.tensor([length for part in parts for length in part["lengths"]])
-        device = hidden.device
-
-        def joined(name: str) -> Tensor:
-            return torch.cat([part[name] for part in parts])
-
-        def padded(name: str) -> Tensor:
-            return pad_sequence(list(joined(name).split(all_lengths.tolist())), batch_first=True).to(device)
-
-        width = int(all_lengths.max())
+    def _weigh(self, data: Any, found: Any, hidden: Tensor | RecomputedRows) -> tuple[Tensor, dict[str, float]]:
+        """The weights [length] of each of this rank's responses, and the whole batch's metrics."""
+        current, mask, device = current_run(), data["response_mask"], hidden.device
+        rollouts = self._gathered(
+            mask,
+            advantages=data[Field.ADVANTAGE],
+            groups=data[Field.GROUP],
+            mini_batches=data[Field.MINI_BATCH],
+            tokens=data["responses"].values(),
+            log_probs=response_from_nested(found["log_probs"], mask).values().float(),
+            entropies=response_from_nested(found["entropy"], mask).values().float(),
+        )
+        head: Any = self.module.get_output_embeddings().weight.detach()
         batch = RolloutBatch(
-            advantages=joined("advantages").to(device),
-            old_log_probs=padded("log_probs"),
-            entropies=padded("entropies"),
-            response_mask=(torch.arange(width) < all_lengths[:, None]).to(device),
-            mini_batch_ids=joined("mini_batches").to(device),
-            group_ids=joined("groups").to(device),
-            token_ids=padded("tokens"),
+            advantages=rollouts.joined("advantages").to(device),
+            old_log_probs=rollouts.padded("log_probs").to(device),
+            entropies=rollouts.padded("entropies").to(device),
+            response_mask=rollouts.mask.to(device),
+            mini_batch_ids=rollouts.joined("mini_batches").to(device),
+            group_ids=rollouts.joined("groups").to(device),
+            token_ids=rollouts.padded("tokens").to(device),
             temperature=current.run.training.temperature,
-            generator=generator_for("token_weights", current.run.seed, tensordict_utils.get(data, STEP) - 1),
-            first_metrics=tensordict_utils.get(data, FIRST_METRICS) or {},
-            head_weight=self._head_weight().to(device),
+            generator=generator_for("token_weights", current.run.seed, tensordict_utils.get(data, Field.STEP) - 1),
+            first_metrics=tensordict_utils.get(data, Field.FIRST_METRICS) or {},
+            # [V, D], put together from its shards.
+            head_weight=(head.full_tensor() if hasattr(head, "full_tensor") else head).to(device),
             hidden_states=hidden,
-            share=share,
+            share=self._share([int(part["lengths"].sum()) for part in rollouts.parts]),
         )
         assert current.method.token_weights is not None
         weights, metrics = current.method.token_weights(batch)
-        before = sum(len(part["lengths"]) for part in parts[: self.get_data_parallel_rank()])
-        own = weights[before : before + len(lengths)].float()
-        return [row[:length] for row, length in zip(own, lengths, strict=True)], metrics
+        return rollouts.own(weights.float()), metrics
 
     def _couple(self, data: Any) -> dict[str, float]:
         """Put the gradient with respect to this rank's log-probs into ``data``; the loss's metrics."""
         current = current_run()
         with torch.no_grad():
             found = super().forward_backward_batch(data, None, forward_only=True)
-        mask = data["response_mask"]
-        lengths = mask.offsets().diff().tolist()
-        local = {
-            "lengths": lengths,
-            "log_probs": response_from_nested(found["model_output"]["log_probs"], mask).values().float().cpu(),
-            "old_log_probs": data["old_log_probs"].values().float().cpu(),
-            "advantages": data["advantages"].values().float().cpu(),
-            "groups": data[GROUP].cpu(),
-        }
-        parts = self._gathered(local)
-        all_lengths = [length for part in parts for length in part["lengths"]]
-
-        def padded(name: str) -> Tensor:
-            return pad_sequence(list(torch.cat([part[name] for part in parts]).split(all_lengths)), batch_first=True)
-
-        log_probs = padded("log_probs").requires_grad_()
-        whole_mask = torch.arange(log_probs.shape[1]) < torch.tensor(all_lengths)[:, None]
-        updates = (tensordict_utils.get(data, STEP) - 1) * current.run.training.updates_per_step + self._update
+        log_probs = response_from_nested(found["model_output"]["log_probs"], data["response_mask"])
+        rollouts = self._gathered(
+            data["response_mask"],
+            log_probs=log_probs.values().float(),
+            old_log_probs=data["old_log_probs"].values().float(),
+            advantages=data["advantages"].values().float(),
+            groups=data[Field.GROUP],
+        )
+        variable, mask = rollouts.padded("log_probs").requires_grad_(), rollouts.mask
+        updates = (tensordict_utils.get(data, Field.STEP) - 1) * current.run.training.updates_per_step + self._update
         aggregation = current.method.aggregation
         token_loss, metrics = current.method.loss(
-            log_probs,
-            padded("old_log_probs"),
-            padded("advantages"),
-            whole_mask,
-            torch.cat([part["groups"] for part in parts]),
+            variable,
+            rollouts.padded("old_log_probs"),
+            rollouts.padded("advantages"),
+            mask,
+            rollouts.joined("groups"),
             generator_for("loss", current.run.seed, updates),
             aggregation,
         )
-        normaliser = Normaliser.of(whole_mask)
-        value = aggregation(token_loss, whole_mask, normaliser)
-        (gradient,) = torch.autograd.grad(value, log_probs)
-        before = sum(len(part["lengths"]) for part in parts[: self.get_data_parallel_rank()])
-        own = [row[:length] for row, length in zip(gradient[before : before + len(lengths)], lengths, strict=True)]
-        data[_GRADIENT] = torch.nested.as_nested_tensor(own, layout=torch.jagged)
+        normaliser = Normaliser.of(mask)
+        value = aggregation(token_loss, mask, normaliser)
+        (gradient,) = torch.autograd.grad(value, variable)
+        data[_GRADIENT] = rollouts.own(gradient)
         tokens = max(1, normaliser.tokens)
-        means = {name: float(values.detach()[whole_mask].sum()) / tokens for name, values in metrics.items()}
+        means = {name: float(values.detach()[mask].sum()) / tokens for name, values in metrics.items()}
         return {"loss": float(value.detach()), **means}
 
     def _now(self) -> float:
@@ -287,14 +268,13 @@ class MethodEngine(FSDPEngineWithLMHead):
         get_torch_device().synchronize()
         return time.monotonic()
 
-    def _gathered(self, local: dict[str, Any]) -> list[dict[str, Any]]:
-        """``local`` of every data-parallel rank, in their order."""
-        group, ranks = self.get_data_parallel_group(), self.get_data_parallel_size()
-        if ranks == 1:
-            return [local]
-        parts: list[Any] = [None] * ranks
-        distributed.all_gather_object(parts, local, group=group)
-        return parts
+    def _gathered(self, mask: Any, **values: Tensor) -> AllRollouts:
+        """Values of this rank's rollouts, or of their tokens, joined with those of the other data-parallel ranks."""
+        own = {name: each.cpu() for name, each in {"lengths": mask.offsets().diff(), **values}.items()}
+        parts: list[Any] = [own] * self.get_data_parallel_size()
+        if len(parts) > 1:
+            distributed.all_gather_object(parts, own, group=self.get_data_parallel_group())
+        return AllRollouts(parts, self.get_data_parallel_rank())
 
     def _share(self, tokens: list[int]) -> RowShare | None:
         """This rank's tokens among all, given every rank's number of them; None if it is the only rank."""
@@ -323,9 +303,3 @@ class MethodEngine(FSDPEngineWithLMHead):
     def _communication_device(self) -> torch.device:
         """The device of collectives."""
         return torch.device("cpu" if current_run().cluster.platform == "cpu" else f"cuda:{torch.cuda.current_device()}")
-
-    def _head_weight(self) -> Tensor:
-        """[V, D], put together from its shards."""
-        weight: Any = self.module.get_output_embeddings().weight.detach()
-        whole: Tensor = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
-        return whole

@@ -14,28 +14,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from evals.core.random import generator_for, random_projection
 from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.registered import CurrentRun
 from rlvr.methods.method import Method
-from rlvr.methods.recomputed_rows import Visit
-
-Place = Literal["device", "host", "recomputed"]
+from rlvr.methods.rollout_batch import Visit
 
 
 @dataclass(frozen=True)
 class HiddenStateSize:
-    """The size of a rollout batch's hidden states.
+    """The size of a rollout batch's hidden states."""
 
-    Attributes:
-        tokens: response tokens of the device that has most of them.
-        width: numbers of a token.
-        itemsize: bytes of a number.
-    """
-
-    tokens: int
-    width: int
-    itemsize: int
+    tokens: int  # response tokens of the device that has most of them
+    width: int  # numbers of a token
+    itemsize: int  # bytes of a number
 
     @property
     def of_device(self) -> int:
@@ -46,7 +37,7 @@ class HiddenStateSize:
         """Bytes of all devices of a node; devices that share sequences keep their own copies."""
         return self.of_device * cluster.gpus_per_node
 
-    def place(self, cluster: Cluster) -> Place:
+    def place(self, cluster: Cluster) -> Literal["device", "host", "recomputed"]:
         """The place that the two budgets of ``cluster``, in MiB, leave for them."""
         if self.of_device <= cluster.hidden_state_budget << 20:
             return "device"
@@ -60,8 +51,8 @@ class HiddenStateSize:
             "recomputed": "not kept: each reading of the token weights is another forward pass",
         }[self.place(cluster)]
         return (
-            f"hidden states of {self.tokens} tokens a device, {_gibibytes(self.of_device)} GiB "
-            f"({_gibibytes(self.of_node(cluster))} GiB a node): {where}"
+            f"hidden states of {self.tokens} tokens a device, {self.of_device / 2**30:.3g} GiB "
+            f"({self.of_node(cluster) / 2**30:.3g} GiB a node): {where}"
         )
 
 
@@ -77,22 +68,13 @@ def largest_hidden_states(
 ) -> HiddenStateSize | None:
     """The size if every response is as long as it may be; None for a method without need of them.
 
-    Args:
-        run: the run.
-        cluster: where it is carried out.
-        method: the run's.
-        config: the model's config.json.
+    ``config`` is the content of the model's config.json.
     """
     hidden_size = config.get("hidden_size")
     if not method.needs_hidden_states or not isinstance(hidden_size, int):
         return None
     rollouts = math.ceil(run.training.rollouts_per_step / cluster.data_parallel)
-    width, itemsize = token_size(method, hidden_size, run.dtype)
-    return HiddenStateSize(rollouts * run.training.max_new_tokens, width, itemsize)
-
-
-def _gibibytes(size: int) -> str:
-    return f"{size / 2**30:.3g}"
+    return HiddenStateSize(rollouts * run.training.max_new_tokens, *token_size(method, hidden_size, run.dtype))
 
 
 class HeadInputs:
@@ -103,9 +85,7 @@ class HeadInputs:
 
     def __init__(self, spans: Mapping[int, tuple[int, int]], current: CurrentRun, visit: Visit) -> None:
         """Expect the rollouts whose places in the batch are the keys of ``spans``."""
-        self._spans = spans
-        self._current = current
-        self._visit = visit
+        self._spans, self._current, self._visit = spans, current, visit
         self._seen: Tensor | None = None
 
     def see(self, _head: Any, inputs: tuple[Tensor, ...]) -> None:
@@ -127,15 +107,8 @@ class HeadInputs:
         for row, vectors in zip(rows, responses, strict=True):
             # verl is in the middle of its forward pass, whose autocast would round every product of theirs to bfloat16.
             with torch.autocast(vectors.device.type, enabled=False):
-                self._visit(torch.arange(*self._spans[row]), self._sketched(vectors))
-
-    def _sketched(self, vectors: Tensor) -> Tensor:
-        """The vectors, or their random projection, the same one throughout the run."""
-        dimensions = self._current.method.sketch_dimensions
-        if dimensions is None:
-            return vectors
-        matrix = random_projection(vectors.shape[1], dimensions, generator_for("sketch", self._current.run.seed))
-        return vectors.float() @ matrix.to(vectors.device)
+                sketch = self._current.method.sketched(vectors, self._current.run.seed)
+                self._visit(torch.arange(*self._spans[row]), sketch)
 
 
 class KeptRows:
@@ -143,18 +116,13 @@ class KeptRows:
 
     def __init__(self, tokens: int, in_host_memory: bool) -> None:
         """Make room for ``tokens`` rows once the first of them is there."""
-        self._tokens = tokens
-        self._in_host_memory = in_host_memory
+        self._tokens, self._in_host_memory = tokens, in_host_memory
         self._kept: Tensor | None = None
         self._filled = 0
 
     @property
     def rows(self) -> Tensor:
-        """All of them.
-
-        Raises:
-            RuntimeError: some were never given.
-        """
+        """All of them, once all of them were given."""
         if self._kept is None or self._filled != self._tokens:
             raise RuntimeError(f"{self._filled} of {self._tokens} hidden states were kept")
         return self._kept
@@ -170,8 +138,8 @@ class KeptRows:
 
 def spans_of(rows: Sequence[int], lengths: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Rollout -> where its tokens begin and end among this rank's; ``rows`` are places in the batch."""
-    starts = list(accumulate(lengths, initial=0))
-    return {row: (start, stop) for row, start, stop in zip(rows, starts, starts[1:], strict=False)}
+    ends = list(accumulate(lengths))
+    return {row: (end - length, end) for row, length, end in zip(rows, lengths, ends, strict=True)}
 
 
 def response_rows(packed: Tensor, micro_batch: Any) -> list[Tensor]:

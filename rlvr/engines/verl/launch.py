@@ -43,17 +43,13 @@ Value = bool | int | float | str | None | Sequence[str] | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Launch:
-    """A command that starts a run.
-
-    Attributes:
-        command: words of the command.
-        overrides: Hydra key -> value, over verl's ppo_trainer configuration; ``+`` before a key adds it.
-        environment: variables of the driver, and by the overrides of the workers too.
-    """
+    """A command that starts a run."""
 
     command: Sequence[str]
-    overrides: Mapping[str, Value]
-    environment: Mapping[str, str]
+    overrides: Mapping[
+        str, Value
+    ]  # Hydra key -> value, over verl's ppo_trainer configuration; a + before a key adds it
+    environment: Mapping[str, str]  # of the driver, and by the overrides of the workers too
 
     @property
     def words(self) -> list[str]:
@@ -70,19 +66,12 @@ class Launch:
 
 @dataclass(frozen=True)
 class Places:
-    """Directories of a launch, all absolute.
+    """Directories of a launch, all absolute."""
 
-    Attributes:
-        run: the run's directory, with run.json and cluster.json.
-        study: where the study works, which paths in run.json are relative to.
-        repository: where this project's packages are.
-        state: saved states of this run's fingerprint.
-    """
-
-    run: Path
-    study: Path
-    repository: Path
-    state: Path
+    run: Path  # of the run, with run.json and cluster.json
+    study: Path  # where the study works, which paths in run.json are relative to
+    repository: Path  # where this project's packages are
+    state: Path  # saved states of this run's fingerprint
 
     @property
     def prompts(self) -> Path:
@@ -104,23 +93,14 @@ class Places:
 
 
 def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Sequence[int] = ()) -> Launch:
-    """The launch of ``run``; states after the steps ``checkpoints_at`` are kept.
-
-    Raises:
-        UserError: the method's entry is not accepted; one line.
-    """
+    """The launch of ``run``; states after the steps ``checkpoints_at`` are kept."""
     method = compose(run.method, f"method {run.method_name}")
     environment = _environment(cluster, places)
     if checkpoints_at:
         environment[CHECKPOINTS_VARIABLE] = ",".join(map(str, checkpoints_at))
     overrides: dict[str, Value] = {
-        **_data(run, places),
-        **_algorithm(run, method),
-        **_model(run, cluster, places),
-        **_actor(run, cluster, method),
-        **_rollout(run, cluster),
-        **_trainer(run, cluster, places),
-        **(_cpu(cluster) if cluster.platform == "cpu" else {}),
+        **_overrides(run, cluster, method, places),
+        **(_cpu_overrides(cluster) if cluster.platform == "cpu" else {}),
         **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in environment.items()},
     }
     return Launch(COMMAND, overrides, environment)
@@ -171,8 +151,15 @@ def _environment(cluster: Cluster, places: Places) -> dict[str, str]:
     return environment
 
 
-def _data(run: VerlRun, places: Places) -> dict[str, Value]:
-    training = run.training
+def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -> dict[str, Value]:
+    training, on_gpus = run.training, cluster.platform == "cuda"
+    actor, rollout, model = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
+    kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
+    slices = training.updates_per_step if method.assignment.equal_sizes else 1
+    selection: dict[str, Value] = {
+        "trainer.v1.sampler.custom_sampler.path": "pkg://rlvr.engines.verl.trainer",
+        "trainer.v1.sampler.custom_sampler.name": "SelectingReplayBuffer",
+    }
     return {
         "data.train_files": str(places.prompts),
         # verl reads a validation set even if it never validates: evaluation is a stage of its own here.
@@ -187,39 +174,16 @@ def _data(run: VerlRun, places: Places) -> dict[str, Value]:
         "data.seed": run.seed,
         "data.dataloader_num_workers": 0,
         "data.trust_remote_code": False,
-    }
-
-
-def _algorithm(run: VerlRun, method: Method) -> dict[str, Value]:
-    overrides: dict[str, Value] = {
         "algorithm.adv_estimator": NAME_PREFIX + str(run.method["advantage"]["name"]),
         "algorithm.use_kl_in_reward": False,
         "reward.reward_manager.name": REWARD_MANAGER,
-    }
-    if method.selection is not None:
-        overrides["trainer.v1.sampler.custom_sampler.path"] = "pkg://rlvr.engines.verl.trainer"
-        overrides["trainer.v1.sampler.custom_sampler.name"] = "SelectingReplayBuffer"
-    return overrides
-
-
-def _model(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]:
-    overrides: dict[str, Value] = {
-        "actor_rollout_ref.model.path": str(places.study / run.base / "checkpoint"),
-        "actor_rollout_ref.model.trust_remote_code": False,
-        "actor_rollout_ref.model.external_lib": PLUGIN,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": True,
-        "actor_rollout_ref.model.use_remove_padding": cluster.platform == "cuda",
-    }
-    if run.prompt_form == "base":
-        overrides["actor_rollout_ref.model.custom_chat_template"] = _PLAIN_TEXT
-    return overrides
-
-
-def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
-    training, actor = run.training, "actor_rollout_ref.actor"
-    slices = training.updates_per_step if method.assignment.equal_sizes else 1
-    kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
-    return {
+        **(selection if method.selection is not None else {}),
+        f"{model}.path": str(places.study / run.base / "checkpoint"),
+        f"{model}.trust_remote_code": False,
+        f"{model}.external_lib": PLUGIN,
+        f"{model}.enable_gradient_checkpointing": True,
+        f"{model}.use_remove_padding": on_gpus,
+        **({f"{model}.custom_chat_template": _PLAIN_TEXT} if run.prompt_form == "base" else {}),
         f"{actor}.strategy": "fsdp2",
         f"{actor}.policy_loss.loss_mode": NAME_PREFIX + str(run.method["loss"]["name"]),
         # The registered loss aggregates by itself; verl's own metrics follow.
@@ -233,7 +197,7 @@ def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": cluster.tokens_per_device,
         f"{actor}.ulysses_sequence_parallel_size": cluster.sequence_parallel,
-        f"{actor}.use_torch_compile": cluster.platform == "cuda",
+        f"{actor}.use_torch_compile": on_gpus,
         f"{actor}.optim.lr": training.learning_rate,
         f"{actor}.optim.lr_warmup_steps": training.warmup_updates // training.updates_per_step,
         f"{actor}.optim.lr_scheduler_type": "constant",
@@ -242,17 +206,11 @@ def _actor(run: VerlRun, cluster: Cluster, method: Method) -> dict[str, Value]:
         f"{actor}.optim.clip_grad": training.gradient_clip,
         f"{actor}.fsdp_config.model_dtype": "fp32",
         f"+{actor}.fsdp_config.mixed_precision": {"param_dtype": kept, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
-        f"{actor}.fsdp_config.use_torch_compile": cluster.platform == "cuda",
+        f"{actor}.fsdp_config.use_torch_compile": on_gpus,
         f"{actor}.fsdp_config.param_offload": cluster.offload,
         f"{actor}.fsdp_config.optimizer_offload": cluster.offload,
         f"{actor}.fsdp_config.seed": run.seed,
         f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra"],
-    }
-
-
-def _rollout(run: VerlRun, cluster: Cluster) -> dict[str, Value]:
-    training, rollout = run.training, "actor_rollout_ref.rollout"
-    return {
         f"{rollout}.name": "vllm",
         f"{rollout}.n": training.samples_per_prompt,
         f"{rollout}.temperature": training.temperature,
@@ -267,18 +225,13 @@ def _rollout(run: VerlRun, cluster: Cluster) -> dict[str, Value]:
         f"{rollout}.log_prob_use_dynamic_bsz": True,
         f"{rollout}.log_prob_max_token_len_per_gpu": cluster.tokens_per_device,
         "reward.num_workers": cluster.grading_workers,
-    }
-
-
-def _trainer(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]:
-    return {
         "trainer.project_name": "rlvr",
         "trainer.experiment_name": run.run,
         "trainer.logger": ["console", "file"],
         "trainer.nnodes": cluster.nodes,
         "trainer.n_gpus_per_node": cluster.gpus_per_node,
         "trainer.device": cluster.platform,
-        "trainer.total_training_steps": run.training.steps,
+        "trainer.total_training_steps": training.steps,
         "trainer.total_epochs": _NO_LIMIT_ON_EPOCHS,
         "trainer.save_freq": cluster.checkpoint_interval,
         "trainer.checkpoint_callback_class": "rlvr.engines.verl.plugin.RecordShards",
@@ -290,7 +243,7 @@ def _trainer(run: VerlRun, cluster: Cluster, places: Places) -> dict[str, Value]
     }
 
 
-def _cpu(cluster: Cluster) -> dict[str, Value]:
+def _cpu_overrides(cluster: Cluster) -> dict[str, Value]:
     """The overrides that a machine without a GPU needs besides the platform."""
     rollout = "actor_rollout_ref.rollout"
     return {

@@ -36,8 +36,6 @@ _OF_VERL: Mapping[str, str] = {
 verl's loss means nothing where the loss goes through its gradient, and its learning rate is that of the step after.
 """
 
-_GIGABYTE = 1024**3
-
 
 def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
     """One row a step from the files of all attempts, oldest first; a step done again replaces what it was."""
@@ -48,31 +46,23 @@ def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
                 entry = json.loads(line)
             except json.JSONDecodeError:  # the line that was being written when the process died
                 continue
-            rows[int(entry["step"])] = _row(int(entry["step"]), entry["data"], updates_per_step)
+            step, data = int(entry["step"]), entry["data"]
+            row = rows[step] = {"step": step}
+            for name, value in data.items():
+                own = name.removeprefix("actor/")
+                column = own.removeprefix(PREFIX) if own.startswith(PREFIX) else _OF_VERL.get(name)
+                overruled = name in _OF_VERL and f"actor/{PREFIX}{column}" in data
+                if column and not overruled and isinstance(value, int | float) and math.isfinite(value):
+                    row[column] = value
+            row["optimizer_steps"] = updates_per_step
+            row["peak_memory_bytes"] = int(data.get("actor/perf/max_memory_allocated_gb", 0.0) * 1024**3)
     return pd.DataFrame([rows[step] for step in sorted(rows)])
-
-
-def _row(step: int, data: Mapping[str, float], updates_per_step: int) -> dict[str, float]:
-    row: dict[str, float] = {"step": step}
-    for name, value in data.items():
-        own = name.removeprefix("actor/")
-        column = own.removeprefix(PREFIX) if own.startswith(PREFIX) else _OF_VERL.get(name)
-        overruled = name in _OF_VERL and f"actor/{PREFIX}{column}" in data
-        if column and not overruled and isinstance(value, int | float) and math.isfinite(value):
-            row[column] = value
-    row["optimizer_steps"] = updates_per_step
-    row["peak_memory_bytes"] = int(data.get("actor/perf/max_memory_allocated_gb", 0.0) * _GIGABYTE)
-    return row
 
 
 def token_metrics(log_probs: Tensor, rollout_log_probs: Tensor, entropies: Tensor, mask: Tensor) -> dict[str, float]:
     """Means over the tokens that are trained on, whatever the loss's own aggregation; all [B, T].
 
-    Args:
-        log_probs: of the trainer before its updates.
-        rollout_log_probs: of the same tokens, as the rollout engine gave them while it sampled.
-        entropies: of the trainer.
-        mask: true at response tokens.
+    The log-probs are those of the trainer before its updates, and those that the rollout engine gave while it sampled.
     """
     return {
         PREFIX + "entropy": float(entropies[mask].mean()),
@@ -92,11 +82,11 @@ class Display:
 
     def update(self) -> None:
         """Report the steps that are new, if there are any."""
-        logged = _last_step(self._read([self._places.metrics] if self._places.metrics.exists() else []))
-        if logged > self._done:
-            self._done = logged
+        logged = self._read([self._places.metrics] if self._places.metrics.exists() else [])
+        if len(logged) and logged["step"].iloc[-1] > self._done:
+            self._done = int(logged["step"].iloc[-1])
             metrics = self._write()
-            self._progress.report(logged, reward_mean=float(metrics["reward_mean"].iloc[-1]))
+            self._progress.report(self._done, reward_mean=float(metrics["reward_mean"].iloc[-1]))
 
     def _write(self) -> pd.DataFrame:
         metrics = self._read(metrics_files(self._places))
@@ -117,9 +107,5 @@ def metrics_files(places: Places) -> list[Path]:
 def keep_metrics(places: Places) -> None:
     """Put the metrics of the attempt before aside: verl starts its file anew."""
     if places.metrics.exists():
-        number = len(list(places.metrics.parent.glob("metrics.*.jsonl")))
+        number = len(metrics_files(places)) - 1
         places.metrics.rename(places.metrics.with_name(f"metrics.{number:04d}.jsonl"))
-
-
-def _last_step(metrics: pd.DataFrame) -> int:
-    return int(metrics["step"].iloc[-1]) if len(metrics) else 0

@@ -13,41 +13,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as distributed
 from torch import Tensor
 
-from rlvr.engines.verl.registered import MINI_BATCH
+from rlvr.engines.verl.registered import Field, nested
 from rlvr.methods.assignments import balanced_shares
 from rlvr.methods.method import Method
 
 
 def lay_out(method: Method, mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> Tensor:
-    """The order [B] in which the rollouts have to stand for the method's mini-batches.
-
-    Args:
-        method: whose assignment made them.
-        mini_batches: indices of each.
-        lengths: [B] in tokens.
-        ranks: data-parallel ranks.
-
-    Raises:
-        ValueError: they cannot be given to so many ranks.
-    """
+    """The order [B] in which the rollouts have to stand for the method's mini-batches; lengths [B] are in tokens."""
     in_order = rank_layout if method.assignment.equal_sizes else dealt_layout
     return in_order(mini_batches, lengths, ranks)
 
 
 def rank_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> Tensor:
-    """The order [B] in which the rollouts have to stand; the ranks' tokens are balanced within each mini-batch.
-
-    Args:
-        mini_batches: indices of each, all of one size.
-        lengths: [B] in tokens.
-        ranks: data-parallel ranks; they divide that size.
-
-    Raises:
-        ValueError: the sizes differ, or the ranks do not divide them.
-    """
+    """The order [B] for mini-batches of one size; the ranks' tokens are balanced within each of them."""
     sizes = sorted({part.numel() for part in mini_batches})
     if len(sizes) != 1 or sizes[0] % ranks:
         raise ValueError(f"mini-batches have {sizes} rollouts; accepted: one size that {ranks} ranks divide")
@@ -56,16 +36,7 @@ def rank_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> 
 
 
 def dealt_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) -> Tensor:
-    """The order [B] for mini-batches of any sizes: dealt to the ranks one by one, the longest of each first.
-
-    Args:
-        mini_batches: indices of each.
-        lengths: [B] in tokens.
-        ranks: data-parallel ranks; they divide B.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """The order [B] for mini-batches of any sizes: dealt to the ranks one by one, the longest of each first."""
     dealt = torch.cat([part[lengths[part].argsort(descending=True, stable=True)] for part in mini_batches])
     if len(dealt) % ranks:
         raise ValueError(f"the batch has {len(dealt)} rollouts; accepted: a multiple of the {ranks} ranks")
@@ -74,16 +45,14 @@ def dealt_layout(mini_batches: Sequence[Tensor], lengths: Tensor, ranks: int) ->
 
 def whole_groups_fraction(ids: Tensor, groups: Tensor) -> float:
     """Part of the prompts whose rollouts all share a mini-batch."""
-    lowest = {group: int(ids[groups == group].min()) for group in groups.unique().tolist()}
-    return sum(int(ids[groups == group].max()) == low for group, low in lowest.items()) / len(lowest)
+    whole: list[bool] = [ids[groups == group].unique().numel() == 1 for group in groups.unique()]
+    return sum(whole) / len(whole)
 
 
 def canonical_order(keys: Sequence[str], groups: Tensor) -> Tensor:
     """[B] rollouts by prompt as first met, then by their number: not in the order in which they happened to finish.
 
-    Args:
-        keys: verl's names of the rollouts, ``{prompt}_{number}_{part}``.
-        groups: [B] prompts.
+    ``keys`` are verl's names of the rollouts, ``{prompt}_{number}_{part}``; groups [B] are their prompts.
     """
     numbers = [int(key.rsplit("_", 2)[1]) for key in keys]
     return torch.tensor(sorted(range(len(keys)), key=lambda row: (int(groups[row]), numbers[row])))
@@ -95,37 +64,22 @@ def truncations(extra_fields: Iterable[Any]) -> Tensor:
     return torch.tensor([bool(fields["reward_extra_info"]["truncated"]) for fields in plain])
 
 
-def cut_mini_batch(data: Any, number: int, sizes: Tensor) -> Any:
-    """The part of a mini-batch that this rank has.
-
-    Args:
-        data: this rank's rollouts.
-        number: of the mini-batch.
-        sizes: [U] rollouts of each mini-batch on all ranks together.
-    """
+def cut_mini_batch(data: Any, number: int, size: int) -> Any:
+    """The part of a mini-batch that this rank has of its rollouts ``data``; all ranks together have ``size`` of it."""
     from verl.utils import tensordict_utils
 
-    own = (data[MINI_BATCH] == number).nonzero()[:, 0]
+    own = (data[Field.MINI_BATCH] == number).nonzero()[:, 0]
     part = tensordict_utils.index_select_tensor_dict(data, own if len(own) else torch.tensor([0]))
     if not len(own):
         for name in ("response_mask", "loss_mask"):
-            part[name] = torch.nested.as_nested_tensor([row * 0 for row in part[name].unbind()], layout=torch.jagged)
-    tensordict_utils.assign_non_tensor(part, global_batch_size=int(sizes[number]))
+            part[name] = nested([row * 0 for row in part[name].unbind()])
+    tensordict_utils.assign_non_tensor(part, global_batch_size=size)
     return part
-
-
-def sizes_of_mini_batches(data: Any, updates: int, device: torch.device, group: Any) -> Tensor:
-    """[U] rollouts of each mini-batch of ``data``, all ranks of the data-parallel ``group`` together."""
-    sizes = torch.bincount(data[MINI_BATCH].cpu(), minlength=updates).to(device)
-    distributed.all_reduce(sizes, group=group)
-    return sizes.cpu()
 
 
 def joined_outputs(outputs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The outputs of verl's engine for several mini-batches as one: every metric is their mean, as verl takes it."""
-    metrics: dict[str, Any] = {}
-    for name in outputs[0]["metrics"]:
-        metrics[name] = _mean([output["metrics"][name] for output in outputs])
+    metrics = {name: _mean([output["metrics"][name] for output in outputs]) for name in outputs[0]["metrics"]}
     losses = [value / len(outputs) for output in outputs for value in output["loss"]]  # verl adds these up
     return {"model_output": {}, "loss": losses, "metrics": metrics}
 
@@ -136,11 +90,9 @@ def _mean(values: Sequence[Any]) -> Any:
 
     first = values[0]
     if isinstance(first, Metric):
-        every = [each for value in values for each in value.values]
-        if first.aggregation is AggregationType.SUM:
-            every = [each / len(values) for each in every]
+        parts = len(values) if first.aggregation is AggregationType.SUM else 1
         mean = Metric(first.aggregation)
-        mean.extend(every)
+        mean.extend([each / parts for value in values for each in value.values])
         return mean
     if isinstance(first, list):
         return [each for value in values for each in value]

@@ -30,11 +30,11 @@ _LOCK = threading.Lock()
 
 
 class GradingRewardManager(RewardManagerBase):
-    """The grader that scores evaluation, as verl's reward: 1 for a correct answer, 0 otherwise; a response that was cut
-    off at the length limit is graded as truncated.
+    """The grader that scores evaluation, as verl's reward: 1 for a correct answer, 0 otherwise.
 
-    It grades in processes that can be killed, with a limit on time. verl's own scorers rely on ``signal.alarm``, which
-    does nothing in a worker's thread (verl #5635, #5839).
+    A response that was cut off at the length limit is graded as truncated. It grades in processes that can be killed,
+    with a limit on time. verl's own scorers rely on ``signal.alarm``, which does nothing in a worker's thread (verl
+    #5635, #5839).
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_unused: Any) -> None:
@@ -49,8 +49,7 @@ class GradingRewardManager(RewardManagerBase):
         length = int(item.batch["attention_mask"][-responses.shape[-1] :].sum())
         tokens = responses[:length].tolist()
         gold = str(item.non_tensor_batch["reward_model"]["ground_truth"])
-        loop = asyncio.get_running_loop()
-        correct, truncated = await loop.run_in_executor(None, self._grade, tokens, gold)
+        correct, truncated = await asyncio.to_thread(self._grade, tokens, gold)
         return {"reward_score": correct, "reward_extra_info": {"acc": correct, "truncated": truncated}}
 
     def _grade(self, tokens: list[int], gold: str) -> tuple[float, float]:

@@ -39,45 +39,25 @@ _PATIENCE_SECONDS = 30.0
 
 
 def share_of_one_node(run: VerlRun, cluster: Cluster) -> tuple[VerlRun, Cluster]:
-    """The run and cluster of the step: one node, with as many rollouts as its ranks have in the real run.
-
-    Raises:
-        UserError: a rank's devices are on several nodes, or its rollouts are no whole prompts a node.
-    """
+    """The run and cluster of the step: one node, with as many rollouts as its ranks have in the real run."""
+    training = run.training
     if cluster.gpus_per_node % cluster.sequence_parallel:
-        raise InvalidInput(
-            "cluster",
-            "sequence_parallel",
-            f"is {cluster.sequence_parallel}",
-            f"a divisor of gpus_per_node, {cluster.gpus_per_node}, for preflight, which runs on one node",
-        )
+        accepted = f"a divisor of gpus_per_node, {cluster.gpus_per_node}, for preflight, which runs on one node"
+        raise InvalidInput("cluster", "sequence_parallel", f"is {cluster.sequence_parallel}", accepted)
     node = cluster.model_copy(update={"nodes": 1})
-    rollouts = run.training.rollouts_per_step // cluster.data_parallel * node.data_parallel
-    prompts, rest = divmod(rollouts, run.training.samples_per_prompt)
-    if rest or prompts % run.training.updates_per_step:
-        raise InvalidInput(
-            "cluster",
-            "nodes",
-            f"is {cluster.nodes}, which gives a node {rollouts} rollouts",
-            f"whole prompts of {run.training.samples_per_prompt} in each of {run.training.updates_per_step} updates, "
-            "for preflight",
-        )
-    training = run.training.model_copy(update={"prompts_per_step": prompts})
-    return run.model_copy(update={"training": training}), node
+    rollouts = training.rollouts_per_step // cluster.data_parallel * node.data_parallel
+    prompts, rest = divmod(rollouts, training.samples_per_prompt)
+    if rest or prompts % training.updates_per_step:
+        found = f"is {cluster.nodes}, which gives a node {rollouts} rollouts"
+        updates = f"in each of {training.updates_per_step} updates, for preflight"
+        raise InvalidInput("cluster", "nodes", found, f"whole prompts of {training.samples_per_prompt} {updates}")
+    return run.model_copy(update={"training": training.model_copy(update={"prompts_per_step": prompts})}), node
 
 
 def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, repository: Path) -> str:
     """Do the step; returns a report of it. Logs and measurements stay in ``verl/preflight`` beside the run's file.
 
-    Args:
-        run_file: run.json.
-        cluster: where the run is to be carried out.
-        python: of the environment that verl is installed in.
-        study: the directory that the study works in.
-        repository: where this project's packages are.
-
-    Raises:
-        UserError: an input is missing, this node has too few devices, or a process failed; one line.
+    ``study`` is the directory that the study works in, ``repository`` the one of this project's packages.
     """
     run = VerlRun.read(run_file)
     verify_outputs(study / run.base / "manifest.json", "base_model")
@@ -92,17 +72,12 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
     write_json(directory / "cluster.json", node.to_json())
     _run_ranks(directory, node.gpus_per_node, python, study, repository)
     measured = [read_json(directory / f"rank{rank}.json") for rank in range(node.gpus_per_node)]
-    text = report(node_run, cluster, measured)
     write_json(directory / "measured.json", measured)
-    return text
+    return report(node_run, cluster, measured)
 
 
 def _run_ranks(directory: Path, ranks: int, python: str, study: Path, repository: Path) -> None:
-    """Start a process for each device, and wait for all; if one fails, the others are ended.
-
-    Raises:
-        UserError: one failed.
-    """
+    """Start a process for each device, and wait for all; if one fails, the others are ended."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -117,48 +92,32 @@ def _run_ranks(directory: Path, ranks: int, python: str, study: Path, repository
     }
     logs = [directory / f"rank{rank}.log" for rank in range(ranks)]
     processes: list[subprocess.Popen[bytes]] = []
+    words = [python, "-m", "rlvr.engines.verl.preflight", str(directory), str(study)]
     try:
         for rank, log in enumerate(logs):
+            own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
             with log.open("wb") as output:
-                processes.append(
-                    subprocess.Popen(
-                        [python, "-m", "rlvr.engines.verl.preflight", str(directory), str(study)],
-                        env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
-        while any(process.poll() is None for process in processes):
-            if any(process.poll() for process in processes):
-                break
+                processes.append(subprocess.Popen(words, env=own, stdout=output, stderr=subprocess.STDOUT))
+        while any(process.poll() is None for process in processes) and not any(process.poll() for process in processes):
             time.sleep(_LOOK_SECONDS)
         failed = next((rank for rank, process in enumerate(processes) if process.poll()), None)
     finally:
-        _end(processes)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(timeout=_PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
     if failed is not None:
         said = last_words(logs[failed].read_text(encoding="utf-8", errors="replace"))
         raise UserError(f"preflight: device {failed}: {said or ended(processes[failed].returncode)} ({logs[failed]})")
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End those that still run."""
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    for process in processes:
-        try:
-            process.wait(timeout=_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
 def report(run: VerlRun, cluster: Cluster, measured: Sequence[Mapping[str, Any]]) -> str:
-    """Format the measurements, a line for each part and device.
+    """Format what was ``measured``, as Measured of each device: a line for each part and device.
 
-    Args:
-        run: of the step, with the rollouts of one node.
-        cluster: of the real run.
-        measured: of each device, as Measured.
+    ``run`` is that of the step, with the rollouts of one node; ``cluster`` is that of the real run.
     """
     training = run.training
     each = training.rollouts_per_step * cluster.sequence_parallel // cluster.gpus_per_node
@@ -169,8 +128,7 @@ def report(run: VerlRun, cluster: Cluster, measured: Sequence[Mapping[str, Any]]
         "",
         f"{'':22}{'seconds':>10}{'device MiB':>12}{'host MiB':>10}",
     ]
-    parts = list(measured[0]["seconds"])
-    for part in parts:
+    for part in measured[0]["seconds"]:
         for rank, found in enumerate(measured):
             name = part if rank == 0 else ""
             memory = "".join(
@@ -182,25 +140,18 @@ def report(run: VerlRun, cluster: Cluster, measured: Sequence[Mapping[str, Any]]
     peak = max(max(found["device_bytes"].values()) for found in measured)
     lines += ["", f"one step without its rollouts: {step_seconds:.1f} s; largest memory of a device: {peak >> 20} MiB"]
     if cluster.nodes > 1:
-        lines.append(
-            f"weights and optimizer are sharded over this node alone; on {cluster.nodes} nodes each device holds less"
-        )
+        several = f"on {cluster.nodes} nodes each device holds less"
+        lines.append(f"weights and optimizer are sharded over this node alone; {several}")
     return "\n".join(lines)
 
 
 @dataclass
 class Measured:
-    """The cost of the parts of the step on this process.
-
-    Attributes:
-        seconds: by part, in the order in which they were done.
-        device_bytes: largest memory allocated on the device during each part.
-        host_bytes: largest resident memory of the process up to the end of each part.
-    """
+    """The cost of the parts of the step on this process, in the order in which they were done."""
 
     seconds: dict[str, float] = field(default_factory=dict)
-    device_bytes: dict[str, int] = field(default_factory=dict)
-    host_bytes: dict[str, int] = field(default_factory=dict)
+    device_bytes: dict[str, int] = field(default_factory=dict)  # largest memory allocated there during each part
+    host_bytes: dict[str, int] = field(default_factory=dict)  # the process's largest up to the end of each part
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -262,14 +213,8 @@ def step(rank: EngineRank, run: VerlRun, measured: Measured) -> None:
     lengths = torch.full((own,), training.max_new_tokens)
     advantages = current_run().advantage.of_rollouts((rows % 2).float(), groups - groups[0], lengths)
     size = own // training.updates_per_step
-    batch = RankBatch(
-        tokens(training.max_prompt_tokens),
-        tokens(training.max_new_tokens),
-        advantages,
-        groups,
-        torch.arange(own) // size,
-        rows,
-    )
+    prompts, responses = tokens(training.max_prompt_tokens), tokens(training.max_new_tokens)
+    batch = RankBatch(prompts, responses, advantages, groups, torch.arange(own) // size, rows)
     with measured.part("old log-probs"):
         scores = rank.score(batch)
     of_weights = scores.metrics.get("seconds_token_weights", 0.0)

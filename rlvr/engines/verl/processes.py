@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -22,11 +23,12 @@ _ANSWER_SECONDS = 3.0
 _PATIENCE_SECONDS = 30.0
 _LONGEST_WORDS = 300
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_PROCESS = re.compile(r"^\([\w.:<>-]+ pid=\d+(?:, ip=[\w.:]+)?\)\s?")
-"""The prefix that Ray and vLLM put before a line of another process: ``(TaskRunnerV1 pid=123, ip=10.0.0.1) ``."""
-_RANK = re.compile(r"^\[rank\d+\]: ?")
-"""The prefix that torch puts before a line of a traceback."""
-_LEVEL = re.compile(r"^(?:ERROR|CRITICAL) [\d-]+ [\d:.,]+ (?:\[[^\]]*\] )?")
+_PREFIXES = re.compile(
+    r"^(?:\([\w.:<>-]+ pid=\d+(?:, ip=[\w.:]+)?\)\s?"  # of another process, by Ray and vLLM: (TaskRunnerV1 pid=123) ...
+    r"|\[rank\d+\]: ?"  # of a line of a traceback, by torch
+    r"|(?:ERROR|CRITICAL) [\d-]+ [\d:.,]+ (?:\[[^\]]*\] )?)+"  # of a logger
+)
+"""The prefixes of a line, however often they are repeated."""
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
 _CONSEQUENCES = (
     "ActorDiedError",
@@ -59,22 +61,14 @@ _ADVICE = (
 
 
 def require_machine(cluster: Cluster) -> None:
-    """Check that this machine can start a run on ``cluster``; other machines are Ray's to find.
-
-    Raises:
-        UserError: it has fewer GPUs, or Ray is not as it has to be; one line.
-    """
+    """Check that this machine can start a run on ``cluster``; other machines are Ray's to find."""
     check_ray(cluster, os.environ, registered_ray(os.environ), answers)
     if "RAY_ADDRESS" not in os.environ:
         require_gpus(cluster)
 
 
 def require_gpus(cluster: Cluster) -> None:
-    """Check that this machine has the GPUs of one node of ``cluster``.
-
-    Raises:
-        UserError: it has fewer.
-    """
+    """Check that this machine has the GPUs of one node of ``cluster``."""
     if cluster.platform == "cpu":
         return
     program = shutil.which("nvidia-smi")
@@ -84,9 +78,8 @@ def require_gpus(cluster: Cluster) -> None:
     if visible is not None:
         found = min(found, len([part for part in visible.split(",") if part.strip() not in ("", "-1")]))
     if found < cluster.gpus_per_node:
-        raise InvalidInput(
-            "cluster", "gpus_per_node", f"is {cluster.gpus_per_node}", f"{found} at most on this machine"
-        )
+        accepted = f"{found} at most on this machine"
+        raise InvalidInput("cluster", "gpus_per_node", f"is {cluster.gpus_per_node}", accepted)
 
 
 def check_ray(
@@ -94,14 +87,8 @@ def check_ray(
 ) -> None:
     """Check that verl will find the right Ray: the one of RAY_ADDRESS, or none, so that it starts its own.
 
-    Args:
-        cluster: where the run is carried out.
-        environment: of this process.
-        registered: address of the last Ray that was started by hand here, which verl would join unasked.
-        answers: whether something accepts connections at a host and port.
-
-    Raises:
-        UserError: it will not; one line.
+    ``registered`` is the address of the last Ray that was started by hand here, which verl would join unasked;
+    ``answers`` says whether something accepts connections at a host and port.
     """
     address = environment.get("RAY_ADDRESS")
     if address is None:
@@ -151,8 +138,8 @@ def last_words(text: str) -> str | None:
 
     With the place where it was raised if it says nothing itself; None if there is no exception.
     """
-    lines = [_plain(line) for line in text.splitlines()]
-    lines = [line for line in lines if line.strip()]
+    plain = (_PREFIXES.sub("", _COLOUR.sub("", line)).rstrip() for line in text.splitlines())
+    lines = [line for line in plain if line]
     causes: list[str] = []
     consequences: list[str] = []
     for number, line in enumerate(lines):
@@ -172,19 +159,9 @@ def last_words(text: str) -> str | None:
 
 def ended(status: int) -> str:
     """An exit status in words."""
-    return (
-        f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}, and no error in the log"
-    )
-
-
-def _plain(line: str) -> str:
-    """A line without colour, and without the names of process, rank and logger, however often they are repeated."""
-    line = _COLOUR.sub("", line)
-    before = None
-    while before != line:
-        before = line
-        line = _LEVEL.sub("", _RANK.sub("", _PROCESS.sub("", line)))
-    return line.rstrip()
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exit status {status}, and no error in the log"
 
 
 def end_processes_of(run_file: Path) -> int:
@@ -196,10 +173,8 @@ def end_processes_of(run_file: Path) -> int:
     own = {process.pid for process in (psutil.Process(), *psutil.Process().parents())}
     found = [process for process in psutil.process_iter() if process.pid not in own and _works_for(process, run_file)]
     for process in found:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
     psutil.wait_procs(found, timeout=_PATIENCE_SECONDS)
     return len(found)
 

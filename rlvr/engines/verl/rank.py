@@ -6,7 +6,7 @@ The engine is the one that verl's workers build, from the same configuration, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -19,56 +19,33 @@ from verl.workers.utils.losses import ppo_loss
 from verl.workers.utils.padding import response_from_nested
 
 from evals.core.run_spec import Cluster, VerlRun
-from rlvr.engines.verl import registered as fields
+from rlvr.engines.verl.registered import Field, nested, unpacked_metrics
 
 
 @dataclass(frozen=True)
 class RankBatch:
-    """Rollouts of one rank.
+    """The B rollouts of one rank."""
 
-    Attributes:
-        prompts: token ids of each.
-        responses: token ids of each.
-        advantages: [B].
-        groups: [B] int64.
-        mini_batches: [B] int64.
-        rows: [B] int64, their places in the whole batch.
-    """
-
-    prompts: Sequence[Sequence[int]]
-    responses: Sequence[Sequence[int]]
-    advantages: Tensor
-    groups: Tensor
-    mini_batches: Tensor
-    rows: Tensor
+    prompts: Sequence[Sequence[int]]  # token ids of each
+    responses: Sequence[Sequence[int]]  # token ids of each
+    advantages: Tensor  # [B]
+    groups: Tensor  # [B] int64
+    mini_batches: Tensor  # [B] int64
+    rows: Tensor  # [B] int64, their places in the whole batch
 
     def select(self, rows: slice) -> RankBatch:
         """A contiguous part."""
-        return RankBatch(
-            self.prompts[rows],
-            self.responses[rows],
-            self.advantages[rows],
-            self.groups[rows],
-            self.mini_batches[rows],
-            self.rows[rows],
-        )
+        return RankBatch(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The results of the passes before the updates.
-
-    Attributes:
-        log_probs: [length] of each rollout.
-        entropies: [length] of each rollout.
-        weights: [length] of each rollout; ones if workers compute none.
-        metrics: of the weights.
-    """
+    """The results of the passes before the updates, [length] of each rollout."""
 
     log_probs: list[Tensor]
     entropies: list[Tensor]
-    weights: list[Tensor]
-    metrics: dict[str, float]
+    weights: list[Tensor]  # ones if workers compute none
+    metrics: dict[str, float]  # of the weights
 
 
 class EngineRank:
@@ -100,24 +77,20 @@ class EngineRank:
         log_probs, entropies = (
             list(response_from_nested(found[name], data["response_mask"]).unbind()) for name in ("log_probs", "entropy")
         )
-        if fields.TOKEN_WEIGHTS not in found:
+        if Field.TOKEN_WEIGHTS not in found:
             return Scores(log_probs, entropies, [torch.ones(len(row)) for row in log_probs], {})
-        metrics = fields.unpacked_metrics(found[fields.WEIGHT_METRICS].unbind()[0])
-        return Scores(log_probs, entropies, [row.float() for row in found[fields.TOKEN_WEIGHTS].unbind()], metrics)
+        metrics = unpacked_metrics(found[Field.WEIGHT_METRICS].unbind()[0])
+        return Scores(log_probs, entropies, [row.float() for row in found[Field.TOKEN_WEIGHTS].unbind()], metrics)
 
     def update(self, batch: RankBatch, old_log_probs: Sequence[Tensor], advantages: Sequence[Tensor]) -> dict[str, Any]:
         """One optimizer step on this rank's part of a mini-batch; verl's metrics of it.
 
-        Args:
-            batch: that part.
-            old_log_probs: [length] of each rollout.
-            advantages: [length] of each rollout, token weights included.
+        ``old_log_probs`` and ``advantages``, with their token weights, are [length] of each rollout.
         """
         more = {"old_log_probs": nested(old_log_probs), "advantages": nested(advantages)}
         whole = len(batch.prompts) * self.engine.get_data_parallel_size()
         data = self._data(batch, more, {"global_batch_size": whole, "calculate_entropy": False})
-        output = self.engine.train_batch(data, partial(ppo_loss, config=self._actor))
-        metrics: dict[str, Any] = output["metrics"]
+        metrics: dict[str, Any] = self.engine.train_batch(data, partial(ppo_loss, config=self._actor))["metrics"]
         return metrics
 
     def _data(self, batch: RankBatch, more: dict[str, Tensor], settings: dict[str, Any]) -> Any:
@@ -131,10 +104,10 @@ class EngineRank:
             "position_ids": nested([range(len(tokens)) for tokens in whole]),
             "response_mask": nested(ones),
             "loss_mask": nested(ones),
-            fields.ADVANTAGE: batch.advantages,
-            fields.GROUP: batch.groups,
-            fields.MINI_BATCH: batch.mini_batches,
-            fields.ROW: batch.rows,
+            Field.ADVANTAGE: batch.advantages,
+            Field.GROUP: batch.groups,
+            Field.MINI_BATCH: batch.mini_batches,
+            Field.ROW: batch.rows,
             **more,
         }
         plain = {
@@ -143,13 +116,8 @@ class EngineRank:
             "use_dynamic_bsz": True,
             "max_token_len_per_gpu": self._cluster.tokens_per_device,
             "use_fused_kernels": False,
-            fields.STEP: 1,
-            fields.FIRST_METRICS: {},
+            Field.STEP: 1,
+            Field.FIRST_METRICS: {},
             **settings,
         }
         return tensordict_utils.get_tensordict(tensors, plain)
-
-
-def nested(rows: Sequence[Any]) -> Tensor:
-    """A nested tensor of rows of unequal lengths."""
-    return torch.nested.as_nested_tensor([torch.as_tensor(row) for row in rows], layout=torch.jagged)

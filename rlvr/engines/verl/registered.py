@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,39 +26,31 @@ from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.method import Method, compose
 
-# Names under which the driver and the workers exchange values that verl has no name for.
-ADVANTAGE = "rlvr_advantage"
-"""[B] of each rollout, of whole groups."""
-GROUP = "rlvr_group"
-"""[B] int64, the prompt of each rollout."""
-MINI_BATCH = "rlvr_mini_batch"
-"""[B] int64."""
-ROW = "rlvr_row"
-"""[B] int64, the rollout's place in the batch, by which workers undo their own reordering."""
-STEP = "rlvr_step"
-"""The rollout step, from 1."""
-FIRST_METRICS = "rlvr_first_metrics"
-"""The metrics of the token weights on the run's first batch."""
-TOKEN_WEIGHTS, WEIGHT_METRICS = "token_weights", "token_weight_metrics"
-"""The token weights [length] of each rollout that workers computed, and their metrics as :func:`packed_metrics`."""
+
+class Field:
+    """The names under which the driver and the workers exchange values that verl has no name for."""
+
+    ADVANTAGE = "rlvr_advantage"  # [B] of each rollout, of whole groups
+    GROUP = "rlvr_group"  # [B] int64, the prompt of each rollout
+    MINI_BATCH = "rlvr_mini_batch"  # [B] int64
+    ROW = "rlvr_row"  # [B] int64, the rollout's place in the batch, by which workers undo their own reordering
+    STEP = "rlvr_step"  # the rollout step, from 1
+    FIRST_METRICS = "rlvr_first_metrics"  # the metrics of the token weights on the run's first batch
+    TOKEN_WEIGHTS = "token_weights"  # [length] of each rollout, computed by workers
+    WEIGHT_METRICS = "token_weight_metrics"  # of the whole batch, with each rollout as packed_metrics
 
 
 @dataclass
 class RegisteredLoss:
-    """A policy loss with the signature that verl's ``register_policy_loss`` expects.
-
-    Attributes:
-        loss: the method's.
-        aggregation: the method's.
-        gradient: [B, T] of the mini-batch's loss with respect to this micro-batch's log-probabilities, if the loss
-            couples rollouts and was therefore computed on the whole mini-batch before; see engine.py.
-        token_sums: sums over the micro-batch's tokens of the metrics of the last call.
-    """
+    """A policy loss with the signature that verl's ``register_policy_loss`` expects."""
 
     loss: PolicyLoss
     aggregation: Aggregation
     gradient: Tensor | None = None
+    """[B, T] of the mini-batch's loss with respect to this micro-batch's log-probs, if the loss couples rollouts and
+    was therefore computed on the whole mini-batch before; see engine.py."""
     token_sums: dict[str, float] = field(default_factory=dict)
+    """Sums over the micro-batch's tokens of the metrics of the last call."""
 
     def __call__(
         self,
@@ -72,17 +64,8 @@ class RegisteredLoss:
     ) -> tuple[Tensor, dict[str, float]]:
         """This micro-batch's part of the loss [], times the data-parallel ranks; metrics go to ``token_sums``.
 
-        Args:
-            old_log_prob: [B, T].
-            log_prob: [B, T], with gradient.
-            advantages: [B, T], token weights included.
-            response_mask: [B, T].
-            loss_agg_mode: ignored, the method has its own.
-            config: verl's actor configuration; ``global_batch_info`` has the mini-batch's counts.
-            rollout_is_weights: not supported, None.
-
-        Raises:
-            ValueError: importance weights were given, or a loss that couples rollouts lacks its gradient.
+        The first four are [B, T], the advantages with their token weights. ``loss_agg_mode`` is ignored, the method has
+        its own. ``global_batch_info`` of ``config`` has the mini-batch's counts.
         """
         if rollout_is_weights is not None:
             raise ValueError("rollout_is_weights are not supported")
@@ -104,31 +87,17 @@ class RegisteredLoss:
 
 @dataclass(frozen=True)
 class RegisteredAdvantage:
-    """Reward shaping and advantage with the signature that verl's ``register_adv_est`` expects.
-
-    Attributes:
-        method: whose they are.
-        longest: longest response in tokens, for the shaping.
-    """
+    """Reward shaping and advantage with the signature that verl's ``register_adv_est`` expects."""
 
     method: Method
-    longest: int
+    longest: int  # response in tokens, for the shaping
 
     def __call__(
-        self,
-        token_level_rewards: Tensor,
-        response_mask: Tensor,
-        index: Any,
-        config: Any = None,
-        **_unused: Any,
+        self, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any = None, **_unused: Any
     ) -> tuple[Tensor, Tensor]:
         """Advantages and returns, both [B, T] and equal: an outcome reward has nothing to discount.
 
-        Args:
-            token_level_rewards: [B, T], the reward at the last token.
-            response_mask: [B, T].
-            index: [B] names of the prompts.
-            config: verl's algorithm configuration; nothing of it is used.
+        ``token_level_rewards`` [B, T] have the reward at the last token; ``index`` [B] names the prompts.
         """
         mask = response_mask.bool()
         lengths = mask.sum(dim=1)
@@ -138,29 +107,18 @@ class RegisteredAdvantage:
 
     def of_rollouts(self, rewards: Tensor, groups: Tensor, lengths: Tensor) -> Tensor:
         """Advantages [B] of rewards [B], group ids [B] and lengths [B]."""
-        shaping = self.method.reward_shaping
-        shaped = rewards if shaping is None else shaping(rewards, lengths, self.longest)
-        return self.method.advantage(shaped, groups, lengths)
+        return self.method.advantages(rewards, groups, lengths, self.longest)
 
 
 def group_ids(names: Any) -> Tensor:
     """[B] int64: prompts numbered in the order in which their names first appear."""
-    listed = [str(name) for name in names]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(listed))}
-    return torch.tensor([numbers[name] for name in listed])
+    numbers: dict[str, int] = {}
+    return torch.tensor([numbers.setdefault(str(name), len(numbers)) for name in names])
 
 
 @dataclass(frozen=True)
 class CurrentRun:
-    """The run that this process works for.
-
-    Attributes:
-        run: run.json.
-        cluster: cluster.json.
-        method: the run's method.
-        loss: as registered.
-        advantage: as registered.
-    """
+    """The run that this process works for, with its method, and the loss and advantage that are registered."""
 
     run: VerlRun
     cluster: Cluster
@@ -178,14 +136,14 @@ class CurrentRun:
 
 @cache
 def current_run() -> CurrentRun:
-    """The run that the environment names.
-
-    Raises:
-        KeyError: it names none.
-        UserError: a file is missing or not accepted.
-    """
+    """The run that the environment names."""
     run, cluster = Path(os.environ[RUN_VARIABLE]), Path(os.environ[CLUSTER_VARIABLE])
     return CurrentRun.of(VerlRun.read(run), Cluster.read(cluster))
+
+
+def nested(rows: Sequence[Any]) -> Tensor:
+    """A tensor of rows of unequal lengths, as verl passes them on."""
+    return torch.nested.as_nested_tensor([torch.as_tensor(row) for row in rows], layout=torch.jagged)
 
 
 def packed_metrics(metrics: Mapping[str, float]) -> Tensor:

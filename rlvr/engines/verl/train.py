@@ -39,39 +39,24 @@ _PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Execution:
-    """The execution of a run by verl; it changes numbers by rounding only.
-
-    Attributes:
-        cluster: cluster.json.
-        python: of the environment that verl is installed in.
-        study: the directory that the study works in.
-        repository: where this project's packages are.
-        lock_wait_seconds: how long to wait for another process that trains this run.
-    """
+    """The execution of a run by verl; it changes numbers by rounding only."""
 
     cluster: Cluster
-    python: str
-    study: Path
-    repository: Path
-    lock_wait_seconds: float
+    python: str  # of the environment that verl is installed in
+    study: Path  # the directory that the study works in
+    repository: Path  # where this project's packages are
+    lock_wait_seconds: float  # for another process that trains this run
 
 
 def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: Sequence[int] = ()) -> None:
     """Carry out ``run`` and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
-    Started again it continues from the newest intact state, and a finished training is not started again.
-
-    Args:
-        run: what is trained.
-        directory: of the run.
-        execution: how it is carried out.
-        checkpoints_at: steps after which the policy is kept as well (see :mod:`rlvr.engines.result`); multiples of the
-            cluster's checkpoint_interval. verl does not repeat a training bit for bit, so one that the run has passed
-            without keeping it is refused.
+    Started again it continues from the newest intact state, and a finished training is not started again. The policy is
+    kept after the steps ``checkpoints_at`` as well (see :mod:`rlvr.engines.result`), multiples of the cluster's
+    checkpoint_interval. verl does not repeat a training bit for bit, so one that the run has passed without keeping it
+    is refused.
 
     Raises:
-        UserError: an input is missing or damaged, the launch or a step is not accepted, verl ended before the last
-            step, or a merged checkpoint is not the trainer's model.
         Interrupted: on SIGTERM.
     """
     study, cluster = execution.study, execution.cluster
@@ -127,11 +112,7 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
 
 
 def _require_kept(run: VerlRun, cluster: Cluster, state: Path, done: int, wanted: Sequence[int]) -> None:
-    """Check that the states of ``wanted`` steps are kept or will be; ``done`` steps are done.
-
-    Raises:
-        UserError: verl saves no state after one of them, or it is done and its state is gone.
-    """
+    """Check that the states of ``wanted`` steps are kept or will be; ``done`` steps are done."""
     for step in wanted:
         if step % cluster.checkpoint_interval:
             accepted = f"by verl: multiples of checkpoint_interval, {cluster.checkpoint_interval}"
@@ -164,14 +145,15 @@ def _start_verl(
     started = launch(run, execution.cluster, places, checkpoints_at)
     places.state.mkdir(parents=True, exist_ok=True)
     keep_metrics(places)
-    log = places.log
-    words = [execution.python, *started.words[1:]]
+    log, python = places.log, execution.python
+    # Ray and vLLM start programs of verl's environment.
+    path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
     written = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output, termination() as asked_to_stop:
         process = subprocess.Popen(
-            words,
+            [python, *started.words[1:]],
             cwd=log.parent,
-            env={**os.environ, **started.environment, "PATH": _path_of(execution.python)},
+            env={**os.environ, **started.environment, "PATH": path},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -196,9 +178,6 @@ def _whole_metrics(run: VerlRun, places: Places) -> pd.DataFrame:
     """The metrics of all attempts.
 
     verl saves a state before it logs the step: an attempt that is killed in between leaves that step's out.
-
-    Raises:
-        UserError: more are missing than that explains.
     """
     files = metrics_files(places)
     metrics = read_metrics(files, run.training.updates_per_step)
@@ -212,11 +191,7 @@ def _whole_metrics(run: VerlRun, places: Places) -> pd.DataFrame:
 
 
 def _write_prompts(problems: Path, template: str, path: Path) -> int:
-    """Write the problems of the directory ``problems`` in the format that verl reads; returns their number.
-
-    Raises:
-        UserError: the problems are missing or damaged, or the file cannot be written.
-    """
+    """Write the problems of the directory ``problems`` in the format that verl reads; returns their number."""
     rows = load(problems).problems
     table = pa.table(
         {
@@ -229,11 +204,6 @@ def _write_prompts(problems: Path, template: str, path: Path) -> int:
     with replacing(path) as temporary:
         parquet.write_table(table, temporary)
     return len(rows)
-
-
-def _path_of(python: str) -> str:
-    """PATH with the directory of ``python`` first: Ray and vLLM start programs of that environment."""
-    return os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", "")])
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

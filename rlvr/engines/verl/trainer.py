@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,7 @@ from evals.core.random import generator_for
 from rlvr.engines.rollout_metrics import mini_batch_ids, rollout_metrics
 from rlvr.engines.verl.metrics import PREFIX, token_metrics
 from rlvr.engines.verl.mini_batches import canonical_order, lay_out, truncations, whole_groups_fraction
-from rlvr.engines.verl.registered import (
-    ADVANTAGE,
-    FIRST_METRICS,
-    GROUP,
-    MINI_BATCH,
-    ROW,
-    STEP,
-    TOKEN_WEIGHTS,
-    WEIGHT_METRICS,
-    current_run,
-    group_ids,
-    unpacked_metrics,
-)
+from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, unpacked_metrics
 from rlvr.methods.rollout_batch import RolloutBatch
 
 
@@ -56,16 +45,12 @@ class MethodTrainer(PPOTrainerSync):
     ) -> Any:
         """Order the batch by rank and mini-batch, and give every rollout what its worker needs."""
         run, method = self._current.run, self._current.method
-        wanted = ["uid", "rm_scores", "extra_fields"]
-        read = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
         expected = run.training.rollouts_per_step
         if len(batch.keys) != expected:
             raise ValueError(
                 f"{expected - len(batch.keys)} of {expected} rollouts failed; their workers' errors are above"
             )
-        rewards = torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()
-        lengths = torch.tensor([tag["response_len"] for tag in batch.tags])
-        groups = group_ids(list(read["uid"]))
+        rewards, groups, lengths, truncated = _outcomes(batch.partition_id, batch.keys, batch.tags)
         order = canonical_order(batch.keys, groups)
         assigned = method.assignment(
             rewards[order],
@@ -78,62 +63,75 @@ class MethodTrainer(PPOTrainerSync):
         ids = mini_batch_ids(mini_batches, expected)
         metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
         if method.selection is None:  # otherwise the replay buffer has them, of everything that was sampled
-            found = rollout_metrics(rewards, groups, lengths, truncations(read["extra_fields"]), 0.0)
+            found = rollout_metrics(rewards, groups, lengths, truncated, 0.0)
             metrics.update({PREFIX + name: float(value) for name, value in found.items()})
         if "advantage" in batch.tags[0]:  # a selection left rollouts of their groups out
             advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         else:
             advantages = self._current.advantage.of_rollouts(rewards, groups, lengths)
-        layout = lay_out(method, mini_batches, lengths, self._data_parallel_ranks())
+        info = self.actor_rollout_wg._dispatch_info  # asked for as verl's own _balance_batch does
+        if "actor" not in info:
+            info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
+        layout = lay_out(method, mini_batches, lengths, int(max(info["actor"])) + 1)
         batch.reorder(layout.tolist())
         fields = {
-            ADVANTAGE: advantages[layout],
-            GROUP: groups[layout],
-            MINI_BATCH: ids[layout],
-            ROW: torch.arange(len(layout)),
+            Field.ADVANTAGE: advantages[layout],
+            Field.GROUP: groups[layout],
+            Field.MINI_BATCH: ids[layout],
+            Field.ROW: torch.arange(len(layout)),
         }
         tq.kv_batch_put(
             keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields, batch_size=len(layout))
         )
-        batch.extra_info[STEP] = self.global_steps
-        batch.extra_info[FIRST_METRICS] = self._first_metrics()
+        batch.extra_info[Field.STEP] = self.global_steps
+        batch.extra_info[Field.FIRST_METRICS] = self._first_metrics()
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Tell the workers which step it is, by which losses draw their random numbers; metadata does not last."""
-        batch.extra_info[STEP] = self.global_steps
+        batch.extra_info[Field.STEP] = self.global_steps
         return super()._update_actor(batch, metrics)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Call the advantage as verl does, then multiply by the token weights."""
         batch = super()._compute_advantage(batch, metrics)
-        fields = ["response_mask", ADVANTAGE, "old_log_probs", "rollout_log_probs", "entropy"]
-        by_worker = self._current.method.needs_hidden_states
-        if by_worker:
-            fields += [TOKEN_WEIGHTS, WEIGHT_METRICS]
-        elif self._current.method.token_weights is not None:
-            fields += ["responses", GROUP, MINI_BATCH]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        run, method = self._current.run, self._current.method
+        wanted = ["response_mask", Field.ADVANTAGE, "old_log_probs", "rollout_log_probs", "entropy"]
+        if method.needs_hidden_states:  # the workers have weighed the tokens
+            wanted += [Field.TOKEN_WEIGHTS, Field.WEIGHT_METRICS]
+        elif method.token_weights is not None:
+            wanted += ["responses", Field.GROUP, Field.MINI_BATCH]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
         lengths = [row.numel() for row in data["response_mask"].unbind()]
         mask = data["response_mask"].to_padded_tensor(0).bool()
-        old, rollout, entropies = (data[name].to_padded_tensor(0.0) for name in fields[2:5])
+        old, rollout, entropies = (data[name].to_padded_tensor(0.0) for name in wanted[2:5])
         metrics.update(token_metrics(old, rollout, entropies, mask))
         weights, found, started = mask.float(), {}, time.monotonic()
-        if by_worker:
-            weights = data[TOKEN_WEIGHTS].to_padded_tensor(0.0)
-            found = unpacked_metrics(data[WEIGHT_METRICS][0])
-        elif self._current.method.token_weights is not None:
-            weights, found = self._current.method.token_weights(self._whole_batch(data, mask))
+        if method.needs_hidden_states:
+            weights = data[Field.TOKEN_WEIGHTS].to_padded_tensor(0.0)
+            found = unpacked_metrics(data[Field.WEIGHT_METRICS][0])
+        elif method.token_weights is not None:
+            whole_batch = RolloutBatch(
+                advantages=data[Field.ADVANTAGE],
+                old_log_probs=old,
+                entropies=entropies,
+                response_mask=mask,
+                mini_batch_ids=data[Field.MINI_BATCH],
+                group_ids=data[Field.GROUP],
+                token_ids=data["responses"].to_padded_tensor(0),
+                temperature=run.training.temperature,
+                generator=generator_for("token_weights", run.seed, self.global_steps - 1),
+                first_metrics=self._first_metrics(),
+            )
+            weights, found = method.token_weights(whole_batch)
         found.setdefault("seconds_token_weights", time.monotonic() - started)
         if not self._first_metrics():
             write_json(self._first_metrics_path, {"step": self.global_steps, **found})
         metrics.update({PREFIX + name: value for name, value in found.items()})
-        weighted = data[ADVANTAGE][:, None] * weights * mask
-        nested = torch.nested.as_nested_tensor(
-            [row[:length] for row, length in zip(weighted.float(), lengths, strict=True)], layout=torch.jagged
-        )
-        fields_out = TensorDict({"advantages": nested}, batch_size=len(lengths))
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields_out)
+        weighted = (data[Field.ADVANTAGE][:, None] * weights * mask).float()
+        rows = nested([row[:length] for row, length in zip(weighted, lengths, strict=True)])
+        fields = TensorDict({"advantages": rows}, batch_size=len(lengths))
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
 
     def _compute_metrics(
         self, batch: Any, metrics: dict[str, Any], timing_raw: dict[str, float], *arguments: Any, **named: Any
@@ -143,35 +141,12 @@ class MethodTrainer(PPOTrainerSync):
         of_weights = metrics[PREFIX + "seconds_token_weights"] if self._current.method.needs_hidden_states else 0.0
         metrics[PREFIX + "seconds_log_probs"] = timing_raw["old_log_prob"] - of_weights
 
-    def _whole_batch(self, data: Any, mask: Tensor) -> RolloutBatch:
-        """The rollout batch for a weighting that needs no hidden states."""
-        run = self._current.run
-        return RolloutBatch(
-            advantages=data[ADVANTAGE],
-            old_log_probs=data["old_log_probs"].to_padded_tensor(0.0),
-            entropies=data["entropy"].to_padded_tensor(0.0),
-            response_mask=mask,
-            mini_batch_ids=data[MINI_BATCH],
-            group_ids=data[GROUP],
-            token_ids=data["responses"].to_padded_tensor(0),
-            temperature=run.training.temperature,
-            generator=generator_for("token_weights", run.seed, self.global_steps - 1),
-            first_metrics=self._first_metrics(),
-        )
-
     def _first_metrics(self) -> dict[str, float]:
         """The weighting's metrics on the run's first batch; they outlive the process."""
         if not self._first_metrics_path.is_file():
             return {}
         content: dict[str, float] = json.loads(self._first_metrics_path.read_text(encoding="utf-8"))
         return {} if content.pop("step") == self.global_steps else content
-
-    def _data_parallel_ranks(self) -> int:
-        """Reorder the batch as verl's own ``_balance_batch`` does."""
-        info = self.actor_rollout_wg._dispatch_info
-        if "actor" not in info:
-            info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
-        return int(max(info["actor"])) + 1
 
 
 class SelectingReplayBuffer(ReplayBuffer):
@@ -181,11 +156,7 @@ class SelectingReplayBuffer(ReplayBuffer):
     """
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
-        """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that was sampled.
-
-        Raises:
-            RuntimeError: no prompt has all of its rollouts, so that there is nothing to sample on for.
-        """
+        """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that was sampled."""
         method, run = current_run().method, current_run().run
         if partition_id == "val" or method.selection is None:
             found: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
@@ -194,7 +165,7 @@ class SelectingReplayBuffer(ReplayBuffer):
         while True:
             self._wait(partition_id)
             keys, tags = self._complete_groups(partition_id, run.training.samples_per_prompt)
-            rewards, groups, lengths, truncated = self._outcomes(partition_id, keys, tags)
+            rewards, groups, lengths, truncated = _outcomes(partition_id, keys, tags)
             selection = method.selection(
                 rewards,
                 groups,
@@ -210,10 +181,10 @@ class SelectingReplayBuffer(ReplayBuffer):
             rounds += 1
         advantages = current_run().advantage.of_rollouts(rewards, groups, lengths)
         kept = selection.indices.tolist()
-        dropped = set(range(len(keys))) - set(kept)
+        chosen = {keys[row] for row in kept}
         uids = [*self.finished_keys[partition_id], *self.failure_keys[partition_id]]
-        stray = [key for key in self.partitions[partition_id] if key not in set(keys)]
-        tq.kv_clear(partition_id=partition_id, keys=[*uids, *stray, *(keys[row] for row in dropped)])
+        rest = [key for key in self.partitions[partition_id] if key not in chosen]
+        tq.kv_clear(partition_id=partition_id, keys=[*uids, *rest])
         batch = KVBatchMeta(
             partition_id=partition_id,
             keys=[keys[row] for row in kept],
@@ -234,22 +205,27 @@ class SelectingReplayBuffer(ReplayBuffer):
     def _complete_groups(self, partition_id: str, size: int) -> tuple[list[str], list[dict[str, Any]]]:
         """Names and tags of the rollouts of prompts that have all of theirs, in an order that timing has no part in."""
         items = self.partitions[partition_id]
-        counts = Counter(key.split("_")[0] for key in items)
-        keys = [key for key in items if counts[key.split("_")[0]] == size]
+        counts = Counter(map(_prompt, items))
+        keys = [key for key in items if counts[_prompt(key)] == size]
         if not keys:
             prompts = len(self.finished_keys[partition_id] | self.failure_keys[partition_id])
             raise RuntimeError(
                 f"no prompt of {prompts} has all of its {size} rollouts; their workers' errors are above"
             )
-        order = canonical_order(keys, group_ids([key.split("_")[0] for key in keys])).tolist()
+        order = canonical_order(keys, group_ids(map(_prompt, keys))).tolist()
         return [keys[row] for row in order], [items[keys[row]] for row in order]
 
-    def _outcomes(
-        self, partition_id: str, keys: list[str], tags: list[dict[str, Any]]
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Rewards, prompts, lengths and whether they were cut off, [B], of rollouts."""
-        read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
-        rewards = torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()
-        groups = group_ids([key.split("_")[0] for key in keys])
-        lengths = torch.tensor([tag["response_len"] for tag in tags])
-        return rewards, groups, lengths, truncations(read["extra_fields"])
+
+def _prompt(key: str) -> str:
+    """The prompt in a rollout's name, ``{prompt}_{number}_{part}``."""
+    return key.rsplit("_", 2)[0]
+
+
+def _outcomes(
+    partition_id: str, keys: Sequence[str], tags: Sequence[dict[str, Any]]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rewards, prompts, lengths and whether they were cut off, [B], of rollouts."""
+    read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
+    rewards = torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()
+    lengths = torch.tensor([tag["response_len"] for tag in tags])
+    return rewards, group_ids(map(_prompt, keys)), lengths, truncations(read["extra_fields"])

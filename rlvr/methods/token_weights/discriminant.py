@@ -12,8 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlvr.methods.recomputed_rows import RecomputedRows
-from rlvr.methods.rollout_batch import RolloutBatch, RowShare, at_least_float32, computation_type
+from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, RowShare, at_least_float32, computation_type
 
 Proxy = Literal["sampled_token_row", "top_k_hidden_gradient"]
 VARIANCE_FLOOR = 1e-8
@@ -24,26 +23,14 @@ _CHUNK_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """The N vectors v_n = coefficients_n rows_n, of tokens on one of two sides or on neither.
-
-    Attributes:
-        rows: [N, D] in any floating type, or the rows of the tokens of ``share``; held, or computed at each reading.
-        coefficients: [N] in float64.
-        sides: [2, N] bool, tokens of positive and of negative advantage.
-        mass: [N] in float64, the weight of each token in its side's centroid.
-        share: the tokens whose rows this process holds; None for all of them.
-    """
+    """The N vectors v_n = coefficients_n rows_n, of tokens on one of two sides or on neither."""
 
     rows: Tensor | RecomputedRows
-    coefficients: Tensor
-    sides: Tensor
-    mass: Tensor
-    share: RowShare | None = None
-
-    @property
-    def signs(self) -> Tensor:
-        """[N] in float64: 1, -1, or 0 off both sides."""
-        return self.sides[0].double() - self.sides[1].double()
+    """[N, D] in any floating type, or the rows of the tokens of ``share``; held, or computed at each reading."""
+    coefficients: Tensor  # [N] in float64
+    sides: Tensor  # [2, N] bool, tokens of positive and of negative advantage
+    mass: Tensor  # [N] in float64, the weight of each token in its side's centroid
+    share: RowShare | None = None  # the tokens whose rows this process holds; None for all of them
 
     def select(self, tokens: Tensor) -> TokenVectors:
         """Select the vectors at ``tokens`` [N] bool."""
@@ -96,7 +83,8 @@ class TokenVectors:
         and the projections on it are all that is needed: the vectors are read twice.
         """
         projections = self.projections(self.weighted_sum(shares[0] - shares[1]))
-        return torch.mul(self.signs, 2.0 * projections - (shares.sum(dim=0) * projections).sum())
+        signs = self.sides[0].double() - self.sides[1].double()
+        return torch.mul(signs, 2.0 * projections - (shares.sum(dim=0) * projections).sum())
 
     def own_distances(self, centroids: Tensor, squared_lengths: Tensor) -> Tensor:
         """Compute the squared distance [N] of v to its own side's centroid of [2, D], in float64; 0 off both sides."""
@@ -107,9 +95,7 @@ class TokenVectors:
 
     def deviations(self, values: Tensor) -> Tensor:
         """Compute the population standard deviation [2] of ``values`` [N] over each side, with a floor."""
-        variances = [
-            values[side].var(correction=0) if bool(side.any()) else values.new_zeros(()) for side in self.sides
-        ]
+        variances = [values[side].var(correction=0) if side.any() else values.new_zeros(()) for side in self.sides]
         return torch.stack(variances).clamp(min=VARIANCE_FLOOR).sqrt()
 
     @property
@@ -151,9 +137,6 @@ def token_vectors(batch: RolloutBatch, proxy: Proxy, top_k: int) -> TokenVectors
     ``sampled_token_row`` is v = (1 - p) h, up to sign the gradient of log p with respect to the sampled token's row of
     the language-model head. ``top_k_hidden_gradient`` is the gradient with respect to h, the softmax cut to the
     ``top_k`` most likely tokens, see :func:`hidden_gradients`.
-
-    Raises:
-        ValueError: the batch has no hidden states.
     """
     if batch.hidden_states is None:
         raise ValueError("the weighting needs the hidden states of the rollout batch")
@@ -173,9 +156,6 @@ def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows
 
     W[y] stays the first term where the sampled token y is not among them. Computed in float32 or better, and kept in
     the type of the hidden states.
-
-    Raises:
-        ValueError: the batch has no hidden states or no head weight.
     """
     if batch.hidden_states is None or batch.head_weight is None:
         raise ValueError("the hidden gradient needs the hidden states and the head weight of the rollout batch")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr.methods.method import compose
-from rlvr.methods.recomputed_rows import RecomputedRows, Visit
+from rlvr.methods.rollout_batch import RecomputedRows, Visit
 from rlvr.methods.token_weights.delta import DelTA
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.methods.test_shared_rows import WITH_HIDDEN_STATES, Processes, batch
