@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,20 +98,23 @@ def write_parquet(path: Path, frame: pd.DataFrame) -> None:
         frame.to_parquet(temporary, index=False)
 
 
-def read_parquet(path: Path) -> pd.DataFrame:
-    """Read a data frame.
+def read_parquet(path: Path, required: Iterable[str] = ()) -> pd.DataFrame:
+    """Read a data frame, which has to have the ``required`` columns.
 
     Raises:
-        UserError: the file is missing or is not parquet.
+        UserError: the file is missing or is not parquet, or lacks a column.
     """
     import pandas as pd  # not for everyone who writes JSON: planning imports this module
 
     try:
-        return pd.read_parquet(path)
+        frame = pd.read_parquet(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except ValueError as error:  # pyarrow's error for a foreign file
         raise UserError(f"{path}: is not parquet ({error})") from None
+    if missing := [column for column in required if column not in frame]:
+        raise InvalidInput(str(path), "", f"lacks the columns {', '.join(missing)}")
+    return frame
 
 
 def read_json(path: Path) -> Any:

@@ -63,7 +63,12 @@ def hash_files(directory: Path, *paths: Path) -> dict[str, str]:
 
 
 def write_output_manifest(
-    kind: str, out: Path, endings: Sequence[str], inputs: Sequence[Path], parameters: Mapping[str, Any]
+    kind: str,
+    out: Path,
+    endings: Sequence[str],
+    inputs: Sequence[Path],
+    parameters: Mapping[str, Any],
+    details: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``{out}.manifest.json`` for the files ``{out}{ending}``.
 
@@ -73,7 +78,8 @@ def write_output_manifest(
     hashes = {path.as_posix(): sha256_file(path) for path in inputs}
     outputs = hash_files(out.parent, *(out.with_name(out.name + ending) for ending in endings))
     identity = fingerprint({"kind": kind, "inputs": sorted(hashes.values()), "parameters": dict(parameters)})
-    Manifest(kind, hashes, outputs, parameters, identity).write(out.with_name(f"{out.name}.manifest.json"))
+    manifest = Manifest(kind, hashes, outputs, parameters, identity, details or {})
+    manifest.write(out.with_name(f"{out.name}.manifest.json"))
 
 
 def is_sealed(path: Path) -> bool | None:

@@ -6,17 +6,20 @@ Bytes are deterministic: the same data gives the same PNG and SVG, so a rebuilt 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
 
 from evals.core.files import replacing
+from evals.core.manifest import write_output_manifest
 from evals.core.records import BASE, Run
 
 ENDINGS = (".png", ".svg")
@@ -62,15 +65,11 @@ class MethodStyle:
 
 def method_styles(runs: Sequence[Run]) -> dict[str, MethodStyle]:
     """Choose styles by a method's place in the study, so that appending a method recolours nothing."""
-    methods = [method for method in dict.fromkeys(run.method for run in runs) if method != BASE]
-    styles = {
-        method: MethodStyle(
-            COLOURS[place % len(COLOURS)],
-            MARKERS[place // len(COLOURS) % len(MARKERS)],
-        )
-        for place, method in enumerate(methods)
-    }
-    return {BASE: MethodStyle(NEUTRAL, "o")} | styles
+    styles = {BASE: MethodStyle(NEUTRAL, "o")}
+    for place, method in enumerate(dict.fromkeys(run.method for run in runs if run.method != BASE)):
+        line, colour = divmod(place, len(COLOURS))
+        styles[method] = MethodStyle(COLOURS[colour], MARKERS[line % len(MARKERS)])
+    return styles
 
 
 @contextlib.contextmanager
@@ -87,12 +86,39 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def save(figure: Figure, out: Path) -> None:
-    """Write ``{out}.png`` at 200 dpi and ``{out}.svg``, without dates.
+def titled_panels(figure: Figure, titles: Sequence[str], columns: int, **style: float) -> list[Axes]:
+    """Panels that share both axes, in lines of ``columns``, a title each; the lowest of a column has the numbers."""
+    lines = math.ceil(len(titles) / columns)
+    every = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for axes in every[len(titles) :]:
+        axes.remove()
+    for place, (axes, title) in enumerate(zip(every, titles, strict=False)):
+        axes.set_title(title, **style)
+        if place + columns >= len(titles):
+            axes.tick_params(labelbottom=True)
+    return every[: len(titles)]
 
-    Raises:
-        UserError: a file cannot be written.
-    """
+
+def set_title(figure: Figure, words: str, **style: float) -> None:
+    """Write the title of a whole figure."""
+    figure.suptitle(words, x=0.01, ha="left", weight="bold", **style)
+
+
+def number_of_seeds(numbers: Iterable[int]) -> str:
+    """The one number of seeds, or the smallest and the largest: ``3``, ``2 to 3``."""
+    counts = sorted(numbers)
+    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+
+
+def write_figure(draw: Callable[[], Figure], out: Path, inputs: Sequence[Path], parameters: Mapping[str, Any]) -> None:
+    """Draw a figure in this look; write it as ``{out}.png`` and ``{out}.svg`` with a manifest."""
+    with figure_style():
+        save(draw(), out)
+    write_output_manifest("figure", out, ENDINGS, inputs, parameters)
+
+
+def save(figure: Figure, out: Path) -> None:
+    """Write ``{out}.png`` at 200 dpi and ``{out}.svg``, without dates."""
     for ending, metadata in ((".png", {"Software": None}), (".svg", {"Date": None, "Creator": None})):
         with replacing(out.with_name(out.name + ending)) as temporary:
             figure.savefig(temporary, format=ending[1:], dpi=200, metadata=metadata)

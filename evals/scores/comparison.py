@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, sha256_file, write_json
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import write_json
+from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Claim, Comparison, Comparisons, Verdict
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.difference import Difference, estimate_difference
+from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
 
@@ -51,9 +51,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
-        limits = (("resamples", self.bootstrap_resamples, 100), ("permutations", self.permutations, 100),
-                  ("seed", self.seed, 0))  # fmt: skip
-        for option, value, least in limits:
+        limits = {"resamples": (self.bootstrap_resamples, 100), "permutations": (self.permutations, 100)}
+        for option, (value, least) in {**limits, "seed": (self.seed, 0)}.items():
             if value < least:
                 raise InvalidInput(f"--{option}", "", f"is {value}", f"{least} or more")
         if not 0.5 <= self.confidence < 1.0:
@@ -95,9 +94,7 @@ class _Pair:
     Attributes:
         treatment: for each benchmark, accuracies [S, N] of the method's seeds.
         control: the same for the method that it is compared against.
-        treatment_is_fixed: its seeds are no sample: the claim is about checkpoints.
-        control_is_fixed: the same for the control, or the control is the base model.
-        samples: for each benchmark, the samples behind each accuracy.
+        fixed: which of the two has seeds that are no sample, as options of the statistics.
     """
 
     model: str
@@ -105,9 +102,7 @@ class _Pair:
     against: str
     treatment: tuple[FloatArray, ...]
     control: tuple[FloatArray, ...]
-    treatment_is_fixed: bool
-    control_is_fixed: bool
-    samples: tuple[int, ...]
+    fixed: Mapping[str, bool]
 
     def contributions(self, benchmarks: Sequence[int]) -> FloatArray:
         """Each problem's share [sum of N] in the difference of the means over some benchmarks."""
@@ -125,53 +120,29 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path) -> 
         scores: results/scores/*.json; manifests among them are passed over.
         settings: how to compare.
         out: results/comparisons.json.
-
-    Raises:
-        UserError: an input is missing, changed or malformed, or the output cannot be written.
     """
     paths = [path for path in scores if not path.name.endswith(".manifest.json")]
     if not paths:
         raise UserError("--scores: names no file of scores")
-    content = compare([read_counts(path) for path in paths], settings)
-    written = content.to_json()
-    write_json(out, written)
-    inputs = {path.as_posix(): sha256_file(path) for path in paths}
-    parameters = {key: value for key, value in written.items() if key != "comparisons"}
-    Manifest(
-        kind="comparisons",
-        inputs=inputs,
-        outputs=hash_files(out.parent, out),
-        parameters=parameters,
-        fingerprint=fingerprint({"kind": "comparisons", "parameters": parameters, "inputs": sorted(inputs.values())}),
-        details={"comparisons": len(content.comparisons)},
-    ).write(out.with_suffix(".manifest.json"))
+    content = compare([_read_counts(path) for path in paths], settings).to_json()
+    write_json(out, content)
+    rows = content.pop("comparisons")
+    write_output_manifest("comparisons", out.with_suffix(""), [out.suffix], paths, content, {"comparisons": len(rows)})
 
 
-def read_counts(path: Path) -> BenchmarkCounts:
-    """Read a scores file after checking it against its manifest.
-
-    Raises:
-        UserError: the file is missing, changed or malformed, or holds fewer than two problems.
-    """
+def _read_counts(path: Path) -> BenchmarkCounts:
+    """Read a scores file after checking it against its manifest."""
     verify_outputs(path.with_suffix(".manifest.json"), "scores")
     content = BenchmarkScores.read(path)
     if len(content.problem_ids) < 2:
         raise InvalidInput(str(path), "problem_ids", "has 1", "at least 2 problems, for a comparison")
-    return BenchmarkCounts(
-        path,
-        content.benchmark,
-        content.samples_per_problem,
-        {row.run: (row.model, row.method) for row in content.scores},
-        {row.run: row.correct_counts for row in content.scores},
-    )
+    methods = {row.run: (row.model, row.method) for row in content.scores}
+    counts = {row.run: row.correct_counts for row in content.scores}
+    return BenchmarkCounts(path, content.benchmark, content.samples_per_problem, methods, counts)
 
 
 def compare(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> Comparisons:
-    """Compare every method with the reference method and the base model, on each benchmark and on all.
-
-    Raises:
-        UserError: the benchmarks do not have the same runs, or the reference method is not among them.
-    """
+    """Compare every method with the reference method and the base model, on each benchmark and on all."""
     pairs = _pairs(benchmarks, settings)
     draws = [
         draw_problems(
@@ -181,151 +152,100 @@ def compare(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> Compar
     ]
     suites = {each.benchmark: [index] for index, each in enumerate(benchmarks)}
     suites |= {ALL_BENCHMARKS: [*range(len(benchmarks))]}
-    flips = {
-        name: sign_flip_p_values(
-            np.array([pair.contributions(members) for pair in pairs]),
-            _generator(settings.seed, "sign flips", name),
-            settings.permutations,
-        )
-        for name, members in suites.items()
-        if pairs  # a study of base models alone compares nothing
-    }
-    rows: list[Comparison] = []
-    for number, pair in enumerate(pairs):
-        compared = [
-            _compare_on(name, pair, members, draws, float(flips[name][number]), settings)
-            for name, members in suites.items()
-        ]
-        rows += _judged(compared, 1.0 - settings.confidence)
-    return Comparisons(
-        reference_method=settings.reference_method,
-        claim=settings.claim,
-        confidence=settings.confidence,
-        bootstrap_resamples=settings.bootstrap_resamples,
-        permutations=settings.permutations,
-        seed=settings.seed,
-        comparisons=tuple(rows),
-    )
+    compared: list[list[dict[str, Any]]] = [[] for _ in pairs]
+    for name, members in suites.items() if pairs else ():  # a study of base models alone compares nothing
+        contributions = np.array([pair.contributions(members) for pair in pairs])
+        generator = _generator(settings.seed, "sign flips", name)
+        p_values = sign_flip_p_values(contributions, generator, settings.permutations)
+        samples = [benchmarks[index].samples for index in members] if settings.resample_samples else None
+        for rows, pair, p_value in zip(compared, pairs, p_values.tolist(), strict=True):
+            row = _compare_on(pair, members, [draws[index] for index in members], samples, p_value, settings)
+            rows.append({"benchmark": name, **row})
+    asked = {name: getattr(settings, name) for name in Comparisons.model_fields if name != "comparisons"}
+    judged = [row for rows in compared for row in _judged(rows, 1.0 - settings.confidence)]
+    return Comparisons(**asked, comparisons=tuple(judged))
 
 
 def _pairs(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> list[_Pair]:
     """All pairs to compare: models and methods in file order, seeds in the same order on every benchmark."""
-    reference, is_fixed = settings.reference_method, settings.claim is Claim.CHECKPOINTS
+    first, reference = benchmarks[0], settings.reference_method
+    for number, each in enumerate(benchmarks):
+        if differing := sorted(set(first.counts) ^ set(each.counts)):
+            raise UserError(f"{each.path}: run {differing[0]} is in only one of it and {first.path}")
+        if each.benchmark in [other.benchmark for other in benchmarks[:number]]:
+            raise UserError(f"{each.path}: benchmark {each.benchmark} is given twice")
+    by_model: dict[str, list[str]] = {}
+    for model, method in dict.fromkeys(first.methods.values()):
+        by_model.setdefault(model, []).append(method)
+    given = {*settings.given, *(method for _, method in first.methods.values() if settings.claim is Claim.CHECKPOINTS)}
     pairs = []
-    for model, methods in _methods_by_model(benchmarks, reference).items():
+    for model, methods in by_model.items():
+        if reference not in methods:
+            has = f"it has {', '.join(methods)}"
+            raise UserError(f"--reference-method: {reference} has no scores for {model}; {has}")
+        accuracies = {method: tuple(each.accuracies(model, method) for each in benchmarks) for method in methods}
         for method in methods:
             for against in dict.fromkeys((reference, BASE)):
-                if method in (against, BASE) or against not in methods:
-                    continue
-                pairs.append(
-                    _Pair(
-                        model,
-                        method,
-                        against,
-                        tuple(each.accuracies(model, method) for each in benchmarks),
-                        tuple(each.accuracies(model, against) for each in benchmarks),
-                        treatment_is_fixed=is_fixed or method in settings.given,
-                        control_is_fixed=is_fixed or against in settings.given,
-                        samples=tuple(each.samples for each in benchmarks),
-                    )
-                )
+                if method not in (against, BASE) and against in methods:
+                    fixed = {"treatment_is_fixed": method in given, "control_is_fixed": against in given}
+                    pairs.append(_Pair(model, method, against, accuracies[method], accuracies[against], fixed))
     if not pairs and reference != BASE:  # a study of base models has nothing to compare
         raise UserError(f"--scores: hold no method but {reference}; nothing to compare")
     return pairs
 
 
-def _methods_by_model(benchmarks: Sequence[BenchmarkCounts], reference: str) -> dict[str, list[str]]:
-    """Each model's methods, in file order, after checking that every benchmark has the same runs."""
-    first = benchmarks[0]
-    for number, each in enumerate(benchmarks):
-        differing = sorted(set(first.counts) ^ set(each.counts))
-        if differing:
-            raise UserError(f"{each.path}: run {differing[0]} is in only one of it and {first.path}")
-        if each.benchmark in [other.benchmark for other in benchmarks[:number]]:
-            raise UserError(f"{each.path}: benchmark {each.benchmark} is given twice")
-    methods: dict[str, list[str]] = {}
-    for model, method in dict.fromkeys(first.methods.values()):
-        methods.setdefault(model, []).append(method)
-    for model, members in methods.items():
-        if reference not in members:
-            raise UserError(f"--reference-method: {reference} has no scores for {model}; it has {', '.join(members)}")
-    return methods
-
-
 def _compare_on(
-    benchmark: str,
     pair: _Pair,
     members: Sequence[int],
     draws: Sequence[npt.NDArray[np.int64]],
+    samples: Sequence[int] | None,
     flip_p_value: float,
     settings: Settings,
 ) -> dict[str, Any]:
     """One comparison but for its Holm p-value and verdict, which take the other benchmarks to know.
 
     The p-value is the larger of the sign-flip one, which needs no normality, and the t one, which knows of the seeds.
+    The interval is the hull of the t interval, which knows of the seeds, and the percentile bootstrap, which knows of
+    skewness. There is none unless enough problems differ, and differ among themselves, for it to mean anything.
     """
-    treatment = [pair.treatment[index] for index in members]
-    control = [pair.control[index] for index in members]
-    fixed = {"treatment_is_fixed": pair.treatment_is_fixed, "control_is_fixed": pair.control_is_fixed}
-    difference = estimate_difference(treatment, control, **fixed)
-    known = bool(np.isfinite(difference.standard_error))
+    treatment, control = [pair.treatment[index] for index in members], [pair.control[index] for index in members]
+    difference = estimate_difference(treatment, control, **pair.fixed)
+    is_known, is_spread = bool(np.isfinite(difference.standard_error)), bool(difference.problem_variance > 0.0)
     interval = None
-    if _supports_interval(pair.contributions(members), difference):
-        replicates = bootstrap_differences(
-            treatment,
-            control,
-            [draws[index] for index in members],
-            _generator(settings.seed, "seeds", pair.model, pair.method, pair.against),
-            samples=[pair.samples[index] for index in members] if settings.resample_samples else None,
-            **fixed,
-        )
-        interval = _hull(difference, replicates, settings.confidence)
+    if is_known and is_spread and np.count_nonzero(pair.contributions(members)) >= MINIMUM_DIFFERING_PROBLEMS:
+        generator = _generator(settings.seed, "seeds", pair.model, pair.method, pair.against)
+        replicates = bootstrap_differences(treatment, control, draws, generator, samples=samples, **pair.fixed)
+        tail = (1.0 - settings.confidence) / 2.0
+        low, high = np.quantile(replicates, [tail, 1.0 - tail])
+        t_low, t_high = difference.interval(settings.confidence)
+        interval = float(max(-1.0, min(low, t_low))), float(min(1.0, max(high, t_high)))
     effect = minimum_detectable_effect(difference, 1.0 - settings.confidence)
     return {
         "model": pair.model,
         "method": pair.method,
         "against": pair.against,
-        "benchmark": benchmark,
         "method_average": float(np.mean([values.mean() for values in treatment])),
         "against_average": float(np.mean([values.mean() for values in control])),
         "difference": float(difference.estimate),
-        "standard_error": float(difference.standard_error) if known else None,
+        "standard_error": float(difference.standard_error) if is_known else None,
         "confidence_interval": interval,
-        "p_value": max(flip_p_value, float(difference.p_values())) if known else None,
-        "minimum_detectable_effect": float(effect) if known and difference.problem_variance > 0.0 else None,
+        "p_value": max(flip_p_value, float(difference.p_values())) if is_known else None,
+        "minimum_detectable_effect": float(effect) if is_known and is_spread else None,
         "seeds": len(treatment[0]),
         "against_seeds": len(control[0]),
         "problems": sum(values.shape[1] for values in treatment),
     }
 
 
-def _supports_interval(contributions: FloatArray, difference: Difference) -> bool:
-    """Return whether enough problems differ, and differ among themselves, for an interval to mean anything."""
-    differing = int(np.count_nonzero(contributions))
-    spread = bool(difference.problem_variance > 0.0 and np.isfinite(difference.standard_error))
-    return spread and differing >= MINIMUM_DIFFERING_PROBLEMS
-
-
-def _hull(difference: Difference, replicates: FloatArray, confidence: float) -> tuple[float, float]:
-    """The hull of the t interval, which knows of the seeds, and the percentile bootstrap, which knows of skewness."""
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(replicates, [tail, 1.0 - tail])
-    t_low, t_high = difference.interval(confidence)
-    return float(max(-1.0, min(low, t_low))), float(min(1.0, max(high, t_high)))
-
-
 def _judged(compared: Sequence[Mapping[str, Any]], alpha: float) -> list[Comparison]:
     """The comparisons of a pair, the last of them over all benchmarks, with Holm over the others and verdicts."""
     *single, overall = [row["p_value"] for row in compared]
-    adjusted = single if None in single else [float(p_value) for p_value in holm(single)]
-    return [
-        Comparison(
-            **row,
-            p_value_holm=p_value,
-            verdict=verdict(row["difference"], row["confidence_interval"], p_value, alpha),
-        )
-        for row, p_value in zip(compared, [*adjusted, overall], strict=True)
-    ]
+    adjusted = single if None in single else holm(single).tolist()
+    judged = []
+    for row, p_value in zip(compared, [*adjusted, overall], strict=True):
+        words = verdict(row["difference"], row["confidence_interval"], p_value, alpha)
+        judged.append(Comparison(**row, p_value_holm=p_value, verdict=words))
+    return judged
 
 
 def verdict(

@@ -20,8 +20,7 @@ class GradedRun:
         path: the file that they were read from.
         run: the run's name.
         benchmark: the benchmark's name.
-        grades: problem id -> the problem's grades, one a sample; both in file order.
-        samples: samples per problem, the same for all.
+        grades: problem id -> the problem's grades, one a sample, as many for each problem; both in file order.
         hashes: path -> SHA-256 of every file that a manifest vouches for; empty without a manifest.
     """
 
@@ -29,8 +28,12 @@ class GradedRun:
     run: str
     benchmark: str
     grades: Mapping[str, Sequence[Grade]]
-    samples: int
     hashes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> int:
+        """Samples per problem, the same for all."""
+        return len(next(iter(self.grades.values())))
 
     def rows(self, problem_ids: Sequence[str] | None = None) -> list[Sequence[Grade]]:
         """The grades of each problem, in the order of ``problem_ids`` or else ordered by problem id."""
@@ -43,32 +46,18 @@ class GradedRun:
 
 
 def read_graded_run(directory: Path) -> GradedRun:
-    """Read ``results/grades/{run}/{benchmark}`` after checking it against its manifest.
-
-    Raises:
-        UserError: a file is missing, changed or malformed; a sample is missing or occurs twice; problems differ in
-            their number of samples.
-    """
+    """Read ``results/grades/{run}/{benchmark}`` after checking it against its manifest."""
     path = directory / "grades.jsonl"
     manifest = verify_outputs(directory / "manifest.json", "grades")
-    if "grades.jsonl" not in manifest.outputs:
+    if path.name not in manifest.outputs:
         raise UserError(f"{directory / 'manifest.json'}: outputs: does not list grades.jsonl")
     hashes = {(directory / name).as_posix(): digest for name, digest in manifest.outputs.items()}
     place = directory.absolute()
-    grades, samples = grades_by_problem(path, read_rows(path, Grade))
-    return GradedRun(path, place.parent.name, place.name, grades, samples, hashes)
+    return GradedRun(path, place.parent.name, place.name, grades_by_problem(path, read_rows(path, Grade)), hashes)
 
 
-def grades_by_problem(path: Path, grades: Sequence[Grade]) -> tuple[dict[str, list[Grade]], int]:
-    """Group grades by problem, in file order; with the number of samples of each problem.
-
-    Args:
-        path: their file, for messages.
-        grades: one a sample.
-
-    Raises:
-        UserError: there are none, a sample is missing or occurs twice, or problems differ in their number of samples.
-    """
+def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[str, list[Grade]]:
+    """Group the grades of a file by problem, in file order; every problem has to have the same samples, each once."""
     by_problem: dict[str, dict[int, Grade]] = {}
     for number, grade in enumerate(grades, start=1):
         samples = by_problem.setdefault(str(grade.problem_id), {})
@@ -77,9 +66,9 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> tuple[dict[str, li
         samples[grade.sample] = grade
     if not by_problem:
         raise UserError(f"{path}: holds no grades")
-    expected = max(len(samples) for samples in by_problem.values())
+    expected = max(map(len, by_problem.values()))
     for problem, samples in by_problem.items():
         missing = sorted(set(range(expected)) - set(samples))
         if missing:
             raise UserError(f"{path}: problem {problem} lacks sample {missing[0]} of 0..{expected - 1}")
-    return {problem: list(samples.values()) for problem, samples in by_problem.items()}, expected
+    return {problem: list(samples.values()) for problem, samples in by_problem.items()}

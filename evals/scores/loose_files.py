@@ -13,8 +13,8 @@ from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows
-from evals.core.records import Grade
-from evals.grading.grade_file import SAMPLE_KEYS, grade_samples
+from evals.core.records import Gold, Grade, Sample
+from evals.grading.grade_file import grade_samples
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
 from evals.scores.grades import GradedRun, grades_by_problem
@@ -41,42 +41,43 @@ class Reader:
 
         Where a directory has both, the grades are meant. A file ``{run}/{benchmark}/grades.jsonl`` gives the names of
         run and benchmark; any other file is a run by its own name.
-
-        Raises:
-            UserError: a path does not exist, a directory holds neither, a file is malformed or not what its manifest
-                says, or no file has the problems of a file of samples.
         """
         with contextlib.ExitStack() as stack:
             pool = functools.cache(lambda: stack.enter_context(GradingPool(self.workers)))
             return [self._read(path, pool) for path in find_files(paths)]
 
     def _read(self, path: Path, pool: Callable[[], GradingPool]) -> GradedRun:
-        hashes = _verify(path)
-        rows = read_jsonl(path, ("problem_id", "sample"))
+        place, is_standard = path.absolute().parent, path.name in _NAMES
+        run, benchmark = (place.parent.name, place.name) if is_standard else (path.stem, "–")
+        hashes: dict[str, str] = {}
+        if is_standard and (path.parent / "manifest.json").is_file():  # others are read as they are
+            outputs = verify_outputs(path.parent / "manifest.json", path.stem).outputs
+            hashes = {(path.parent / name).as_posix(): digest for name, digest in outputs.items()}
+        rows = read_jsonl(path)
         if not rows:
             raise UserError(f"{path}: is empty")
         if "correct" in rows[0]:
             grades = read_rows(path, Grade)
         elif "text" in rows[0]:
-            grades = self._grade(path, pool())
+            problems = self._problems_of(path)
+            graded, _ = grade_samples(path, problems, pool(), self.kind or _kind_of(problems))
+            grades = [Grade.parse(row, str(path)) for row in graded]
         else:
             raise UserError(f"{path}: line 1 has neither correct, as grades have, nor text, as samples have")
-        standard, place = path.name in _NAMES, path.absolute().parent
-        run, benchmark = (place.parent.name, place.name) if standard else (path.stem, "–")
-        by_problem, samples = grades_by_problem(path, grades)
-        return GradedRun(path, run, benchmark, by_problem, samples, hashes)
+        return GradedRun(path, run, benchmark, grades_by_problem(path, grades), hashes)
 
-    def _grade(self, path: Path, pool: GradingPool) -> list[Grade]:
-        wanted = {str(row["problem_id"]) for row in read_jsonl(path, SAMPLE_KEYS)}
-        problems = self._problems_of(path, wanted)
-        rows, _ = grade_samples(path, problems, pool, self.kind or _kind_of(problems))
-        return [Grade.parse(row, str(path)) for row in rows]
-
-    def _problems_of(self, samples: Path, wanted: set[str]) -> Path:
-        """The file of problems that has all problems of a file of samples."""
-        candidates = [*self.problems, *_recorded_problems(samples)]
+    def _problems_of(self, samples: Path) -> Path:
+        """The first file that has all problems of a file of samples, of those given and the one its manifest names."""
+        candidates, manifest = list(self.problems), samples.parent / "manifest.json"
+        if manifest.is_file():
+            # The manifest's paths start where the study was run, a directory above.
+            inputs = map(Path, read_manifest(manifest, "samples").inputs)
+            names = [name for name in inputs if name.name == "problems.jsonl"]
+            places = (top / name for name in names for top in (Path(), *samples.absolute().parents))
+            candidates += [place for place in places if place.is_file()][:1]
+        wanted = {str(sample.problem_id) for sample in read_rows(samples, Sample)}
         for path in candidates:
-            if wanted <= {str(row["id"]) for row in read_jsonl(path, ("id", "answer"))}:
+            if wanted <= {str(gold.id) for gold in read_rows(path, Gold)}:
                 return path
         looked = ", ".join(map(str, candidates)) or "none is known"
         raise UserError(
@@ -85,7 +86,7 @@ class Reader:
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
-    """Find the files of grades or samples that paths mean; errors as for :meth:`Reader.read`."""
+    """Find the files of grades or samples that paths mean, as :meth:`Reader.read` says."""
     found: list[Path] = []
     for path in paths:
         if path.is_file():
@@ -93,8 +94,9 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
             continue
         if not path.is_dir():
             raise UserError(f"{path}: no such file or directory")
-        inside = [_in_directory(directory) for directory in (path, *sorted(path.iterdir()))]
-        files = [file for file in inside if file is not None]
+        files: list[Path] = []
+        for directory in (path, *sorted(path.iterdir())):
+            files += [directory / name for name in _NAMES if (directory / name).is_file()][:1]
         if not files:
             raise UserError(f"{path}: holds no {' or '.join(_NAMES)}, nor do the directories in it")
         found += files
@@ -110,33 +112,6 @@ def find_seeds(side: str, text: str) -> list[Path]:
             raise UserError(f"{side}: {text}: {'names nothing' if part else 'has an empty part'}")
         paths += map(Path, matches)
     return paths
-
-
-def _in_directory(directory: Path) -> Path | None:
-    return next((directory / name for name in _NAMES if (directory / name).is_file()), None)
-
-
-def _verify(path: Path) -> dict[str, str]:
-    """The hashes of a manifest beside the file; empty if there is none: such files are read as they are.
-
-    Raises:
-        UserError: the manifest speaks of other bytes.
-    """
-    manifest = path.parent / "manifest.json"
-    if path.name not in _NAMES or not manifest.is_file():
-        return {}
-    outputs = verify_outputs(manifest, path.stem).outputs
-    return {(path.parent / name).as_posix(): digest for name, digest in outputs.items()}
-
-
-def _recorded_problems(samples: Path) -> list[Path]:
-    """The problems that the samples' manifest names; its paths start where the study was run, a directory above."""
-    manifest = samples.parent / "manifest.json"
-    if not manifest.is_file():
-        return []
-    names = [Path(name) for name in read_manifest(manifest, "samples").inputs if Path(name).name == "problems.jsonl"]
-    places = (top / name for name in names for top in (Path(), *samples.absolute().parents))
-    return [place for place in places if place.is_file()][:1]
 
 
 def _kind_of(problems: Path) -> Kind:

@@ -22,19 +22,7 @@ def make_design(
     seed_sd: float,
     seeds: int,
 ) -> Design:
-    """Gather the variances to plan with, from a pilot or from numbers.
-
-    Args:
-        pilot: two files of grades or samples of the same problems, or None.
-        reader: how they are read.
-        effect_sd: spread over problems of the true difference, or None.
-        sampling_variance: mean of p (1 - p) over problems, summed over both policies, or None.
-        seed_sd: spread of a method's score over seeds.
-        seeds: training seeds of each method; 0 compares two checkpoints.
-
-    Raises:
-        UserError: neither or both are given, a number is out of range, or the pilots answered different problems.
-    """
+    """Gather the variances to plan with (:class:`Design`), from two files of the same problems or from numbers."""
     try:
         if pilot is None:
             if effect_sd is None or sampling_variance is None:
@@ -48,23 +36,15 @@ def make_design(
         one, other = reader.read(files)
         if set(one.grades) != set(other.grades) or one.samples != other.samples:
             raise UserError(f"{other.path}: has other problems or another number of samples than {one.path}")
-        rates = [[count / each.samples for count in each.counts] for each in (one, other)]
-        return Design.from_accuracies(rates[0], rates[1], one.samples, seed_sd, seeds)
+        first, second = ([count / each.samples for count in each.counts] for each in (one, other))
+        return Design.from_accuracies(first, second, one.samples, seed_sd, seeds)
     except ValueError as error:
         raise UserError(f"power: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """The size of an evaluation: two of effect, problems and samples, the third is worked out.
-
-    Attributes:
-        effect: true difference to detect, a fraction of one.
-        problems: of the benchmark.
-        samples: of each problem.
-        alpha: two-sided level.
-        power: chance to find the difference.
-    """
+    """The size of an evaluation: two of effect (a fraction of one), problems and samples; the third is worked out."""
 
     effect: float | None
     problems: int | None
@@ -84,7 +64,7 @@ class Size:
         for name, (is_accepted, words) in accepted.items():
             if not is_accepted:
                 raise InvalidInput(f"--{name}", "", f"is {getattr(self, name)}", words)
-        given = sum(value is not None for value in (self.effect, self.problems, self.samples))
+        given = 3 - (self.effect, self.problems, self.samples).count(None)
         if given != 2:
             options = "--effect, --problems, --samples"
             raise InvalidInput(options, "", f"{given} of them given", "two, the third is worked out")
@@ -100,15 +80,8 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
         asked, problems = "problems", problems_needed(design, effect, samples, alpha, power)
     else:
         asked, samples = "samples", samples_needed(design, effect, problems, alpha, power)
-    row = {
-        "worked_out": asked,
-        "effect": effect,
-        "problems": problems,
-        "samples": samples,
-        "alpha": alpha,
-        "power": power,
-        **dataclasses.asdict(design),
-    }
+    sizes = {"effect": effect, "problems": problems, "samples": samples, "alpha": alpha, "power": power}
+    row = {"worked_out": asked, **sizes, **dataclasses.asdict(design)}
     print_rows(form, [row], _plan_table(row), "plan")
 
 

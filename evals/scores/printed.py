@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, Claim, Comparison
@@ -23,9 +21,12 @@ from evals.statistics.accuracy import g_pass_at_k, pass_at_k
 from evals.statistics.average import estimate_average
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, make_table, markdown
+from evals.tables.main import difference_text
 
 Format = Literal["table", "json", "csv"]
 Values = Mapping[str, Any]
+Sides = Mapping[str, Sequence[Sequence[GradedRun]]]
+"""A and B: for each seed, its files of grades."""
 _SIDES = ("A", "B")
 
 
@@ -34,13 +35,8 @@ def print_rows(form: Format, rows: Sequence[Values], table: Table, key: str) -> 
     if form == "json":
         print(json.dumps({key: rows}, indent=2, ensure_ascii=False, allow_nan=False))
     elif form == "csv":
-        flat = [_flat(row) for row in rows]
-        text = io.StringIO()
-        names = list(dict.fromkeys(name for row in flat for name in row))
-        writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(flat)
-        sys.stdout.write(text.getvalue())
+        frame = pd.DataFrame([_flat(row) for row in rows], dtype=object)
+        print(frame.to_csv(index=False, lineterminator="\n"), end="")
     else:
         print(markdown([table]), end="")
 
@@ -54,10 +50,8 @@ def _flat(row: Values) -> dict[str, Any]:
             flat |= {f"{key}_low": low, f"{key}_high": high}
         elif isinstance(value, dict):
             flat |= {f"{key}_{inner}": each for inner, each in value.items()}
-        elif isinstance(value, list | tuple):
-            flat[key] = " ".join(map(str, value))
         else:
-            flat[key] = value
+            flat[key] = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
     return flat
 
 
@@ -73,9 +67,6 @@ def print_scores(
         threshold: of G-Pass@k: share of the k samples that has to be correct.
         confidence: of the intervals.
         form: what is printed.
-
-    Raises:
-        UserError: an input is missing or malformed, or a number is out of range.
     """
     if not 0.5 <= confidence < 1.0:
         raise InvalidInput("--confidence", "", f"is {confidence}", "0.5 up to 1, 1 excluded")
@@ -118,11 +109,9 @@ def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: fl
         "confidence": confidence,
         **measure(rows, confidence),
         "pass_at_k": {str(level): float(pass_at_k(counts, n, level)) for level in levels},
-        "g_pass_at_k": {
-            f"{level}_{threshold:g}": float(g_pass_at_k(counts, n, level, threshold)) for level in levels
-        },
+        "g_pass_at_k": {f"{each}_{threshold:g}": float(g_pass_at_k(counts, n, each, threshold)) for each in levels},
         "majority_at_k": {str(level): majority_of(rows, level) for level in levels},
-    }  # fmt: skip
+    }
 
 
 def _mean_score(run: str, members: Sequence[GradedRun], confidence: float) -> dict[str, Any]:
@@ -130,29 +119,25 @@ def _mean_score(run: str, members: Sequence[GradedRun], confidence: float) -> di
     for each in members:
         if len(each.grades) < 2:
             raise UserError(f"{each.path}: has one problem; a mean over benchmarks needs two or more in each")
-    average = estimate_average(
-        [np.array([each.counts]) / each.samples for each in members],
-        [each.samples for each in members],
-        is_fixed=True,
-        confidence=confidence,
-    )
+    samples = [each.samples for each in members]
+    rates = [np.array([each.counts]) / each.samples for each in members]
+    average = estimate_average(rates, samples, is_fixed=True, confidence=confidence)
     return {
         "run": run,
         "benchmark": ALL_BENCHMARKS,
         "problems": sum(len(each.grades) for each in members),
-        "samples_per_problem": members[0].samples if len({each.samples for each in members}) == 1 else None,
+        "samples_per_problem": samples[0] if len(set(samples)) == 1 else None,
         "confidence": confidence,
         "average_at_k": average.value,
         "standard_error": average.standard_error,
-        "confidence_interval": average.interval,
+        "confidence_interval": average.confidence_interval,
     }
 
 
 def _score_columns(levels: Sequence[str], threshold: str, confidence: str) -> list[Column[Values]]:
     def of_levels(header: str, key: str, ending: str = "") -> list[Column[Values]]:
         def column(level: str) -> Column[Values]:
-            name = f"{level}{ending}"
-            return Column(header.format(k=level), lambda row: row.get(key, {}).get(name), numbers.percent)
+            return Column(header.format(k=level), lambda row: row.get(key, {}).get(f"{level}{ending}"), numbers.percent)
 
         return [column(level) for level in levels]
 
@@ -187,9 +172,6 @@ def print_comparison(a: str, b: str, reader: Reader, settings: Settings, form: F
         reader: how they are read.
         settings: how they are compared; the claim follows from the number of seeds.
         form: what is printed.
-
-    Raises:
-        UserError: an input is missing or malformed, or the two sides did not answer the same problems.
     """
     sides = {
         side: [reader.read([path]) for path in find_seeds(side, text)]
@@ -209,49 +191,45 @@ def print_comparison(a: str, b: str, reader: Reader, settings: Settings, form: F
     print_rows(form, shown, _comparison_table(rows, sides, settings), "comparisons")
 
 
-def _benchmarks(sides: Mapping[str, Sequence[Sequence[GradedRun]]]) -> list[BenchmarkCounts]:
+def _benchmarks(sides: Sides) -> list[BenchmarkCounts]:
     """The counts on each set of problems; every seed of either side has to have answered it once."""
-    by_problems: dict[frozenset[str], list[tuple[str, int, GradedRun]]] = {}
-    for side, seeds in sides.items():
-        for seed, graded in enumerate(seeds):
-            for each in graded:
-                by_problems.setdefault(frozenset(each.grades), []).append((side, seed, each))
-    expected = [(side, seed) for side, seeds in sides.items() for seed in range(len(seeds))]
+    by_problems: dict[frozenset[str], dict[tuple[str, int], GradedRun]] = {}
+    seeds = {(side, seed): files for side in sides for seed, files in enumerate(sides[side])}
+    for seed, files in seeds.items():
+        for each in files:
+            members = by_problems.setdefault(frozenset(each.grades), {})
+            if seed in members:
+                found = f"with these {len(each.grades)} problems, is there twice; both sides need the same ones"
+                raise UserError(f"{each.path}: {found}")
+            members[seed] = each
     benchmarks: list[BenchmarkCounts] = []
-    for number, (problems, members) in enumerate(by_problems.items()):
-        found = [(side, seed) for side, seed, _ in members]
-        first = members[0][2]
-        if sorted(found) != sorted(expected):
-            lacking = [f"{side} ({sides[side][seed][0].run})" for side, seed in expected if (side, seed) not in found]
-            what = f"has no counterpart in {', '.join(lacking)}" if lacking else "is there twice"
-            raise UserError(f"{first.path}: with these {len(problems)} problems, {what}; both sides need the same ones")
-        for _, _, each in members:
+    for number, (problems, members) in enumerate(by_problems.items(), start=1):
+        first = next(iter(members.values()))
+        lacking = [f"{side} ({files[0].run})" for (side, seed), files in seeds.items() if (side, seed) not in members]
+        if lacking:
+            found = f"with these {len(problems)} problems, has no counterpart in {', '.join(lacking)}"
+            raise UserError(f"{first.path}: {found}; both sides need the same ones")
+        for each in members.values():
             if each.samples != first.samples:
-                raise UserError(
-                    f"{each.path}: has {each.samples} samples a problem where {first.path} has {first.samples}"
-                )
+                found = f"has {each.samples} samples a problem where {first.path} has {first.samples}"
+                raise UserError(f"{each.path}: {found}")
         if len(problems) < 2:
             raise UserError(f"{first.path}: a comparison needs at least two problems")
-        name = first.benchmark if first.benchmark not in {each.benchmark for each in benchmarks} else f"{number + 1}"
-        methods = {f"{side}-{seed}": ("model", side) for side, seed, _ in members}
-        counts = {f"{side}-{seed}": each.counts for side, seed, each in members}
+        name = f"{number}" if first.benchmark in {each.benchmark for each in benchmarks} else first.benchmark
+        methods = {f"{side}-{seed}": ("model", side) for side, seed in members}
+        counts = {f"{side}-{seed}": each.counts for (side, seed), each in members.items()}
         benchmarks.append(BenchmarkCounts(first.path, name, first.samples, methods, counts))
     return benchmarks
 
 
-def _comparison_table(
-    rows: Sequence[Comparison], sides: Mapping[str, Sequence[Sequence[GradedRun]]], settings: Settings
-) -> Table:
+def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settings) -> Table:
     level = f"{100 * settings.confidence:g}"
     columns: list[Column[Comparison]] = [
         Column("Benchmark", lambda row: row.benchmark),
         Column("Problems", lambda row: row.problems),
         Column("A (%)", lambda row: row.method_average, numbers.percent),
         Column("B (%)", lambda row: row.against_average, numbers.percent),
-        Column(
-            f"A - B (pp), {level} %",
-            lambda row: numbers.points_with_interval(row.difference, row.confidence_interval),
-        ),
+        Column(f"A - B (pp), {level} %", lambda row: row, difference_text),
         Column("SE (pp)", lambda row: row.standard_error, numbers.percent),
         Column("p", lambda row: row.p_value, numbers.p_value),
         Column("p (Holm)", lambda row: row.p_value_holm, numbers.p_value),
@@ -269,10 +247,8 @@ def _comparison_table(
         "difference found in 80 % of comparisons of this size. Not distinguishable is not equal.",
     ]
     if settings.given and settings.claim is Claim.METHODS:
-        notes.append(
-            f"{settings.given[0]} has one run and counts as one given policy, as a base model is: its seed adds no "
-            "error."
-        )
+        given = f"{settings.given[0]} has one run and counts as one given policy, as a base model is"
+        notes.append(f"{given}: its seed adds no error.")
     if any(row.confidence_interval is None for row in rows):
         notes.append(f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.")
     if any(row.benchmark == ALL_BENCHMARKS for row in rows):

@@ -9,18 +9,11 @@ from typing import Any
 import numpy as np
 
 from evals.core.errors import UserError
-from evals.core.files import fingerprint, sha256_file, write_json
-from evals.core.manifest import Manifest, hash_files
+from evals.core.files import write_json
+from evals.core.manifest import write_output_manifest
 from evals.core.records import BenchmarkScores, Grade, Run, Score, read_runs
 from evals.scores.grades import GradedRun, read_graded_run
-from evals.statistics.accuracy import (
-    average_at_k,
-    clustered_standard_error,
-    g_pass_at_k,
-    majority_at_k,
-    pass_at_k,
-    sampling_standard_error,
-)
+from evals.statistics import accuracy
 from evals.statistics.interval import score_interval
 
 CONFIDENCE = 0.95
@@ -32,95 +25,66 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) 
 
     Args:
         benchmark: its name.
-        grades: results/grades/{run}/{benchmark} of every run.
+        grades: results/grades/{run}/{benchmark} of every run, all of the same problems with as many samples.
         runs: the run sheet.
         out: results/scores/{benchmark}.json.
-
-    Raises:
-        UserError: an input is missing, changed or malformed, or the output cannot be written.
     """
     graded = [read_graded_run(directory) for directory in grades]
-    content = score_benchmark(benchmark, graded, {run.run: run for run in read_runs(runs)}, runs)
+    content = _score_runs(benchmark, graded, {run.run: run for run in read_runs(runs)}, runs)
     write_json(out, content.to_json())
-    inputs = {runs.as_posix(): sha256_file(runs)}
-    for entry in graded:
-        inputs |= entry.hashes
+    inputs = [runs, *(Path(path) for entry in graded for path in entry.hashes)]
     parameters = {"benchmark": benchmark, "confidence": CONFIDENCE}
-    Manifest(
-        kind="scores",
-        inputs=inputs,
-        outputs=hash_files(out.parent, out),
-        parameters=parameters,
-        fingerprint=fingerprint({"kind": "scores", "parameters": parameters, "inputs": sorted(inputs.values())}),
-        details={
-            "runs": len(content.scores),
-            "problems": len(content.problem_ids),
-            "samples_per_problem": content.samples_per_problem,
-        },
-    ).write(out.with_suffix(".manifest.json"))
+    details = {
+        "runs": len(content.scores),
+        "problems": len(content.problem_ids),
+        "samples_per_problem": content.samples_per_problem,
+    }
+    write_output_manifest("scores", out.with_suffix(""), [out.suffix], inputs, parameters, details)
 
 
-def score_benchmark(
+def _score_runs(
     benchmark: str, graded: Sequence[GradedRun], runs: Mapping[str, Run], runs_path: Path
 ) -> BenchmarkScores:
-    """Score every run on a benchmark.
-
-    Raises:
-        UserError: grades are of another benchmark or an unknown run, or the runs differ in problems or samples.
-    """
-    first = graded[0]
-    seen: set[str] = set()
+    first, scores = graded[0], dict[str, Score]()
     for entry in graded:
+        about = f"{entry.path}: run {entry.run}"
         if entry.benchmark != benchmark:
             raise UserError(f"{entry.path.parent}: holds grades of {entry.benchmark}, not of {benchmark}")
         if entry.run not in runs:
-            known = ", ".join(runs)
-            raise UserError(f"{entry.path.parent}: run {entry.run} is not in {runs_path}, which lists {known}")
-        if entry.run in seen:
+            raise UserError(f"{about} is not in {runs_path}, which lists {', '.join(runs)}")
+        if entry.run in scores:
             raise UserError(f"--grades: run {entry.run} is given twice")
-        seen.add(entry.run)
-        _check_same_problems(first, entry)
-    problem_ids = tuple(first.grades)
-    scores = []
-    for entry in graded:
-        run, values = runs[entry.run], measure(entry.rows(problem_ids), CONFIDENCE)
-        scores.append(Score(run=run.run, model=run.model, method=run.method, seed=run.seed, **values))
+        if lacking := [problem for problem in first.grades if problem not in entry.grades]:
+            raise UserError(f"{about} lacks {len(lacking)} problems that {first.run} has: {lacking[0]} ...")
+        if extra := [problem for problem in entry.grades if problem not in first.grades]:
+            raise UserError(f"{about} has {len(extra)} problems that {first.run} lacks: {extra[0]} ...")
+        if entry.samples != first.samples:
+            raise UserError(f"{about} has {entry.samples} samples per problem where {first.run} has {first.samples}")
+        run, values = runs[entry.run], measure(entry.rows(tuple(first.grades)), CONFIDENCE)
+        scores[run.run] = Score(run=run.run, model=run.model, method=run.method, seed=run.seed, **values)
     return BenchmarkScores(
-        benchmark=benchmark, samples_per_problem=first.samples, problem_ids=problem_ids, scores=tuple(scores)
+        benchmark=benchmark,
+        samples_per_problem=first.samples,
+        problem_ids=tuple(first.grades),
+        scores=tuple(scores.values()),
     )
 
 
-def _check_same_problems(first: GradedRun, other: GradedRun) -> None:
-    """Refuse scores of different problems, or of different numbers of samples, side by side."""
-    lacking = [problem for problem in first.grades if problem not in other.grades]
-    extra = [problem for problem in other.grades if problem not in first.grades]
-    about = f"{other.path}: run {other.run}"
-    if lacking:
-        raise UserError(f"{about} lacks {len(lacking)} problems that {first.run} has: {lacking[0]} ...")
-    if extra:
-        raise UserError(f"{about} has {len(extra)} problems that {first.run} lacks: {extra[0]} ...")
-    if other.samples != first.samples:
-        raise UserError(f"{about} has {other.samples} samples per problem where {first.run} has {first.samples}")
-
-
 def measure(rows: Sequence[Sequence[Grade]], confidence: float) -> dict[str, Any]:
-    """Compute every number of a :class:`~evals.core.records.Score`.
-
-    Args:
-        rows: the grades of each problem; all problems have the same number of samples.
-        confidence: level of the interval.
-    """
+    """Compute every number of a :class:`~evals.core.records.Score` from the grades of each problem, as many each."""
     grades = [grade for row in rows for grade in row]
     samples = len(rows[0])
     counts = np.array([sum(grade.correct for grade in row) for row in rows])
     levels = [2**exponent for exponent in range(samples.bit_length())]  # 1, 2, 4 ... up to the number of samples
     return {
-        "average_at_k": float(average_at_k(counts, samples)),
-        "standard_error": float(clustered_standard_error(counts / samples)) if len(counts) > 1 else None,
+        "average_at_k": float(accuracy.average_at_k(counts, samples)),
+        "standard_error": float(accuracy.clustered_standard_error(counts / samples)) if len(counts) > 1 else None,
         "confidence_interval": score_interval(counts, samples, confidence) if len(counts) > 1 else None,
-        "sampling_standard_error": float(sampling_standard_error(counts, samples)) if samples > 1 else None,
-        "pass_at_k": {str(k): float(pass_at_k(counts, samples, k)) for k in levels},
-        "g_pass_at_k": {f"{each:g}": float(g_pass_at_k(counts, samples, samples, each)) for each in G_PASS_THRESHOLDS},
+        "sampling_standard_error": float(accuracy.sampling_standard_error(counts, samples)) if samples > 1 else None,
+        "pass_at_k": {str(k): float(accuracy.pass_at_k(counts, samples, k)) for k in levels},
+        "g_pass_at_k": {
+            f"{each:g}": float(accuracy.g_pass_at_k(counts, samples, samples, each)) for each in G_PASS_THRESHOLDS
+        },
         "majority_at_k": majority_of(rows),
         "truncation_rate": _rate(grade.finish_reason == "length" for grade in grades),
         "no_answer_rate": _rate(grade.answer is None for grade in grades),
@@ -135,7 +99,7 @@ def measure(rows: Sequence[Sequence[Grade]], confidence: float) -> dict[str, Any
 def majority_of(rows: Sequence[Sequence[Grade]], k: int | None = None) -> float:
     """maj@k of the grades of each problem; all samples vote if k is None."""
     votes = [[grade.answer for grade in row] for row in rows]
-    return majority_at_k(votes, [[grade.correct for grade in row] for row in rows], k)
+    return accuracy.majority_at_k(votes, [[grade.correct for grade in row] for row in rows], k)
 
 
 def _rate(flags: Iterable[bool]) -> float:

@@ -1,4 +1,7 @@
-"""Estimates from repeated samples: avg@k, pass@k, maj@k and G-Pass@k, and the standard errors of avg@k."""
+"""Estimates from repeated samples: avg@k, pass@k, maj@k and G-Pass@k, and the standard errors of avg@k.
+
+``correct_counts`` are the correct samples of each problem [..., N], integers in 0..``samples``.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def check_counts(correct_counts: npt.ArrayLike, samples: int) -> npt.NDArray[np.int64]:
-    """Return the counts of correct samples as an integer array [..., N].
-
-    Raises:
-        ValueError: there is no problem, ``samples`` is not positive, or a count is outside 0..samples.
-    """
+    """Return the counts of correct samples as an integer array [..., N]; a ValueError says what is wrong with them."""
     counts = np.asarray(correct_counts)
     if samples < 1:
         raise ValueError(f"samples per problem must be at least 1, got {samples}")
@@ -32,7 +31,7 @@ def check_counts(correct_counts: npt.ArrayLike, samples: int) -> npt.NDArray[np.
 
 
 def average_at_k(correct_counts: npt.ArrayLike, samples: int) -> FloatArray:
-    """avg@k: the mean over problems of the fraction of correct samples [...], from counts [..., N].
+    """avg@k [...], the mean over problems of the fraction of correct samples.
 
     It is the unbiased estimate of the probability that one sample of a problem of this kind is correct.
     """
@@ -40,25 +39,19 @@ def average_at_k(correct_counts: npt.ArrayLike, samples: int) -> FloatArray:
 
 
 def pass_at_k(correct_counts: npt.ArrayLike, samples: int, k: int) -> FloatArray:
-    """pass@k without bias: the chance that k samples drawn without replacement hold a correct one [...].
+    """pass@k without bias [...]: the chance that k samples drawn without replacement hold a correct one.
 
     ``1 - C(n - c, k) / C(n, k)`` per problem (Chen et al. 2021, arXiv 2107.03374, equation 1), averaged over problems.
     For k near n the estimate rests on few distinct draws and varies a lot; take n of at least 2k.
-
-    Raises:
-        ValueError: k is outside 1..samples, or the counts are not counts.
     """
     return g_pass_at_k(correct_counts, samples, k, threshold=1.0 / k if k else 0.0)
 
 
 def g_pass_at_k(correct_counts: npt.ArrayLike, samples: int, k: int, threshold: float) -> FloatArray:
-    """G-Pass@k: the chance that at least ``ceil(threshold * k)`` of k drawn samples are correct [...].
+    """G-Pass@k [...]: the chance that at least ``ceil(threshold * k)`` of k drawn samples are correct.
 
     The tail of a hypergeometric distribution per problem (Liu et al. 2024, arXiv 2412.13147, equation 4), averaged over
     problems. A threshold of 1/k gives pass@k, a threshold of 1 the chance that all k are correct.
-
-    Raises:
-        ValueError: k is outside 1..samples, the threshold outside (0, 1], or the counts are not counts.
     """
     counts = check_counts(correct_counts, samples)
     if not 1 <= k <= samples:
@@ -77,24 +70,16 @@ def majority_at_k(
     """maj@k: the expected accuracy of the most frequent answer among k samples of each problem.
 
     The expectation is over all choices of k of the problem's samples, computed exactly; with k left out all samples
-    vote. Samples vote by the spelling of their answer. A sample without an answer (None) does not vote; a vote in which
-    nobody takes part counts as wrong. Ties are settled by expectation: answers that share the first place each win with
-    the same probability. Spellings are not merged by meaning, neither among right answers nor among wrong ones: merging
-    only the right ones, which the grader could tell us, would favour them.
-
-    Args:
-        answers: for each problem, its samples' answers.
-        correct: the grader's verdicts, same shape. If one spelling got both verdicts its value is their mean.
-        k: number of voters; all samples of a problem if None.
-
-    Raises:
-        ValueError: there are no problems, the shapes differ, or k is outside 1..samples.
+    vote. Samples vote by the spelling of their answer; one that got both verdicts is worth their mean. A sample without
+    an answer (None) does not vote; a vote in which nobody takes part counts as wrong. Ties are settled by expectation:
+    answers that share the first place each win with the same probability. Spellings are not merged by meaning, neither
+    among right answers nor among wrong ones: merging only the right ones, which the grader could tell us, would favour
+    them.
     """
     if not answers:
         raise ValueError("there are no problems")
-    return float(
-        np.mean([_majority_value(votes, verdicts, k) for votes, verdicts in zip(answers, correct, strict=True)]),
-    )
+    values = [_majority_value(votes, verdicts, k) for votes, verdicts in zip(answers, correct, strict=True)]
+    return float(np.mean(values))
 
 
 def _majority_value(votes: Sequence[str | None], verdicts: Sequence[bool], k: int | None) -> float:
@@ -142,9 +127,6 @@ def clustered_standard_error(accuracies: npt.ArrayLike) -> FloatArray:
     ``sqrt(sum (p_i - p)^2 / (N (N - 1)))``: problems were drawn from a population of problems, and the samples of one
     problem are no independent evidence about that population (Miller 2024, arXiv 2411.00640, section 2.2). Sampling
     noise is already inside, for it widens the spread of the p_i.
-
-    Raises:
-        ValueError: there are fewer than two problems.
     """
     values = np.asarray(accuracies, dtype=np.float64)
     if values.shape[-1] < 2:
@@ -153,13 +135,10 @@ def clustered_standard_error(accuracies: npt.ArrayLike) -> FloatArray:
 
 
 def sampling_standard_error(correct_counts: npt.ArrayLike, samples: int) -> FloatArray:
-    """The standard error of avg@k for other samples of the same problems [...], from counts [..., N].
+    """The standard error of avg@k for other samples of the same problems [...].
 
     ``sqrt(sum p_i (1 - p_i) / (k - 1)) / N``. It says how well k samples pin down this benchmark's score, not how well
     the benchmark pins down the model.
-
-    Raises:
-        ValueError: fewer than two samples per problem, or the counts are not counts.
     """
     counts = check_counts(correct_counts, samples)
     if samples < 2:

@@ -13,23 +13,24 @@ from evals.statistics.interval import suite_intervals
 
 
 @dataclass(frozen=True)
-class AverageEstimate:
-    """Mean accuracy over benchmarks of the mean over seeds.
+class Average:
+    """A method's mean accuracy over benchmarks, in fractions of one.
 
     Attributes:
-        value: fraction of one.
+        by_seed: the average of every seed, in the order given.
         standard_error: over problems and seeds; None with a single seed, which cannot tell how seeds differ.
-        interval: None where there is no standard error or no interval is to be trusted.
+        confidence_interval: within [0, 1]; None without a standard error, or where a handful of problems decides.
     """
 
     value: float
-    standard_error: float | None
-    interval: tuple[float, float] | None
+    by_seed: tuple[float, ...]
+    standard_error: float | None = None
+    confidence_interval: tuple[float, float] | None = None
 
 
 def estimate_average(
     accuracies: Sequence[npt.ArrayLike], samples: Sequence[int], *, is_fixed: bool, confidence: float = 0.95
-) -> AverageEstimate:
+) -> Average:
     """Average of a method, each benchmark weighing the same.
 
     Problems and seeds both add variance, as in :mod:`evals.statistics.difference`. The critical value is Cochran and
@@ -42,27 +43,23 @@ def estimate_average(
         samples: for each benchmark, the samples of one seed behind each accuracy.
         is_fixed: the seeds are no sample of seeds: the base model, or a claim about these very policies.
         confidence: nominal coverage.
-
-    Raises:
-        ValueError: there is no benchmark, or one has fewer than two problems.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
+    by_seed = tuple(np.mean([values.mean(axis=1) for values in strata], axis=0).tolist())
     nothing = [np.zeros((1, values.shape[1])) for values in strata]
     estimate = estimate_difference(strata, nothing, treatment_is_fixed=is_fixed, control_is_fixed=True)
     value, error = float(estimate.estimate), float(estimate.standard_error)
     if np.isnan(error):
-        return AverageEstimate(value, None, None)
-    seeds = strata[0].shape[0]
+        return Average(value, by_seed)
     pooled = [values.mean(axis=0) for values in strata]
-    low, high = map(float, suite_intervals(pooled, [seeds * count for count in samples], confidence))
+    low, high = map(float, suite_intervals(pooled, [len(by_seed) * count for count in samples], confidence))
     problem_error = float(np.sqrt(estimate.problem_variance))
     if np.isnan(low) or np.isnan(high) or problem_error == 0.0:
-        return AverageEstimate(value, error, None)
+        return Average(value, by_seed, error)
     seed_share = float(estimate.seed_variance) / error**2
-    tail = 0.5 - confidence / 2.0
-    seed_quantile = float(estimate.seed_critical_value(tail)) if seed_share > 0.0 else 0.0
+    seed_quantile = float(estimate.seed_critical_value(0.5 - confidence / 2.0)) if seed_share > 0.0 else 0.0
     down, up = (
         error * ((1.0 - seed_share) * reach / problem_error + seed_share * seed_quantile)
         for reach in (value - low, high - value)
     )
-    return AverageEstimate(value, error, (max(0.0, value - down), min(1.0, value + up)))
+    return Average(value, by_seed, error, (max(0.0, value - down), min(1.0, value + up)))

@@ -1,12 +1,11 @@
 """The coverage of intervals, measured on simulated benchmarks whose true accuracy is known.
 
-A population says how the accuracies of problems are spread. Its problems are drawn anew for every simulated benchmark,
-and every problem is answered by independent samples: what an interval over problems promises to cover.
+Problems are drawn anew from a population for every simulated benchmark, and every problem is answered by independent
+samples: what an interval over problems promises to cover.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,22 +16,14 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from evals.core.errors import UserError
-from evals.statistics.accuracy import FloatArray
-from evals.statistics.interval import (
-    MINIMUM_INFORMATIVE_PROBLEMS,
-    hall_interval,
-    score_intervals,
-    t_interval,
-    wilson_interval,
-)
+from evals.statistics import interval
 
-Intervals = Callable[[npt.NDArray[np.int64], int], tuple[FloatArray, FloatArray]]
-
+Intervals = Callable[[npt.NDArray[np.int64], int], interval.Ends]
 INTERVALS: dict[str, Intervals] = {
-    "ours": score_intervals,
-    "t": lambda counts, samples: t_interval(counts / samples),
-    "Wilson": lambda counts, samples: wilson_interval(counts / samples, samples),
-    "Hall": lambda counts, samples: hall_interval(counts / samples),
+    "ours": interval.score_intervals,
+    "t": lambda counts, samples: interval.t_interval(counts / samples),
+    "Wilson": lambda counts, samples: interval.wilson_interval(counts / samples, samples),
+    "Hall": lambda counts, samples: interval.hall_interval(counts / samples),
 }
 _BAND = (0.93, 0.97)
 
@@ -56,16 +47,14 @@ class Population:
     def draw(
         self, problems: int, samples: int, benchmarks: int, generator: np.random.Generator
     ) -> npt.NDArray[np.int64]:
-        """Counts of correct samples [benchmarks, problems].
-
-        Raises:
-            ValueError: the family is unknown.
-        """
+        """Counts of correct samples [benchmarks, problems]."""
         mean, spread, shape = self.accuracy, self.spread, (benchmarks, problems)
         if self.family == "beta":
             accuracies = generator.beta(mean * spread, (1.0 - mean) * spread, shape)
         elif self.family == "normal":
-            accuracies = expit(self._centre() + spread * generator.normal(size=shape))
+            grid = norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+            centre = brentq(lambda logit: expit(logit + spread * grid).mean() - mean, -60.0, 60.0)
+            accuracies = expit(float(centre) + spread * generator.normal(size=shape))
         elif self.family == "two":
             distance = spread * min(mean, 1.0 - mean)
             accuracies = mean + distance * generator.choice([-1.0, 1.0], shape)
@@ -75,15 +64,10 @@ class Population:
             raise ValueError(f"family is {self.family!r}; accepted: beta, normal, two, impossible")
         return generator.binomial(samples, accuracies)
 
-    def _centre(self) -> float:
-        """The mean logit that gives the mean accuracy."""
-        grid = norm.ppf((np.arange(20_000) + 0.5) / 20_000)
-        return float(brentq(lambda centre: expit(centre + self.spread * grid).mean() - self.accuracy, -60.0, 60.0))
-
 
 @dataclass(frozen=True)
 class Coverage:
-    """The measured coverage.
+    """A measured coverage.
 
     Attributes:
         given: share of benchmarks that got an interval.
@@ -98,7 +82,7 @@ class Coverage:
 
 def measure_coverage(
     population: Population,
-    intervals: Intervals = score_intervals,
+    intervals: Intervals = interval.score_intervals,
     *,
     problems: int = 30,
     samples: int = 32,
@@ -136,17 +120,9 @@ def populations() -> list[Population]:
 def coverage_table(problems: int, samples: int, benchmarks: int, seed: int, least_given: float) -> Iterator[str]:
     """The lines of a Markdown table: how often scores get an interval, and how often it covers, by population.
 
-    Args:
-        problems: of a benchmark.
-        samples: of a problem.
-        benchmarks: simulated for each population.
-        seed: of the simulation.
-        least_given: populations in which fewer of the scores than this get an interval are left out.
-
-    Raises:
-        UserError: a number is out of range, or no population is left.
+    Populations in which less than ``least_given`` of the scores get an interval are left out.
     """
-    least = {"problems": MINIMUM_INFORMATIVE_PROBLEMS, "samples": 1, "benchmarks": 100, "seed": 0}
+    least = {"problems": interval.MINIMUM_INFORMATIVE_PROBLEMS, "samples": 1, "benchmarks": 100, "seed": 0}
     given = {"problems": problems, "samples": samples, "benchmarks": benchmarks, "seed": seed}
     for name, value in given.items():
         if value < least[name]:
@@ -160,20 +136,13 @@ def coverage_table(problems: int, samples: int, benchmarks: int, seed: int, leas
             continue
         ours.append(measured["ours"].covered)
         spread = "∞" if population.spread >= 1e6 else f"{population.spread:g}"
-        cells = [_cell(coverage.covered, bold=name == "ours") for name, coverage in measured.items()]
+        cells = [f"{100 * each.covered:.1f}" if each.given else "–" for each in measured.values()]
+        if measured["ours"].given and not _BAND[0] <= ours[-1] <= _BAND[1]:
+            cells[0] = f"**{cells[0]}**"
         share = f"{100 * measured['ours'].given:.0f} %"
         yield f"| {population.family} {spread} | {population.accuracy:g} | {share} | {' | '.join(cells)} |"
     if not ours:
         raise UserError("--least-given: no population has so many intervals")
     inside = sum(_BAND[0] <= covered <= _BAND[1] for covered in ours)
-    yield (
-        f"\n{len(ours)} populations: ours covers {100 * min(ours):.1f} to {100 * max(ours):.1f} %, "
-        f"{inside} of them within 93 to 97 %"
-    )
-
-
-def _cell(covered: float, bold: bool) -> str:
-    if math.isnan(covered):
-        return "–"
-    outside = bold and not _BAND[0] <= covered <= _BAND[1]
-    return f"**{100 * covered:.1f}**" if outside else f"{100 * covered:.1f}"
+    covers = f"ours covers {100 * min(ours):.1f} to {100 * max(ours):.1f} %"
+    yield f"\n{len(ours)} populations: {covers}, {inside} of them within 93 to 97 %"

@@ -34,10 +34,8 @@ class Difference:
     Attributes:
         estimate: mean accuracy of the treatment less that of the control, in 0..1 units.
         problem_variance: variance that another draw of problems would cause.
-        problem_freedom: degrees of freedom of ``problem_variance``.
         seed_variance: variance that another draw of training seeds would cause; 0 where the policies themselves are
             compared, NaN where a method has a single seed, for then it cannot be known.
-        seed_freedom: degrees of freedom of ``seed_variance``.
     """
 
     estimate: FloatArray
@@ -61,7 +59,7 @@ class Difference:
         return np.asarray((1.0 - seed_share) * problem_quantile + seed_share * self.seed_critical_value(tail))
 
     def seed_critical_value(self, tail: npt.ArrayLike) -> FloatArray:
-        """The standard error if only the seeds varied [...]."""
+        """The critical value if only the seeds varied [...]."""
         return np.asarray(-stdtrit(self.seed_freedom, tail))
 
     def interval(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
@@ -70,11 +68,7 @@ class Difference:
         return self.estimate - reach, self.estimate + reach
 
     def p_values(self) -> FloatArray:
-        """Two-sided p-values [...]: 1 less the confidence of the interval that just reaches 0; NaN where unknown.
-
-        Raises:
-            ArithmeticError: the equation for a p-value has no solution, which would be a fault of this function.
-        """
+        """Two-sided p-values [...]: 1 less the confidence of the interval that just reaches 0; NaN where unknown."""
         with np.errstate(divide="ignore", invalid="ignore"):
             statistic = np.abs(self.estimate) / self.standard_error
         statistic = np.where((self.estimate == 0.0) & (self.standard_error == 0.0), 0.0, statistic)
@@ -99,7 +93,10 @@ def estimate_difference(
     treatment_is_fixed: bool = False,
     control_is_fixed: bool = False,
 ) -> Difference:
-    """Compare two methods on the same problems, benchmark by benchmark, weighting every benchmark alike.
+    """Compare two methods on the same problems: the difference of their unweighted means over benchmarks.
+
+    Seeds count as independent between the methods, even where they share a number: the same seed in two methods gives
+    the same order of problems, not the same policy.
 
     Args:
         treatment: for each benchmark, accuracies [..., S, N] of S seeds on N problems. Seed s is the same policy in
@@ -108,17 +105,15 @@ def estimate_difference(
         treatment_is_fixed: the claim is about these very policies, or the method has no training randomness (the base
             model); its seeds then add no variance.
         control_is_fixed: the same for the control.
-
-    Returns:
-        The difference of the unweighted means over benchmarks. Seeds count as independent between the methods, even
-        where they share a number: the same seed in two methods gives the same order of problems, not the same policy.
-
-    Raises:
-        ValueError: the two methods' benchmarks or problems do not match, or a benchmark has fewer than two problems.
     """
     treated = [np.asarray(values, dtype=np.float64) for values in treatment]
     controls = [np.asarray(values, dtype=np.float64) for values in control]
-    _check_strata(treated, controls)
+    if not treated or len(treated) != len(controls):
+        raise ValueError(f"the methods cover {len(treated)} and {len(controls)} benchmarks")
+    for a, b in zip(treated, controls, strict=True):
+        if a.shape[-1] != b.shape[-1] or a.shape[-1] < 2:
+            found = f"a benchmark has {a.shape[-1]} and {b.shape[-1]} problems"
+            raise ValueError(f"{found}; two or more of the same needed")
     weight = 1.0 / len(treated)
     differences = [a.mean(axis=-2) - b.mean(axis=-2) for a, b in zip(treated, controls, strict=True)]
     estimate = weight * sum(d.mean(axis=-1) for d in differences)
@@ -127,17 +122,6 @@ def estimate_difference(
     arms = [_seed_part(treated, weight, treatment_is_fixed), _seed_part(controls, weight, control_is_fixed)]
     seed_variance, seed_freedom = _pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
     return Difference(np.asarray(estimate), problem_variance, problem_freedom, seed_variance, seed_freedom)
-
-
-def _check_strata(treatment: Sequence[FloatArray], control: Sequence[FloatArray]) -> None:
-    """Refuse methods that did not answer the same problems."""
-    if not treatment or len(treatment) != len(control):
-        raise ValueError(f"the methods cover {len(treatment)} and {len(control)} benchmarks")
-    for a, b in zip(treatment, control, strict=True):
-        if a.shape[-1] != b.shape[-1] or a.shape[-1] < 2:
-            raise ValueError(
-                f"a benchmark has {a.shape[-1]} and {b.shape[-1]} problems; two or more of the same needed"
-            )
 
 
 def _seed_part(strata: Sequence[FloatArray], weight: float, fixed: bool) -> tuple[FloatArray, int]:
@@ -156,5 +140,4 @@ def _pooled(variances: Sequence[FloatArray], freedoms: Sequence[int]) -> tuple[F
     total = np.asarray(sum(variances))
     spread = np.asarray(sum(v**2 / f for v, f in zip(variances, freedoms, strict=True)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = np.where(spread > 0.0, total**2 / spread, float(sum(freedoms)))
-    return total, freedom
+        return total, np.where(spread > 0.0, total**2 / spread, float(sum(freedoms)))

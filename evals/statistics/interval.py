@@ -32,9 +32,10 @@ _STRETCH, _SHRINK, _FORGETTING = 0.8, 0.5, 0.6
 """Shares by which the ends move if an interval is only just given; standard deviations over which that fades."""
 
 Ends = tuple[FloatArray, FloatArray]
+"""The lower and the upper end of intervals [...]."""
 
 
-def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
     """The textbook interval mean +- t_{N-1} * SE [...] from per-problem accuracies [..., N]; it may leave [0, 1]."""
     values = np.asarray(accuracies, dtype=np.float64)
     mean, problems = values.mean(axis=-1), values.shape[-1]
@@ -42,7 +43,7 @@ def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> tuple[Flo
     return mean - reach, mean + reach
 
 
-def wilson_interval(accuracies: npt.ArrayLike, samples: int, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+def wilson_interval(accuracies: npt.ArrayLike, samples: int, confidence: float = 0.95) -> Ends:
     """Wilson's score interval [...] with the effective sample size of clustered data, from accuracies [..., N].
 
     The effective sample size is ``p (1 - p) / SE^2``, never more than N * k; the quantile is Student's with N - 1
@@ -56,7 +57,7 @@ def wilson_interval(accuracies: npt.ArrayLike, samples: int, confidence: float =
         return _score_ends(mean, effective, _t_quantile(problems, confidence))
 
 
-def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
     """The t interval corrected for skewness by Hall's cubic transformation [...], from accuracies [..., N].
 
     Hall 1992, "On the removal of skewness by transformation", Journal of the Royal Statistical Society B 54. With no
@@ -92,9 +93,7 @@ def _score_ends(mean: FloatArray, effective: FloatArray, quantile: FloatArray) -
     return centre - reach, centre + reach
 
 
-def suite_intervals(
-    accuracies: Sequence[npt.ArrayLike], samples: Sequence[int], confidence: float = 0.95
-) -> tuple[FloatArray, FloatArray]:
+def suite_intervals(accuracies: Sequence[npt.ArrayLike], samples: Sequence[int], confidence: float = 0.95) -> Ends:
     """Interval [...] for the mean over benchmarks of their average accuracies; NaN where none is to be trusted.
 
     ``w * Wilson + (1 - w) * Hall``, cut to [0, 1]; ``w = s / sqrt(p (1 - p))`` is 1 where problems are all or nothing.
@@ -111,16 +110,13 @@ def suite_intervals(
         accuracies: for each benchmark, the problems' accuracies [..., N].
         samples: for each benchmark, the samples behind each accuracy.
         confidence: nominal coverage.
-
-    Raises:
-        ValueError: there is no benchmark, or one has fewer than two problems.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     if not strata or min(values.shape[-1] for values in strata) < 2:
         raise ValueError("an interval needs at least one benchmark, and two problems in each")
     problems = sum(values.shape[-1] for values in strata)
-    solved, unsolved = (np.asarray(sum(part.sum(axis=-1) for part in parts), dtype=np.float64) for parts in (
-        [values > 0.0 for values in strata], [values < 1.0 for values in strata]))  # fmt: skip
+    solved = np.asarray(sum((values > 0.0).sum(axis=-1) for values in strata), dtype=np.float64)
+    unsolved = np.asarray(sum((values < 1.0).sum(axis=-1) for values in strata), dtype=np.float64)
     trusted = np.minimum(solved, unsolved) >= MINIMUM_INFORMATIVE_PROBLEMS
     mean = np.asarray(np.mean([values.mean(axis=-1) for values in strata], axis=0))
     variance, freedom, skewness, weight = _moments(strata)
@@ -134,10 +130,8 @@ def suite_intervals(
         lucky, unlucky = _selection(solved, problems), _selection(unsolved, problems)
         low = mean - (mean - low) * (1.0 + _STRETCH * lucky) * (1.0 - _SHRINK * unlucky)
         high = mean + (high - mean) * (1.0 - _SHRINK * lucky) * (1.0 + _STRETCH * unlucky)
-    return (
-        np.where(trusted, np.clip(low, 0.0, 1.0), np.nan),
-        np.where(trusted, np.clip(high, 0.0, 1.0), np.nan),
-    )
+    low, high = (np.where(trusted, np.clip(end, 0.0, 1.0), np.nan) for end in (low, high))
+    return low, high
 
 
 def _moments(strata: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -169,9 +163,7 @@ def _selection(informative: FloatArray, problems: int) -> FloatArray:
     return np.exp(-np.maximum(distance, 0.0) / _FORGETTING)
 
 
-def score_intervals(
-    correct_counts: npt.ArrayLike, samples: int, confidence: float = 0.95
-) -> tuple[FloatArray, FloatArray]:
+def score_intervals(correct_counts: npt.ArrayLike, samples: int, confidence: float = 0.95) -> Ends:
     """:func:`suite_intervals` for avg@k on one benchmark [...], from counts [..., N]; NaN where there is none."""
     counts = check_counts(correct_counts, samples)
     if counts.shape[-1] < MINIMUM_INFORMATIVE_PROBLEMS:

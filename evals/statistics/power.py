@@ -52,12 +52,8 @@ class Design:
     def from_accuracies(
         cls, treatment: npt.ArrayLike, control: npt.ArrayLike, samples: int, seed_sd: float = 0.0, seeds: int = 0
     ) -> Design:
-        """Estimate the variances from a pilot: two policies' per-problem accuracies [N] from ``samples`` each.
-
-        Raises:
-            ValueError: fewer than two samples per problem, which cannot tell sampling noise from difficulty.
-        """
-        if samples < 2:
+        """Estimate the variances from a pilot: two policies' per-problem accuracies [N] from ``samples`` each."""
+        if samples < 2:  # one cannot tell sampling noise from difficulty
             raise ValueError("a pilot needs at least two samples per problem")
         a, b = np.asarray(treatment, dtype=np.float64), np.asarray(control, dtype=np.float64)
         unbiased = samples / (samples - 1)
@@ -66,58 +62,35 @@ class Design:
         return cls(float(np.sqrt(max(effect_variance, 0.0))), sampling_variance, seed_sd, seeds)
 
     def expected_difference(self, problems: int, samples: int) -> Difference:
-        """The variances to expect with N ``problems`` and k ``samples`` each, as a :class:`Difference` around 0.
-
-        Raises:
-            ValueError: fewer than two problems or no sample.
-        """
+        """The variances to expect with N ``problems`` and k ``samples`` each, as a :class:`Difference` around 0."""
         if problems < 2 or samples < 1:
             raise ValueError(f"needs at least 2 problems and 1 sample, got {problems} and {samples}")
         # With seeds every policy draws its own samples, and that noise enters both parts, as it does in the estimate.
         noise = self.sampling_variance / (samples * problems * max(self.seeds, 1))
         problem_variance = self.effect_sd**2 / problems + noise
         seed_variance = 2.0 * self.seed_sd**2 / self.seeds + noise if self.seeds else 0.0
-        return Difference(
-            np.zeros(()),
-            np.asarray(problem_variance),
-            np.asarray(problems - 1.0),
-            np.asarray(seed_variance),
-            np.asarray(max(2.0 * (self.seeds - 1), 1.0)),
-        )
+        parts = (0.0, problem_variance, problems - 1.0, seed_variance, max(2.0 * (self.seeds - 1), 1.0))
+        return Difference(*map(np.asarray, parts))
 
 
 def problems_needed(design: Design, effect: float, samples: int, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """Fewest problems with which ``effect`` is detectable; None where no number suffices, for the seeds are too few.
-
-    Raises:
-        ValueError: ``effect`` is not positive.
-    """
-
-    def detects(problems: int) -> bool:
-        expected = design.expected_difference(problems, samples)
-        return bool(minimum_detectable_effect(expected, alpha, power) <= effect)
-
-    return _smallest(detects, 2, effect)
+    """Fewest problems with which ``effect`` is detectable; None where no number suffices, for the seeds are too few."""
+    return _fewest(2, lambda problems: design.expected_difference(problems, samples), effect, alpha, power)
 
 
 def samples_needed(design: Design, effect: float, problems: int, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """Fewest samples per problem with which ``effect`` is detectable; None where the problems or seeds are too few.
-
-    Raises:
-        ValueError: ``effect`` is not positive.
-    """
-
-    def detects(samples: int) -> bool:
-        expected = design.expected_difference(problems, samples)
-        return bool(minimum_detectable_effect(expected, alpha, power) <= effect)
-
-    return _smallest(detects, 1, effect)
+    """Fewest samples per problem with which ``effect`` is detectable; None where the problems or seeds are too few."""
+    return _fewest(1, lambda samples: design.expected_difference(problems, samples), effect, alpha, power)
 
 
-def _smallest(detects: Callable[[int], bool], least: int, effect: float) -> int | None:
-    """Smallest number from ``least`` on for which ``detects`` holds, by doubling and bisection."""
+def _fewest(least: int, expected: Callable[[int], Difference], effect: float, alpha: float, power: float) -> int | None:
+    """Smallest number from ``least`` on with which ``effect`` is detectable, by doubling and bisection."""
     if effect <= 0.0:
         raise ValueError(f"the effect to detect must be positive, got {effect}")
+
+    def detects(number: int) -> bool:
+        return bool(minimum_detectable_effect(expected(number), alpha, power) <= effect)
+
     high = least
     while not detects(high):
         if high >= MOST:

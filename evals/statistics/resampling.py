@@ -42,8 +42,8 @@ def bootstrap_differences(
         control: the same for the other method.
         draws: for each benchmark, the problems drawn [R, N], from :func:`draw_problems`.
         generator: source of randomness for seeds and samples.
-        treatment_is_fixed: keep the treatment's seeds as they are.
-        control_is_fixed: keep the control's seeds as they are.
+        treatment_is_fixed: keep its seeds as they are.
+        control_is_fixed: the same for the control.
         samples: for each benchmark, the samples behind each accuracy, to be resampled too; None leaves them.
     """
     resamples = len(draws[0])
@@ -79,10 +79,7 @@ def sign_flip_p_values(contributions: npt.ArrayLike, generator: np.random.Genera
     others share ``permutations`` random assignments and get ``(1 + hits) / (1 + permutations)`` (Phipson and Smyth
     2010, Statistical Applications in Genetics and Molecular Biology 9), so that no p-value is 0.
 
-    Args:
-        contributions: each problem's difference times its weight in the mean [..., N].
-        generator: source of randomness.
-        permutations: number of random assignments.
+    ``contributions``: each problem's difference times its weight in the mean [..., N].
     """
     values = np.asarray(contributions, dtype=np.float64)
     flat = values.reshape(-1, values.shape[-1])
@@ -126,9 +123,6 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     ``max over l <= j of min(1, (M - l + 1) p_(l))`` for the j-th smallest (Holm 1979, Scandinavian Journal of
     Statistics 6). Rejecting where the adjusted value is at most alpha keeps the chance of any false rejection at
     alpha, whatever the dependence between the tests.
-
-    Raises:
-        ValueError: a p-value is outside [0, 1] or NaN.
     """
     values = np.asarray(p_values, dtype=np.float64)
     if not ((values >= 0.0) & (values <= 1.0)).all():

@@ -31,18 +31,13 @@ class Audits:
 
 
 def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
-    """Read ``audits/{benchmark}.json`` of every benchmark.
-
-    Raises:
-        UserError: a file is missing or malformed, or lacks a run.
-    """
+    """Read ``audits/{benchmark}.json`` of every benchmark; each has to have every run."""
     audits: dict[str, list[Audit]] = {}
     graders: set[str] = set()
     for path in paths:
         content = BenchmarkAudits.read(path)
         found = {audit.run: audit for audit in content.audits}
-        missing = [run.run for run in runs if run.run not in found]
-        if missing:
+        if missing := [run.run for run in runs if run.run not in found]:
             raise InvalidInput(str(path), "audits", f"none of {', '.join(missing)}, which the study has")
         audits[content.benchmark] = [found[run.run] for run in runs]
         graders.add(f"{content.second_grader.name} {content.second_grader.version}")
@@ -50,18 +45,22 @@ def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
 
 
 def write_audit_table(paths: Sequence[Path], runs: Path, out: Path) -> None:
-    """Write the table as Markdown and CSV, with its manifest.
-
-    Args:
-        paths: results/audits/*.json.
-        runs: the run sheet.
-        out: path without an ending.
-
-    Raises:
-        UserError: an input is missing or malformed, or a file cannot be written.
-    """
+    """Write the table of ``paths``, results/audits/*.json, with its manifest; ``out`` has no ending."""
     audits = read_audits(paths, read_runs(runs))
-    write_table(out, audit_tables(audits), audit_frame(audits), [runs, *paths])
+    rows = [
+        {
+            "run": row.run,
+            "benchmark": benchmark,
+            **{key: getattr(row, key) for key in _COUNTS},
+            "no_second_because": row.no_second_because,
+            **{key: getattr(row.second, key, None) for key in _SECOND},
+            "disagreement": _disagreement(row),
+        }
+        for benchmark, members in audits.by_benchmark.items()
+        for row in members
+    ]
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(_SECOND, "Int64"))  # nullable: not asked about withheld texts
+    write_table(out, audit_tables(audits), frame, [runs, *paths])
 
 
 def audit_tables(audits: Audits) -> list[Table]:
@@ -73,44 +72,37 @@ def audit_tables(audits: Audits) -> list[Table]:
         f"Second grader: {audits.second_grader} on the whole text, which also takes an unmarked last number for an "
         "answer. It is not asked where texts may not be kept (withheld) or programs were run (code)."
     )
-    return [
-        make_table("audit", "Audit of the grades", _columns("Benchmark"), together, [note]),
-        *(
-            make_table(f"audit_{name}", f"{name}: audit of every run", _columns("Run"), rows)
-            for name, rows in audits.by_benchmark.items()
-        ),
-    ]
+    tables = [make_table("audit", "Audit of the grades", _columns("Benchmark"), together, [note])]
+    for name, rows in audits.by_benchmark.items():
+        tables.append(make_table(f"audit_{name}", f"{name}: audit of every run", _columns("Run"), rows))
+    return tables
 
 
 def _columns(first: str) -> list[Column[Audit]]:
-    rates = {
-        "Correct": "correct",
-        "Truncated": "truncated",
-        "No answer": "no_answer",
-        "Unparsable": "unparsable",
-        "Timed out": "timeouts",
-        "Other failures": "other_failures",
-    }
-    counts = {"Only ours": "only_ours", "Only second": "only_second", "Second failed": "failed"}
+    def share(header: str, count: str) -> Column[Audit]:
+        return Column(header, lambda row: float(getattr(row, count) / row.samples), numbers.percent)
+
+    def second(count: str) -> Callable[[Audit], int | None]:
+        return lambda row: getattr(row.second, count, None)
+
     return [
         Column(first, lambda row: row.run),
         Column("Samples", lambda row: row.samples),
-        *(Column(header, _share(key), numbers.percent) for header, key in rates.items()),
-        Column("Compared", lambda row: row.no_second_because or numbers.whole(_second("compared")(row))),
-        Column("Disagree", disagreement, numbers.percent),
-        *(Column(f"{header} (count)", _second(key), numbers.whole) for header, key in counts.items()),
+        share("Correct", "correct"),
+        share("Truncated", "truncated"),
+        share("No answer", "no_answer"),
+        share("Unparsable", "unparsable"),
+        share("Timed out", "timeouts"),
+        share("Other failures", "other_failures"),
+        Column("Compared", lambda row: row.no_second_because or numbers.whole(second("compared")(row))),
+        Column("Disagree", _disagreement, numbers.percent),
+        Column("Only ours (count)", second("only_ours"), numbers.whole),
+        Column("Only second (count)", second("only_second"), numbers.whole),
+        Column("Second failed (count)", second("failed"), numbers.whole),
     ]
 
 
-def _share(count: str) -> Callable[[Audit], float]:
-    return lambda row: float(getattr(row, count) / row.samples)
-
-
-def _second(count: str) -> Callable[[Audit], int | None]:
-    return lambda row: getattr(row.second, count, None)
-
-
-def disagreement(audit: Audit) -> float | None:
+def _disagreement(audit: Audit) -> float | None:
     """Fraction of the samples judged by both graders on which they differ."""
     second = audit.second
     return (second.only_ours + second.only_second) / second.compared if second and second.compared else None
@@ -126,20 +118,3 @@ def _together(benchmark: str, rows: Sequence[Audit]) -> Audit:
         no_second_because=rows[0].no_second_because,
         second=SecondOpinion(**second) if len(opinions) == len(rows) else None,
     )
-
-
-def audit_frame(audits: Audits) -> pd.DataFrame:
-    """One row per run and benchmark: counts, and the fraction on which the graders differ."""
-    rows = [
-        {
-            "run": row.run,
-            "benchmark": benchmark,
-            **{key: getattr(row, key) for key in _COUNTS},
-            "no_second_because": row.no_second_because,
-            **{key: getattr(row.second, key, None) for key in _SECOND},
-            "disagreement": disagreement(row),
-        }
-        for benchmark, members in audits.by_benchmark.items()
-        for row in members
-    ]
-    return pd.DataFrame(rows).astype(dict.fromkeys(_SECOND, "Int64"))  # nullable: not asked about withheld texts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from evals.core.errors import UserError
+from evals.core.files import read_parquet
 from evals.core.records import BASE, Condition, Run
-
-EVALUATION_STAGES = ("sample", "grade")
 
 
 @dataclass(frozen=True)
@@ -44,9 +41,6 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
         benchmarks: names whose evaluation counts.
         costs: directory with ``{stage}/...tsv``, one file a job.
         training: directory with ``{run}/metrics.parquet``.
-
-    Raises:
-        UserError: a cost or metrics file is missing or malformed.
     """
     per_run = [run_cost(run, benchmarks, costs, training) for run in condition.runs]
 
@@ -64,16 +58,15 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
 
 
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
-    """Read the cost of one run; arguments and errors as for :func:`condition_cost`."""
-    evaluation = [read_benchmark_file(path) for path in _evaluation_files(run, benchmarks, costs)]
-    seconds = sum(job_seconds for job_seconds, _ in evaluation)
+    """Read the cost of one run; arguments as for :func:`condition_cost`."""
+    jobs = [read_benchmark_file(path) for path in _evaluation_files(run, benchmarks, costs)]
+    seconds = sum(job_seconds for job_seconds, _ in jobs)
     if run.method == BASE:
-        return Cost(None, None, None, seconds, _largest([memory for _, memory in evaluation]))
-    job_seconds, training_memory = read_benchmark_file(costs / "train" / f"{run.run}.tsv")
-    totals = _read_steps(training / run.run / "metrics.parquet").sum()
-    memory = _largest([training_memory, *(job_memory for _, job_memory in evaluation)])
-    training_seconds = max(job_seconds, float(totals["seconds_step"]))
-    return Cost(float(totals["tokens_generated"]), float(totals["optimizer_steps"]), training_seconds, seconds, memory)
+        return Cost(None, None, None, seconds, _largest([memory for _, memory in jobs]))
+    jobs.append(read_benchmark_file(costs / "train" / f"{run.run}.tsv"))
+    columns = ["tokens_generated", "optimizer_steps", "seconds_step"]
+    tokens, steps, step_seconds = read_parquet(training / run.run / "metrics.parquet", columns)[columns].sum().tolist()
+    return Cost(tokens, steps, max(jobs[-1][0], step_seconds), seconds, _largest([memory for _, memory in jobs]))
 
 
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
@@ -85,46 +78,24 @@ def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path)
 
 
 def _evaluation_files(run: Run, benchmarks: Sequence[str], costs: Path) -> list[Path]:
-    return [costs / stage / run.run / f"{benchmark}.tsv" for stage in EVALUATION_STAGES for benchmark in benchmarks]
+    return [costs / stage / run.run / f"{benchmark}.tsv" for stage in ("sample", "grade") for benchmark in benchmarks]
 
 
 def read_benchmark_file(path: Path) -> tuple[float, float | None]:
     """Read seconds and peak resident mebibytes of a job; of repeated jobs the mean time and the largest memory.
 
     Snakemake samples memory every few seconds and writes ``NA`` or ``-`` for a job that ended before: None here.
-
-    Raises:
-        UserError: the file is missing or lacks a column.
     """
     try:
-        with open(path, encoding="utf-8", newline="") as handle:
-            rows = list(csv.DictReader(handle, delimiter="\t"))
+        jobs = pd.read_csv(path, sep="\t", dtype=str, na_values=["-"])[["s", "max_rss"]].astype(float)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; Snakemake's benchmark files hold the costs") from None
-    try:
-        seconds = [float(row["s"]) for row in rows]
-        memory = [_number(row["max_rss"]) for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         raise UserError(f"{path}: is not a Snakemake benchmark file with columns s and max_rss ({error})") from None
-    if not seconds:
+    if jobs.empty:
         raise UserError(f"{path}: has no row")
-    return sum(seconds) / len(seconds), _largest(memory)
-
-
-def _number(text: str) -> float | None:
-    value = math.nan if text in {"NA", "-", ""} else float(text)
-    return None if math.isnan(value) else value
+    return sum(jobs["s"].tolist()) / len(jobs), _largest(jobs["max_rss"].dropna().tolist())
 
 
 def _largest(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _read_steps(path: Path) -> pd.DataFrame:
-    columns = ["tokens_generated", "optimizer_steps", "seconds_step"]
-    try:
-        return pd.read_parquet(path, columns=columns)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (ValueError, KeyError) as error:  # pyarrow's errors for a foreign file or a missing column
-        raise UserError(f"{path}: must be parquet with columns {', '.join(columns)} ({error})") from None

@@ -62,22 +62,13 @@ class Column(Generic[Row]):
     text: Callable[[Any], str] = str
     name: str = ""
 
-    def cell(self, row: Row) -> str:
-        """The text of a row's cell."""
-        return self.text(self.value(row))
-
 
 def make_table(
     name: str, title: str, columns: Sequence[Column[Row]], rows: Sequence[Row], notes: Sequence[str] = ()
 ) -> Table:
     """Lay out rows by columns."""
-    cells = tuple(tuple(column.cell(row) for column in columns) for row in rows)
+    cells = tuple(tuple(column.text(column.value(row)) for column in columns) for row in rows)
     return Table(name, title, tuple(column.header for column in columns), cells, tuple(notes))
-
-
-def named_values(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
-    """The values of a row that the CSV file has, by the names of their columns."""
-    return {column.name: column.value(row) for column in columns if column.name}
 
 
 def write_table(
@@ -88,18 +79,13 @@ def write_table(
     parameters: Mapping[str, Any] | None = None,
     with_latex: bool = False,
 ) -> None:
-    """Write tables as ``{out}.md``, their numbers as ``{out}.csv``, a manifest and, if wanted, ``{out}.tex``.
-
-    Raises:
-        UserError: an input is missing, or a file cannot be written.
-    """
-    contents = {".csv": frame.to_csv(index=False, lineterminator="\n"), ".md": markdown(tables)}
+    """Write tables as ``{out}.md``, their numbers as ``{out}.csv``, a manifest and, if wanted, ``{out}.tex``."""
+    contents = {".md": markdown(tables), ".csv": frame.to_csv(index=False, lineterminator="\n")}
     if with_latex:
         contents[".tex"] = latex(tables)
     for ending, content in contents.items():
         write_text(out.with_name(out.name + ending), content)
-    endings = (".md", ".csv", ".tex") if with_latex else (".md", ".csv")
-    write_output_manifest("table", out, endings, inputs, parameters or {})
+    write_output_manifest("table", out, [*contents], inputs, parameters or {})
 
 
 def markdown(tables: Sequence[Table]) -> str:
@@ -109,14 +95,13 @@ def markdown(tables: Sequence[Table]) -> str:
 
 def _markdown_table(table: Table) -> str:
     cells = [[cell.replace("|", r"\|") for cell in row] for row in (table.header, *table.rows)]
-    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(table.header))]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
 
     def line(row: Sequence[str]) -> str:
-        first, *others = zip(row, widths, strict=True)
-        return _line([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
+        return _line([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
 
     rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
-    body = [line(cells[0]), _line(rule), *(line(row) for row in cells[1:])]
+    body = [line(cells[0]), _line(rule), *map(line, cells[1:])]
     return "\n".join([f"## {table.title}", "", *body, *(f"\n{note}" for note in table.notes)]) + "\n"
 
 
@@ -132,32 +117,24 @@ def _line(cells: Sequence[str]) -> str:
 
 def latex(tables: Sequence[Table]) -> str:
     """Floats for the packages booktabs and graphicx; wide ones are shrunk to the line, none is ever enlarged."""
-    return "\n".join(["% Needs \\usepackage{booktabs,graphicx}", *(_latex_table(table) for table in tables)])
+    return "\n".join(["% Needs \\usepackage{booktabs,graphicx}", *map(_latex_table, tables)])
 
 
 def _latex_table(table: Table) -> str:
-    def line(row: Sequence[str]) -> str:
-        return "    " + " & ".join(escape_latex(cell) for cell in row) + r" \\"
-
-    caption = " ".join([f"{table.title}.", *table.notes])
-    return "\n".join(
-        [
-            r"\begin{table*}[t]",
-            r"  \centering\small\setlength{\tabcolsep}{4pt}",
-            rf"  \caption{{{escape_latex(caption)}}}",
-            rf"  \label{{tab:{table.name}}}",
-            rf"  \sbox0{{\begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}",
-            r"    \toprule",
-            line(table.header),
-            r"    \midrule",
-            *(line(row) for row in table.rows),
-            r"    \bottomrule",
-            r"  \end{tabular}}",
-            r"  \ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
-            r"\end{table*}",
-            "",
-        ]
-    )
+    header, *rows = [f"    {' & '.join(map(escape_latex, row))} \\\\\n" for row in (table.header, *table.rows)]
+    caption = escape_latex(" ".join([f"{table.title}.", *table.notes]))
+    return rf"""\begin{{table*}}[t]
+  \centering\small\setlength{{\tabcolsep}}{{4pt}}
+  \caption{{{caption}}}
+  \label{{tab:{table.name}}}
+  \sbox0{{\begin{{tabular}}{{l{"r" * (len(table.header) - 1)}}}
+    \toprule
+{header}    \midrule
+{"".join(rows)}    \bottomrule
+  \end{{tabular}}}}
+  \ifdim\wd0>\linewidth\resizebox{{\linewidth}}{{!}}{{\usebox0}}\else\usebox0\fi
+\end{{table*}}
+"""
 
 
 def escape_latex(text: str) -> str:

@@ -3,61 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Interval, Run, Score, Verdict
-from evals.results import Average, Results
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Interval, Score, Verdict
+from evals.results import Results
+from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
-from evals.tables.layout import Column, Table, make_table, named_values, write_table
+from evals.tables.layout import Column, Table, make_table, write_table
 
-Costs = Mapping[tuple[str, str], Cost]
+Costs = Mapping[Condition, Cost]
+_METHOD: Column[Condition] = Column("Method", lambda condition: condition.title)
 _COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
 
 
-@dataclass(frozen=True)
-class MainRow:
-    """A row of the main table; all numbers are over all benchmarks.
-
-    Attributes:
-        gain: over the base model; None for the base model itself.
-        against: the comparison with the reference method; None for the reference itself.
-    """
-
-    condition: Condition
-    is_reference: bool
-    average: Average
-    gain: Comparison | None
-    against: Comparison | None
-    cost: Cost
-
-    @property
-    def verdict(self) -> str:
-        """The comparison with the reference in words."""
-        return "reference" if self.is_reference else comparison_verdict(self.against)
-
-
-def main_columns(results: Results) -> list[Column[MainRow]]:
-    """The columns of the main table. Those with a name stand in main.csv too, at its end."""
+def main_columns(results: Results, costs: Costs) -> list[Column[Condition]]:
+    """The columns of the main table, over all benchmarks. Those with a name stand in main.csv too, at its end."""
     k, reference = results.samples_per_problem, results.reference_title
+
+    def versus(condition: Condition) -> Comparison | None:
+        return results.comparison(condition, results.reference_method)
+
+    def verdict(condition: Condition) -> str:
+        compared = versus(condition)
+        words = compared.verdict.value if compared else numbers.NOTHING
+        return "reference" if condition.method == results.reference_method else words
+
     return [
-        Column("Method", lambda row: row.condition.title),
-        Column(f"avg@{k} (%)", lambda row: row.average, average_text),
-        Column("Gain over base (pp)", lambda row: row.gain, difference_text),
-        Column(f"Versus {reference} (pp)", lambda row: row.against, difference_text),
-        Column("p", lambda row: row.against and row.against.p_value, numbers.p_value),
-        Column("MDE (pp)", lambda row: row.against and row.against.minimum_detectable_effect, numbers.percent),
-        Column(f"Verdict versus {reference}", lambda row: row.verdict),
-        Column("Seeds", lambda row: len(row.condition.seeds) or numbers.NOTHING),
-        Column("Tokens", lambda row: row.cost.tokens_generated, numbers.count, "tokens_generated"),
-        Column("Steps", lambda row: row.cost.optimizer_steps, numbers.whole, "optimizer_steps"),
-        Column("Train (s)", lambda row: row.cost.training_seconds, numbers.seconds, "training_seconds"),
-        Column("Eval (s)", lambda row: row.cost.evaluation_seconds, numbers.seconds, "evaluation_seconds"),
-        Column("Memory (MiB)", lambda row: row.cost.peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
+        _METHOD,
+        Column(f"avg@{k} (%)", results.average, average_text),
+        Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
+        Column(f"Versus {reference} (pp)", versus, difference_text),
+        Column("p", lambda row: getattr(versus(row), "p_value", None), numbers.p_value),
+        Column("MDE (pp)", lambda row: getattr(versus(row), "minimum_detectable_effect", None), numbers.percent),
+        Column(f"Verdict versus {reference}", verdict),
+        Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
+        Column("Tokens", lambda row: costs[row].tokens_generated, numbers.count, "tokens_generated"),
+        Column("Steps", lambda row: costs[row].optimizer_steps, numbers.whole, "optimizer_steps"),
+        Column("Train (s)", lambda row: costs[row].training_seconds, numbers.seconds, "training_seconds"),
+        Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
+        Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
     ]
 
 
@@ -73,20 +61,9 @@ def difference_text(comparison: Comparison | None) -> str:
     return numbers.points_with_interval(comparison.difference, comparison.confidence_interval)
 
 
-def comparison_verdict(comparison: Comparison | None) -> str:
-    """A comparison's verdict in words."""
-    return comparison.verdict.value if comparison else numbers.NOTHING
-
-
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
-    """Read what one seed of each (model, method) cost.
-
-    Raises:
-        UserError: a cost or metrics file is missing or malformed.
-    """
-    return {
-        (row.model, row.method): condition_cost(row, results.benchmarks, costs, training) for row in results.conditions
-    }
+    """Read what one seed of each method cost, from results/costs and results/runs."""
+    return {row: condition_cost(row, results.benchmarks, costs, training) for row in results.conditions}
 
 
 def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
@@ -98,38 +75,22 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
         training: results/runs.
         notes: sentences on what the numbers are evidence of.
         out: path without an ending.
-
-    Raises:
-        UserError: an input is missing or malformed, or a file cannot be written.
     """
     measured = read_costs(results, costs, training)
-    read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
-    tables, frame = main_tables(results, measured, notes), main_frame(results, measured)
-    write_table(out, tables, frame, [*results.sources, *read], {"notes": notes}, with_latex=True)
-
-
-def _rows(results: Results, costs: Costs) -> list[MainRow]:
-    reference = results.reference_method
-    return [
-        MainRow(
-            condition,
-            condition.method == reference,
-            results.average(condition),
-            results.comparison(condition, BASE),
-            results.comparison(condition, reference),
-            costs[condition.model, condition.method],
-        )
+    named = [column for column in main_columns(results, measured) if column.name]
+    rows = [
+        _numbers(results, condition) | {column.name: column.value(condition) for column in named}
         for condition in results.conditions
     ]
+    read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
+    tables = main_tables(results, measured, notes)
+    write_table(out, tables, pd.DataFrame(rows), [*results.sources, *read], {"notes": notes}, with_latex=True)
 
 
 def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Table]:
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model.
 
-    Args:
-        results: runs, scores and comparisons.
-        costs: from :func:`read_costs`.
-        notes: sentences on what the numbers are evidence of; they stand under the first table.
+    ``notes``, sentences on what the numbers are evidence of, stand under the first table.
     """
     k, level, benchmarks = results.samples_per_problem, round(100 * results.confidence), len(results.benchmarks)
     explanation = (
@@ -141,7 +102,8 @@ def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Ta
         "Costs: of one seed, mean over seeds; memory is the largest resident set of any job."
     )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
-    summary = make_table("main", title, main_columns(results), _rows(results, costs), [*notes, explanation])
+    columns = main_columns(results, costs)
+    summary = make_table("main", title, columns, results.conditions, [*notes, explanation])
     differences = [
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),
@@ -150,53 +112,45 @@ def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Ta
 
 
 def _by_benchmark(results: Results) -> Table:
+    def column(name: str) -> Column[Condition]:
+        return Column(name, lambda condition: results.average(condition, name), cell)
+
     def cell(average: Average) -> str:
         # Without a single success the error is 0 too, which would look like certainty.
         error = None if average.confidence_interval is None else average.standard_error
         return numbers.percent_with_error(average.value, error)
 
-    rows = tuple(
-        (condition.title, *(cell(results.average(condition, name)) for name in results.benchmarks))
-        for condition in results.conditions
-    )
     note = (
         "Mean over seeds, ± one standard error over problems and seeds (problems are the clusters of their "
         f"{results.samples_per_problem} samples); without one: a single seed, or a handful of problems decides."
     )
     title = f"avg@{results.samples_per_problem} by benchmark (%)"
-    return Table("by_benchmark", title, ("Method", *results.benchmarks), rows, (note,))
+    columns = [_METHOD, *map(column, results.benchmarks)]
+    return make_table("by_benchmark", title, columns, results.conditions, [note])
 
 
 def _differences(results: Results, against: str, against_title: str) -> Table:
+    def column(name: str) -> Column[Condition]:
+        return Column(name, lambda condition: results.comparison(condition, against, name), cell)
+
     def cell(comparison: Comparison | None) -> str:
         if comparison is None:
             return numbers.NOTHING
         mark = "" if comparison.verdict is Verdict.NOT_DISTINGUISHABLE else "*"
         return f"{numbers.points(comparison.difference)}{mark} ({numbers.p_value(comparison.p_value_holm)})"
 
-    names = (*results.benchmarks, ALL_BENCHMARKS)
-    rows = tuple(
-        (condition.title, *(cell(results.comparison(condition, against, name)) for name in names))
-        for condition in results.conditions
-        if condition.method not in (BASE, against)
-    )
+    rows = [condition for condition in results.conditions if condition.method not in (BASE, against)]
     note = (
         f"Paired differences to {against_title} in percentage points, p in parentheses, after Holm over the "
         "benchmarks; all: mean over the benchmarks, p as it is. "
         "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size."
     )
-    return Table(f"differences_to_{against}", f"Differences to {against_title} (pp)", ("Method", *names), rows, (note,))
-
-
-def main_frame(results: Results, costs: Costs) -> pd.DataFrame:
-    """The main table in full precision: fractions of one, seconds, mebibytes; empty where there is no value."""
-    columns = main_columns(results)
-    return pd.DataFrame(
-        [_numbers(results, row.condition) | named_values(columns, row) for row in _rows(results, costs)]
-    )
+    columns = [_METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]
+    return make_table(f"differences_to_{against}", f"Differences to {against_title} (pp)", columns, rows, [note])
 
 
 def _numbers(results: Results, condition: Condition) -> dict[str, Any]:
+    """A row of main.csv in full precision: fractions of one, empty where there is no value."""
     k, names = results.samples_per_problem, (ALL_BENCHMARKS, *results.benchmarks)
     row: dict[str, Any] = {
         "model": condition.model,
@@ -225,9 +179,32 @@ def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, f
     return {f"{prefix}confidence_low": low, f"{prefix}confidence_high": high}
 
 
+_BY_SEED = (
+    "average_at_k", "standard_error", "majority_at_k", "truncation_rate", "no_answer_rate", "timeout_rate",
+    "unparsable_rate", "mean_tokens", "total_tokens",
+)  # fmt: skip
+
+
 def write_by_seed_table(results: Results, out: Path) -> None:
-    """Write the table with a row for each run and benchmark; errors as for :func:`write_main_table`."""
-    write_table(out, by_seed_tables(results), by_seed_frame(results), results.sources)
+    """Write the table with a row for each run and benchmark, with its manifest; ``out`` has no ending."""
+    k, rows = results.samples_per_problem, []
+    for benchmark in results.benchmarks:
+        for run in results.runs:
+            score = results.scores[run.run, benchmark]
+            rows.append(
+                {
+                    **dict(run),
+                    "benchmark": benchmark,
+                    "samples_per_problem": k,
+                    **{name: getattr(score, name) for name in _BY_SEED},
+                    **interval_columns(score.confidence_interval),
+                    **{f"pass_at_{n}": value for n, value in score.pass_at_k.items()},
+                    "sampling_standard_error": score.sampling_standard_error,
+                    **{f"g_pass_at_{k}_{share}": value for share, value in score.g_pass_at_k.items()},
+                }
+            )
+    frame = pd.DataFrame(rows).astype({"seed": "Int64"})  # nullable: the base model has no seed
+    write_table(out, by_seed_tables(results), frame, results.sources)
 
 
 def by_seed_tables(results: Results) -> list[Table]:
@@ -238,6 +215,10 @@ def by_seed_tables(results: Results) -> list[Table]:
         "measured and holds no variance between training seeds. Not judged: unparsable, or grading timed out. "
         f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted."
     )
+
+    def pass_column(n: str) -> Column[Score]:
+        return Column(f"pass@{n}", lambda score: score.pass_at_k.get(n), numbers.percent)
+
     tables = []
     for benchmark in results.benchmarks:
         scores = [results.scores[run.run, benchmark] for run in results.runs]
@@ -246,7 +227,7 @@ def by_seed_tables(results: Results) -> list[Table]:
             Column("Run", lambda score: score.run),
             Column(f"avg@{k} ± SE", lambda score: numbers.percent_with_error(score.average_at_k, score.standard_error)),
             Column(f"{level} % interval", lambda score: score.confidence_interval, numbers.bounds),
-            *(_pass_column(n) for n in levels),
+            *map(pass_column, levels),
             Column(f"maj@{k}", lambda score: score.majority_at_k, numbers.percent),
             Column("Truncated", lambda score: score.truncation_rate, numbers.percent),
             Column("No answer", lambda score: score.no_answer_rate, numbers.percent),
@@ -255,33 +236,3 @@ def by_seed_tables(results: Results) -> list[Table]:
         ]
         tables.append(make_table(f"by_seed_{benchmark}", f"{benchmark}: every run", columns, scores, [note]))
     return tables
-
-
-def _pass_column(k: str) -> Column[Score]:
-    return Column(f"pass@{k}", lambda score: score.pass_at_k.get(k), numbers.percent)
-
-
-_BY_SEED = (
-    "average_at_k", "standard_error", "majority_at_k", "truncation_rate", "no_answer_rate", "timeout_rate",
-    "unparsable_rate", "mean_tokens", "total_tokens",
-)  # fmt: skip
-
-
-def by_seed_frame(results: Results) -> pd.DataFrame:
-    """One row per run and benchmark in full precision; rates and averages are fractions of one."""
-    rows = [_by_seed_numbers(results, run, benchmark) for benchmark in results.benchmarks for run in results.runs]
-    return pd.DataFrame(rows).astype({"seed": "Int64"})  # nullable: the base model has no seed
-
-
-def _by_seed_numbers(results: Results, run: Run, benchmark: str) -> dict[str, Any]:
-    k, score = results.samples_per_problem, results.scores[run.run, benchmark]
-    return {
-        **dict(run),
-        "benchmark": benchmark,
-        "samples_per_problem": k,
-        **{name: getattr(score, name) for name in _BY_SEED},
-        **interval_columns(score.confidence_interval),
-        **{f"pass_at_{n}": value for n, value in score.pass_at_k.items()},
-        "sampling_standard_error": score.sampling_standard_error,
-        **{f"g_pass_at_{k}_{share}": value for share, value in score.g_pass_at_k.items()},
-    }

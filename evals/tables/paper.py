@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from evals.core.records import BASE, Comparison, Condition, Verdict
-from evals.results import Average, Results
+from evals.results import Results
+from evals.statistics.average import Average
 from evals.statistics.resampling import holm
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, make_table, write_table
-from evals.tables.main import average_text, comparison_verdict, difference_text, interval_columns
+from evals.tables.main import average_text, difference_text, interval_columns
 from evals.tables.published import Published, read_published
 
 _SIGNIFICANCE = 0.05
@@ -45,27 +45,35 @@ class PaperRow:
 
 def paper_rows(results: Results) -> list[PaperRow]:
     """Compare every method with the reference, with Holm's correction over the methods."""
-    against = [results.comparison(condition, results.reference_method) for condition in results.conditions]
-    p_values = [
-        comparison.p_value if comparison and condition.method != BASE else None
-        for condition, comparison in zip(results.conditions, against, strict=True)
-    ]
-    known = [p_value for p_value in p_values if p_value is not None]
-    corrected = iter(holm(known).tolist() if known else [])
+    p_values: dict[Condition, float] = {}
+    for condition in results.conditions:
+        comparison = results.comparison(condition, results.reference_method)
+        if comparison and comparison.p_value is not None and condition.method != BASE:
+            p_values[condition] = comparison.p_value
+    corrected = dict(zip(p_values, holm([*p_values.values()]).tolist(), strict=True)) if p_values else {}
     levels = [int(k) for k in next(iter(results.scores.values())).pass_at_k]
     level = max((k for k in levels if k < results.samples_per_problem), default=1)
     rows = []
-    for condition, comparison, p_value in zip(results.conditions, against, p_values, strict=True):
-        p_value_holm = None if p_value is None else next(corrected)
-        verdict: str | None = comparison_verdict(comparison) if comparison else None
+    for condition in results.conditions:
+        comparison = results.comparison(condition, results.reference_method)
+        p_value_holm = corrected.get(condition)
+        verdict: str | None = comparison.verdict.value if comparison else None
         if condition.method == results.reference_method:
             verdict = "reference"
         elif p_value_holm is not None and verdict != Verdict.NOT_DISTINGUISHABLE and p_value_holm > _SIGNIFICANCE:
             verdict = f"{verdict}, but not after Holm"
-        passes = [results.scores[run.run, name].pass_at_k[str(level)]
-                  for run in condition.runs for name in results.benchmarks]  # fmt: skip
-        average, rate = results.average(condition), float(np.mean(passes))
-        rows.append(PaperRow(condition, average, comparison, level, rate, p_value, p_value_holm, verdict))
+        rows.append(
+            PaperRow(
+                condition,
+                results.average(condition),
+                comparison,
+                level,
+                results.mean_score(condition, lambda score: score.pass_at_k[str(level)]),
+                p_values.get(condition),
+                p_value_holm,
+                verdict,
+            )
+        )
     return rows
 
 
@@ -73,7 +81,7 @@ def paper_frame(results: Results) -> pd.DataFrame:
     """One row per method in full precision; fractions of one."""
     rows = []
     for row in paper_rows(results):
-        low, high = (row.against.confidence_interval if row.against else None) or (None, None)
+        low, high = getattr(row.against, "confidence_interval", None) or (None, None)
         rows.append(
             {
                 "model": row.condition.model,
@@ -84,12 +92,12 @@ def paper_frame(results: Results) -> pd.DataFrame:
                 **interval_columns(row.average.confidence_interval),
                 "pass_level": row.pass_level,
                 "pass": row.pass_rate,
-                "difference": row.against.difference if row.against else None,
+                "difference": getattr(row.against, "difference", None),
                 "difference_low": low,
                 "difference_high": high,
                 "p_value": row.p_value,
                 "p_value_holm_over_methods": row.p_value_holm,
-                "minimum_detectable_effect": row.against.minimum_detectable_effect if row.against else None,
+                "minimum_detectable_effect": getattr(row.against, "minimum_detectable_effect", None),
                 "verdict": row.verdict,
             }
         )
@@ -105,9 +113,6 @@ def write_paper_table(results: Results, reference: Path, title: str, notes: Sequ
         title: of the study.
         notes: sentences on what it asks and what the numbers are evidence of.
         out: path without an ending.
-
-    Raises:
-        UserError: an input is missing or malformed, or a file cannot be written.
     """
     path = reference / "published.csv"
     tables = paper_tables(results, read_published(path), title, notes)
@@ -115,20 +120,8 @@ def write_paper_table(results: Results, reference: Path, title: str, notes: Sequ
 
 
 def paper_tables(results: Results, published: Sequence[Published], title: str, notes: Sequence[str]) -> list[Table]:
-    """Lay out the study's table, and the published numbers of its methods beside it.
-
-    Args:
-        results: runs, scores and comparisons.
-        published: every published number.
-        title: of the study.
-        notes: sentences on what it asks and what the numbers are evidence of.
-    """
+    """Lay out the study's table, and the published numbers of its methods beside it."""
     rows = paper_rows(results)
-    beside = _published(results, rows, published)
-    return [_own(results, rows, title, notes), *([beside] if beside.rows else [])]
-
-
-def _own(results: Results, rows: Sequence[PaperRow], title: str, notes: Sequence[str]) -> Table:
     k, level, reference = results.samples_per_problem, round(100 * results.confidence), results.reference_title
     columns: list[Column[PaperRow]] = [
         Column("Method", lambda row: row.condition.title),
@@ -140,14 +133,15 @@ def _own(results: Results, rows: Sequence[PaperRow], title: str, notes: Sequence
         Column("MDE (pp)", lambda row: row.against and row.against.minimum_detectable_effect, numbers.percent),
         Column(f"Verdict versus {reference}", lambda row: row.verdict or numbers.NOTHING),
     ]
-    compared = sum(row.p_value is not None for row in rows)
     explanation = (
         f"Means over {len(results.benchmarks)} benchmarks and all seeds; brackets: {level} % intervals over problems "
         f"and seeds, paired by problem for differences. {numbers.NO_INTERVAL_NOTE} "
-        f"p (Holm) is corrected over the study's {compared} comparisons "
+        f"p (Holm) is corrected over the study's {sum(row.p_value is not None for row in rows)} comparisons "
         f"with {reference}; MDE is the smallest true difference that one comparison finds in 80 % of studies."
     )
-    return make_table("paper", title, columns, rows, [*notes, explanation])
+    own = make_table("paper", title, columns, rows, [*notes, explanation])
+    beside = _published(results, rows, published)
+    return [own, beside] if beside.rows else [own]
 
 
 def _published(results: Results, own: Sequence[PaperRow], published: Sequence[Published]) -> Table:
@@ -156,35 +150,36 @@ def _published(results: Results, own: Sequence[PaperRow], published: Sequence[Pu
     The base model and the reference are in every paper: they are listed where the paper trained the same model with
     another method of the study too.
     """
-    header = ("Method", "Published (%)", "Versus their reference (pp)", "Ours, versus our reference (pp)", "Source")
-    ours = {row.condition.method: row.against.difference if row.against else None for row in own}
+    ours = {row.condition: row.against.difference if row.against else None for row in own}
     averaged = {(row.arxiv, row.table, row.model) for row in published if row.is_average}
-    others = set(ours) - {BASE, results.reference_method}
+    others = {condition.method for condition in ours} - {BASE, results.reference_method}
     about = {(row.arxiv, row.model) for row in published if row.method in others}
-    rows = []
-    for condition in results.conditions:
-        for row in published:
-            if row.method != condition.method or (row.arxiv, row.model) not in about:
-                continue
-            if (row.arxiv, row.table, row.model) in averaged and not row.is_average:
-                continue
-            reference = _reference_of(row, published, results.reference_method)
-            difference = None if reference is None or reference is row else (row.value - reference.value) / 100
-            rows.append(
-                (
-                    condition.title,
-                    f"{row.value:g} {row.metric}, {row.benchmark}, {row.model}",
-                    numbers.points(difference),
-                    numbers.points(ours[row.method]),
-                    f"{row.citation}, row {row.row}",
-                )
-            )
+    shown = [
+        (condition, row)
+        for condition in results.conditions
+        for row in published
+        if row.method == condition.method
+        and (row.arxiv, row.model) in about
+        and (row.is_average or (row.arxiv, row.table, row.model) not in averaged)
+    ]
+
+    def difference(row: Published) -> float | None:
+        reference = _reference_of(row, published, results.reference_method)
+        return None if reference is None or reference is row else (row.value - reference.value) / 100
+
+    columns: list[Column[tuple[Condition, Published]]] = [
+        Column("Method", lambda pair: pair[0].title),
+        Column("Published (%)", lambda pair: f"{pair[1].measured}, {pair[1].model}"),
+        Column("Versus their reference (pp)", lambda pair: difference(pair[1]), numbers.points),
+        Column("Ours, versus our reference (pp)", lambda pair: ours[pair[0]], numbers.points),
+        Column("Source", lambda pair: pair[1].citation),
+    ]
     note = (
         "The scales differ: models of 1.7 to 80 billion parameters on competition problems there, generated problems "
         "and a tiny model made from scratch here. Published differences are of single training runs unless a "
         "paper says otherwise, and have no intervals."
     )
-    return Table("published", "What papers report of these methods", header, tuple(rows), (note,))
+    return make_table("published", "What papers report of these methods", columns, shown, [note])
 
 
 def _reference_of(row: Published, published: Sequence[Published], reference: str) -> Published | None:
@@ -193,12 +188,8 @@ def _reference_of(row: Published, published: Sequence[Published], reference: str
     Several tables that repeat one number count as one; if they differ, there is none.
     """
     key = (row.arxiv, row.model, row.benchmark, row.metric)
-    same = [
-        other
-        for other in published
-        if other.method == reference and (other.arxiv, other.model, other.benchmark, other.metric) == key
-    ]
-    in_table = [other for other in same if other.table == row.table]
-    if in_table:
+    of_reference = [other for other in published if other.method == reference]
+    same = [other for other in of_reference if (other.arxiv, other.model, other.benchmark, other.metric) == key]
+    if in_table := [other for other in same if other.table == row.table]:
         return in_table[0]
     return same[0] if len({other.value for other in same}) == 1 else None

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-import yaml
 from pydantic import ConfigDict, Field
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.record import Record
 from evals.core.records import ALL_BENCHMARKS, Condition
-from evals.results import Average, Results
-from evals.tables import numbers
+from evals.core.yaml_file import read_yaml
+from evals.results import Results
+from evals.statistics.average import Average
 from evals.tables.layout import Column, Table, make_table, write_table
-from evals.tables.main import interval_columns
+from evals.tables.main import average_text, interval_columns
 
 _AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")
 _COMPARED = {
@@ -66,10 +65,15 @@ class Published(Record):
         return self.benchmark in _AVERAGES
 
     @property
+    def measured(self) -> str:
+        """The value and what it is of."""
+        return f"{self.value:g} {self.metric}, {self.benchmark}"
+
+    @property
     def citation(self) -> str:
         """The place in the paper, with what is doubtful about it."""
         doubt = "" if self.certainty == "published" else f", {self.certainty}"
-        return f"{self.paper} (arXiv {self.arxiv}), {self.table}{doubt}"
+        return f"{self.paper} (arXiv {self.arxiv}), {self.table}{doubt}, row {self.row}"
 
 
 class Settings(Record):
@@ -109,37 +113,30 @@ class Confrontation:
     """A published number and ours.
 
     Attributes:
-        published: the number.
         condition: our method on our model.
-        benchmark: ours that is meant, or None for the mean over all of the study's.
-        ours: our average.
+        ours: our average, over all benchmarks where the number is of none of ours.
         differing: settings that differ or that the paper does not give, as ``setting (theirs, ours)``.
         verdict: ``inside``, ``outside by ...`` or ``not comparable``.
     """
 
     published: Published
     condition: Condition
-    benchmark: str | None
     ours: Average
     differing: tuple[str, ...]
     verdict: str
 
 
 def read_published(path: Path) -> list[Published]:
-    """Read every published number.
-
-    Raises:
-        UserError: the file is missing, or a line lacks a column or has a value that is not accepted.
-    """
+    """Read every published number."""
     names = list(Published.model_fields)
     try:
         with open(path, encoding="utf-8", newline="") as handle:
             reader = csv.DictReader(handle)
-            if reader.fieldnames != names:
-                raise InvalidInput(str(path), "", f"columns are {reader.fieldnames}", ", ".join(names))
             rows: list[dict[str, Any]] = list(reader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    if reader.fieldnames != names:
+        raise InvalidInput(str(path), "", f"columns are {reader.fieldnames}", ", ".join(names))
     published = []
     for number, row in enumerate(rows, start=2):
         with contextlib.suppress(TypeError, ValueError):  # the record says what is accepted
@@ -149,33 +146,11 @@ def read_published(path: Path) -> list[Published]:
 
 
 def read_settings(path: Path, published: Sequence[Published]) -> dict[str, PaperSettings]:
-    """Read the settings of every paper that has a number.
-
-    Raises:
-        UserError: the file is missing or not YAML, or a paper or one of its keys is missing or unknown.
-    """
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: is not valid YAML ({error})") from None
-    papers = sorted({row.arxiv for row in published})
+    """Read the settings of every paper that has a number."""
+    content = read_yaml(path)
     known = content if isinstance(content, dict) else {}
+    papers = sorted({row.arxiv for row in published})
     return {arxiv: PaperSettings.parse(known.get(arxiv, {}), f"{path}: {arxiv}") for arxiv in papers}
-
-
-def parse_own_settings(text: str) -> OwnSettings:
-    """Read the study's own settings from JSON.
-
-    Raises:
-        UserError: it is not JSON, or a key is missing.
-    """
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"--own: is not JSON ({error})") from None
-    return OwnSettings.parse(content, "--own")
 
 
 def confront(
@@ -201,8 +176,7 @@ def confront(
                 for words, their, mine in pairs
                 if their is None or their != mine
             )
-            verdict = _verdict(row, average, differing)
-            found.append(Confrontation(row, condition, benchmark, average, differing, verdict))
+            found.append(Confrontation(row, condition, average, differing, _verdict(row, average, differing)))
     return found
 
 
@@ -225,14 +199,11 @@ def write_paper_vs_ours_table(results: Results, reference: Path, own: str, out: 
         reference: config/reference.
         own: JSON of :class:`OwnSettings`.
         out: path without an ending.
-
-    Raises:
-        UserError: an input is missing or malformed, or a file cannot be written.
     """
     numbers_path, settings_path = reference / "published.csv", reference / "settings.yaml"
     published = read_published(numbers_path)
     settings = read_settings(settings_path, published)
-    confrontations = confront(results, published, settings, parse_own_settings(own))
+    confrontations = confront(results, published, settings, OwnSettings.parse_text(own, "--own"))
     tables, frame = [paper_vs_ours_table(confrontations, settings)], paper_vs_ours_frame(confrontations)
     write_table(out, tables, frame, [*results.sources, numbers_path, settings_path], {"own": own})
 
@@ -241,14 +212,11 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
     """Lay out the table for people, with a note for each paper."""
     columns: list[Column[Confrontation]] = [
         Column("Method", lambda one: one.condition.title),
-        Column(
-            "Published (%)",
-            lambda one: f"{one.published.value:g} {one.published.metric}, {one.published.benchmark}",
-        ),
-        Column("Ours (%)", lambda one: numbers.percent_with_interval(one.ours.value, one.ours.confidence_interval)),
+        Column("Published (%)", lambda one: one.published.measured),
+        Column("Ours (%)", lambda one: one.ours, average_text),
         Column("Verdict", lambda one: one.verdict),
         Column("What differs (theirs, ours)", lambda one: "; ".join(one.differing) or "nothing"),
-        Column("Source", lambda one: f"{one.published.citation}, row {one.published.row}"),
+        Column("Source", lambda one: one.published.citation),
     ]
     comparable = sum(not one.differing for one in confrontations)
     summary = (
@@ -262,15 +230,21 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
 
 def paper_vs_ours_frame(confrontations: Sequence[Confrontation]) -> pd.DataFrame:
     """The rows in full precision; fractions of one, the published value too."""
-    names = (
-        "model method paper arxiv table row published_model benchmark metric certainty published ours confidence_low "
-        "confidence_high verdict differing"
-    )
+    shared = ("paper", "arxiv", "table", "row", "published_model", "benchmark", "metric", "certainty")
+    columns = ["model", "method", *shared, "published", "ours", *interval_columns(None), "verdict", "differing"]
     rows = []
     for one in confrontations:
-        row, condition = one.published, one.condition
-        low, high = interval_columns(one.ours.confidence_interval).values()
-        rows.append([condition.model, condition.method, row.paper, row.arxiv, row.table, row.row, row.model,
-                     row.benchmark, row.metric, row.certainty, row.value / 100, one.ours.value, low, high, one.verdict,
-                     "; ".join(one.differing)])  # fmt: skip
-    return pd.DataFrame(rows, columns=names.split())
+        published, condition, ours = one.published, one.condition, one.ours
+        rows.append(
+            {
+                **{name: getattr(published, name.removeprefix("published_")) for name in shared},
+                **interval_columns(ours.confidence_interval),
+                "model": condition.model,
+                "method": condition.method,
+                "published": published.value / 100,
+                "ours": ours.value,
+                "verdict": one.verdict,
+                "differing": "; ".join(one.differing),
+            }
+        )
+    return pd.DataFrame(rows, columns=columns)

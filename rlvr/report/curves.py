@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_parquet
-from evals.core.manifest import write_output_manifest
 from evals.core.records import BASE, BenchmarkScores, Condition, Run, conditions_of, read_runs
-from evals.figures.style import ENDINGS, NEUTRAL, MethodStyle, figure_style, method_styles, new_figure, save
+from evals.figures import style
+from evals.figures.style import NEUTRAL, number_of_seeds, set_title
 
 Metrics = Mapping[str, pd.DataFrame]
 """Run -> its metrics, as :func:`read_metrics` reads them."""
@@ -44,7 +44,6 @@ CURVES = (
     Curve("clip_fraction", "Clip fraction", 100.0, "% of response tokens", True),
 )
 _OF_EVERY_METHOD = ("step", "reward_mean", "entropy", "response_length_mean")
-_OTHERS = "#c8c8c8"
 _LABEL_WIDTH, _WIDE_LABEL_WIDTH, _PANEL_TITLE_WIDTH = 20, 22, 26  # characters
 _PANELS_PER_LINE = 5
 
@@ -56,15 +55,11 @@ def write_training_curves(sheet: Path, training: Path, out: Path) -> None:
         sheet: the study's run sheet.
         training: directory of the runs, here and below.
         out: path of the figure without its ending, here and below.
-
-    Raises:
-        UserError: a file is missing or malformed, here and below.
     """
     runs = read_runs(sheet)
     metrics, files = _read_all_metrics(runs, training)
-    with figure_style():
-        save(draw_training_curves(runs, metrics), out)
-    write_output_manifest("figure", out, ENDINGS, [sheet, *files], {"figure": "training_curves"})
+    parameters = {"figure": "training_curves"}
+    style.write_figure(lambda: draw_training_curves(runs, metrics), out, [sheet, *files], parameters)
 
 
 def write_reward_curves(
@@ -75,9 +70,10 @@ def write_reward_curves(
         raise InvalidInput("", "--titles", f"are {len(titles)}", f"one for each of --runs, {len(sheets)}")
     studies = [read_runs(path) for path in sheets]
     metrics, files = _read_all_metrics([run for runs in studies for run in runs], training)
-    with figure_style():
-        save(draw_reward_curves(studies, titles, metrics, reference_method), out)
-    write_output_manifest("figure", out, ENDINGS, [*sheets, *files], {"figure": "reward_curves"})
+    parameters = {"figure": "reward_curves"}
+    style.write_figure(
+        lambda: draw_reward_curves(studies, titles, metrics, reference_method), out, [*sheets, *files], parameters
+    )
 
 
 def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points_json: str, out: Path) -> None:
@@ -91,24 +87,15 @@ def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points_js
     """
     studies = [read_runs(path) for path in sheets]
     averages, k = read_averages([run for runs in studies for run in runs], scores)
-    points = {
-        method: [(int(step), str(name)) for step, name in scored] for method, scored in json.loads(points_json).items()
-    }
-    with figure_style():
-        save(draw_score_curves(studies[0], points, averages, k), out)
-    write_output_manifest("figure", out, ENDINGS, [*sheets, *scores], {"figure": "score_curves", "points": points})
+    content = json.loads(points_json)
+    points = {method: [(int(step), str(name)) for step, name in scored] for method, scored in content.items()}
+    parameters = {"figure": "score_curves", "points": points}
+    style.write_figure(lambda: draw_score_curves(studies[0], points, averages, k), out, [*sheets, *scores], parameters)
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:
-    """A run's metrics, one row per rollout step; a column that the method has no value for is missing values.
-
-    Raises:
-        UserError: the file is missing, is not parquet or lacks a column that every method has.
-    """
-    path = training / run / "metrics.parquet"
-    metrics = read_parquet(path)
-    if missing := [column for column in _OF_EVERY_METHOD if column not in metrics]:
-        raise InvalidInput(str(path), "", f"lacks the columns {', '.join(missing)}")
+    """A run's metrics, one row per rollout step; a column that the method has no value for is missing values."""
+    metrics = read_parquet(training / run / "metrics.parquet", _OF_EVERY_METHOD)
     return metrics.reindex(columns=["step", *(curve.column for curve in CURVES)])
 
 
@@ -125,7 +112,7 @@ def draw_training_curves(runs: Sequence[Run], metrics: Metrics) -> Figure:
     Drawn over one another, eight noisy bands hide each other; apart, each can be read and still be compared.
     """
     rows = _trained(runs)
-    figure = new_figure(10.5, 0.9 + 1.15 * len(rows))
+    figure = style.new_figure(10.5, 0.9 + 1.15 * len(rows))
     grid = figure.subplots(len(rows), len(CURVES), squeeze=False, sharex=True, sharey="col")
     for curve, column in zip(CURVES, grid.T, strict=True):
         _draw_methods(column, runs, rows, curve, metrics, 0.6)
@@ -135,9 +122,9 @@ def draw_training_curves(runs: Sequence[Run], metrics: Metrics) -> Figure:
         if curve.from_zero:
             column[0].set_ylim(bottom=0)
     _label_lines(grid[:, 0], rows, _LABEL_WIDTH)
-    seeds = _number_of_seeds(len(row.runs) for row in rows)
+    seeds = number_of_seeds(len(row.runs) for row in rows)
     words = f"mean of {seeds} seeds, band from the smallest to the largest seed; grey: the other methods"
-    _title(figure, f"Training: {words}")
+    set_title(figure, f"Training: {words}")
     return figure
 
 
@@ -146,14 +133,14 @@ def draw_reward_curves(
 ) -> Figure:
     """Reward of every method: mean over seeds, band from the smallest to the largest, reference black, others grey.
 
+    One study has a small panel for every method; two studies, whose methods correspond in order, have a line of panels
+    for every method and a column each.
+
     Args:
-        studies: the runs of one study, or of two whose methods correspond in order.
+        studies: their runs.
         titles: of the studies.
         metrics: of all their runs.
         reference: method of the first study that is drawn black; in the second, the method in its place.
-
-    Raises:
-        UserError: a study has no trained run, lacks the reference, or the two differ in their number of methods.
     """
     rows = [_trained(runs) for runs in studies]
     methods = [row.method for row in rows[0]]
@@ -162,13 +149,24 @@ def draw_reward_curves(
     if any(len(each) != len(methods) for each in rows):
         found = f"the studies have {', '.join(str(len(each)) for each in rows)} methods"
         raise InvalidInput("", "--runs", found, "studies of as many methods")
-    figure, columns = _side_by_side(rows[0], titles) if len(studies) > 1 else _panels(rows[0])
+    if len(studies) > 1:
+        figure = style.new_figure(2.0 + 3.4 * len(titles), 1.1 + 1.15 * len(methods))
+        grid = figure.subplots(len(methods), len(titles), sharex=True, sharey=True, squeeze=False)
+        for axes, title in zip(grid[0], titles, strict=True):
+            axes.set_title(title)
+        _label_lines(grid[:, 0], rows[0], _WIDE_LABEL_WIDTH)
+        columns = [list(column) for column in grid.T]
+    else:
+        across = min(_PANELS_PER_LINE, len(methods))
+        figure = style.new_figure(0.6 + 2.0 * across, 0.9 + 1.5 * math.ceil(len(methods) / across))
+        names = [textwrap.fill(row.title, _PANEL_TITLE_WIDTH, break_long_words=False) for row in rows[0]]
+        columns = [style.titled_panels(figure, names, across, fontsize=8)]
     place = methods.index(reference)
     for runs, own, column in zip(studies, rows, columns, strict=True):
         _draw_methods(column, runs, own, CURVES[0], metrics, 0.5, black=place)
-    seeds = _number_of_seeds(len(row.runs) for own in rows for row in own)
+    seeds = number_of_seeds(len(row.runs) for own in rows for row in own)
     words = f"Reward in training: mean and range of {seeds} seeds\nblack: {rows[0][place].title}; grey: the others"
-    _title(figure, words, fontsize=9.5)
+    set_title(figure, words, fontsize=9.5)
     figure.supxlabel("rollout step", fontsize=8.5)
     return figure
 
@@ -189,54 +187,28 @@ def _draw_methods(
     width: float,
     black: int | None = None,
 ) -> None:
-    """Draw each method in its panel over the means of all methods; the one in the place ``black`` stands out."""
-    styles = method_styles(runs)
+    """Draw each method in its panel over the means of all methods; the one in the place ``black`` stands out.
+
+    A method is the mean over its seeds and their range.
+    """
+    styles = style.method_styles(runs)
     seeds = [
         pd.concat([metrics[run.run].set_index("step")[curve.column] for run in row.runs], axis="columns") * curve.scale
         for row in rows
     ]
     means = [values.mean(axis=1) for values in seeds]
-    for axes, row, values in zip(panels, rows, seeds, strict=True):
+    for axes, row, values, own in zip(panels, rows, seeds, means, strict=True):
         for mean in means:
-            axes.plot(mean.index.to_numpy(), mean.to_numpy(), color=_OTHERS, linewidth=width)
+            axes.plot(mean.index.to_numpy(), mean.to_numpy(), color="#c8c8c8", linewidth=width)
         if black is not None:
             axes.plot(means[black].index.to_numpy(), means[black].to_numpy(), color="black", linewidth=0.9)
-        _draw_seeds(axes, values, styles[row.method])
-
-
-def _draw_seeds(axes: Axes, values: pd.DataFrame, style: MethodStyle) -> None:
-    """Draw the mean over the seeds and their range, or say that there are no values."""
-    if values.isna().to_numpy().all():
-        axes.text(0.98, 0.9, "does not clip", transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
-        return
-    low, high = values.min(axis=1).to_numpy(), values.max(axis=1).to_numpy()
-    axes.fill_between(values.index.to_numpy(), low, high, color=style.colour, alpha=0.25, linewidth=0)
-    axes.plot(values.index.to_numpy(), values.mean(axis=1).to_numpy(), color=style.colour, linewidth=1.4)
-
-
-def _panels(rows: Sequence[Condition]) -> tuple[Figure, list[list[Axes]]]:
-    """A small panel for every method."""
-    columns = min(_PANELS_PER_LINE, len(rows))
-    lines = math.ceil(len(rows) / columns)
-    figure = new_figure(0.6 + 2.0 * columns, 0.9 + 1.5 * lines)
-    panels = list(figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
-    for axes in panels[len(rows) :]:
-        axes.remove()
-    for place, (axes, row) in enumerate(zip(panels, rows, strict=False)):
-        axes.set_title(textwrap.fill(row.title, _PANEL_TITLE_WIDTH, break_long_words=False), fontsize=8)
-        if place + columns >= len(rows):  # the lowest panel of its column carries the numbers
-            axes.tick_params(labelbottom=True)
-    return figure, [panels[: len(rows)]]
-
-
-def _side_by_side(rows: Sequence[Condition], titles: Sequence[str]) -> tuple[Figure, list[list[Axes]]]:
-    """A line of panels for every method, a column for every study."""
-    figure = new_figure(2.0 + 3.4 * len(titles), 1.1 + 1.15 * len(rows))
-    grid = figure.subplots(len(rows), len(titles), sharex=True, sharey=True, squeeze=False)
-    for axes, title in zip(grid[0], titles, strict=True):
-        axes.set_title(title)
-    _label_lines(grid[:, 0], rows, _WIDE_LABEL_WIDTH)
-    return figure, [list(column) for column in grid.T]
+        if values.isna().to_numpy().all():
+            axes.text(0.98, 0.9, "does not clip", transform=axes.transAxes, ha="right", va="top", color=NEUTRAL)
+            continue
+        colour, steps = styles[row.method].colour, values.index.to_numpy()
+        low, high = values.min(axis=1).to_numpy(), values.max(axis=1).to_numpy()
+        axes.fill_between(steps, low, high, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(steps, own.to_numpy(), color=colour, linewidth=1.4)
 
 
 def _label_lines(panels: Iterable[Axes], rows: Sequence[Condition], width: int) -> None:
@@ -245,25 +217,10 @@ def _label_lines(panels: Iterable[Axes], rows: Sequence[Condition], width: int) 
         axes.set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
 
 
-def _number_of_seeds(numbers: Iterable[int]) -> str:
-    """The one number of seeds, or the smallest and the largest."""
-    counts = sorted(set(numbers))
-    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-
-
-def _title(figure: Figure, words: str, **style: float) -> None:
-    figure.suptitle(words, x=0.01, ha="left", weight="bold", **style)
-
-
 def read_averages(runs: Sequence[Run], paths: Sequence[Path]) -> tuple[dict[str, list[float]], int]:
     """Method -> the mean over all benchmarks of each of its runs, as a fraction; and the k of avg@k.
 
-    Args:
-        runs: of every study that the score files are of.
-        paths: score files.
-
-    Raises:
-        UserError: a file is malformed, or lacks a run.
+    ``runs`` are of every study that the score files in ``paths`` are of.
     """
     files = [BenchmarkScores.read(path) for path in paths]
     values: dict[str, list[float]] = {}
@@ -286,25 +243,23 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
         averages: name under which a method is scored -> the scores of its runs, fractions of one.
         k: of avg@k.
     """
-    styles = method_styles(runs)
     titles = {run.method: run.title for run in runs}
     base = float(np.mean(averages[BASE]))
-    figure = new_figure(7.2, 4.4)
+    figure = style.new_figure(7.2, 4.4)
     axes = figure.subplots()
     axes.axhline(100 * base, color=NEUTRAL, linewidth=0.9, linestyle="--")
-    for method in (method for method in styles if method in points):
-        scored, style = points[method], styles[method]
-        steps = [0, *(step for step, _ in scored)]
-        seeds = [[base], *(averages[name] for _, name in scored)]
-        low, mean, high = (np.array([100 * of(values) for values in seeds]) for of in (min, np.mean, max))
-        axes.fill_between(steps, low, high, color=style.colour, alpha=0.13, linewidth=0)
-        axes.plot(
-            steps, mean, style.marker, linestyle="-", color=style.colour, label=titles[method], markeredgecolor="white"
-        )
-    number = _number_of_seeds(len(averages[name]) for scored in points.values() for _, name in scored)
+    for method, look in style.method_styles(runs).items():
+        if method in points:
+            steps = [0, *(step for step, _ in points[method])]
+            seeds = [[base], *(averages[name] for _, name in points[method])]
+            low, mean, high = (np.array([100 * of(values) for values in seeds]) for of in (min, np.mean, max))
+            axes.fill_between(steps, low, high, color=look.colour, alpha=0.13, linewidth=0)
+            (line,) = axes.plot(steps, mean, look.marker, linestyle="-", color=look.colour, label=titles[method])
+            line.set_markeredgecolor("white")
+    number = number_of_seeds(len(averages[name]) for scored in points.values() for _, name in scored)
     axes.set_xlim(left=0)
     axes.set_xlabel("rollout step")
     axes.set_ylabel(f"avg@{k}, mean of all benchmarks (%)")
     axes.legend(loc="upper left", fontsize=8)
-    _title(figure, f"Scores along the training: mean and range of {number} seeds; dashed: base model")
+    set_title(figure, f"Scores along the training: mean and range of {number} seeds; dashed: base model")
     return figure

@@ -9,7 +9,7 @@ from pathlib import Path
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl
 from evals.core.record import R
-from evals.core.records import BASE, Condition, Grade, Sample
+from evals.core.records import BASE, Gold, Grade, Sample
 from evals.results import Results
 from rlvr.report.summary import best_condition
 
@@ -37,52 +37,30 @@ class Example:
     rollouts: tuple[Rollout, ...]
 
 
-def read_examples(results: Results, directory: Path) -> list[Example]:
+def read_examples(results: Results, directory: Path) -> tuple[list[Example], list[Path]]:
     """Each benchmark's first problem and the first sample that the base model and the best method's first seed gave it.
 
-    Args:
-        results: runs and scores, from which the best method of the first model is known.
-        directory: results/, with problems, samples and grades.
-
-    Raises:
-        UserError: a file is missing or malformed, or lacks the problem.
+    Both are those of the first model; ``directory`` is results/, with problems, samples and grades. The second value is
+    the files that were read.
     """
-    chosen = _chosen(results)
-    examples = []
+    model = results.runs[0].model
+    chosen = [condition for condition in results.conditions if (condition.model, condition.method) == (model, BASE)]
+    chosen = list(dict.fromkeys([*chosen, best_condition(results, model)]))
+    examples: list[Example] = []
+    files: list[Path] = []
     for benchmark in results.benchmarks:
         path = directory / "problems" / benchmark / "problems.jsonl"
-        problem = {"problem": _WITHHELD, **read_jsonl(path, ("id", "answer"))[0]}
-        rollouts = [_rollout(directory, condition, benchmark, str(problem["id"])) for condition in chosen]
-        examples.append(Example(benchmark, str(problem["problem"]), str(problem["answer"]), tuple(rollouts)))
-    return examples
-
-
-def example_files(results: Results, directory: Path) -> list[Path]:
-    """The files that :func:`read_examples` reads."""
-    files = []
-    for benchmark in results.benchmarks:
-        files.append(directory / "problems" / benchmark / "problems.jsonl")
-        for condition in _chosen(results):
-            files += [_rows_of(stage, directory, condition, benchmark) for stage in ("samples", "grades")]
-    return files
-
-
-def _chosen(results: Results) -> list[Condition]:
-    """The base model and the best method, of the first model."""
-    model = results.runs[0].model
-    best = best_condition(results, model)
-    chosen = [condition for condition in results.conditions if condition.model == model and condition.method == BASE]
-    return chosen + ([best] if best not in chosen else [])
-
-
-def _rows_of(stage: str, directory: Path, condition: Condition, benchmark: str) -> Path:
-    return directory / stage / condition.runs[0].run / benchmark / f"{stage}.jsonl"
-
-
-def _rollout(directory: Path, condition: Condition, benchmark: str, problem: str) -> Rollout:
-    sample = _first(_rows_of("samples", directory, condition, benchmark), problem, Sample)
-    grade = _first(_rows_of("grades", directory, condition, benchmark), problem, Grade)
-    return Rollout(condition.title, condition.runs[0].run, sample.text, grade.correct, grade.reason)
+        files.append(path)
+        line = read_jsonl(path)[0]
+        gold, rollouts = Gold.parse(line, f"{path}: line 1"), []
+        for condition in chosen:
+            run = condition.runs[0].run
+            samples, grades = (directory / kind / run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades"))
+            sample, grade = _first(samples, str(gold.id), Sample), _first(grades, str(gold.id), Grade)
+            rollouts.append(Rollout(condition.title, run, sample.text, grade.correct, grade.reason))
+            files += [samples, grades]
+        examples.append(Example(benchmark, str(line.get("problem", _WITHHELD)), gold.answer, tuple(rollouts)))
+    return examples, files
 
 
 def _first(path: Path, problem: str, kind: type[R]) -> R:

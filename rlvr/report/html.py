@@ -27,17 +27,12 @@ class EmbeddedFigure:
 
     @classmethod
     def read(cls, path: Path, alternative: str, caption: str) -> EmbeddedFigure:
-        """Read an SVG file.
-
-        Raises:
-            UserError: there is none.
-        """
+        """Read an SVG file."""
         try:
-            content = path.read_bytes()
+            content = base64.b64encode(path.read_bytes()).decode("ascii")
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
-        uri = "data:image/svg+xml;base64," + base64.b64encode(content).decode("ascii")
-        return cls(path.stem, uri, alternative, caption)
+        return cls(path.stem, f"data:image/svg+xml;base64,{content}", alternative, caption)
 
 
 def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:
@@ -49,9 +44,6 @@ def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence
         inputs: the files that the page was made from, for the manifest.
         notes: sentences on what the numbers are evidence of.
         content: the template's other variables.
-
-    Raises:
-        UserError: an input is missing, or the page cannot be written.
     """
     style = resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8")
     created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

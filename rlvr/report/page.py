@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json, read_parquet
-from evals.core.records import BASE
+from evals.core.records import BASE, ProblemFile
 from evals.results import Results
 from evals.tables import numbers
 from evals.tables.audit import audit_tables, read_audits
@@ -20,9 +20,9 @@ from evals.tables.layout import Table
 from evals.tables.main import by_seed_tables, main_tables, read_costs
 from evals.tables.paper import paper_tables
 from evals.tables.published import read_published
-from rlvr.report.examples import example_files, read_examples
+from rlvr.report.examples import read_examples
 from rlvr.report.html import EmbeddedFigure, write_page
-from rlvr.report.provenance import read_problem_sets, read_runs_provenance, read_status, run_directory
+from rlvr.report.provenance import read_runs_provenance, read_status, run_directory
 from rlvr.report.summary import findings
 
 _FIGURES = {
@@ -108,24 +108,28 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
         notes: sentences on what the numbers are evidence of.
         out: the HTML file.
         named: of a named study, what only its report has.
-
-    Raises:
-        UserError: a file that the page shows is missing or malformed, or the page cannot be written.
     """
     study = read_json(files.study)
     if not isinstance(study, dict) or "study" not in study:
         raise InvalidInput(str(files.study), "", "lacks study")
     results, directory, status = files.scored, files.results, read_status(files.status)
     captions = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())} | _FIGURES
+    figures = {files.figures / f"{name}.svg": caption for name, caption in captions.items()}
     words = {"level": round(100 * results.confidence), "reference": results.drawn_against[1]}
     runs = read_runs_provenance(results.runs, directory)
     audit, *audit_by_benchmark = audit_tables(read_audits(files.audits, results.runs))
     costs = read_costs(results, directory / "costs", directory / "runs")
     summary, *by_benchmark = main_tables(results, costs, notes)
+    examples, read = read_examples(results, directory)
+    inputs = [files.study, *results.sources, *files.audits, files.status, *figures]
+    for run in results.runs:
+        inputs.append(run_directory(run, directory) / "manifest.json")
+        inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
+    inputs += [*read, *([named.published] if named else [])]
     write_page(
         "report.html.jinja",
         out,
-        [*_inputs(results, files, captions), *([named.published] if named else [])],
+        list(dict.fromkeys(inputs)),
         notes,
         title=named.title if named else study["study"],
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
@@ -136,54 +140,34 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
         seed_tables=by_seed_tables(results),
         audit_table=audit,
         audit_tables=audit_by_benchmark,
-        timing_table=timing_table(results, directory / "runs"),
+        timing_table=_timing_table(results, directory / "runs"),
         figures=[
-            EmbeddedFigure.read(files.figures / f"{name}.svg", alternative, caption.format(**words))
-            for name, (alternative, caption) in captions.items()
+            EmbeddedFigure.read(path, alternative, caption.format(**words))
+            for path, (alternative, caption) in figures.items()
         ],
-        examples=read_examples(results, directory),
+        examples=examples,
         stale=[row for row in status if not row.current],
         status={row.result: row for row in status},
         runs=runs,
         others=[row for row in status if row.result not in {run.result for run in runs}],
-        problem_sets=read_problem_sets(directory),
+        problem_sets=[ProblemFile.of(path.parent) for path in sorted((directory / "problems").glob("*/manifest.json"))],
     )
 
 
-def _inputs(results: Results, files: ReportFiles, captions: Iterable[str]) -> list[Path]:
-    """The files that the page is made from, each once."""
-    directory = files.results
-    inputs = [files.study, *results.sources, *files.audits, files.status]
-    inputs += [files.figures / f"{name}.svg" for name in captions]
-    for run in results.runs:
-        inputs.append(run_directory(run, directory) / "manifest.json")
-        inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
-    return list(dict.fromkeys([*inputs, *example_files(results, directory)]))
-
-
-def timing_table(results: Results, training: Path) -> Table:
+def _timing_table(results: Results, training: Path) -> Table:
     """Mean seconds of a step's phases and generated tokens a second, over the steps and seeds of every trained method.
 
     A phase that the engine does not measure is a dash.
-
-    Raises:
-        UserError: a metrics file is missing or lacks a column.
     """
     rows = []
     for condition in results.conditions:
         if condition.method == BASE:
             continue
-        steps = pd.concat([_read_timing(training / run.run / "metrics.parquet") for run in condition.runs])
-        means = [steps[phase].mean() for phase in _PHASES]
-        rate = steps["tokens_generated"].sum() / steps["seconds_rollout"].sum()
+        paths = [training / run.run / "metrics.parquet" for run in condition.runs]
+        steps = pd.concat([read_parquet(path, _OF_EVERY_ENGINE) for path in paths])
+        means = [steps[phase].mean() if phase in steps else None for phase in _PHASES]
         seconds = [numbers.NOTHING if pd.isna(mean) else f"{mean:.3f}" for mean in means]
+        rate = steps["tokens_generated"].sum() / steps["seconds_rollout"].sum()
         rows.append((condition.title, *seconds, numbers.whole(float(rate))))
     header = ("Method", *_PHASES.values(), "Tokens/s in rollout")
     return Table("timing", "Seconds of a training step, mean over steps and seeds", header, tuple(rows))
-
-
-def _read_timing(path: Path) -> pd.DataFrame:
-    steps = read_parquet(path)
-    if lacking := [column for column in _OF_EVERY_ENGINE if column not in steps]:
-        raise InvalidInput(str(path), "", f"lacks the columns {', '.join(lacking)}")
-    return steps.reindex(columns=[*_PHASES, "tokens_generated"])

@@ -17,14 +17,7 @@ from rlvr.report.html import EmbeddedFigure, write_page
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page.
-
-    Attributes:
-        heading: shown above it and in the contents.
-        tables: shown first.
-        figures: shown below them; a caption is the paragraph on what was done.
-        links: words -> address of pages beside this one.
-    """
+    """A section of a page: its tables, the figures below them, and ``links``, words -> address of pages beside it."""
 
     heading: str
     tables: Sequence[Table] = ()
@@ -43,9 +36,6 @@ def write_phenomena_page(
         rollouts: pages of single rollouts that are linked to.
         notes: sentences on what the numbers are evidence of.
         out: the HTML file.
-
-    Raises:
-        UserError: a file is missing or malformed.
     """
     found = {path.stem: Summary.read(path) for path in findings}
     sections = [Section("Verdicts", [summary_table({each.title: each.measurements for each in found.values()})])]
@@ -75,18 +65,13 @@ def write_decoding_page(
         figure: the SVG file that is embedded.
         notes: sentences on what the numbers are evidence of.
         out: the HTML file.
-
-    Raises:
-        UserError: a file is missing or malformed.
     """
-    tables = decoding_tables(results, chosen, samples, [])[0]
-    drawn = EmbeddedFigure.read(
-        figure,
-        "Accuracy against the fraction of tokens replaced",
+    caption = (
         "On problems that are not scored: the base model drives, and a token that the criterion picks is drawn again "
-        "from the trained model.",
+        "from the trained model."
     )
-    sections = [*(Section(table.title, [table]) for table in tables)]
+    drawn = EmbeddedFigure.read(figure, "Accuracy against the fraction of tokens replaced", caption)
+    sections = [Section(table.title, [table]) for table in decoding_tables(results, chosen, samples, [])[0]]
     sections.append(Section("Accuracy against tokens replaced", figures=[drawn]))
     inputs, title = [*results.sources, chosen, figure], "Decoding with two models"
     write_page("sections.html.jinja", out, inputs, notes, title=title, explanation=None, sections=sections)

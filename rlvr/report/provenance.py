@@ -9,7 +9,7 @@ from pathlib import Path
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.manifest import Manifest, read_manifest
-from evals.core.records import BASE, ProblemFile, ResultStatus, Run
+from evals.core.records import BASE, ResultStatus, Run
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,7 @@ class RunProvenance:
 
 
 def read_status(path: Path) -> list[ResultStatus]:
-    """Read ``status.json``.
-
-    Raises:
-        UserError: the file is missing or malformed.
-    """
+    """Read ``status.json``."""
     content = read_json(path)
     if not isinstance(content, list):
         raise InvalidInput(str(path), "", "is no list", f"objects with {', '.join(ResultStatus.model_fields)}")
@@ -41,11 +37,7 @@ def read_status(path: Path) -> list[ResultStatus]:
 
 
 def read_runs_provenance(runs: Sequence[Run], directory: Path) -> list[RunProvenance]:
-    """Read fingerprint and weights of every run from the manifests under results/.
-
-    Raises:
-        UserError: a manifest is missing or malformed.
-    """
+    """Read fingerprint and weights of every run from the manifests under results/."""
     rows = []
     for run in runs:
         manifest = read_run_manifest(run, directory)
@@ -63,12 +55,3 @@ def run_directory(run: Run, directory: Path) -> Path:
 def read_run_manifest(run: Run, directory: Path) -> Manifest:
     """Read the manifest in :func:`run_directory`."""
     return read_manifest(run_directory(run, directory) / "manifest.json", "base_model" if run.method == BASE else "run")
-
-
-def read_problem_sets(directory: Path) -> list[ProblemFile]:
-    """Identify every problem set under ``directory/problems``.
-
-    Raises:
-        UserError: a manifest is missing or does not list problems.jsonl.
-    """
-    return [ProblemFile.of(path.parent) for path in sorted((directory / "problems").glob("*/manifest.json"))]

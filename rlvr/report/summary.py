@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evals.core.records import BASE, Comparison, Condition, Verdict
+from evals.core.records import BASE, Condition, Verdict
 from evals.results import Results
 from evals.tables import numbers
+from evals.tables.main import average_text, difference_text
 
 _VERDICTS = {
     Verdict.BETTER: "Better than {reference}",
@@ -41,34 +42,26 @@ def findings(results: Results) -> list[str]:
                 if comparison.verdict == verdict
             ]
             sentences.append(f"{words.format(reference=results.reference_title)}: {'; '.join(members) or 'none'}.")
-        sentences += _resolution([comparison for _, comparison in compared])
+        effects = [row.minimum_detectable_effect for _, row in compared if row.minimum_detectable_effect is not None]
+        if effects:
+            size = " to ".join(dict.fromkeys([numbers.percent(min(effects)), numbers.percent(max(effects))]))
+            missed = "would often have been missed (power under 80 %)"
+            sentences.append(f"A true difference smaller than {size} points {missed}.")
     return sentences
 
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:
-    value = results.average(best)
-    sentence = (
-        f"{best.title} has the highest average, {numbers.percent_with_interval(value.value, value.confidence_interval)}"
-        f" % avg@{results.samples_per_problem} over {len(results.benchmarks)} benchmarks"
-    )
+    suite = f"avg@{results.samples_per_problem} over {len(results.benchmarks)} benchmarks"
+    sentence = f"{best.title} has the highest average, {average_text(results.average(best))} % {suite}"
     gain = results.comparison(best, BASE)
     base = next((condition for condition in conditions if condition.method == BASE), None)
     if gain is not None and base is not None:
         sentence += (
-            f": {numbers.points_with_interval(gain.difference, gain.confidence_interval)} points over the base model's "
-            f"{numbers.percent(results.average(base).value)} % (paired p {_equals(gain.p_value)})"
+            f": {difference_text(gain)} points over the base model's {numbers.percent(results.average(base).value)} % "
+            f"(paired p {_equals(gain.p_value)})"
         )
     trained = sum(condition.method != BASE for condition in conditions)
     return f"{sentence}. Being the highest of {trained} is itself no test; the comparisons below are."
-
-
-def _resolution(compared: Sequence[Comparison]) -> list[str]:
-    effects = [row.minimum_detectable_effect for row in compared if row.minimum_detectable_effect is not None]
-    if not effects:
-        return []
-    low, high = numbers.percent(min(effects)), numbers.percent(max(effects))
-    size = low if low == high else f"{low} to {high}"
-    return [f"A true difference smaller than {size} points would often have been missed (power under 80 %)."]
 
 
 def _equals(p_value: float | None) -> str:

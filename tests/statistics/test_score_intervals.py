@@ -102,7 +102,7 @@ def test_intervals_of_a_method_cover_over_problems_and_seeds(seed_sd: float) -> 
         rates = [generator.beta(0.6, 1.4, 30), generator.beta(1.5, 1.5, 30)]
         seeds = 1.0 + seed_sd / 0.4 * generator.normal(size=(3, 1))  # a seed scales all accuracies
         accuracies = [generator.binomial(32, np.clip(seeds * rate, 0.0, 1.0)) / 32 for rate in rates]
-        interval = estimate_average(accuracies, [32, 32], is_fixed=False).interval
+        interval = estimate_average(accuracies, [32, 32], is_fixed=False).confidence_interval
         assert interval is not None
         hits += interval[0] <= 0.4 <= interval[1]
     assert hits / replicates >= 0.93  # seeds and sampling noise are counted on the safe side

@@ -12,12 +12,12 @@ from evals.core.errors import InvalidInput, UserError
 from evals.results import Results, read_results
 from evals.tables.paper import paper_frame, paper_tables
 from evals.tables.published import (
+    OwnSettings,
     PaperSettings,
     Published,
     confront,
     paper_vs_ours_frame,
     paper_vs_ours_table,
-    parse_own_settings,
     read_published,
     read_settings,
 )
@@ -106,7 +106,7 @@ def test_settings_have_to_be_complete(tmp_path: Path) -> None:
 def test_inside_outside_and_not_comparable(results: Results) -> None:
     """A study whose settings are those of the paper: only then is there a verdict on the number."""
     k = results.samples_per_problem
-    own = parse_own_settings(json.dumps({"models": {"tiny": "tiny"}, **SETTINGS}))
+    own = OwnSettings.parse_text(json.dumps({"models": {"tiny": "tiny"}, **SETTINGS}), "--own")
     settings = {"2600.00001": PAPER}
     ours = confront(results, [published(50.0, metric=f"avg@{k}")], settings, own)[0].ours
     assert ours.confidence_interval is not None
@@ -134,7 +134,7 @@ def test_no_published_number_compares_with_a_tiny_model_on_generated_problems_an
     results: Results,
 ) -> None:
     rows = read_published(REFERENCE / "published.csv")
-    own = parse_own_settings(json.dumps({"models": {"tiny": "tiny, trained from scratch"}, **SETTINGS}))
+    own = OwnSettings.parse_text(json.dumps({"models": {"tiny": "tiny, trained from scratch"}, **SETTINGS}), "--own")
     settings = read_settings(REFERENCE / "settings.yaml", rows)
     confrontations = confront(results, rows, settings, own)
     assert len(confrontations) > 50
@@ -149,9 +149,11 @@ def test_no_published_number_compares_with_a_tiny_model_on_generated_problems_an
 
 def test_own_settings_have_to_be_complete() -> None:
     with pytest.raises(UserError, match="--own: lacks temperature"):
-        parse_own_settings('{"models": {}, "top_p": 1, "max_new_tokens": 1, "training_problems": "", "checkpoint": ""}')
-    with pytest.raises(UserError, match="--own: is not JSON"):
-        parse_own_settings("{")
+        OwnSettings.parse_text(
+            '{"models": {}, "top_p": 1, "max_new_tokens": 1, "training_problems": "", "checkpoint": ""}', "--own"
+        )
+    with pytest.raises(UserError, match="--own: is not valid JSON"):
+        OwnSettings.parse_text("{", "--own")
 
 
 def test_the_paper_table_corrects_over_methods_and_shows_published_rows(results: Results) -> None:
