@@ -7,15 +7,15 @@ alternatives is the gain over the prefix's own accuracy, divided by the probabil
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
-from evals.core.files import read_jsonl
 from evals.core.random import generator_for
+from evals.core.record import read_rows
+from evals.core.records import Gold
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 from evals.generation.sampler import SamplingParameters, sample
@@ -69,9 +69,7 @@ class Place:
     """A token in its rollout.
 
     Attributes:
-        prompt: token ids.
         before: token ids of the response before it.
-        token: its id.
         probability: probability of the token there.
         gold: the correct answer.
         name: unique among the places, and the key of their random numbers.
@@ -87,46 +85,31 @@ class Place:
 
 def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int, TokenValue]]:
     """Value tokens of rewarded and punished rollouts, drawn among those that had alternatives: (row, value) each."""
-    chosen = _chosen(snapshot)
-    if not len(chosen):
-        return []
-    checkpoint = snapshot.run.base / "checkpoint"
-    golds = {row["id"]: row["answer"] for row in read_jsonl(snapshot.run.problems / "problems.jsonl")}
-    weights = {name: value.detach() for name, value in snapshot.model.named_parameters()}
-    config = Qwen3Config.from_json(snapshot.model.config.to_dict(), str(checkpoint))
-    values = token_values(
-        Qwen3Decoder(config, weights),
-        load_tokenizer(checkpoint),
-        [_place(snapshot, token, golds) for token in chosen.tolist()],
-        SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH),
-        int(snapshot.model.config.eos_token_id),
-        SAMPLES,
-        pool,
-    )
-    return list(zip(chosen.tolist(), values, strict=True))
-
-
-def _chosen(snapshot: PolicySnapshot) -> Tensor:
-    """Rows of tokens of either side that had alternatives, at most :data:`PLACES_PER_SIDE` of each."""
     generator = generator_for("token_value", snapshot.unit)
     sides, probability = snapshot.column("side"), snapshot.column("old_log_prob").exp()
-    parts = []
+    chosen: list[int] = []
     for side in SIDES:
         members = ((sides == side) & (probability < MAX_PROBABILITY)).nonzero()[:, 0]
-        parts.append(members[torch.randperm(len(members), generator=generator)[:PLACES_PER_SIDE]])
-    return torch.cat(parts)
-
-
-def _place(snapshot: PolicySnapshot, token: int, golds: Mapping[str, str]) -> Place:
-    row, rollout = snapshot.rows.iloc[token], int(snapshot.rollout_of[token])
-    return Place(
-        prompt=snapshot.tokens.prompts[rollout],
-        before=snapshot.tokens.responses[rollout][: row["position"]],
-        token=int(row["token"]),
-        probability=math.exp(row["old_log_prob"]),
-        gold=golds[row["problem"]],
-        name=f"{snapshot.unit}/{row['group']}/{row['sample']}/{row['position']}",
-    )
+        chosen += members[torch.randperm(len(members), generator=generator)[:PLACES_PER_SIDE]].tolist()
+    if not chosen:
+        return []
+    checkpoint = snapshot.run.base / "checkpoint"
+    golds = {gold.id: gold.answer for gold in read_rows(snapshot.run.problems / "problems.jsonl", Gold)}
+    places = []
+    for token in chosen:
+        row, rollout = snapshot.rows.iloc[token], int(snapshot.rollout_of[token])
+        before = snapshot.tokens.responses[rollout][: row["position"]]
+        name = f"{snapshot.unit}/{row['group']}/{row['sample']}/{row['position']}"
+        own = math.exp(row["old_log_prob"])
+        places.append(
+            Place(snapshot.tokens.prompts[rollout], before, int(row["token"]), own, golds[row["problem"]], name)
+        )
+    config = Qwen3Config.from_json(snapshot.model.config.to_dict(), str(checkpoint))
+    decoder = Qwen3Decoder(config, {name: value.detach() for name, value in snapshot.model.named_parameters()})
+    parameters = SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH)
+    end_token = int(snapshot.model.config.eos_token_id)
+    values = token_values(decoder, load_tokenizer(checkpoint), places, parameters, end_token, SAMPLES, pool)
+    return list(zip(chosen, values, strict=True))
 
 
 def token_values(
@@ -143,53 +126,39 @@ def token_values(
     ``parameters.max_new_tokens`` is the longest whole response; continuations get what the prefix leaves of it. Every
     continuation has random numbers of its own.
     """
-    accuracies = [0.0] * (2 * len(places))
+    # Two jobs a place: the even one forces the token.
+    prefixes = [prefix for place in places for prefix in ([*place.before, place.token], [*place.before])]
+    accuracies = [0.0] * len(prefixes)
     # Prefixes of equal length are continued together, so that all may grow to the same whole length.
-    by_length: dict[int, list[int]] = {}
-    for job in range(2 * len(places)):
-        by_length.setdefault(len(_prefix(places, job)), []).append(job)
-    for length, jobs in sorted(by_length.items()):
-        open_jobs = [job for job in jobs if _open(places, job, end_token) and length < parameters.max_new_tokens]
-        responses: list[tuple[int, list[int], bool]] = [
-            (job, _prefix(places, job), not _open(places, job, end_token)) for job in jobs if job not in open_jobs
-        ]
+    for length in sorted(set(map(len, prefixes))):
+        jobs = [job for job, prefix in enumerate(prefixes) if len(prefix) == length]
+        # A forced end token ends the response.
+        ended = {job for job in jobs if job % 2 == 0 and places[job // 2].token == end_token}
+        open_jobs = [job for job in jobs if job not in ended and length < parameters.max_new_tokens]
+        responses = [(job, prefixes[job], job in ended) for job in jobs if job not in open_jobs]
         if open_jobs:
             groups = sample(
                 decoder,
-                [[*places[job // 2].prompt, *_prefix(places, job)] for job in open_jobs],
+                [[*places[job // 2].prompt, *prefixes[job]] for job in open_jobs],
                 [[f"value/{places[job // 2].name}/{job % 2}/{each}" for each in range(samples)] for job in open_jobs],
-                SamplingParameters(
-                    parameters.max_new_tokens - length, parameters.temperature, batch_size=parameters.batch_size
-                ),
+                replace(parameters, max_new_tokens=parameters.max_new_tokens - length),
                 end_token,
             )
             responses += [
-                (job, [*_prefix(places, job), *response.tokens], response.finished)
+                (job, [*prefixes[job], *response.tokens], response.finished)
                 for job, group in zip(open_jobs, groups, strict=True)
                 for response in group
             ]
         texts = tokenizer.decode_batch([tokens for _, tokens, _ in responses], skip_special_tokens=True)
-        verdicts = pool.grade(
-            [
-                Case(prediction=text, gold=places[job // 2].gold, truncated=not finished)
-                for text, (job, _, finished) in zip(texts, responses, strict=True)
-            ]
-        )
+        cases = [
+            Case(prediction=text, gold=places[job // 2].gold, truncated=not finished)
+            for text, (job, _, finished) in zip(texts, responses, strict=True)
+        ]
+        verdicts = pool.grade(cases)
         for job in jobs:
             own = [verdict.correct for verdict, each in zip(verdicts, responses, strict=True) if each[0] == job]
             accuracies[job] = sum(own) / len(own)
     return [
-        TokenValue(accuracies[2 * number], accuracies[2 * number + 1], place.probability, samples)
-        for number, place in enumerate(places)
+        TokenValue(after, before, place.probability, samples)
+        for place, after, before in zip(places, accuracies[::2], accuracies[1::2], strict=True)
     ]
-
-
-def _prefix(places: Sequence[Place], job: int) -> list[int]:
-    """The prefix of a job; jobs are numbered in pairs, and even ones force the token."""
-    place = places[job // 2]
-    return [*place.before, place.token] if job % 2 == 0 else list(place.before)
-
-
-def _open(places: Sequence[Place], job: int, end_token: int) -> bool:
-    """Return whether there is anything to continue: a forced end token ends the response."""
-    return job % 2 == 1 or places[job // 2].token != end_token

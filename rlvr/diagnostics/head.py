@@ -62,8 +62,7 @@ class HeadView:
         p_first, p_second = probabilities[first], probabilities[second]
         y_first, y_second = self.token_ids[first], self.token_ids[second]
         same = (y_first[:, None] == y_second[None]).to(p_first)
-        overlap = p_first @ p_second.T
-        return same - p_first[:, y_second] - p_second[:, y_first].T + overlap
+        return same - p_first[:, y_second] - p_second[:, y_first].T + p_first @ p_second.T
 
     def coupling(self, first: Tensor, second: Tensor) -> Tensor:
         """Return the kernel K [J, K]: representation times distribution factor."""

@@ -21,13 +21,7 @@ MOVED = 0.1
 
 @dataclass(frozen=True)
 class Flips:
-    """Fractions of a set of tokens, which sum to 1 (NaN for an empty set): arXiv 2605.08666, section on flipping.
-
-    Attributes:
-        boosted: log-probability grew by more than the threshold.
-        suppressed: it fell by more than the threshold.
-        stable: neither.
-    """
+    """Fractions of tokens that rose, fell and did neither by more than a threshold: arXiv 2605.08666, on flipping."""
 
     boosted: float
     suppressed: float
@@ -35,7 +29,7 @@ class Flips:
 
 
 def flips(displacements: Tensor, chosen: Tensor, threshold: float) -> Flips:
-    """Count boosted, suppressed and stable tokens among the ``chosen`` [N] bool.
+    """Count boosted, suppressed and stable tokens among the ``chosen`` [N] bool; NaN if there are none.
 
     Args:
         displacements: [N], log pi_after(y) - log pi_before(y), both of the trainer's own forward pass.
@@ -51,14 +45,7 @@ def flips(displacements: Tensor, chosen: Tensor, threshold: float) -> Flips:
 
 
 def flip_rate(displacements: Tensor, sides: Tensor, threshold: float, side: int) -> float:
-    """Return the share of tokens that moved against their side, among those of one side that moved.
-
-    Args:
-        displacements: [N].
-        sides: [N], sign of each token's advantage.
-        threshold: epsilon in nats.
-        side: 1 for tokens of positive advantage, of which the suppressed ones flipped; -1 for the others.
-    """
+    """Return the share of tokens [N] that moved against their side [N], 1 or -1, among those of ``side`` that moved."""
     found = flips(displacements, sides == side, threshold)
     flipped, followed = (found.suppressed, found.boosted) if side > 0 else (found.boosted, found.suppressed)
     moved = flipped + followed
@@ -68,10 +55,7 @@ def flip_rate(displacements: Tensor, sides: Tensor, threshold: float, side: int)
 def sweep(displacements: Tensor, sides: Tensor, thresholds: Sequence[float]) -> Iterator[dict[str, Any]]:
     """Yield the fractions and the flip rate of each side at each threshold, as rows of a series.
 
-    Args:
-        displacements: [N].
-        sides: [N], 1 for tokens of right responses and -1 for those of wrong ones, or the sign of the advantage.
-        thresholds: in nats.
+    ``sides`` [N] are 1 for tokens of right responses and -1 for those of wrong ones, or the sign of the advantage.
     """
     for side in (1, -1):
         for threshold in thresholds:

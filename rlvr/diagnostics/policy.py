@@ -47,10 +47,8 @@ class PolicySnapshot:
     """N response tokens of B rollouts, in the row order of the table and of the packed tensors of a forward pass.
 
     Attributes:
-        run: the resolved run.
         step: 1 for the run's first.
         model: the policy before the step; a probe may change its parameters and put them back.
-        tokens: prompts and responses.
         groups: [B] int64, the prompt that each rollout answers.
         rows: the token table's N rows of this step.
     """
@@ -80,6 +78,10 @@ class PolicySnapshot:
     def column(self, name: str) -> Tensor:
         """Return a numeric column as [N] float64."""
         return torch.from_numpy(np.array(self.rows[name], dtype=np.float64))
+
+    def of_class(self, name: str) -> Tensor:
+        """Return a mask [N] of the tokens of a class."""
+        return torch.from_numpy((self.rows["token_class"] == name).to_numpy())
 
     @cached_property
     def token_ids(self) -> Tensor:
@@ -113,13 +115,9 @@ class PolicySnapshot:
 
 
 def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[PolicySnapshot]:
-    """Read the snapshots of a token table's directory, in the order of their steps.
+    """Read the snapshots of ``steps``, or of all that were kept, from the directory of a token table.
 
     Paths in the run's files are relative to the working directory, as everywhere.
-
-    Args:
-        directory: directory of :func:`rlvr.diagnostics.replay.write_token_table`.
-        steps: kept steps to read; None for all.
 
     Raises:
         UserError: a file is missing or changed, or a step was not kept.
@@ -128,9 +126,8 @@ def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[
     table = read_token_table(directory)
     run = LocalRun.read(Path(next(iter(manifest.inputs))).parent / "run.json")
     kept = manifest.parameters["steps"]
-    for step in steps or ():
-        if step not in kept:
-            raise UserError(f"{directory}: step {step} was not kept; accepted: {', '.join(map(str, kept))}")
+    if missing := [step for step in steps or () if step not in kept]:
+        raise UserError(f"{directory}: step {missing[0]} was not kept; accepted: {', '.join(map(str, kept))}")
     snapshots = []
     for step in steps or kept:
         place = snapshot_directory(directory, step)

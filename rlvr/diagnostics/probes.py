@@ -64,18 +64,30 @@ def norm(gradient: Gradient) -> float:
 
 
 @contextmanager
-def stepped(model: PreTrainedModel, gradient: Gradient, step_size: float) -> Iterator[PreTrainedModel]:
-    """Yield the model after one step of plain gradient ascent; its parameters are put back, to the bit, afterwards."""
+def restored(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    """Yield the model, and put its parameters back, to the bit, afterwards."""
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     try:
-        with torch.no_grad():
-            for name, value in model.named_parameters():
-                value.add_(gradient[name], alpha=step_size)
         yield model
     finally:
         with torch.no_grad():
             for name, value in model.named_parameters():
                 value.copy_(before[name])
+
+
+@torch.no_grad()
+def ascend(model: PreTrainedModel, gradient: Gradient, step_size: float) -> None:
+    """Make one step of plain gradient ascent."""
+    for name, value in model.named_parameters():
+        value.add_(gradient[name], alpha=step_size)
+
+
+@contextmanager
+def stepped(model: PreTrainedModel, gradient: Gradient, step_size: float) -> Iterator[PreTrainedModel]:
+    """Yield the model after one step of plain gradient ascent, which is taken back afterwards."""
+    with restored(model):
+        ascend(model, gradient, step_size)
+        yield model
 
 
 def log_probs_of(model: PreTrainedModel, tokens: TokenBatch, temperature: float) -> Tensor:
@@ -134,22 +146,15 @@ def matched_step_size(moved: Callable[[Gradient, float], Tensor], gradient: Grad
     if length == 0:
         return 0.0
     trial = _TRIAL_LENGTH / length
-    found = moved(gradient, trial)
-    return trial * float(_root_mean_square(wanted) / _root_mean_square(found).clamp(min=1e-12))
-
-
-def _root_mean_square(values: Tensor) -> Tensor:
-    return torch.sqrt(values.square().mean())
+    reached, wished = (torch.sqrt(each.square().mean()) for each in (moved(gradient, trial), wanted))
+    return trial * float(wished / reached.clamp(min=1e-12))
 
 
 def write_probes(directory: Path, steps: Sequence[int] | None) -> None:
     """Write ``probes.parquet`` and ``probes.manifest.json`` into the directory of a token table.
 
     Each row is a token, in the order of the table: its step, the step size, and each probe's displacement in nats.
-
-    Args:
-        directory: directory of a token table.
-        steps: kept steps to probe; None for all.
+    ``steps`` are those of the kept ones to probe; None for all.
 
     Raises:
         UserError: a file is missing or changed, or a step was not kept.
@@ -174,12 +179,7 @@ def write_probes(directory: Path, steps: Sequence[int] | None) -> None:
 
 @dataclass(frozen=True)
 class Probed:
-    """The probes of one snapshot.
-
-    Attributes:
-        step_size: step size of their SGD.
-        displacements: probe -> [N] in nats; ``as_trained`` is the run's own update.
-    """
+    """The step size of SGD on one snapshot, and displacements [N] in nats by probe; ``as_trained`` is the run's own."""
 
     step_size: float
     displacements: Mapping[str, Tensor]

@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, read_parquet, sha256_file, write_jsonl, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
@@ -24,14 +25,10 @@ from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.policy import Rollout, snapshot_directory
 from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS, classes_of
-from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
+from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
 from rlvr.engines.local.policy import score_in_chunks, unpack
 from rlvr.runs.progress import Progress
 from rlvr.runs.state import save_tensors
-
-_COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")
-_TOLERANCE = 1e-4
-"""Largest relative difference of a metric. The same number of threads on the same machine gives 0."""
 
 
 @dataclass
@@ -55,10 +52,9 @@ class UpdateLog:
 
 @dataclass(frozen=True)
 class ReplayedStep:
-    """One step of the replay.
+    """One step of the replay, the first of which is 1.
 
     Attributes:
-        step: 1 for the first.
         prepared: the rollout batch and its weights, before the optimizer steps.
         weights_before: the model's parameters before the optimizer steps.
         problems: id of each rollout's problem.
@@ -79,12 +75,8 @@ class ReplayedStep:
 def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: str, grading_workers: int) -> None:
     """Write ``tokens.parquet``, a snapshot for each of ``steps`` and ``manifest.json`` to ``out``.
 
-    Args:
-        run_file: the run's run.json; its manifest.json and metrics.parquet lie beside it.
-        out: directory for the table.
-        steps: rollout steps, from 1.
-        device: "cpu" or "cuda", that of the run.
-        grading_workers: processes for answers that need symbolic comparison.
+    ``run_file`` is the run's run.json; its manifest.json and metrics.parquet lie beside it. The ``device`` has to be
+    the run's.
 
     Raises:
         UserError: the run has no such step, an input is missing or damaged, or the replay differs from the run.
@@ -96,14 +88,14 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
     recorded = verify_outputs(run_file.parent / "manifest.json", "run")
     verify_outputs(run.base / "manifest.json", "base_model")
     verify_outputs(run.problems / "manifest.json", "problems")
-    metrics = read_parquet(run_file.parent / "metrics.parquet")
-    tables, files = [], []
+    metrics: dict[Any, Any] = read_parquet(run_file.parent / "metrics.parquet").set_index("step").to_dict("index")
+    tables, files = [], [out / "tokens.parquet"]
     progress = Progress(out, f"tokens of {run.run}", wanted[-1], 0)
     with tempfile.TemporaryDirectory() as scratch:
         learner = Learner(run, device, HiddenStateBudget(1 << 32, Path(scratch)))
         texts = {number: learner.tokenizer.decode([number]) for number in range(len(learner.tokenizer))}
         for replayed in replay(learner, wanted, grading_workers):
-            _check_replay(run.run, replayed, metrics)
+            require_same_step(run.run, {**replayed.metrics, "step": replayed.step}, metrics[replayed.step])
             progress.report(replayed.step)
             if replayed.step in wanted:
                 tables.append(_token_rows(run.run, replayed, texts))
@@ -113,7 +105,7 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
     Manifest(
         kind="token_table",
         inputs={str(run_file.parent / "manifest.json"): sha256_file(run_file.parent / "manifest.json")},
-        outputs=hash_files(out, out / "tokens.parquet", *files),
+        outputs=hash_files(out, *files),
         parameters=parameters,
         fingerprint=fingerprint({"parameters": parameters, "run": recorded.fingerprint}),
         details={"rows": sum(map(len, tables)), "replayed_steps": wanted[-1]},
@@ -122,52 +114,36 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
 
 def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) -> Iterator[ReplayedStep]:
     """Yield the learner's steps up to the last one wanted; records and weights are kept of the wanted ones alone."""
+    training = learner.run.training
     with GradingPool(workers=grading_workers) as pool:
         while learner.position.step < max(wanted):
             step, first_prompt = learner.position.step + 1, learner.position.prompts_used
             prepared = learner.prepare(pool)
             kept = step in wanted
             before = {name: value.detach().clone() for name, value in learner.model.named_parameters()} if kept else {}
-            old = prepared.batch.old_log_probs
+            new = old = prepared.batch.old_log_probs
             log = UpdateLog(torch.full_like(old, torch.nan), torch.full_like(old, torch.nan))
             learner.updater.observer = log if kept else None
             metrics = learner.update(prepared)
             learner.position.metrics.append(metrics)
-            new = _scored(learner, prepared) if kept else old
+            if kept:
+                tokens = prepared.rollouts.tokens
+                packed = score_in_chunks(learner.model, tokens, training.temperature, training.micro_batch_size)[0]
+                new = unpack(packed, prepared.batch.response_mask)
             # Groups are numbered in the order in which the run takes prompts.
             taken = learner.order.take(first_prompt, learner.position.prompts_used - first_prompt)
             problems = [taken[group]["id"] for group in prepared.batch.group_ids.tolist()]
             yield ReplayedStep(step, prepared, before, problems, log, new, metrics)
 
 
-def _scored(learner: Learner, prepared: PreparedStep) -> Tensor:
-    """[B, T] log-probabilities under the learner's present model."""
-    training, tokens = learner.run.training, prepared.rollouts.tokens
-    packed = score_in_chunks(learner.model, tokens, training.temperature, training.micro_batch_size)[0]
-    return unpack(packed, prepared.batch.response_mask)
-
-
-def _check_replay(run: str, replayed: ReplayedStep, metrics: pd.DataFrame) -> None:
-    """Raise UserError if a replayed step's metrics differ from those that the run wrote down."""
-    row = metrics[metrics["step"] == replayed.step].iloc[0]
-    for name in _COMPARED:
-        found, expected = replayed.metrics[name], float(row[name])
-        if abs(found - expected) > _TOLERANCE * max(1.0, abs(expected)):
-            raise UserError(
-                f"{run}: step {replayed.step} has {name} {found:.6g} when replayed and {expected:.6g} in its "
-                "metrics.parquet; use the run's number of threads and device, and code of its versions"
-            )
-
-
 def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.DataFrame:
     """The table's rows of one step, rollout by rollout; ``texts`` gives each token's text."""
-    prepared, updates = replayed.prepared, replayed.updates
-    batch = prepared.batch
-    mask = batch.response_mask
-    row, position = (index.numpy() for index in mask.cpu().nonzero(as_tuple=True))
+    prepared, updates, batch = replayed.prepared, replayed.updates, replayed.prepared.batch
+    mask = batch.response_mask.cpu()
+    row, position = (index.numpy() for index in mask.nonzero(as_tuple=True))
 
     def packed(values: Tensor) -> np.ndarray:
-        return np.asarray(values.detach().cpu()[mask.cpu()])
+        return np.asarray(values.detach().cpu()[mask])
 
     tokens = packed(batch.token_ids)
     token_texts = [texts[token] for token in tokens.tolist()]
@@ -177,30 +153,28 @@ def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.D
         # At ratio 1 every loss here has slope -A w: the gate is what is left of it, 0 for a token that is stopped.
         gate = np.where(weighted == 0, np.nan, -packed(updates.slopes) / weighted)
     advantages = batch.advantages.cpu().numpy()[row]
-    frame = pd.DataFrame(
-        {
-            "run": run,
-            "step": replayed.step,
-            "problem": np.array(replayed.problems, dtype=object)[row],
-            "group": batch.group_ids.cpu().numpy()[row],
-            "sample": numbers_within_groups(batch.group_ids.cpu()).numpy()[row],
-            "position": position,
-            "token": tokens,
-            "text": token_texts,
-            "token_class": classes_of(row, token_texts),
-            "reward": prepared.rewards.numpy()[row],
-            "advantage": advantages,
-            "side": np.sign(advantages),
-            "weight": packed(prepared.weights),
-            "mini_batch": batch.mini_batch_ids.cpu().numpy()[row],
-            "old_log_prob": old,
-            "new_log_prob": packed(replayed.new_log_probs),
-            "entropy": packed(batch.entropies),
-            "ratio": np.exp(np.clip(update - old, -20, 20)),
-            "gate": gate,
-        }
-    )
-    return frame.astype(REPLAY_COLUMNS)[list(REPLAY_COLUMNS)]
+    columns = {
+        "run": run,
+        "step": replayed.step,
+        "problem": np.array(replayed.problems, dtype=object)[row],
+        "group": batch.group_ids.cpu().numpy()[row],
+        "sample": numbers_within_groups(batch.group_ids.cpu()).numpy()[row],
+        "position": position,
+        "token": tokens,
+        "text": token_texts,
+        "token_class": classes_of(row, token_texts),
+        "reward": prepared.rewards.numpy()[row],
+        "advantage": advantages,
+        "side": np.sign(advantages),
+        "weight": packed(prepared.weights),
+        "mini_batch": batch.mini_batch_ids.cpu().numpy()[row],
+        "old_log_prob": old,
+        "new_log_prob": packed(replayed.new_log_probs),
+        "entropy": packed(batch.entropies),
+        "ratio": np.exp(np.clip(update - old, -20, 20)),
+        "gate": gate,
+    }
+    return pd.DataFrame(columns).astype(REPLAY_COLUMNS)
 
 
 def numbers_within_groups(group_ids: Tensor) -> Tensor:
@@ -211,12 +185,10 @@ def numbers_within_groups(group_ids: Tensor) -> Tensor:
 
 def _write_snapshot(directory: Path, replayed: ReplayedStep) -> list[Path]:
     """Write the weights before the step and its rollouts; returns the files."""
-    prepared, tokens = replayed.prepared, replayed.prepared.rollouts.tokens
-    save_tensors(directory / "weights.safetensors", replayed.weights_before)
-    rows = zip(replayed.problems, prepared.batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
-    rollouts = [
-        Rollout(problem=problem, group=group, prompt=tuple(prompt), response=tuple(response))
-        for problem, group, prompt, response in rows
-    ]
-    write_jsonl(directory / "rollouts.jsonl", [rollout.to_json() for rollout in rollouts])
-    return [directory / "weights.safetensors", directory / "rollouts.jsonl"]
+    weights, rollouts = directory / "weights.safetensors", directory / "rollouts.jsonl"
+    batch, tokens = replayed.prepared.batch, replayed.prepared.rollouts.tokens
+    save_tensors(weights, replayed.weights_before)
+    rows = zip(replayed.problems, batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
+    made = (Rollout(problem=id_, group=group, prompt=tuple(p), response=tuple(r)) for id_, group, p, r in rows)
+    write_jsonl(rollouts, [rollout.to_json() for rollout in made])
+    return [weights, rollouts]

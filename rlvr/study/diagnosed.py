@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from evals.core.errors import InvalidInput
-from rlvr.diagnostics.claims.base import OPTIONS, Need, declarations, find_claim
+from rlvr.diagnostics.claims.base import CLAIMS, OPTIONS, Need, find_claim
 from rlvr.study.plan import Plan
 
 _CONFIGURED_BY = {
@@ -25,7 +25,7 @@ _CONFIGURED_BY = {
 def measurable_claims(settings: Mapping[str, Any]) -> list[str]:
     """Return the names of the claims whose needs a study's `diagnostics` meets, in order."""
     met = {need for need, key in _CONFIGURED_BY.items() if key in settings}
-    return [claim.name for claim in declarations() if claim.needs <= met]
+    return [claim.name for claim in CLAIMS if claim.needs <= met]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ the log-probability of rollout i. If all rollouts overlap by the same rho, the c
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import torch
@@ -17,9 +19,8 @@ from torch import Tensor
 
 from evals.core.random import generator_for
 from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.base import Claim, Need
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_row, finish, points
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimates, finish, points
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.measures import flips
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -35,21 +36,14 @@ _RATIO = "cross over self"
 class CancellationFilter(Claim):
     """Self and cross terms of groups and parts of groups, and tokens that only one-sided updates boost."""
 
-    number = 5
-    title = "Cancellation as a filter"
-    paper = "2605.08666"
-    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
+    columns = ("unit", "step", "quantity", "name", "value")
 
-    def measure(self, inputs: Inputs) -> Findings:
-        rows = [
-            {**snapshot.identity, "quantity": quantity, "name": name, "value": value}
-            for snapshot in inputs.snapshots
-            for quantity, name, value in (*_norms(snapshot), *_classes(snapshot, inputs.probes[snapshot.unit]))
-        ]
-        series = pd.DataFrame(rows, columns=["unit", "step", "quantity", "name", "value"])
-        return Findings(self._measurements(series), series)
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        for snapshot, probed in inputs.probed:
+            for quantity, name, value in (*_norms(snapshot), *_classes(snapshot, probed)):
+                yield {**snapshot.identity, "quantity": quantity, "name": name, "value": value}
 
-    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
         def values(quantity: str, name: str) -> pd.Series:
             return select(series, quantity=quantity, name=name).set_index("unit")["value"]
 
@@ -94,21 +88,19 @@ class CancellationFilter(Claim):
         """Draw the cross terms of parts of groups, and the boosted tokens by class."""
         figure = new_figure(8.5, 3.2)
         terms, classes = figure.subplots(1, 2)
-        series = findings.series
-        for place, name in enumerate(_PARTS):
-            draw_row(terms, place, beside("", select(series, quantity=_RATIO, name=name)["value"]), SERIES[0])
+
+        def values(quantity: str, names: tuple[str, ...]) -> dict[str, pd.Series]:
+            return {name: select(findings.series, quantity=quantity, name=name)["value"] for name in names}
+
+        draw_estimates(terms, values(_RATIO, _PARTS), SERIES[0], level=True)
         terms.axvline(0, color=QUIET, linewidth=0.8)
-        terms.set_yticks(range(len(_PARTS)), _PARTS)
         terms.set_ylim(len(_PARTS) - 0.5, -0.5)
         terms.set(title="Cross term over self term", xlabel="ratio (-1: nothing of the update is left)")
         for quantity, colour, marker, shift in (
             ("boosted jointly", SERIES[0], "o", -0.1),
             ("boosted by rewarded only", SERIES[1], "s", 0.1),
         ):
-            for place, name in enumerate(CLASSES):
-                each = beside("", select(series, quantity=quantity, name=name)["value"])
-                draw_row(classes, place + shift, each, colour, marker, quantity if place == 0 else None)
-        classes.set_yticks(range(len(CLASSES)), CLASSES)
+            draw_estimates(classes, values(quantity, CLASSES), colour, marker, quantity, shift, level=True)
         classes.set(title="Tokens of rewarded rollouts", xlabel=f"boosted fraction (beyond {_THRESHOLD:g} nats)")
         classes.legend(fontsize=7)
         opposed, whole, _, _, form = findings.measurements[:5]
@@ -166,18 +158,15 @@ def _gram(snapshot: PolicySnapshot, members: Tensor) -> Tensor:
     return stacked @ stacked.T
 
 
-def _classes(snapshot: PolicySnapshot, probed: Probed) -> list[tuple[str, str, float]]:
+def _classes(snapshot: PolicySnapshot, probed: Probed) -> Iterator[tuple[str, str, float]]:
     rewarded = snapshot.column("side") > 0
-    rows = []
     for name in CLASSES:
-        chosen = rewarded & torch.from_numpy((snapshot.rows["token_class"] == name).to_numpy())
-        joint, alone = (
-            flips(probed.displacements[update], chosen, _THRESHOLD).boosted for update in ("joint", "positive_only")
-        )
-        rows.append(("boosted jointly", name, joint))
-        rows.append(("boosted by rewarded only", name, alone))
-        rows.append(("filtered", name, alone - joint))
-    return rows
+        chosen = rewarded & snapshot.of_class(name)
+        updates = (probed.displacements[update] for update in ("joint", "positive_only"))
+        joint, alone = (flips(displacements, chosen, _THRESHOLD).boosted for displacements in updates)
+        yield "boosted jointly", name, joint
+        yield "boosted by rewarded only", name, alone
+        yield "filtered", name, alone - joint
 
 
 @dataclass(frozen=True)
@@ -215,8 +204,7 @@ def mean_overlap(gram: Tensor) -> float:
     """Return the mean cosine of the gradients of two different rollouts [B, B]."""
     lengths = gram.diagonal().clamp(min=1e-30).sqrt()
     cosines = gram / lengths[:, None] / lengths[None]
-    size = len(gram)
-    return float((cosines.sum() - cosines.diagonal().sum()) / (size * (size - 1)))
+    return float((cosines.sum() - cosines.diagonal().sum()) / (len(gram) * (len(gram) - 1)))
 
 
 def halves(size: int, count: int, generator: torch.Generator) -> list[Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 
 from evals.figures.style import new_figure
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.base import Claim, Need
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimate, draw_row, finish, points
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimates, finish, points
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
 from rlvr.diagnostics.measures import FloatArray, rank_correlation
@@ -26,28 +25,25 @@ _ENDS = 0.1
 _EDGES = np.linspace(0.6, 1.5, 41)
 _CLOUD_TOKENS = 8
 _SMALLEST_SHARE = 0.005  # of a token in the cloud
-_THIRDS = 3
+_THIRDS = ("lowest", "middle", "highest")
 
 
 class DeltaCoefficients(Claim):
     """Distributions of the weights by side, the tokens that they favour, and their correlations."""
 
-    number = 7
-    title = "DelTA's coefficients"
-    paper = "2605.21467"
-    needs = frozenset({Need.WEIGHTING_TABLES})
-    uses = frozenset({Need.SELECTED_RUNS})
-
     def measure(self, inputs: Inputs) -> Findings:
-        rows = [row for snapshot in inputs.weighting_snapshots for row in _rows(snapshot)]
+        found = super().measure(inputs)
+        return Findings([*found.measurements, *_selection(inputs)], found.series)
+
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        for snapshot in inputs.weighting_snapshots:
+            yield from _rows(snapshot)
         with GradingPool(workers=1) as pool:
             for snapshot in inputs.weighting_snapshots:
-                rows += value_rows(snapshot, pool)
+                yield from value_rows(snapshot, pool)
                 print(f"{snapshot.unit}: valued", flush=True)
-        series = pd.DataFrame(rows)
-        return Findings([*self._measurements(series), *self._selection(inputs)], series)
 
-    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
         def values(quantity: str) -> pd.Series:
             return series[series["quantity"] == quantity]["value"]
 
@@ -82,28 +78,12 @@ class DeltaCoefficients(Claim):
             beside("standard deviation of the weights", values("deviation")),
         ]
 
-    def _selection(self, inputs: Inputs) -> list[Measurement]:
-        """Reward of training on the tokens of highest coefficient alone less that of the lowest, paired by seed.
-
-        The first run's method is the one that trains on the highest.
-        """
-        ends: dict[str, dict[int, float]] = {}
-        for name in inputs.runs:
-            found = inputs.read_run(name)
-            ends.setdefault(found.run.method_name, {})[found.run.seed] = found.end("reward_mean")
-        if len(ends) != 2:
-            return []
-        top, bottom = ends
-        differences = [ends[top][seed] - ends[bottom][seed] for seed in sorted(ends[top].keys() & ends[bottom].keys())]
-        statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
-        return [measure(statement, f"reward at the end, {top} less {bottom}", differences, "seeds")]
-
     def draw(self, findings: Findings) -> Figure:
         """Draw the distributions by side, the tokens at either end, and values by weight."""
         series = findings.series
 
-        def values(quantity: str) -> Measurement:
-            return beside("", series[series["quantity"] == quantity]["value"])
+        def values(quantity: str) -> pd.Series:
+            return series[series["quantity"] == quantity]["value"]
 
         figure = new_figure(10.0, 6.4)
         (histogram, classes), (cloud, worth) = figure.subplots(2, 2)
@@ -113,23 +93,17 @@ class DeltaCoefficients(Claim):
         histogram.set(title="Weights by side", xlabel="weight (mean 1 over all tokens)", ylabel="fraction of the side")
         histogram.set_yscale("log")
         histogram.legend(fontsize=7)
-        for place, name in enumerate(CLASSES):
-            draw_row(classes, place, values(f"enrichment {name}"), SERIES[0])
+        draw_estimates(classes, {name: values(f"enrichment {name}") for name in CLASSES}, SERIES[0], level=True)
         classes.axvline(0, color=QUIET, linewidth=0.8)
-        classes.set_yticks(range(len(CLASSES)), CLASSES)
-        classes.set(
-            title="Classes at the two ends", xlabel=f"share in top {_ENDS:.0%} less share in bottom {_ENDS:.0%}"
-        )
+        words = f"share in top {_ENDS:.0%} less share in bottom {_ENDS:.0%}"
+        classes.set(title="Classes at the two ends", xlabel=words)
         _draw_cloud(cloud, series)
         for shift, colour, marker, name in ((-0.06, POSITIVE, "o", "rewarded"), (0.06, NEGATIVE, "s", "punished")):
-            for third in range(_THIRDS):
-                label = name if third == 0 else None
-                draw_estimate(worth, third + shift, values(f"value {name} {third}"), colour, marker, label)
+            thirds = {words: values(f"value {name} {third}") for third, words in enumerate(_THIRDS)}
+            draw_estimates(worth, thirds, colour, marker, name, shift)
         worth.axhline(0, color=QUIET, linewidth=0.8)
-        worth.set_xticks(range(_THIRDS), ["lowest", "middle", "highest"])
-        worth.set(
-            title="Value of tokens by weight", xlabel="third of the side's tokens", ylabel="accuracy against others"
-        )
+        title = "Value of tokens by weight"
+        worth.set(title=title, xlabel="third of the side's tokens", ylabel="accuracy against others")
         worth.legend(fontsize=7)
         result, form = findings.measurements[:2]
         finding = (
@@ -148,17 +122,32 @@ class DeltaCoefficients(Claim):
     )
 
 
+def _selection(inputs: Inputs) -> list[Measurement]:
+    """Reward of training on the tokens of highest coefficient alone less that of the lowest, paired by seed.
+
+    The first run's method is the one that trains on the highest.
+    """
+    ends: dict[str, dict[int, float]] = {}
+    for name in inputs.runs:
+        found = inputs.read_run(name)
+        ends.setdefault(found.run.method_name, {})[found.run.seed] = found.end("reward_mean")
+    if len(ends) != 2:
+        return []
+    (top, highest), (bottom, lowest) = ends.items()
+    differences = [highest[seed] - lowest[seed] for seed in sorted(highest.keys() & lowest.keys())]
+    statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
+    return [measure(statement, f"reward at the end, {top} less {bottom}", differences, "seeds")]
+
+
 def _row(snapshot: PolicySnapshot, quantity: str, value: float, place: float = 0.0) -> dict[str, Any]:
     return {**snapshot.identity, "quantity": quantity, "place": place, "value": value}
 
 
-def _rows(snapshot: PolicySnapshot) -> list[dict[str, Any]]:
+def _rows(snapshot: PolicySnapshot) -> Iterator[dict[str, Any]]:
     table = snapshot.rows[snapshot.rows["side"] != 0]
     if table.empty:  # every group was all correct or all wrong
-        return []
-    weights = table["weight"].to_numpy(dtype=np.float64)
-    probabilities = np.exp(table["old_log_prob"].to_numpy(dtype=np.float64))
-    entropies = table["entropy"].to_numpy(dtype=np.float64)
+        return
+    weights, log_probs, entropies = table[["weight", "old_log_prob", "entropy"]].to_numpy(dtype=np.float64).T
     sides = table["side"].to_numpy()
     texts = [text.replace("\n", "\\n") for text in table["text"]]
     classes = table["token_class"].tolist()
@@ -166,47 +155,39 @@ def _rows(snapshot: PolicySnapshot) -> list[dict[str, Any]]:
     found = {
         **{f"enrichment {name}": class_enrichment(weights, classes, name, _ENDS) for name in CLASSES},
         **{f"token {text}": class_enrichment(weights, texts, text, _ENDS) for text in sorted(set(texts))},
-        "correlation with 1 - p": rank_correlation(weights, 1 - probabilities),
+        "correlation with 1 - p": rank_correlation(weights, 1 - np.exp(log_probs)),
         "correlation with entropy": rank_correlation(weights, entropies),
         "mean positive less negative": mean[1] - mean[-1],
         "deviation": float(weights.std()),
     }
-    rows = [_row(snapshot, quantity, value) for quantity, value in found.items()]
+    for quantity, value in found.items():
+        yield _row(snapshot, quantity, value)
     for side, name in ((1, "positive"), (-1, "negative")):
         counts = np.histogram(weights[sides == side], bins=_EDGES)[0] / max(1, (sides == side).sum())
-        rows += [
-            _row(snapshot, f"histogram {name}", float(share), float(place))
-            for place, share in zip((_EDGES[:-1] + _EDGES[1:]) / 2, counts, strict=True)
-        ]
-    return rows
+        for place, share in zip((_EDGES[:-1] + _EDGES[1:]) / 2, counts, strict=True):
+            yield _row(snapshot, f"histogram {name}", float(share), float(place))
 
 
-def value_rows(snapshot: PolicySnapshot, pool: GradingPool) -> list[dict[str, Any]]:
+def value_rows(snapshot: PolicySnapshot, pool: GradingPool) -> Iterator[dict[str, Any]]:
     """Correlate weight and counterfactual value on either side, and average values by thirds of the weight."""
     valued = value_tokens(snapshot, pool)
     chosen = [row for row, _ in valued]
     weights, sides = (snapshot.column(name).numpy()[chosen] for name in ("weight", "side"))
     values = np.array([value.value for _, value in valued])
-    rows: list[dict[str, Any]] = []
     for side, name in SIDES.items():
         own = sides == side
-        rows.append(_row(snapshot, f"correlation with value {name}", rank_correlation(weights[own], values[own])))
-        if own.sum() >= _THIRDS:
+        yield _row(snapshot, f"correlation with value {name}", rank_correlation(weights[own], values[own]))
+        if own.sum() >= len(_THIRDS):
             order = np.argsort(weights[own], kind="stable")
-            for third, part in enumerate(np.array_split(values[own][order], _THIRDS)):
-                rows.append(_row(snapshot, f"value {name} {third}", float(part.mean()), float(third)))
-    return rows
+            for third, part in enumerate(np.array_split(values[own][order], len(_THIRDS))):
+                yield _row(snapshot, f"value {name} {third}", float(part.mean()), float(third))
 
 
 def class_enrichment(coefficients: FloatArray, classes: Sequence[str], wanted: str, fraction: float) -> float:
-    """Return the share of class ``wanted`` among the tokens of highest coefficient, less that among the lowest.
+    """Return the share of class ``wanted`` among the tokens [N] of highest coefficient, less that among the lowest.
 
-    Args:
-        coefficients: [N].
-        classes: [N].
-        wanted: one of them.
-        fraction: share of the tokens at either end, at most 0.5. Ties at the border count with the weight that makes
-            both ends exactly so large.
+    ``fraction`` is the share of the tokens at either end, at most 0.5. Ties at the border count with the weight that
+    makes both ends exactly so large.
     """
     if not 0 < fraction <= 0.5:
         raise ValueError(f"fraction is {fraction}; accepted: above 0, at most 0.5")
@@ -231,18 +212,17 @@ def _draw_cloud(axes: Axes, series: pd.DataFrame) -> None:
     shares = rows.groupby("quantity")["value"].sum() / rows["unit"].nunique()
     shares.index = shares.index.str.removeprefix("token ")
     largest = max(float(shares.abs().max()), 1e-9)
-    columns = (
-        ("high", POSITIVE, 0.25, shares.sort_values(ascending=False)),
-        ("low", NEGATIVE, 0.75, -shares.sort_values()),
-    )
-    for name, colour, x, ordered in columns:
+    high, low = shares.sort_values(ascending=False), -shares.sort_values()
+    for name, colour, x, ordered in (("high", POSITIVE, 0.25, high), ("low", NEGATIVE, 0.75, low)):
         axes.text(x, 0.97, f"{name} weight", ha="center", va="top", fontsize=8)
         kept = ordered[ordered >= _SMALLEST_SHARE].head(_CLOUD_TOKENS)
         for place, (text, share) in enumerate(kept.items()):
-            size = 8 + 10 * float(share) / largest
-            axes.text(
-                x, 0.86 - 0.105 * place, f"{text}  {share:+.0%}", ha="center", va="center", color=colour, fontsize=size,
-                family="DejaVu Sans Mono", parse_math=False,
-            )  # fmt: skip
+            style: dict[str, Any] = {
+                "color": colour,
+                "fontsize": 8 + 10 * float(share) / largest,
+                "family": "DejaVu Sans Mono",
+            }
+            words, y = f"{text}  {share:+.0%}", 0.86 - 0.105 * place
+            axes.text(x, y, words, ha="center", va="center", parse_math=False, **style)
     axes.set_axis_off()
     axes.set_title("Tokens at the two ends")

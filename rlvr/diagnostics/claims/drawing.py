@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.figures.style import COLOURS
-from rlvr.diagnostics.claims.findings import Measurement, mean_interval
+from rlvr.diagnostics.claims.findings import Measurement, beside, mean_interval
 
 POSITIVE, NEGATIVE = "#0072b2", "#d55e00"
 """Okabe and Ito's blue and vermilion: tokens of rewarded and of punished rollouts, in every figure."""
@@ -41,20 +41,38 @@ def points(difference: float) -> str:
     return f"{abs(100 * difference):.0f} points {'more' if difference > 0 else 'less'}"
 
 
+def draw_estimates(
+    axes: Axes,
+    values: Mapping[str, Iterable[float]],
+    colour: str,
+    marker: str = "o",
+    label: str | None = None,
+    shift: float = 0.0,
+    level: bool = False,
+) -> None:
+    """Draw means with their intervals at 0, 1, 2 ... + ``shift`` along x, or along y if ``level``, named by the ticks.
+
+    ``values`` are one per unit.
+    """
+    for place, each in enumerate(beside("", own) for own in values.values()):
+        place_label = label if place == 0 else None
+        draw_estimate(axes, place + shift, each, colour, marker, place_label, level)
+    (axes.set_yticks if level else axes.set_xticks)(range(len(values)), list(values))
+
+
 def draw_estimate(
-    axes: Axes, place: float, each: Measurement, colour: str, marker: str = "o", label: str | None = None
+    axes: Axes,
+    place: float,
+    each: Measurement,
+    colour: str,
+    marker: str = "o",
+    label: str | None = None,
+    level: bool = False,
 ) -> None:
-    """Draw an estimate at x = ``place`` with an upright interval."""
-    axes.vlines(place, each.low, each.high, color=colour, linewidth=1.8)
-    axes.plot(place, each.estimate, marker, color=colour, markersize=5, label=label)
-
-
-def draw_row(
-    axes: Axes, place: float, each: Measurement, colour: str, marker: str = "o", label: str | None = None
-) -> None:
-    """Draw an estimate at y = ``place`` with a level interval."""
-    axes.hlines(place, each.low, each.high, color=colour, linewidth=1.8)
-    axes.plot(each.estimate, place, marker, color=colour, markersize=5, label=label)
+    """Draw an estimate at x = ``place`` with an upright interval, or at y = ``place`` with a level one."""
+    (axes.hlines if level else axes.vlines)(place, each.low, each.high, color=colour, linewidth=1.8)
+    x, y = (each.estimate, place) if level else (place, each.estimate)
+    axes.plot(x, y, marker, color=colour, markersize=5, label=label)
 
 
 def draw_means(
@@ -69,11 +87,10 @@ def draw_means(
     band: bool = True,
 ) -> None:
     """Draw the mean of ``y`` at each ``x``, with the interval over the rows that share it if ``band``."""
-    groups = frame.dropna(subset=[y]).groupby(x)[y]
-    values = [group.to_numpy(dtype=np.float64) for _, group in groups]  # in order of x
-    places = np.unique(frame.dropna(subset=[y])[x].to_numpy(dtype=np.float64))
-    means = np.array([value.mean() for value in values])
-    bounds = np.array([mean_interval(value) for value in values]).reshape(-1, 2)
+    groups = {place: own.to_numpy(dtype=np.float64) for place, own in frame.dropna(subset=[y]).groupby(x)[y]}
+    places = np.array(list(groups), dtype=np.float64)  # in order of x
+    means = np.array([values.mean() for values in groups.values()])
     axes.plot(places, means, line, color=colour, marker=marker, markersize=4, linewidth=1.3, label=label)
     if band:
+        bounds = np.array([mean_interval(values) for values in groups.values()]).reshape(-1, 2)
         axes.fill_between(places, bounds[:, 0], bounds[:, 1], color=colour, alpha=0.15, linewidth=0)

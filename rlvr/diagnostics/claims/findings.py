@@ -1,12 +1,13 @@
-"""Measurements with intervals and verdicts, and the findings of a claim."""
+"""Measurements with intervals and verdicts, and the base of the claims that make them."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,11 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer, computed_fiel
 from evals.core.files import write_json, write_parquet
 from evals.core.record import Record
 from evals.statistics.interval import t_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlvr.diagnostics.claims.inputs import Inputs
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported here", "contradicted here", "not distinguishable"
 UPDATES = "updates (run, step)"
@@ -35,8 +41,7 @@ class Measurement(Record):
         statement: the claimed sentence that the verdict answers; empty where nothing is claimed.
         quantity: name of the measured number, with its unit.
         estimate: mean over units.
-        low: lower end of the interval; NaN where there is none.
-        high: its upper end.
+        low, high: ends of the interval; NaN where there is none.
         null: the value that would mean "no such effect".
         direction: the claimed side of ``null``; None where nothing is claimed.
         units: number of independent units that the interval is over.
@@ -81,11 +86,12 @@ def measure(
     Fewer than two units have no interval.
     """
     known = np.asarray([value for value in values if not math.isnan(value)], dtype=np.float64)
+    estimate = float(known.mean()) if len(known) else math.nan
     low, high = mean_interval(known)
     return Measurement(
         statement=statement,
         quantity=quantity,
-        estimate=float(known.mean()) if len(known) else math.nan,
+        estimate=estimate,
         low=low,
         high=high,
         null=null,
@@ -110,15 +116,43 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of measuring a claim.
-
-    Attributes:
-        measurements: those with a verdict, and others beside them.
-        series: long table behind the figure; its columns are the claim's own.
-    """
+    """The measurements of a claim, with and without a verdict, and the long table that its figure is drawn from."""
 
     measurements: Sequence[Measurement]
     series: pd.DataFrame
+
+
+class Claim(ABC):
+    """A claim of a paper, measured and drawn.
+
+    Attributes:
+        method: paragraph on what is done, and what it leaves open.
+        columns: columns of the series; None for all keys of the rows.
+    """
+
+    method: ClassVar[str]
+    columns: ClassVar[tuple[str, ...] | None] = None
+
+    def measure(self, inputs: Inputs) -> Findings:
+        """Measure the claim.
+
+        Raises:
+            UserError: a file is missing or changed.
+        """
+        series = pd.DataFrame(list(self.rows(inputs)), columns=self.columns and list(self.columns))
+        return Findings(self.measurements(series), series)
+
+    @abstractmethod
+    def rows(self, inputs: Inputs) -> Iterable[dict[str, Any]]:
+        """Return the rows of the series."""
+
+    @abstractmethod
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        """Return the measurements of the series, in the order of the table."""
+
+    @abstractmethod
+    def draw(self, findings: Findings) -> Figure:
+        """Draw the findings."""
 
 
 def select(series: pd.DataFrame, **wanted: object) -> pd.DataFrame:

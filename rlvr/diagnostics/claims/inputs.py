@@ -60,11 +60,7 @@ class Inputs:
     base_comparison: Path | None = None
 
     def check(self, claim: Declaration) -> None:
-        """Check that everything is there that ``claim`` needs, and nothing that contradicts it.
-
-        Raises:
-            InvalidInput: an option is missing or does not fit.
-        """
+        """Raise InvalidInput if anything is missing that ``claim`` needs, or given that contradicts it."""
         given = {
             Need.TOKEN_TABLES: self.tables,
             Need.WEIGHTING_TABLES: self.weighting_tables,
@@ -106,19 +102,16 @@ class Inputs:
         return [snapshot for directory in self.weighting_tables for snapshot in read_snapshots(directory, self.steps)]
 
     @cached_property
-    def probes(self) -> dict[str, Probed]:
-        """The probes of each of ``snapshots``, by the name of its update."""
-        found: dict[str, Probed] = {}
+    def probed(self) -> list[tuple[PolicySnapshot, Probed]]:
+        """The snapshots of all of ``tables`` with their probes."""
+        found: list[tuple[PolicySnapshot, Probed]] = []
         for directory, snapshots in self.snapshots_by_table.items():
-            found |= read_probes(directory, snapshots)
+            probes = read_probes(directory, snapshots)
+            found += [(snapshot, probes[snapshot.unit]) for snapshot in snapshots]
         return found
 
     def read_run(self, name: str) -> RunMetrics:
-        """Read a finished run.
-
-        Raises:
-            UserError: a file is missing.
-        """
+        """Read a finished run."""
         directory = self.results / "runs" / name
         return RunMetrics(LocalRun.read(directory / "run.json"), read_parquet(directory / "metrics.parquet"))
 

@@ -9,16 +9,14 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, expm1, log
 
 from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS, new_figure
-from rlvr.diagnostics.claims.base import Claim, Need
 from rlvr.diagnostics.claims.drawing import SERIES, draw_means, finish
-from rlvr.diagnostics.claims.findings import Direction, Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.findings import Claim, Direction, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
 from rlvr.diagnostics.policy import load_model
 from rlvr.diagnostics.probes import log_probs_of
@@ -33,46 +31,58 @@ _UNITS = {
     "entropy": "entropy at the end, nats",
 }
 _CONDITION = ["objective", "batching", "rate"]
-_COLUMNS = ["run", *_CONDITION, "seed", "step", "quantity", "value"]
 
 
 class LearningTax(Claim):
     """Reward, entropy and drift of format tokens of the runs that are compared."""
 
-    number = 9
-    title = "Learning tax, drift, entropy collapse"
-    paper = "2604.13088"
-    needs = frozenset({Need.TOKEN_TABLES, Need.COMPARED_RUNS})
+    columns = ("run", *_CONDITION, "seed", "step", "quantity", "value")
 
-    def measure(self, inputs: Inputs) -> Findings:
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         found = {name: inputs.read_run(name) for name in inputs.runs}
         whole = beginnings_of(found)
         conditions = conditions_of({name: found[name] for name in whole.values()})
         reference = inputs.snapshots[0]
-        chosen = torch.from_numpy((reference.rows["token_class"] == "format").to_numpy())
+        chosen = reference.of_class("format")
         before = log_probs_of(load_model(reference.run.base / "checkpoint"), reference.tokens, reference.temperature)
-        rows: list[dict[str, Any]] = []
         for name, run in found.items():
             model = load_model(inputs.results / "runs" / name / "checkpoint")
             after = log_probs_of(model, reference.tokens, reference.temperature)
             drift = math.log2(max(mean_drift(before, after, chosen), _SMALLEST_DRIFT))
             identity = {"run": whole[name], **conditions[whole[name]], "seed": run.run.seed}
             last = len(run.metrics)
-            rows.append({**identity, "step": last, "quantity": "drift curve", "value": drift})
-            if name != whole[name]:
-                continue
-            ends = {
-                "drift": drift,
-                "reward": run.end("reward_mean"),
-                "entropy": run.end("entropy"),
-                "entropy at the start": float(run.metrics["entropy"].iloc[0]),
-            }
-            rows += [{**identity, "step": last, "quantity": key, "value": value} for key, value in ends.items()]
-            for quantity, column in (("reward curve", "reward_mean"), ("entropy curve", "entropy")):
-                pairs = zip(run.metrics["step"], run.metrics[column], strict=True)
-                rows += [{**identity, "step": int(s), "quantity": quantity, "value": float(v)} for s, v in pairs]
-        series = pd.DataFrame(rows, columns=_COLUMNS)
-        return Findings(measurements(series), series)
+            values = [("drift curve", last, drift)]
+            if name == whole[name]:
+                entropy = run.metrics["entropy"]
+                values += [("drift", last, drift), ("reward", last, run.end("reward_mean"))]
+                values += [
+                    ("entropy", last, run.end("entropy")),
+                    ("entropy at the start", last, float(entropy.iloc[0])),
+                ]
+                for quantity, column in (("reward curve", run.metrics["reward_mean"]), ("entropy curve", entropy)):
+                    pairs = zip(run.metrics["step"], column, strict=True)
+                    values += [(quantity, int(step), float(value)) for step, value in pairs]
+            for quantity, step, value in values:
+                yield {**identity, "step": step, "quantity": quantity, "value": value}
+
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        """Measure the fall of entropy in every condition, then the contrasts that there are runs for."""
+        ends = series[~series["quantity"].str.endswith("curve")]
+        found = []
+        for condition, rows in ends.groupby(_CONDITION, sort=False):
+            values = rows.pivot(index="seed", columns="quantity", values="value")
+            name = ", ".join(map(str, condition))
+            fall = values["entropy"] - values["entropy at the start"]
+            quantity = "entropy at the end less at the start, nats"
+            found.append(measure(f"Entropy falls ({name})", quantity, fall, "seeds", direction="below"))
+            curves = select(series, quantity="drift curve", **dict(zip(_CONDITION, condition, strict=True)))
+            table = curves.pivot(index="seed", columns="step", values="value")
+            if table.shape[1] > 1:  # policies before the last one are there too
+                first, last = table.columns.min(), table.columns.max()
+                quantity = f"{_UNITS['drift']}: after step {last} less after step {first} ({name})"
+                found.append(beside(quantity, table[last] - table[first], "seeds"))
+        objectives = list(dict.fromkeys(series["objective"]))
+        return found + [each for contrast in contrasts(objectives) for each in _contrasted(ends, contrast)]
 
     def draw(self, findings: Findings) -> Figure:
         """Draw reward and entropy over training at each learning rate, and the drift of format tokens."""
@@ -118,12 +128,8 @@ class LearningTax(Claim):
         drift.set_ylim(len(labels) - 0.5, -0.5)
         drift.xaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
         drift.set(title="Drift of format tokens at the end", xlabel=drifted)
-        ends = series[series["quantity"] == "drift"].groupby(_CONDITION)["value"].mean()
-        ordered = ends.reset_index().sort_values("value").to_dict("records")
-        least, most = (
-            f"{row['objective']}, {row['batching']}, {row['rate']} ({2 ** row['value']:.2f} nats)"
-            for row in (ordered[0], ordered[-1])
-        )
+        ends = series[series["quantity"] == "drift"].groupby(_CONDITION)["value"].mean().sort_values()
+        least, most = (f"{', '.join(ends.index[place])} ({2 ** ends.iloc[place]:.2f} nats)" for place in (0, -1))
         finding = f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
         return finish(figure, finding, findings.measurements)
 
@@ -143,7 +149,7 @@ class LearningTax(Claim):
 def log_odds(log_probs: Tensor) -> Tensor:
     """Return log p / (1 - p) of log-probabilities, in float64; a probability of 1 counts as the next number below."""
     wide = log_probs.double().clamp(max=-1e-12)
-    return wide - torch.log(-torch.expm1(wide))
+    return wide - log(-expm1(wide))
 
 
 def mean_drift(before: Tensor, after: Tensor, chosen: Tensor) -> float:
@@ -156,16 +162,17 @@ def beginnings_of(runs: Mapping[str, RunMetrics]) -> dict[str, str]:
 
     Nothing in a run depends on its number of steps, so the checkpoint of a shorter one is the longer one's policy then.
     """
-    longest: dict[str, str] = {}
-    for name, each in sorted(runs.items(), key=lambda item: item[1].run.training.steps):
-        longest[_without_length(each.run)] = name
-    return {name: longest[_without_length(each.run)] for name, each in runs.items()}
 
+    def without_length(run: LocalRun) -> str:
+        training = {key: value for key, value in run.training.to_json().items() if key != "steps"}
+        rest = [run.model, str(run.base), str(run.problems), run.prompt, run.method, run.seed, training]
+        return json.dumps(rest, sort_keys=True)
 
-def _without_length(run: LocalRun) -> str:
-    training = {key: value for key, value in run.training.to_json().items() if key != "steps"}
-    rest = [run.model, str(run.base), str(run.problems), run.prompt, run.method, run.seed, training]
-    return json.dumps(rest, sort_keys=True)
+    longest = {
+        without_length(each.run): name
+        for name, each in sorted(runs.items(), key=lambda item: item[1].run.training.steps)
+    }
+    return {name: longest[without_length(each.run)] for name, each in runs.items()}
 
 
 def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
@@ -174,25 +181,24 @@ def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
     Runs whose methods differ only in the assignment to mini-batches have one objective, named by the common beginning
     of their methods' names; the lowest learning rate is the stable one.
     """
+
+    def without_assignment(method: Mapping[str, Any]) -> str:
+        kept = {key: value for key, value in method.items() if key != "version"}
+        return json.dumps({**kept, "batching": kept["batching"]["selection"]}, sort_keys=True)
+
     lowest = min(each.run.training.learning_rate for each in runs.values())
-    keys = {name: _without_assignment(each.run.method) for name, each in runs.items()}
     members: dict[str, set[str]] = {}
-    for name, key in keys.items():
-        members.setdefault(key, set()).add(runs[name].run.method_name)
+    for each in runs.values():
+        members.setdefault(without_assignment(each.run.method), set()).add(each.run.method_name)
     found = {}
     for name, each in runs.items():
         preserved = each.run.method["batching"]["assignment"]["name"] == "query_preserved"
         found[name] = {
-            "objective": _common_words(sorted(members[keys[name]])),
+            "objective": _common_words(sorted(members[without_assignment(each.run.method)])),
             "batching": PRESERVED if preserved else RANDOM,
             "rate": UNSTABLE if each.run.training.learning_rate > lowest else STABLE,
         }
     return found
-
-
-def _without_assignment(method: Mapping[str, Any]) -> str:
-    kept = {key: value for key, value in method.items() if key != "version"}
-    return json.dumps({**kept, "batching": kept["batching"]["selection"]}, sort_keys=True)
 
 
 def _common_words(names: Sequence[str]) -> str:
@@ -238,31 +244,6 @@ def contrasts(objectives: Sequence[str]) -> Iterator[Contrast]:
     yield Contrast("A higher learning rate drifts more", "drift", "rate", UNSTABLE, STABLE, "above")
     yield Contrast("A higher learning rate leaves less entropy", "entropy", "rate", UNSTABLE, STABLE, "below")
     yield Contrast("A higher learning rate ends with less reward", "reward", "rate", UNSTABLE, STABLE, "below")
-
-
-def measurements(series: pd.DataFrame) -> list[Measurement]:
-    """Measure the fall of entropy in every condition, then the contrasts that there are runs for."""
-    ends = series[~series["quantity"].str.endswith("curve")]
-    found = []
-    for condition, rows in ends.groupby(_CONDITION, sort=False):
-        values = rows.pivot(index="seed", columns="quantity", values="value")
-        name = ", ".join(map(str, condition))
-        fall = values["entropy"] - values["entropy at the start"]
-        quantity = "entropy at the end less at the start, nats"
-        found.append(measure(f"Entropy falls ({name})", quantity, fall, "seeds", direction="below"))
-        found += _over_training(series, dict(zip(_CONDITION, condition, strict=True)), name)
-    objectives = list(dict.fromkeys(series["objective"]))
-    return found + [each for contrast in contrasts(objectives) for each in _contrasted(ends, contrast)]
-
-
-def _over_training(series: pd.DataFrame, condition: Mapping[str, Any], name: str) -> list[Measurement]:
-    """The growth of drift after the first policy that is there; nothing where only the last one is."""
-    table = select(series, quantity="drift curve", **condition).pivot(index="seed", columns="step", values="value")
-    if table.shape[1] < 2:
-        return []
-    first, last = table.columns.min(), table.columns.max()
-    quantity = f"{_UNITS['drift']}: after step {last} less after step {first} ({name})"
-    return [beside(quantity, table[last] - table[first], "seeds")]
 
 
 def _contrasted(ends: pd.DataFrame, contrast: Contrast) -> list[Measurement]:

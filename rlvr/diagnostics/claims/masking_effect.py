@@ -6,7 +6,8 @@ the tokens of M taken out of the loss. Plain SGD, for the first step of Adam is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -17,9 +18,8 @@ from torch import Tensor
 
 from evals.core.random import generator_for
 from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.base import Claim, Need
 from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimate, finish
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.measures import rank_correlation
@@ -41,17 +41,28 @@ Candidates = Mapping[int, Mapping[str, Tensor]]
 class MaskingEffect(Claim):
     """E_j(M) of the four kinds of set under updates of the head and of all parameters, and the dose beside it."""
 
-    number = 3
-    title = "Masking effect"
-    paper = "2605.08666"
-    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
+    columns = ("unit", "step", "mode", "set", "candidate", "effect", "dose")
 
-    def measure(self, inputs: Inputs) -> Findings:
-        rows = [row for snapshot in inputs.snapshots for row in _rows(snapshot, inputs.probes[snapshot.unit].step_size)]
-        series = pd.DataFrame(rows, columns=["unit", "step", "mode", "set", "candidate", "effect", "dose"])
-        return Findings(self._measurements(series), series)
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        for snapshot, probed in inputs.probed:
+            candidates, step_size = _candidates(snapshot), probed.step_size
+            if not candidates:
+                continue
+            coefficients, view = snapshot.coefficients, head_view(snapshot)
+            gradient = score_gradient(snapshot.model, snapshot.tokens, snapshot.temperature, coefficients)
+            few = dict(islice(candidates.items(), _FULL_CANDIDATES))
+            effects = (
+                head_effects(view, coefficients, step_size, candidates),
+                full_effects(snapshot, gradient, coefficients, step_size, few),
+            )
+            for mode, found in zip(_MODES, effects, strict=True):
+                for candidate, sets in found.items():
+                    for name, effect in sets.items():
+                        dose = coupling_strength(view, coefficients, step_size, candidate, candidates[candidate][name])
+                        row = {"mode": mode, "set": name, "candidate": candidate, "effect": effect, "dose": dose}
+                        yield {**snapshot.identity, **row}
 
-    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
         rates = series.assign(boosted=series["effect"] > 0).groupby(["mode", "set", "unit"])["boosted"].mean()
         boosts = series.groupby(["mode", "set", "unit"])["effect"].mean()
 
@@ -87,14 +98,8 @@ class MaskingEffect(Claim):
             rank_correlation(group["dose"].to_numpy(), group["effect"].to_numpy())
             for _, group in series[series["mode"] == "full parameters"].groupby("unit")
         ]
-        found.append(
-            measure(
-                "The stronger the coupling, the larger the boost under the full update",
-                "rank correlation of dose (kernel) and effect, full parameters",
-                doses,
-                _UNIT,
-            )
-        )
+        statement = "The stronger the coupling, the larger the boost under the full update"
+        found.append(measure(statement, "rank correlation of dose (kernel) and effect, full parameters", doses, _UNIT))
         return found + [
             beside(f"boost rate, {name}, {mode}", of(rates, mode, name), _UNIT, null=0.5)
             for mode in _MODES
@@ -110,21 +115,19 @@ class MaskingEffect(Claim):
             for place, name in enumerate(SETS):
                 each = rows[f"boost rate, {name}, {mode}"]
                 draw_estimate(rate_axes, place + shift, each, colour, marker, mode if place == 0 else None)
-            of_mode = findings.series[findings.series["mode"] == mode]
-            dose_axes.plot(
-                of_mode["dose"], of_mode["effect"], marker, color=colour, markersize=2, alpha=0.5, label=mode
-            )
+            own = findings.series[findings.series["mode"] == mode]
+            dose_axes.plot(own["dose"], own["effect"], marker, color=colour, markersize=2, alpha=0.5, label=mode)
         rate_axes.axhline(0.5, color=QUIET, linewidth=0.8)
         rate_axes.set_xticks(range(len(SETS)), [name.replace(" ", "\n") for name in SETS])
         rate_axes.set(title="Boost rate by what is masked", ylabel="fraction of candidates boosted", ylim=(-0.03, 1.05))
-        rate_axes.legend(fontsize=7)
         dose_axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
         dose_axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
         for axis in (dose_axes.xaxis, dose_axes.yaxis):
             axis.set_major_locator(FixedLocator([-0.1, -0.01, -0.001, 0, 0.001, 0.01, 0.1]))
             axis.set_major_formatter("{x:g}")
         dose_axes.set(title="Dose and response", xlabel="coupling strength (nats)", ylabel="effect E(M) (nats)")
-        dose_axes.legend(fontsize=7)
+        for axes in figure.axes:
+            axes.legend(fontsize=7)
         both, chance = rows["boost rate, both, full parameters"], rows["boost rate, random, full parameters"]
         finding = (
             f"Masked sets of uncertain same tokens boosted {both.estimate:.0%} of the candidates under the full "
@@ -142,32 +145,6 @@ class MaskingEffect(Claim):
         "with them; which tokens the paper took as candidates is not known. Here nearly all low-confidence tokens "
         "are results, digits that compete with one another."
     )
-
-
-def _rows(snapshot: PolicySnapshot, step_size: float) -> list[dict[str, Any]]:
-    candidates = _candidates(snapshot)
-    if not candidates:
-        return []
-    coefficients, view = snapshot.coefficients, head_view(snapshot)
-    gradient = score_gradient(snapshot.model, snapshot.tokens, snapshot.temperature, coefficients)
-    few = dict(list(candidates.items())[:_FULL_CANDIDATES])
-    effects = {
-        "head only": head_effects(view, coefficients, step_size, candidates),
-        "full parameters": full_effects(snapshot, gradient, coefficients, step_size, few),
-    }
-    return [
-        {
-            **snapshot.identity,
-            "mode": mode,
-            "set": name,
-            "candidate": candidate,
-            "effect": effect,
-            "dose": coupling_strength(view, coefficients, step_size, candidate, candidates[candidate][name]),
-        }
-        for mode, found in effects.items()
-        for candidate, sets in found.items()
-        for name, effect in sets.items()
-    ]
 
 
 def _candidates(snapshot: PolicySnapshot) -> dict[int, dict[str, Tensor]]:
@@ -202,8 +179,7 @@ def mask_sets(
         places = members.nonzero()[:, 0]
         if len(places) < size:
             return None
-        order = torch.randperm(len(places), generator=generator)[:size]
-        chosen[name] = pool[places[order]]
+        chosen[name] = pool[places[torch.randperm(len(places), generator=generator)[:size]]]
     return chosen
 
 
@@ -235,12 +211,7 @@ def full_effects(
 ) -> dict[int, dict[str, float]]:
     """Return E_j(M) in nats of each candidate and set when the update is of all parameters.
 
-    Args:
-        snapshot: policy and rollouts.
-        full: gradient of the whole update.
-        coefficients: [N], coefficients of that gradient.
-        step_size: step size of SGD.
-        candidates: token j -> sets of tokens that are masked.
+    ``full`` is the gradient of the whole update, ``coefficients`` [N] are its coefficients.
     """
     ends = snapshot.lengths.cumsum(0)
 

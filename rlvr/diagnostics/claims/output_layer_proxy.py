@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.base import Claim, Need
 from rlvr.diagnostics.claims.drawing import SERIES, draw_means, finish
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 
 _THRESHOLD = 1e-5
@@ -26,31 +27,25 @@ _PAIRS = {
 class OutputLayerProxy(Claim):
     """Signs of displacements under the head-only, the full-parameter and the run's own update."""
 
-    number = 4
-    title = "Output-layer proxy"
-    paper = "2605.08666"
-    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
-
-    def measure(self, inputs: Inputs) -> Findings:
-        rows = []
-        for snapshot in inputs.snapshots:
-            found = inputs.probes[snapshot.unit].displacements
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        for snapshot, probed in inputs.probed:
             for pair, (first, second) in _PAIRS.items():
-                agreement = sign_agreement(found[first], found[second], _THRESHOLD)
-                rows.append({**snapshot.identity, "pair": pair, **vars(agreement)})
-        series = pd.DataFrame(rows)
-        measurements: list[Measurement] = []
+                agreement = sign_agreement(probed.displacements[first], probed.displacements[second], _THRESHOLD)
+                yield {**snapshot.identity, "pair": pair, **vars(agreement)}
+
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        found: list[Measurement] = []
         for pair in _PAIRS:
-            rows_of = series[series["pair"] == pair]
+            rows = series[series["pair"] == pair]
             agreed, chance = f"sign agreement, {pair}", f"sign agreement less chance agreement, {pair}"
-            excess = rows_of["observed"] - rows_of["expected"]
-            if measurements:
-                measurements += [beside(agreed, rows_of["observed"], null=0.5), beside(chance, excess)]
+            excess = rows["observed"] - rows["expected"]
+            if found:
+                found += [beside(agreed, rows["observed"], null=0.5), beside(chance, excess)]
             else:
                 statement = "The output layer alone tells the direction that most tokens move in"
-                measurements.append(measure(statement, agreed, rows_of["observed"], null=0.5))
-                measurements.append(measure("It tells more than the shares of boosted tokens do", chance, excess))
-        return Findings(measurements, series)
+                found.append(measure(statement, agreed, rows["observed"], null=0.5))
+                found.append(measure("It tells more than the shares of boosted tokens do", chance, excess))
+        return found
 
     def draw(self, findings: Findings) -> Figure:
         """Draw the agreement over training, and the agreement by chance."""
@@ -81,12 +76,11 @@ class OutputLayerProxy(Claim):
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of signs over tokens that both updates move.
+    """Agreement of signs over the ``tokens`` that both updates move.
 
     Attributes:
         observed: fraction that both move the same way.
         expected: fraction that two updates with the same numbers of boosted tokens would agree on by chance.
-        tokens: number of these tokens.
     """
 
     observed: float

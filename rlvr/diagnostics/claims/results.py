@@ -40,7 +40,7 @@ def measure_claim(name: str, inputs: Inputs, out: Path, figure: Path) -> None:
     inputs.check(declaration)
     claim = declaration.load()
     findings = claim.measure(inputs)
-    write_findings(claim.title, claim.method, findings, out)
+    write_findings(declaration.title, claim.method, findings, out)
     with figure_style():
         save(claim.draw(findings), figure)
     write_output_manifest("findings", out, (".json", ".parquet"), inputs.files(), {"claim": name})
@@ -76,36 +76,26 @@ def write_table(findings: Mapping[str, Path], figures: str, notes: Sequence[str]
 
 def summary_table(claims: Mapping[str, Sequence[Measurement]]) -> Table:
     """Count each claim's statements by verdict, and name those that were contradicted."""
-    counts = {
-        title: [sum(each.verdict == verdict for each in measurements) for verdict in _VERDICTS]
-        for title, measurements in claims.items()
-    }
-    rows = [(f"{number}. {title}", *map(str, own)) for number, (title, own) in enumerate(counts.items(), start=1)]
-    rows.append(("All", *(str(sum(column)) for column in zip(*counts.values(), strict=True))))
-    against = [
-        each.statement for measurements in claims.values() for each in measurements if each.verdict == CONTRADICTED
-    ]
+    verdicts = {title: [each.verdict for each in measurements] for title, measurements in claims.items()}
+    counts = [[own.count(verdict) for verdict in _VERDICTS] for own in verdicts.values()]
+    titles = [*(f"{number}. {title}" for number, title in enumerate(claims, start=1)), "All"]
+    totals = [sum(column) for column in zip(*counts, strict=True)]
+    rows = tuple((title, *map(str, own)) for title, own in zip(titles, [*counts, totals], strict=True))
+    against = [each.statement for own in claims.values() for each in own if each.verdict == CONTRADICTED]
     note = f"Contradicted here: {'; '.join(against) if against else 'none'}."
-    return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), tuple(rows), (note,))
+    return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), rows, (note,))
 
 
 def claim_table(title: str, measurements: Sequence[Measurement]) -> Table:
     """Lay out every measurement of a claim."""
-    return Table("claim", title, _HEADER, tuple(_cells(each) for each in measurements))
-
-
-def _cells(each: Measurement) -> tuple[str, ...]:
-    return (
-        each.statement or "–",
-        each.quantity,
-        _number(each.estimate),
-        f"[{_number(each.low)}, {_number(each.high)}]" if not math.isnan(each.low) else "–",
-        _number(each.null) if each.direction else "–",
-        f"{each.units} {each.unit}",
-        each.verdict or "–",
-    )
+    rows = []
+    for each in measurements:
+        interval = f"[{_number(each.low)}, {_number(each.high)}]" if not math.isnan(each.low) else "–"
+        null = _number(each.null) if each.direction else "–"
+        numbers = (_number(each.estimate), interval, null, f"{each.units} {each.unit}")
+        rows.append((each.statement or "–", each.quantity, *numbers, each.verdict or "–"))
+    return Table("claim", title, _HEADER, tuple(rows))
 
 
 def _number(value: float) -> str:
-    """Three significant digits."""
     return "–" if math.isnan(value) else f"{value:.3g}"

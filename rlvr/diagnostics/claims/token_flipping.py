@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.core.errors import InvalidInput
 from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.base import Claim, Need
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, draw_estimate, draw_means, finish
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, draw_estimates, draw_means, finish
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.measures import MOVED, log_prob_difference, sweep
 
@@ -24,22 +25,13 @@ _SMALLEST_DRAWN = 1e-7
 class TokenFlipping(Claim):
     """Displacements of every token under the run's own update, and under joint, one-sided and null updates."""
 
-    number = 1
-    title = "Token flipping"
-    paper = "2605.08666"
-    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        for snapshot, probed in inputs.probed:
+            for update in _UPDATES:
+                for row in sweep(probed.displacements[update], snapshot.column("side"), _THRESHOLDS):
+                    yield {**snapshot.identity, "update": update, **row}
 
-    def measure(self, inputs: Inputs) -> Findings:
-        rows = [
-            {**snapshot.identity, "update": update, **row}
-            for snapshot in inputs.snapshots
-            for update in _UPDATES
-            for row in sweep(inputs.probes[snapshot.unit].displacements[update], snapshot.column("side"), _THRESHOLDS)
-        ]
-        series = pd.DataFrame(rows)
-        return Findings(self._measurements(series), series)
-
-    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
         at = series[series["threshold"] == _THRESHOLD]
 
         def column(update: str, side: int, name: str) -> pd.Series:
@@ -83,33 +75,29 @@ class TokenFlipping(Claim):
         over_training, by_update, swept = figure.subplots(1, 3)
         at = series[series["threshold"] == _THRESHOLD]
         drawn = series.assign(threshold=series["threshold"].clip(lower=_SMALLEST_DRAWN))
-        for side, colour, name in ((1, POSITIVE, "rewarded"), (-1, NEGATIVE, "punished")):
+        for side, colour, marker, name in ((1, POSITIVE, "o", "rewarded"), (-1, NEGATIVE, "s", "punished")):
             own = select(at, update="as_trained", side=side)
             draw_means(over_training, own, "step", "boosted", colour, f"{name}: boosted")
             draw_means(over_training, own, "step", "suppressed", colour, f"{name}: suppressed", "s", "--")
             own = select(drawn, update="as_trained", side=side)
             draw_means(swept, own, "threshold", "flip_rate", colour, f"{name}, as trained")
+            rates = {
+                update.replace("_", "\n"): select(at, update=update, side=side)["flip_rate"] for update in _UPDATES[:-1]
+            }
+            draw_estimates(by_update, rates, colour, marker, name, shift=0.12 * side)
         over_training.set(title="Fractions of tokens as trained", xlabel="rollout step", ylabel="fraction of tokens")
         over_training.set_ylim(0, None)
-        over_training.legend(fontsize=7)
         null = drawn[drawn["update"] == "null"].assign(moved=lambda frame: frame["boosted"] + frame["suppressed"])
         draw_means(swept, null, "threshold", "moved", "black", "moved by a null update", "^", ":")
         swept.set(title="Threshold swept", xlabel="threshold (nats; 0 drawn at 1e-7)", ylabel="fraction", xscale="log")
         swept.axvline(_THRESHOLD, color=QUIET, linewidth=0.8)
-        swept.legend(fontsize=7)
-        for side, colour, marker in ((1, POSITIVE, "o"), (-1, NEGATIVE, "s")):
-            for place, update in enumerate(_UPDATES[:-1]):
-                values = select(at, update=update, side=side)["flip_rate"].dropna()
-                if not values.empty:
-                    label = ("rewarded" if side > 0 else "punished") if place == 0 else None
-                    draw_estimate(by_update, place + 0.12 * side, beside("", values), colour, marker, label)
-        by_update.set_xticks(range(len(_UPDATES) - 1), [name.replace("_", "\n") for name in _UPDATES[:-1]])
         by_update.set(title="Flip rate by update", ylabel="moved against their side,\nof those that moved", ylim=(0, 1))
-        by_update.legend(fontsize=7)
-        rates = findings.measurements[4:6]
+        for axes in figure.axes:
+            axes.legend(fontsize=7)
+        rewarded, punished = findings.measurements[4:6]
         finding = (
-            f"{rates[0].estimate:.0%} of the tokens that move in rewarded rollouts move down, "
-            f"{rates[1].estimate:.0%} in punished rollouts move up (threshold {_THRESHOLD:g} nats)"
+            f"{rewarded.estimate:.0%} of the tokens that move in rewarded rollouts move down, "
+            f"{punished.estimate:.0%} in punished rollouts move up (threshold {_THRESHOLD:g} nats)"
         )
         return finish(figure, finding, findings.measurements)
 
@@ -126,35 +114,25 @@ class TokenFlipping(Claim):
 
 _WIDE_THRESHOLDS = (0.0, 1e-3, 1e-2, 0.03, MOVED, 0.3, 1.0)
 _DRAWN_ZERO = 1e-4
-_SIDES = ((1, "right", POSITIVE), (-1, "wrong", NEGATIVE))
-_FRACTIONS = ("boosted", "suppressed", "stable")
-_DRAWN = _FRACTIONS[:2]
-"""Stable is the rest, and on most pairs so much more that nothing else would be seen beside it."""
+_SIDES = ((1, "right", POSITIVE, "o"), (-1, "wrong", NEGATIVE, "s"))
 
 
 class TokenFlippingOfCheckpoints(Claim):
     """Token flipping between any two checkpoints: boosted, suppressed and stable tokens by verdict."""
 
-    number = 1
-    title = "Token flipping"
-    paper = "2605.08666"
-    needs = frozenset({Need.COMPARISON})
-
-    def measure(self, inputs: Inputs) -> Findings:
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         tokens = inputs.compared_tokens()["given"]
         if "reward" not in tokens:
             raise InvalidInput(f"{inputs.comparison}/tokens.parquet", "", "has no rewards", "one made with --grades")
-        rows = []
         for problem, frame in tokens.groupby("problem"):
             displacement = torch.from_numpy(log_prob_difference(frame).to_numpy().copy())
             sides = torch.from_numpy(frame["reward"].to_numpy(dtype="float64") * 2 - 1)
-            rows += [{"problem": str(problem), **row} for row in sweep(displacement, sides, _WIDE_THRESHOLDS)]
-        series = pd.DataFrame(rows)
-        return Findings(self._measurements(series), series)
+            for row in sweep(displacement, sides, _WIDE_THRESHOLDS):
+                yield {"problem": str(problem), **row}
 
-    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
         at = series[series["threshold"] == MOVED]
-        by_side = {name: at[at["side"] == side].set_index("problem") for side, name, _ in _SIDES}
+        by_side = {name: at[at["side"] == side].set_index("problem") for side, name, *_ in _SIDES}
         claimed = [
             measure(
                 f"Tokens of {first} responses are {moved} more often than those of {second} ones",
@@ -164,13 +142,11 @@ class TokenFlippingOfCheckpoints(Claim):
             )
             for moved, first, second in (("boosted", "right", "wrong"), ("suppressed", "wrong", "right"))
         ]
-        quantities = {
-            **{each: f"{each} fraction" for each in _FRACTIONS},
-            "flip_rate": "flip rate, of tokens that moved",
-        }
+        quantities = {each: f"{each} fraction" for each in ("boosted", "suppressed", "stable")}
+        quantities["flip_rate"] = "flip rate, of tokens that moved"
         return claimed + [
             beside(f"{quantity}, {name} responses", by_side[name][column], "problems")
-            for _, name, _ in _SIDES
+            for name in by_side
             for column, quantity in quantities.items()
         ]
 
@@ -179,35 +155,28 @@ class TokenFlippingOfCheckpoints(Claim):
         series = findings.series
         figure = new_figure(9.0, 3.5)
         fractions, swept = figure.subplots(1, 2)
-        self._draw_fractions(fractions, series[series["threshold"] == MOVED])
         drawn = series.assign(threshold=series["threshold"].clip(lower=_DRAWN_ZERO))
-        for side, name, colour in _SIDES:
+        for side, name, colour, marker in _SIDES:
+            # Stable is the rest, and on most pairs so much more that nothing else would be seen beside it.
+            at = select(series, threshold=MOVED, side=side)
+            moved = {each: at[each] for each in ("boosted", "suppressed")}
+            draw_estimates(fractions, moved, colour, marker, f"{name} responses", shift=-0.1 * side)
             own = drawn[drawn["side"] == side]
             draw_means(swept, own, "threshold", "boosted", colour, f"{name}: boosted")
             draw_means(swept, own, "threshold", "suppressed", colour, f"{name}: suppressed", "s", "--")
+        fractions.set(title="Tokens of graded responses", ylabel="fraction of tokens", ylim=(0, None), xlim=(-0.5, 1.5))
         swept.axvline(MOVED, color=QUIET, linewidth=0.8)
-        swept.set(
-            title="Threshold swept", xlabel=f"threshold (nats; 0 drawn at {_DRAWN_ZERO:g})",
-            ylabel="fraction of tokens", xscale="log", ylim=(0, None),
-        )  # fmt: skip
-        swept.legend(fontsize=7)
+        words = f"threshold (nats; 0 drawn at {_DRAWN_ZERO:g})"
+        swept.set(title="Threshold swept", xlabel=words, ylabel="fraction of tokens", xscale="log", ylim=(0, None))
+        for axes in figure.axes:
+            axes.legend(fontsize=7)
         found = {each.quantity: each.estimate for each in findings.measurements}
         finding = "; ".join(
             f"{found[f'boosted fraction, {name} responses']:.0%} of the tokens of {name} responses are boosted, "
             f"{found[f'suppressed fraction, {name} responses']:.0%} suppressed"
-            for _, name, _ in _SIDES
+            for _, name, *_ in _SIDES
         )
         return finish(figure, f"{finding} (threshold {MOVED:g} nats)", findings.measurements)
-
-    def _draw_fractions(self, axes: Axes, at: pd.DataFrame) -> None:
-        for side, name, colour in _SIDES:
-            for place, fraction in enumerate(_DRAWN):
-                each = beside("", at[at["side"] == side][fraction], "problems")
-                label = None if place else f"{name} responses"
-                draw_estimate(axes, place - 0.1 * side, each, colour, "o" if side > 0 else "s", label)
-        axes.set_xticks(range(len(_DRAWN)), _DRAWN)
-        axes.set(title="Tokens of graded responses", ylabel="fraction of tokens", ylim=(0, None), xlim=(-0.5, 1.5))
-        axes.legend(fontsize=7)
 
     method = (
         "Two checkpoints read the same graded responses. A token counts as boosted or suppressed where the trained "

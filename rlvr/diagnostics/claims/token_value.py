@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,12 @@ from torch import Tensor
 
 from evals.figures.style import new_figure
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.base import Claim, Need
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimate, finish
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimate, draw_estimates, finish
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
 from rlvr.diagnostics.policy import PolicySnapshot
-from rlvr.diagnostics.probes import Probed, log_probs_of, score_gradient, stepped
+from rlvr.diagnostics.probes import Probed, ascend, log_probs_of, restored, score_gradient, stepped
 from rlvr.diagnostics.replay import numbers_within_groups
 from rlvr.methods.method import compose
 
@@ -29,33 +29,35 @@ _TOP_ENTROPY = 0.4
 _GROUP_SIZES = (2, 4)
 _REPEATS = (2, 4, 8)
 _COMPARED_AFTER = 4
-_UPDATES = (
-    "as_trained",
-    "joint",
-    *(f"group_of_{size}" for size in _GROUP_SIZES),
-    *(f"repeated_{steps}" for steps in _REPEATS),
-)
+_OF_PARTS = tuple(f"group_of_{size}" for size in _GROUP_SIZES)
+_OF_REPEATS = tuple(f"repeated_{steps}" for steps in _REPEATS)
+_UPDATES = ("as_trained", "joint", *_OF_PARTS, *_OF_REPEATS)
 
 
 class TokenValue(Claim):
     """Values of sampled tokens, and their displacements under each update."""
 
-    number = 6
-    title = "Counterfactual token value"
-    paper = "2605.08666"
-    needs = frozenset({Need.TOKEN_TABLES, Need.PROBES})
+    columns = ("unit", "step", "side", "value", "standard_error", "entropy", "class", *_UPDATES)
 
-    def measure(self, inputs: Inputs) -> Findings:
-        rows: list[dict[str, Any]] = []
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         with GradingPool(workers=1) as pool:
-            for snapshot in inputs.snapshots:
-                rows += _rows(snapshot, inputs.probes[snapshot.unit], pool)
+            for snapshot, probed in inputs.probed:
+                valued = value_tokens(snapshot, pool)
+                moved = _moved(snapshot, probed) if valued else {}
+                for place, value in valued:
+                    row = snapshot.rows.iloc[place]
+                    yield {
+                        **snapshot.identity,
+                        "side": int(row["side"]),
+                        "value": value.value,
+                        "standard_error": value.standard_error,
+                        "entropy": float(row["entropy"]),
+                        "class": row["token_class"],
+                        **{name: float(displacement[place]) for name, displacement in moved.items()},
+                    }
                 print(f"{snapshot.unit}: valued", flush=True)
-        columns = ["unit", "step", "side", "value", "standard_error", "entropy", "class", *_UPDATES]
-        series = pd.DataFrame(rows, columns=columns)
-        return Findings(self._measurements(series), series)
 
-    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
         ranks = series.groupby("unit")["entropy"].rank(pct=True, ascending=False)
         top, rest = series[ranks <= _TOP_ENTROPY], series[ranks > _TOP_ENTROPY]
         comparable = top["unit"].nunique() == rest["unit"].nunique()
@@ -112,17 +114,17 @@ class TokenValue(Claim):
         by_side.legend(fontsize=7)
         fifths = np.ceil(5 * series.groupby("unit")["entropy"].rank(pct=True, ascending=False))
         _draw_gaps(
-            by_entropy, [(f"{20 * q - 20}-\n{20 * q} %", series[fifths == q], "as_trained") for q in range(1, 6)]
+            by_entropy,
+            {f"{20 * q - 20}-\n{20 * q} %": _gaps(series[fifths == q], "as_trained") for q in range(1, 6)},
+            "Gap by entropy of the token",
+            "from the most uncertain fifth on",
         )
-        by_entropy.set(
-            title="Gap by entropy of the token", xlabel="from the most uncertain fifth on", ylabel="gap in value"
-        )
-        groups = [(f"{number}", series, f"group_of_{number}") for number in _GROUP_SIZES]
-        _draw_gaps(by_group, [*groups, ("all", series, "joint")])
-        by_group.set(title="Gap by group size, one SGD step", xlabel="rollouts of a group", ylabel="gap in value")
-        repeats = [(f"{number}", series, f"repeated_{number}") for number in _REPEATS]
-        _draw_gaps(by_repeats, [("1", series, "joint"), *repeats])
-        by_repeats.set(title="Gap over repeated updates", xlabel="SGD steps on one batch", ylabel="gap in value")
+        groups = {str(size): _gaps(series, f"group_of_{size}") for size in _GROUP_SIZES}
+        groups["all"] = _gaps(series, "joint")
+        _draw_gaps(by_group, groups, "Gap by group size, one SGD step", "rollouts of a group")
+        repeats = {"1": _gaps(series, "joint")}
+        repeats |= {str(steps): _gaps(series, f"repeated_{steps}") for steps in _REPEATS}
+        _draw_gaps(by_repeats, repeats, "Gap over repeated updates", "SGD steps on one batch")
         rewarded, punished = findings.measurements[:2]
         finding = (
             f"Boosted tokens are worth {rewarded.estimate:+.2f} more accuracy than suppressed ones in rewarded "
@@ -144,25 +146,6 @@ class TokenValue(Claim):
     )
 
 
-def _rows(snapshot: PolicySnapshot, probed: Probed, pool: GradingPool) -> list[dict[str, Any]]:
-    valued = value_tokens(snapshot, pool)
-    if not valued:
-        return []
-    moved = _moved(snapshot, probed)
-    return [
-        {
-            **snapshot.identity,
-            "side": int(snapshot.rows["side"].iloc[row]),
-            "value": value.value,
-            "standard_error": value.standard_error,
-            "entropy": float(snapshot.rows["entropy"].iloc[row]),
-            "class": snapshot.rows["token_class"].iloc[row],
-            **{name: float(displacement[row]) for name, displacement in moved.items()},
-        }
-        for row, value in valued
-    ]
-
-
 def _moved(snapshot: PolicySnapshot, probed: Probed) -> dict[str, Tensor]:
     """Displacements [N] under each update: the run's, one step, steps on parts of the groups, several steps."""
     model, tokens, temperature = snapshot.model, snapshot.tokens, snapshot.temperature
@@ -172,15 +155,11 @@ def _moved(snapshot: PolicySnapshot, probed: Probed) -> dict[str, Tensor]:
         gradient = score_gradient(model, tokens, temperature, coefficients_of_smaller_groups(snapshot, size))
         with stepped(model, gradient, probed.step_size) as after:
             found[f"group_of_{size}"] = log_probs_of(after, tokens, temperature) - before
-    nothing = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
-    with stepped(model, nothing, 0.0) as after:
+    with restored(model):
         for steps in range(1, max(_REPEATS) + 1):
-            gradient = score_gradient(after, tokens, temperature, snapshot.coefficients)
-            with torch.no_grad():
-                for name, value in after.named_parameters():
-                    value.add_(gradient[name], alpha=probed.step_size)
+            ascend(model, score_gradient(model, tokens, temperature, snapshot.coefficients), probed.step_size)
             if steps in _REPEATS:
-                found[f"repeated_{steps}"] = log_probs_of(after, tokens, temperature) - before
+                found[f"repeated_{steps}"] = log_probs_of(model, tokens, temperature) - before
     return found
 
 
@@ -217,8 +196,7 @@ def _gaps(series: pd.DataFrame, update: str) -> np.ndarray:
     return np.array([gap(series[series["unit"] == unit], update) for unit in series["unit"].unique()])
 
 
-def _draw_gaps(axes: Axes, rows: list[tuple[str, pd.DataFrame, str]]) -> None:
-    for place, (_, chosen, update) in enumerate(rows):
-        draw_estimate(axes, place, beside("", _gaps(chosen, update)), SERIES[0])
+def _draw_gaps(axes: Axes, gaps: Mapping[str, np.ndarray], title: str, xlabel: str) -> None:
+    draw_estimates(axes, gaps, SERIES[0])
     axes.axhline(0, color=QUIET, linewidth=0.8)
-    axes.set_xticks(range(len(rows)), [name for name, _, _ in rows])
+    axes.set(title=title, xlabel=xlabel, ylabel="gap in value")

@@ -12,21 +12,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
+from evals.core.record import read_rows
+from evals.core.records import Problem
 from evals.decoding.settings import Criterion
 from evals.figures.style import MARKERS, new_figure
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.base import Claim, Need
 from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, SERIES, draw_means, finish
-from rlvr.diagnostics.claims.findings import Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
-from rlvr.diagnostics.claims.selective_replacement import CRITERIA, SAMPLES, ReplacementOnBenchmark, read_problems
+from rlvr.diagnostics.claims.selective_replacement import CRITERIA, SAMPLES, ReplacementOnBenchmark
 from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
 
 _COMPARED_AT = 0.03
 """The fraction of tokens replaced at which criteria are compared: small enough that the choice of tokens matters."""
 _UNIT = "problems"
 _PROBABILITY_BINS = 10
-_OVER_LINES: dict[str, Any] = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
+_OVER_LINES: dict[str, Any] = {"fontsize": 7, "frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 _HISTOGRAMS = {
     "difference": np.linspace(-3, 3, 61),
     "kl_trained_base": np.geomspace(1e-6, 10, 43),
@@ -34,21 +35,13 @@ _HISTOGRAMS = {
 }
 """Column -> edges of its bins, in nats; values beyond are counted in the last bins."""
 _SEPARATED = {"difference": "difference", "KL": "kl_trained_base", "entropy": "base_entropy"}
-_SOURCES = {"trained": "trained model's responses", "base": "base model's responses", "given": "the responses"}
-"""Source of the tokens' responses -> its name; "given" where there is only one table."""
 
 
 class UpdateDirection(Claim):
     """Both models' responses token by token, and base-driven replacement at several fractions by several criteria."""
 
-    number = 8
-    title = "Direction of the update"
-    paper = "2603.22117"
-    needs = frozenset({Need.TOKEN_TABLES, Need.BENCHMARK})
-
-    def measure(self, inputs: Inputs) -> Findings:
-        problems = read_problems(inputs.results / "problems" / inputs.benchmarks[0] / "problems.jsonl")
-        rows: list[dict[str, Any]] = []
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        problems = read_rows(inputs.results / "problems" / inputs.benchmarks[0] / "problems.jsonl", Problem)
         with GradingPool(workers=1) as pool:
             for run in {snapshot.run.run: snapshot.run for snapshot in inputs.snapshots}.values():
                 model = ReplacementOnBenchmark(run, inputs.results / "runs" / run.run, problems, pool)
@@ -56,15 +49,14 @@ class UpdateDirection(Claim):
                 found += _direction_rows(model.tokens)
                 for criterion, fraction, replaced, problem, value in model.replaced():
                     found.append(_row("accuracy replaced", value, problem, criterion, fraction, replaced))
-                rows += [{"run": run.run, **row} for row in found]
+                for row in found:
+                    yield {"run": run.run, **row}
                 print(f"{run.run}: compared with its base model", flush=True)
-        series = pd.DataFrame(rows)
-        return Findings(self._measurements(series), series)
 
-    def _measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
         def replaced_by(criterion: Criterion) -> pd.Series:
-            rows = series[(series["quantity"] == "accuracy replaced") & (series["criterion"] == criterion.value)]
-            return rows[rows["fraction"] == _COMPARED_AT].groupby("problem")["value"].mean()
+            rows = select(series, quantity="accuracy replaced", criterion=criterion.value, fraction=_COMPARED_AT)
+            return rows.groupby("problem")["value"].mean()
 
         own = replaced_by(Criterion.LOG_PROB_DIFFERENCE)
         at = f"accuracy at {_COMPARED_AT:.0%} replaced"
@@ -94,16 +86,15 @@ class UpdateDirection(Claim):
         _draw_directions(histogram, spread, relation, series)
         replaced = series[series["quantity"] == "accuracy replaced"]
         means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
-        for place, criterion in enumerate(CRITERIA):
+        for criterion, colour, marker in zip(CRITERIA, SERIES, MARKERS, strict=False):
             rows = means[means["criterion"] == criterion.value]
             rows = rows.assign(replaced=rows.groupby("fraction")["replaced"].transform("mean"))
-            label = criterion.value.replace("_", " ")
-            draw_means(curves, rows, "replaced", "value", SERIES[place], label, MARKERS[place])
+            draw_means(curves, rows, "replaced", "value", colour, criterion.value.replace("_", " "), marker)
         for name, line in (("base", ":"), ("trained", "--")):
             level = series[series["quantity"] == f"accuracy {name}"]["value"].mean()
             curves.axhline(level, color="#4d4d4d", linestyle=line, linewidth=0.9, label=f"{name} model alone")
         curves.set(title="Base model with tokens replaced", xlabel="fraction replaced", ylabel="accuracy", xscale="log")
-        curves.legend(fontsize=7, **_OVER_LINES)
+        curves.legend(**_OVER_LINES)
         base, trained, own = (each.estimate for each in findings.measurements[-3:])
         finding = (
             f"Replacing {_COMPARED_AT:.0%} of the base model's tokens by the log-prob difference gives {own:.2f} "
@@ -126,17 +117,14 @@ class UpdateDirection(Claim):
 class UpdateDirectionOfCheckpoints(Claim):
     """The update direction between any two checkpoints, on the tokens of given responses, without replacement."""
 
-    number = 8
-    title = "Direction of the update"
-    paper = "2603.22117"
-    needs = frozenset({Need.COMPARISON})
-    uses = frozenset({Need.BASE_COMPARISON})
-
-    def measure(self, inputs: Inputs) -> Findings:
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         found = inputs.compared_tokens()
-        tokens = {name: frame.assign(difference=log_prob_difference(frame)) for name, frame in found.items()}
-        series = pd.DataFrame(_direction_rows(tokens))
-        return Findings(_direction_measurements(series), series)
+        return _direction_rows(
+            {name: frame.assign(difference=log_prob_difference(frame)) for name, frame in found.items()}
+        )
+
+    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+        return _direction_measurements(series)
 
     def draw(self, findings: Findings) -> Figure:
         """Draw log-prob difference, KL and entropy, and the displacement of tokens of each probability."""
@@ -163,9 +151,8 @@ class UpdateDirectionOfCheckpoints(Claim):
 def _direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
     """Rows of the series.
 
-    Args:
-        tokens: source of the responses, "trained" and "base" or "given" -> their tokens with problem, difference and
-            :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`.
+    ``tokens`` are those of the "trained" and the "base" model's responses, or of "given" ones, with problem, difference
+    and :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`.
     """
     every = pd.concat([frame.assign(source=name) for name, frame in tokens.items()])
     for problem, frame in every.groupby("problem"):
@@ -199,10 +186,8 @@ def _row(
     replaced: float = np.nan,
 ) -> dict[str, Any]:
     """One row of the series; ``fraction`` is the argument that ``quantity`` is a function of."""
-    return {
-        "quantity": quantity, "criterion": criterion, "problem": problem, "fraction": fraction, "replaced": replaced,
-        "value": value,
-    }  # fmt: skip
+    identity = {"quantity": quantity, "criterion": criterion, "problem": problem}
+    return {**identity, "fraction": fraction, "replaced": replaced, "value": value}
 
 
 def separation(first: FloatArray, second: FloatArray) -> float:
@@ -253,33 +238,25 @@ def _direction_measurements(series: pd.DataFrame) -> list[Measurement]:
 def _draw_directions(histogram: Axes, spread: Axes, relation: Axes, series: pd.DataFrame) -> None:
     """The log-prob difference, KL and entropy beside it, and the displacement of tokens of each probability."""
 
-    def draw(axes: Axes, column: str, source: str, colour: str, line: str, label: str) -> None:
-        rows = series[series["quantity"] == f"histogram {column} {source}"]
-        mean = rows.groupby("fraction")["value"].mean()
+    def draw(axes: Axes, quantity: str, colour: str, line: str, label: str) -> None:
+        mean = series[series["quantity"] == f"histogram {quantity}"].groupby("fraction")["value"].mean()
         axes.step(mean.index.to_numpy(), mean.to_numpy(), line, where="post", color=colour, label=label)
 
-    quantities = set(series["quantity"])
-    for source, colour in (("trained", POSITIVE), ("base", NEGATIVE), ("given", POSITIVE)):
-        words = _SOURCES[source]
-        if f"histogram difference {source}" in quantities:
-            draw(histogram, "difference", source, colour, "-", words)
-            draw(spread, "kl_trained_base", source, colour, "-", f"KL, {words}")
-            draw(spread, "base_entropy", source, colour, ":", f"entropy, {words}")
-    histogram.set(
-        title="What training did to tokens", xlabel="log-prob difference (nats, cut at 3)", ylabel="fraction of tokens"
-    )
-    spread.set(
-        title="KL(trained, base) and the base's entropy", xlabel="nats (cut at 1e-6 and 10)",
-        ylabel="fraction of tokens", xscale="log",
-    )  # fmt: skip
+    given = "histogram difference given" in set(series["quantity"])
+    both = (("trained", POSITIVE, "trained model's responses"), ("base", NEGATIVE, "base model's responses"))
+    for source, colour, words in (("given", POSITIVE, "the responses"),) if given else both:
+        draw(histogram, f"difference {source}", colour, "-", words)
+        draw(spread, f"kl_trained_base {source}", colour, "-", f"KL, {words}")
+        draw(spread, f"base_entropy {source}", colour, ":", f"entropy, {words}")
+    title, words = "What training did to tokens", "fraction of tokens"
+    histogram.set(title=title, xlabel="log-prob difference (nats, cut at 3)", ylabel=words)
+    title = "KL(trained, base) and the base's entropy"
+    spread.set(title=title, xlabel="nats (cut at 1e-6 and 10)", ylabel=words, xscale="log")
     for axes in (histogram, spread):
         axes.set_yscale("log")
-        axes.legend(fontsize=7, **_OVER_LINES)
+        axes.legend(**_OVER_LINES)
     moved = series[series["quantity"] == "moved by probability"]
     means = moved.groupby(["fraction", "problem"])["value"].mean().reset_index()
-    whose = _SOURCES["given"] if "histogram difference given" in quantities else "both models' responses"
-    draw_means(relation, means, "fraction", "value", SERIES[0], whose)
-    relation.set(
-        title="How far tokens of each probability moved", xlabel="probability under the base model",
-        ylabel="mean |log-prob difference| (nats)", ylim=(0, None),
-    )  # fmt: skip
+    draw_means(relation, means, "fraction", "value", SERIES[0], "the responses" if given else "both models' responses")
+    title, words = "How far tokens of each probability moved", "mean |log-prob difference| (nats)"
+    relation.set(title=title, xlabel="probability under the base model", ylabel=words, ylim=(0, None))

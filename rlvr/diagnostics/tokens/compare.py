@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.progress import Progress
 
 _CHECKED_TOKENS = 32  # of the first sequence, to see whether a model's head makes its logits
+_Rows = Sequence[Mapping[str, Any]]
 
 
 def compare_checkpoints(
@@ -52,8 +53,9 @@ def compare_checkpoints(
     """Write ``tokens.parquet`` to ``out``: a row per response token with both models' numbers.
 
     :mod:`rlvr.diagnostics.tokens.table` has its columns. A killed command resumes after the last finished batch;
-    grades can be added later without a forward pass. With ``top`` the first batch is also computed over the whole
-    vocabulary, and ``top_error.json`` holds the difference.
+    grades can be added later without a forward pass. With ``top`` entropies and divergences are summed over that many
+    likeliest tokens of each model; the first batch is then also computed over the whole vocabulary, and
+    ``top_error.json`` holds the difference.
 
     Args:
         base: checkpoint directory, before training.
@@ -65,7 +67,7 @@ def compare_checkpoints(
         temperature: divisor of the logits.
         device: "cpu" or "cuda".
         batch_size: responses in one forward pass.
-        top: likeliest tokens of each model that entropies and divergences are summed over; None for all.
+        top: number of tokens; None for the whole vocabulary.
         prompt_form: "base" for plain text, "chat" for the user's turn of the trained model's chat template.
         grades: ``grades.jsonl`` of these samples; None leaves the table without a reward.
 
@@ -73,16 +75,20 @@ def compare_checkpoints(
         UserError: a file is missing, a sample has no problem or grade, the vocabularies differ, or a number is out of
             range.
     """
-    _check_options(temperature, device, batch_size, top)
+    for option, value in (("--batch-size", batch_size), ("--top", top)):
+        if value is not None and value < 1:
+            raise InvalidInput(option, "", f"is {value}", "1 or more")
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise InvalidInput("--temperature", "", f"is {temperature}", "above 0")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("--device", "", "is cuda, but torch sees no GPU", "cpu, on this machine")
     rows = read_jsonl(samples, required=("problem_id", "sample", "text", "finish_reason"))
     rewards = None if grades is None else _read_rewards(grades, samples, rows)
-    tokens = _tokens(base, trained, problems, prompt, prompt_form, rows, str(samples))
+    tokens = _tokens(base, trained, problems, prompt, prompt_form, rows, samples)
     files = [samples, problems, *checkpoint_files(base), *checkpoint_files(trained)]
     inputs = {str(path): sha256_file(path) for path in files}
-    parameters: Mapping[str, Any] = {
-        "prompt": prompt, "prompt_form": prompt_form, "temperature": temperature, "batch_size": batch_size, "top": top,
-        "version": VERSION,
-    }  # fmt: skip
+    parameters = {"prompt": prompt, "prompt_form": prompt_form, "temperature": temperature, "batch_size": batch_size}
+    parameters |= {"top": top, "version": VERSION}
     identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
     error = out / "top_error.json"
     with single_writer(out, "compares into this directory", 0.0):
@@ -91,16 +97,19 @@ def compare_checkpoints(
         paths = [out / "parts" / f"{number:08d}.parquet" for number in range(len(batches))]
         if not all(path.is_file() for path in paths):
             pair = ModelPair(_load(base, device, tokens), _load(trained, device, tokens), temperature)
-            _check_sizes(pair)
+            sizes = [model.get_output_embeddings().weight.shape[0] for model in (pair.base, pair.trained)]
+            if sizes[0] != sizes[1]:  # as after padding the vocabulary
+                found = f"have logits of {sizes[0]} and of {sizes[1]} tokens"
+                raise InvalidInput("--base, --trained", "", found, "two models of one vocabulary")
             texts = load_tokenizer(base)
             progress = Progress(out, "samples compared", len(paths), sum(path.is_file() for path in paths))
             for number, (path, batch) in enumerate(zip(paths, batches, strict=True), start=1):
                 if not path.is_file():
                     chosen = tokens.select(batch)
-                    found = pair.compare(chosen, top)
+                    numbers = pair.compare(chosen, top)
                     if top is not None and number == 1:
-                        write_json(error, _error(found, pair.compare(chosen)))
-                    write_parquet(path, _frame(found, chosen, [rows[i] for i in batch.tolist()], texts))
+                        write_json(error, _error(numbers, pair.compare(chosen)))
+                    write_parquet(path, _frame(numbers, chosen, [rows[i] for i in batch.tolist()], texts))
                 progress.report(number)
         families = {row["id"]: row.get("family") for row in read_jsonl(problems, required=("id",))}
         _write_table(out / "tokens.parquet", paths, rewards, families)
@@ -110,25 +119,18 @@ def compare_checkpoints(
         outputs = [out / "tokens.parquet", *([] if top is None else [error])]
         Manifest(COMPARISON_KIND, inputs, hash_files(out, *outputs), parameters, identity).write(out / "manifest.json")
     if top is not None:
-        print(_error_in_words(read_json(error), top))
+        found = read_json(error)
+        parts = [
+            f"{name} {each['mean_error']:.2g} (largest {each['largest_error']:.2g}, its mean {each['mean']:.2g})"
+            for name, each in found["columns"].items()
+            if not name.endswith("log_prob")
+        ]
+        where = f"mean error in nats over {found['tokens']} tokens of the first batch"
+        print(f"--top {top}: {where}: {', '.join(parts)}")
 
 
-def _check_options(temperature: float, device: str, batch_size: int, top: int | None) -> None:
-    for option, value in (("--batch-size", batch_size), ("--top", top)):
-        if value is not None and value < 1:
-            raise InvalidInput(option, "", f"is {value}", "1 or more")
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise InvalidInput("--temperature", "", f"is {temperature}", "above 0")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput("--device", "", "is cuda, but torch sees no GPU", "cpu, on this machine")
-
-
-def _read_rewards(grades: Path, samples: Path, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, int], float]:
-    """Read the reward of each sample in ``rows``, by problem and number: 1 for a right response, 0 for a wrong one.
-
-    Raises:
-        UserError: the file is missing or damaged, is of other samples, or a sample has no grade or two.
-    """
+def _read_rewards(grades: Path, samples: Path, rows: _Rows) -> dict[tuple[Any, int], float]:
+    """Read the reward of each sample in ``rows``, by problem and number: 1 for a right response, 0 for a wrong one."""
     beside = grades.parent / "manifest.json"
     if beside.is_file():
         origin = verify_outputs(beside, "grades").inputs
@@ -140,20 +142,16 @@ def _read_rewards(grades: Path, samples: Path, rows: Sequence[Mapping[str, Any]]
         if (grade.problem_id, grade.sample) in found:
             raise UserError(f"{grades}: problem {grade.problem_id}, sample {grade.sample}: has two grades")
         found[grade.problem_id, grade.sample] = float(grade.correct)
-    wanted = [(row["problem_id"], row["sample"]) for row in rows]
-    if missing := [sample for sample in wanted if sample not in found]:
-        raise UserError(f"{grades}: has no grade of problem {missing[0][0]}, sample {missing[0][1]}, of {samples}")
-    return {sample: found[sample] for sample in wanted}
+    for row in rows:
+        if (row["problem_id"], row["sample"]) not in found:
+            raise UserError(
+                f"{grades}: has no grade of problem {row['problem_id']}, sample {row['sample']}, of {samples}"
+            )
+    return found
 
 
 def _tokens(
-    base: Path,
-    trained: Path,
-    problems: Path,
-    prompt: str,
-    prompt_form: str,
-    rows: Sequence[Mapping[str, Any]],
-    source: str,
+    base: Path, trained: Path, problems: Path, prompt: str, prompt_form: str, rows: _Rows, samples: Path
 ) -> TokenBatch:
     """Tokenize prompts and responses; a response that ended gets the end token, as when it was sampled."""
     model = Checkpoint(trained)
@@ -161,11 +159,12 @@ def _tokens(
     if tokenizer.get_vocab() != load_tokenizer(base).get_vocab():
         raise UserError(f"{base}, {trained}: their tokenizers differ; accepted: two models of one vocabulary")
     statements = {row["id"]: row["problem"] for row in read_jsonl(problems, required=("id", "problem"))}
+    if not rows:
+        raise UserError(f"{samples}: holds no samples")
     if len({(row["problem_id"], row["sample"]) for row in rows}) != len(rows):
-        raise UserError(f"{source}: has a sample of one problem and number twice")
-    unknown = [row["problem_id"] for row in rows if row["problem_id"] not in statements]
-    if not rows or unknown:
-        raise UserError(f"{source}: {f'problem {unknown[0]} is not in {problems}' if unknown else 'holds no samples'}")
+        raise UserError(f"{samples}: has a sample of one problem and number twice")
+    if unknown := [row["problem_id"] for row in rows if row["problem_id"] not in statements]:
+        raise UserError(f"{samples}: problem {unknown[0]} is not in {problems}")
     texts = [render_prompt(prompt, str(text)) for text in statements.values()]
     prompts = dict(zip(statements, encode_prompts(model, texts, prompt_form), strict=True))
     # Samples do not say which of several end tokens was drawn: the one that the tokenizer names ends a turn.
@@ -198,14 +197,6 @@ def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> PreTrainedModel:
     return model
 
 
-def _check_sizes(pair: ModelPair) -> None:
-    """Raise InvalidInput if one model has logits for more tokens than the other, as after padding the vocabulary."""
-    base, trained = (model.get_output_embeddings().weight.shape[0] for model in (pair.base, pair.trained))
-    if base != trained:
-        found = f"have logits of {base} and of {trained} tokens"
-        raise InvalidInput("--base, --trained", "", found, "two models of one vocabulary")
-
-
 def _forget_other_parts(parts: Path, identity: str) -> None:
     """Delete finished parts of another comparison."""
     mark = parts / "identity.json"
@@ -215,18 +206,14 @@ def _forget_other_parts(parts: Path, identity: str) -> None:
         write_json(mark, identity)
 
 
-def _frame(
-    found: Mapping[str, Tensor], tokens: TokenBatch, rows: Sequence[Mapping[str, Any]], tokenizer: Any
-) -> pd.DataFrame:
-    frame = pd.DataFrame(list(_places(tokens, rows)), columns=["problem", "sample", "position", "token"])
-    frame["text"] = [tokenizer.decode([token], skip_special_tokens=False) for token in frame["token"]]
+def _frame(found: Mapping[str, Tensor], tokens: TokenBatch, rows: _Rows, tokenizer: Any) -> pd.DataFrame:
+    places = [
+        (row["problem_id"], row["sample"], position, token, tokenizer.decode([token], skip_special_tokens=False))
+        for row, response in zip(rows, tokens.responses, strict=True)
+        for position, token in enumerate(response)
+    ]
+    frame = pd.DataFrame(places, columns=["problem", "sample", "position", "token", "text"])
     return frame.assign(**{name: found[name].numpy() for name in MODEL_COLUMNS}).astype(COMPARISON_COLUMNS)
-
-
-def _places(tokens: TokenBatch, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, int, int]]:
-    for row, response in zip(rows, tokens.responses, strict=True):
-        for position, token in enumerate(response):
-            yield row["problem_id"], row["sample"], position, token
 
 
 def _write_table(
@@ -235,7 +222,7 @@ def _write_table(
     rewards: Mapping[tuple[Any, int], float] | None,
     families: Mapping[str, str | None],
 ) -> None:
-    """Put the parts together, one in memory at a time.
+    """Put the parts, tables of whole samples, together to the table ``path``, one in memory at a time.
 
     Args:
         path: the table.
@@ -268,19 +255,7 @@ def _error(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str
     """The distance of the first batch's numbers from those over the whole vocabulary, in nats."""
     columns = {}
     for name in MODEL_COLUMNS:
-        difference = (found[name] - exact[name]).double().abs()
-        columns[name] = {
-            "mean": float(exact[name].double().mean()),
-            "mean_error": float(difference.mean()),
-            "largest_error": float(difference.max()),
-        }
+        errors = (found[name] - exact[name]).double().abs()
+        numbers = (exact[name].double().mean(), errors.mean(), errors.max())
+        columns[name] = dict(zip(("mean", "mean_error", "largest_error"), map(float, numbers), strict=True))
     return {"tokens": len(exact[MODEL_COLUMNS[0]]), "columns": columns}
-
-
-def _error_in_words(error: Mapping[str, Any], top: int) -> str:
-    parts = [
-        f"{name} {each['mean_error']:.2g} (largest {each['largest_error']:.2g}, its mean {each['mean']:.2g})"
-        for name, each in error["columns"].items()
-        if not name.endswith("log_prob")
-    ]
-    return f"--top {top}: mean error in nats over {error['tokens']} tokens of the first batch: {', '.join(parts)}"

@@ -22,13 +22,7 @@ _NOTHING = -1e4
 
 @dataclass(frozen=True)
 class ModelPair:
-    """A model before and after training, of one vocabulary.
-
-    Attributes:
-        base: before.
-        trained: after.
-        temperature: divisor of the logits.
-    """
+    """A model before and after training, of one vocabulary; ``temperature`` divides their logits."""
 
     base: PreTrainedModel
     trained: PreTrainedModel
@@ -38,19 +32,16 @@ class ModelPair:
     def compare(self, tokens: TokenBatch, top: int | None = None) -> dict[str, Tensor]:
         """Return :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`, [N] float32 each, of the response tokens.
 
-        Logits are made a chunk of tokens at a time; only the hidden states of all N tokens are held at once.
-
-        Args:
-            tokens: prompts and responses.
-            top: sum entropies and divergences over this many likeliest tokens of each model and one remainder
-                (:func:`lumped`); None for the whole vocabulary. Log-probabilities are exact either way.
+        Logits are made a chunk of tokens at a time; only the hidden states of all N tokens are held at once. With
+        ``top`` entropies and divergences are summed over that many likeliest tokens of each model and one remainder
+        (:func:`lumped`), not over the whole vocabulary. Log-probabilities are exact either way.
         """
         (base, targets), (trained, _) = (response_states(model, tokens) for model in (self.base, self.trained))
         heads = [model.get_output_embeddings() for model in (self.base, self.trained)]
         vocabulary = heads[0].weight.shape[0]
         rows = max(1, _CHUNK_ELEMENTS // vocabulary)
         whole = top is None or top >= vocabulary
-        parts: list[dict[str, Tensor]] = []
+        parts = []
         for first, second, chosen in zip(base.split(rows), trained.split(rows), targets.split(rows), strict=True):
             logits = [head(part).float() / self.temperature for head, part in zip(heads, (first, second), strict=True)]
             parts.append(over_vocabulary(logits, chosen) if whole else over_likeliest(logits, chosen, top or 0))
@@ -99,7 +90,7 @@ def lumped(known: Tensor, repeated: Tensor) -> Tensor:
 
 
 def _entropies_and_divergences(q: Tensor, p: Tensor) -> dict[str, Tensor]:
-    """Return entropies and divergences of log-probabilities [n, K] of the base and of the trained model."""
+    """Return them for log-probabilities [n, K] of the base and of the trained model."""
     return {
         "base_entropy": -(q.exp() * q).sum(dim=-1),
         "trained_entropy": -(p.exp() * p).sum(dim=-1),

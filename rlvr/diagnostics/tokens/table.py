@@ -15,43 +15,24 @@ import pyarrow.parquet as parquet
 
 from evals.core.errors import InvalidInput
 
+_TEXTS = ("run", "problem", "text", "token_class")
+_COUNTS = ("step", "group", "sample", "position", "token", "mini_batch")
+_NUMBERS = ("reward", "advantage", "weight", "old_log_prob", "new_log_prob", "entropy", "ratio", "gate")
 REPLAY_COLUMNS = {
-    "run": "string",
-    "step": "int32",
-    "problem": "string",
-    "group": "int32",
-    "sample": "int32",
-    "position": "int32",
-    "token": "int32",
-    "text": "string",
-    "token_class": "string",
-    "reward": "float32",
-    "advantage": "float32",
+    **dict.fromkeys(_TEXTS, "string"),
+    **dict.fromkeys(_COUNTS, "int32"),
+    **dict.fromkeys(_NUMBERS, "float32"),
     "side": "int8",
-    "weight": "float32",
-    "mini_batch": "int32",
-    "old_log_prob": "float32",
-    "new_log_prob": "float32",
-    "entropy": "float32",
-    "ratio": "float32",
-    "gate": "float32",
 }
 """The columns of a replayed run and their types; docs/diagnostics.md describes each."""
 
 COMPARISON_KIND = "token_comparison"
 """The manifest's kind of a comparison of two checkpoints."""
-MODEL_COLUMNS = (
-    "base_log_prob", "trained_log_prob", "base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained",
-)  # fmt: skip
+_OF_BOTH_MODELS = ("base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")
+MODEL_COLUMNS = ("base_log_prob", "trained_log_prob", *_OF_BOTH_MODELS)
 """A token's log-probability under two models, and the entropies and divergences of their distributions, in nats."""
-COMPARISON_COLUMNS = {
-    "problem": "string",
-    "sample": "int32",
-    "position": "int32",
-    "token": "int32",
-    "text": "string",
-    **dict.fromkeys(MODEL_COLUMNS, "float32"),
-}
+_PLACE = {"problem": "string", "sample": "int32", "position": "int32", "token": "int32", "text": "string"}
+COMPARISON_COLUMNS = {**_PLACE, **dict.fromkeys(MODEL_COLUMNS, "float32")}
 """The columns of a comparison and their types."""
 OPTIONAL_COLUMNS = ("reward", "token_class")
 """More columns of a comparison: for graded samples, and where every problem is of a generated kind."""
@@ -67,12 +48,12 @@ def token_class(line: str, text: str) -> str:
     The classes are those of generated problems, where a line is ``3+4=7``, ``b=3+4=7`` or ``\\boxed{7}``. In other
     texts digits, operators and the rest are still told apart.
     """
-    if text.isdigit():
-        if "{" in line:
-            return "answer"
-        # The result follows an operation: "b=" alone, of a definition, starts one.
-        return "result" if line.endswith("=") and any(operator in line for operator in "+-*") else "operand"
-    return "operator" if text in ("+", "-", "*") else "format"
+    if not text.isdigit():
+        return "operator" if text in ("+", "-", "*") else "format"
+    if "{" in line:
+        return "answer"
+    # The result follows an operation: "b=" alone, of a definition, starts one.
+    return "result" if line.endswith("=") and any(operator in line for operator in "+-*") else "operand"
 
 
 def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
@@ -105,36 +86,24 @@ def is_comparison(directory: Path) -> bool:
 
 
 def read_token_table(directory: Path) -> pd.DataFrame:
-    """Read the token table of a replayed run.
-
-    Raises:
-        InvalidInput: the directory holds no such table.
-    """
+    """Read the token table of a replayed run; InvalidInput if the directory holds none."""
     if is_comparison(directory):
-        raise InvalidInput(
-            f"{directory}/tokens.parquet", "", "compares two checkpoints", "a directory made by `tokens`"
-        )
+        found = "compares two checkpoints"
+        raise InvalidInput(f"{directory}/tokens.parquet", "", found, "a directory made by `tokens`")
     return _read(directory, list(REPLAY_COLUMNS))
 
 
 def read_comparison(
     directory: Path, problems: Collection[str] | None = None, columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """Read the token table of two checkpoints.
+    """Read the token table of two checkpoints; InvalidInput if the directory holds none.
 
-    Args:
-        directory: directory made by ``compare``.
-        problems: problems to read; None for all.
-        columns: columns to read, as far as the table has them; None for all.
-
-    Raises:
-        InvalidInput: the directory holds no such table.
+    Read are the rows of ``problems`` and, as far as the table has them, ``columns``; None for all.
     """
     if not is_comparison(directory):
         raise InvalidInput(f"{directory}/tokens.parquet", "", "is of a replayed run", "a directory made by `compare`")
-    known = (*COMPARISON_COLUMNS, *OPTIONAL_COLUMNS)
-    there = parquet.read_schema(directory / "tokens.parquet").names
-    chosen = [name for name in there if name in (columns or known)]
+    wanted = columns or (*COMPARISON_COLUMNS, *OPTIONAL_COLUMNS)
+    chosen = [name for name in parquet.read_schema(directory / "tokens.parquet").names if name in wanted]
     return _read(directory, chosen, None if problems is None else [("problem", "in", list(problems))])
 
 

@@ -36,7 +36,7 @@ class Quantity:
     Attributes:
         key: short name, for classes of the style sheet.
         title: name for the reader.
-        values: rows -> its values [rows], NaN where there is none.
+        formula: columns by name -> its values [rows], NaN where there is none.
         unit: unit of its values, with a space before it.
         middle: the value that has no colour; above it blue, below it orange.
         one_sided: whether nothing lies below the middle.
@@ -44,10 +44,15 @@ class Quantity:
 
     key: str
     title: str
-    values: Callable[[pd.DataFrame], Values]
+    formula: Callable[[Mapping[Any, Values]], Values]
     unit: str = ""
     middle: float = 0.0
     one_sided: bool = False
+
+    def values(self, rows: pd.DataFrame) -> Values:
+        """Return its values [rows]."""
+        numbers = rows.select_dtypes("number")
+        return self.formula({name: numbers[name].to_numpy(dtype=np.float64) for name in numbers})
 
 
 class View(ABC):
@@ -68,15 +73,11 @@ class View(ABC):
 
     @abstractmethod
     def cells(self, row: Row) -> tuple[str, ...]:
-        """Return a token's row of the table of numbers, below ``header``."""
+        """Return a token's row of the table of numbers, below ``header``, apart from its text."""
 
     @abstractmethod
     def words(self, row: Row) -> str:
         """Return a token's numbers as a sentence."""
-
-    def stopped(self, row: Row) -> bool:
-        """Return whether the token is struck through."""
-        return False
 
 
 class StepView(View):
@@ -84,41 +85,30 @@ class StepView(View):
 
     explanation = "Struck through: the loss stopped the token's gradient."
     quantities = (
-        Quantity("push", "advantage × weight", lambda rows: _numbers(rows, "advantage") * _numbers(rows, "weight")),
-        Quantity("weight", "weight", lambda rows: _numbers(rows, "weight"), middle=1.0),
+        Quantity("push", "advantage × weight", lambda of: of["advantage"] * of["weight"]),
+        Quantity("weight", "weight", lambda of: of["weight"], middle=1.0),
         Quantity(
-            "change",
-            "log-prob change over the step",
-            lambda rows: _numbers(rows, "new_log_prob") - _numbers(rows, "old_log_prob"),
-            " nats",
+            "change", "log-prob change over the step", lambda of: of["new_log_prob"] - of["old_log_prob"], " nats"
         ),
-        Quantity("gate", "gate", lambda rows: _numbers(rows, "gate"), middle=1.0),
-        Quantity("entropy", "entropy", lambda rows: _numbers(rows, "entropy"), " nats", one_sided=True),
-        Quantity(
-            "surprise", "−log-prob when sampled", lambda rows: -_numbers(rows, "old_log_prob"), " nats", one_sided=True
-        ),
+        Quantity("gate", "gate", lambda of: of["gate"], middle=1.0),
+        Quantity("entropy", "entropy", lambda of: of["entropy"], " nats", one_sided=True),
+        Quantity("surprise", "−log-prob when sampled", lambda of: -of["old_log_prob"], " nats", one_sided=True),
     )
     header = ("token", "class", "weight", "log-prob", "after the step", "change", "entropy", "ratio", "gate")
 
     def __init__(self, table: Path, step: int | None, problems: Sequence[str], count: int) -> None:
-        """Choose the problems ``problems``, or the first ``count`` that have rewarded and punished rollouts.
-
-        Raises:
-            InvalidInput: the table is missing or damaged, or has no such step or problem.
-        """
+        """Choose the problems ``problems``, or the first ``count`` that have rewarded and punished rollouts."""
         frame = read_token_table(table)
         steps = sorted(frame["step"].unique())
         if step not in steps:
             found = "is missing" if step is None else f"is {step}"
             raise InvalidInput("--step", "", found, ", ".join(map(str, steps)))
         frame = frame[frame["step"] == step]
-        if problems:
-            _check_problems(problems, list(dict.fromkeys(frame["problem"])))
-            self.frame = frame[frame["problem"].isin(problems)]
-        else:
-            sides = frame.groupby("group")["side"].agg(["min", "max"])
-            mixed = sides.index[(sides["min"] < 0) & (sides["max"] > 0)]
-            self.frame = frame[frame["group"].isin(list(mixed[:count]) or list(sides.index[:count]))]
+        _check_problems(problems, frame["problem"])
+        sides = frame.groupby("group")["side"].agg(["min", "max"])
+        mixed = sides.index[(sides["min"] < 0) & (sides["max"] > 0)]
+        first = frame["group"].isin((mixed if len(mixed) else sides.index)[:count])
+        self.frame = frame[frame["problem"].isin(problems) if problems else first]
         self.title = f"{self.frame['run'].iloc[0]}, step {step}"
 
     def heading(self, row: Row) -> tuple[str, str, str]:
@@ -126,29 +116,19 @@ class StepView(View):
         return f"Rollout {row['sample']}", outcome, f"optimizer step {row['mini_batch']}"
 
     def cells(self, row: Row) -> tuple[str, ...]:
-        return (
-            _visible(str(row["text"])),
-            str(row["token_class"]),
-            f"{row['weight']:.3f}",
-            f"{row['old_log_prob']:.4f}",
-            f"{row['new_log_prob']:.4f}",
-            f"{row['new_log_prob'] - row['old_log_prob']:+.4f}",
-            f"{row['entropy']:.4f}",
-            f"{row['ratio']:.4f}",
-            "–" if np.isnan(row["gate"]) else f"{row['gate']:.3f}",
-        )
+        before, after = row["old_log_prob"], row["new_log_prob"]
+        gate = "–" if np.isnan(row["gate"]) else f"{row['gate']:.3f}"
+        numbers = (f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", f"{row['entropy']:.4f}")
+        return str(row["token_class"]), f"{row['weight']:.3f}", *numbers, f"{row['ratio']:.4f}", gate
 
     def words(self, row: Row) -> str:
-        _, kind, weight, before, after, change, entropy, ratio, gate = self.cells(row)
+        kind, weight, before, after, change, entropy, ratio, gate = self.cells(row)
         words = f"{kind}, weight {weight}, log-prob {before} → {after} ({change}), "
         return words + f"entropy {entropy}, ratio {ratio}, gate {gate}"
 
-    def stopped(self, row: Row) -> bool:
-        return bool(row["gate"] == 0)
-
 
 def _nonnegative(key: str, title: str, column: str, sign: int = 1) -> Quantity:
-    return Quantity(key, title, lambda rows: sign * _numbers(rows, column), " nats", one_sided=True)
+    return Quantity(key, title, lambda of: sign * of[column], " nats", one_sided=True)
 
 
 class ComparisonView(View):
@@ -162,7 +142,7 @@ class ComparisonView(View):
         Quantity(
             "difference",
             "log-prob difference, trained less base",
-            lambda rows: _numbers(rows, "trained_log_prob") - _numbers(rows, "base_log_prob"),
+            lambda of: of["trained_log_prob"] - of["base_log_prob"],
             " nats",
         ),
         _nonnegative("before", "base model's entropy", "base_entropy"),
@@ -173,26 +153,22 @@ class ComparisonView(View):
         _nonnegative("surprise", "−log-prob of the trained model", "trained_log_prob", -1),
     )
     header = (
-        "token", "class", "base log-prob", "trained log-prob", "difference", "base entropy", "trained entropy",
-        "KL(trained, base)", "KL(base, trained)",
-    )  # fmt: skip
+        *("token", "class", "base log-prob", "trained log-prob", "difference"),
+        *("base entropy", "trained entropy", "KL(trained, base)", "KL(base, trained)"),
+    )
 
     def __init__(self, table: Path, problems: Sequence[str], count: int, responses: int | None) -> None:
         """Choose the problems ``problems``, or the first ``count`` that have right and wrong responses.
 
         Without such problems or without grades the first ones are chosen. ``responses`` limits the responses of each
         problem; None shows all.
-
-        Raises:
-            InvalidInput: there is no such table or problem.
         """
         overview = read_comparison(table, columns=("problem", "reward"))
+        _check_problems(problems, overview["problem"])
         known = list(dict.fromkeys(overview["problem"]))
-        _check_problems(problems, known)
         if "reward" in overview:
             different = overview.groupby("problem")["reward"].nunique()
-            mixed = [problem for problem in known if different[problem] > 1]
-            known = mixed or known
+            known = [problem for problem in known if different[problem] > 1] or known
         frame = read_comparison(table, problems or known[:count])
         if responses is not None:
             firsts = frame.drop_duplicates(["problem", "sample"]).groupby("problem").head(responses)
@@ -204,27 +180,23 @@ class ComparisonView(View):
         return f"Response {row['sample']}", f"reward {row['reward']:g}" if "reward" in row else "not graded", ""
 
     def cells(self, row: Row) -> tuple[str, ...]:
-        return (
-            _visible(str(row["text"])),
-            str(row.get("token_class", "–")),
-            f"{row['base_log_prob']:.4f}",
-            f"{row['trained_log_prob']:.4f}",
-            f"{row['trained_log_prob'] - row['base_log_prob']:+.4f}",
-            *(f"{row[name]:.4f}" for name in ("base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")),
-        )
+        before, after = row["base_log_prob"], row["trained_log_prob"]
+        others = ("base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")
+        numbers = (f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", *(f"{row[name]:.4f}" for name in others))
+        return str(row.get("token_class", "–")), *numbers
 
     def words(self, row: Row) -> str:
-        _, kind, before, after, difference, *others = self.cells(row)
+        kind, before, after, difference, *others = self.cells(row)
         words = "" if kind == "–" else f"{kind}, "
         words += f"log-prob {before} → {after} ({difference}), entropy {others[0]} → {others[1]}, "
         return words + f"KL(trained, base) {others[2]}, KL(base, trained) {others[3]}"
 
 
-def _check_problems(problems: Sequence[str], known: Sequence[str]) -> None:
-    for problem in problems:
-        if problem not in known:
-            found = f"is {problem!r}, which the table does not have"
-            raise InvalidInput("--problem", "", found, f"{', '.join(known[:5])} ...")
+def _check_problems(problems: Sequence[str], column: pd.Series) -> None:
+    known = list(dict.fromkeys(column))
+    if missing := [problem for problem in problems if problem not in known]:
+        found = f"is {missing[0]!r}, which the table does not have"
+        raise InvalidInput("--problem", "", found, f"{', '.join(known[:5])} ...")
 
 
 def write_page(
@@ -263,31 +235,9 @@ def write_page(
     )
     values = {quantity.key: quantity.values(view.frame) for quantity in view.quantities}
     scales = {quantity.key: scale_of(values[quantity.key], quantity.middle) for quantity in view.quantities}
-    page = page_template("coloured_text.html.jinja", "rlvr.diagnostics").render(
-        view=view,
-        groups=_groups(view, values, scales, texts),
-        legends={quantity.key: _legend(quantity, scales[quantity.key]) for quantity in view.quantities},
-        levels=range(1, LEVELS + 1),
-    )
-    write_text(out, page)
-
-
-def read_texts(path: Path) -> dict[str, str]:
-    """Read the text of each problem of a ``problems.jsonl``, by its id; a gated set has none.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    return {str(row["id"]): str(row["problem"]) for row in read_jsonl(path, ("id",)) if "problem" in row}
-
-
-def _groups(
-    view: View, values: Mapping[str, Values], scales: Mapping[str, float], texts: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """The problems of the page with their responses and tokens, as the template reads them."""
     groups: dict[Any, dict[str, Any]] = {}
     for place, row in enumerate(view.frame.to_dict("records")):
-        problem = str(row["problem"])
+        problem, text = str(row["problem"]), str(row["text"])
         group = groups.setdefault(row["group"], {"problem": problem, "text": texts.get(problem), "responses": {}})
         if row["sample"] not in group["responses"]:
             name, outcome, remark = view.heading(row)
@@ -296,17 +246,24 @@ def _groups(
             class_of(quantity.key, level(float(values[quantity.key][place]), quantity.middle, scales[quantity.key]))
             for quantity in view.quantities
         ]
-        classes += ["stopped"] if view.stopped(row) else []
-        group["responses"][row["sample"]]["tokens"].append(
-            {
-                "shown": _visible(str(row["text"])),
-                "breaks": str(row["text"]).endswith("\n"),
-                "classes": " ".join(classes),
-                "words": view.words(row),
-                "cells": view.cells(row),
-            }
-        )
-    return list(groups.values())
+        if row.get("gate") == 0:
+            classes.append("stopped")
+        # A line break, and a space that stands alone, are replaced by a sign.
+        shown = "·" if text == " " else text.replace("\n", "↵")
+        token = {"shown": shown, "breaks": text.endswith("\n"), "classes": " ".join(classes), "words": view.words(row)}
+        group["responses"][row["sample"]]["tokens"].append({**token, "cells": (shown, *view.cells(row))})
+    page = page_template("coloured_text.html.jinja", "rlvr.diagnostics").render(
+        view=view,
+        groups=list(groups.values()),
+        legends={quantity.key: _legend(quantity, scales[quantity.key]) for quantity in view.quantities},
+        levels=range(1, LEVELS + 1),
+    )
+    write_text(out, page)
+
+
+def read_texts(path: Path) -> dict[str, str]:
+    """Read the text of each problem of a ``problems.jsonl``, by its id; a gated set has none."""
+    return {str(row["id"]): str(row["problem"]) for row in read_jsonl(path, ("id",)) if "problem" in row}
 
 
 def scale_of(values: Values, middle: float) -> float:
@@ -332,22 +289,12 @@ def _legend(quantity: Quantity, scale: float) -> list[tuple[int, str]]:
     """Each level and its meaning, orange to blue."""
     if scale <= 0:
         return [(0, f"{quantity.middle:g} everywhere")]
-    limits = _limits(scale)
-    below = [(-strength, f"≤ {quantity.middle - limits[strength - 1]:.2g}") for strength in range(LEVELS, 0, -1)]
-    above = [(strength, f"≥ {quantity.middle + limits[strength - 1]:.2g}") for strength in range(1, LEVELS + 1)]
+    limits = list(enumerate(_limits(scale), start=1))
+    below = [(-strength, f"≤ {quantity.middle - limit:.2g}") for strength, limit in reversed(limits)]
+    above = [(strength, f"≥ {quantity.middle + limit:.2g}") for strength, limit in limits]
     return [(0, "less"), *above] if quantity.one_sided else [*below, (0, "between"), *above]
 
 
 def class_of(key: str, strength: int) -> str:
     """Return the name of a colour class, such as ``push-up-3``."""
-    side = "up" if strength > 0 else "down"
-    return f"{key}-{side}-{abs(strength)}" if strength else f"{key}-0"
-
-
-def _numbers(frame: pd.DataFrame, column: str) -> Values:
-    return frame[column].to_numpy(dtype=np.float64)
-
-
-def _visible(text: str) -> str:
-    """Replace a line break, and a space that stands alone, by a sign."""
-    return "·" if text == " " else text.replace("\n", "↵")
+    return f"{key}-{'up' if strength > 0 else 'down'}-{abs(strength)}" if strength else f"{key}-0"

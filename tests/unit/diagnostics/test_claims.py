@@ -13,8 +13,8 @@ import pytest
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.run_spec import LocalRun
-from rlvr.diagnostics.claims.base import claim_names, declarations, find_claim
-from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, UNDECIDED, Summary
+from rlvr.diagnostics.claims.base import CLAIMS, claim_names, find_claim
+from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, UNDECIDED, Claim, Summary
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.probes import write_probes
 from tests.commands import rlvr_bench
@@ -57,18 +57,19 @@ def test_a_missing_table_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err.startswith(f"error: {tmp_path}/manifest.json: no such file")
 
 
-def test_a_declaration_read_from_the_source_is_that_of_the_class() -> None:
-    assert [each.number for each in declarations() if not each.of_checkpoints] == list(range(1, len(claim_names()) + 1))
-    for declaration in declarations():
+def test_every_declared_claim_has_a_class_of_its_name() -> None:
+    assert len({(each.name, each.of_checkpoints) for each in CLAIMS}) == len(CLAIMS)
+    for declaration in CLAIMS:
         claim = declaration.load()
-        names = ("number", "title", "paper", "needs", "uses")
-        assert {name: getattr(claim, name) for name in names} == {name: getattr(declaration, name) for name in names}
-        assert declaration.needs
+        assert isinstance(claim, Claim) and claim.method
+        number = claim_names().index(declaration.name) + 1
+        assert (sys.modules[type(claim).__module__].__doc__ or "").startswith(f"Claim {number}: ")
+        assert declaration.title and declaration.paper and declaration.needs
 
 
 def test_every_claim_has_a_row_in_the_documentation() -> None:
     text = (Path(__file__).resolve().parents[3] / "docs/diagnostics.md").read_text()
-    for declaration in declarations():
+    for declaration in CLAIMS:
         assert re.search(rf"^\| `{declaration.name}` .*{declaration.paper}", text, re.MULTILINE), declaration.name
 
 

@@ -25,7 +25,6 @@ from rlvr.diagnostics.claims.learning_tax import (
     beginnings_of,
     conditions_of,
     mean_drift,
-    measurements,
 )
 from rlvr.diagnostics.policy import PolicySnapshot
 from rlvr.diagnostics.probes import log_probs_of
@@ -112,7 +111,7 @@ ENDS = {
 
 
 def test_contrasts_are_means_over_pairs_that_share_everything_else() -> None:
-    found = {each.statement: each for each in measurements(_series(ENDS))}
+    found = {each.statement: each for each in LearningTax().measurements(_series(ENDS))}
     # (3 - 2 + 1.5 - 1) / 2, over two seeds each.
     assert found["DFPO drifts less than GRPO (stable rate)"].estimate == pytest.approx(0.75)
     assert found["DFPO drifts less than GRPO (stable rate)"].units == 4
@@ -134,7 +133,7 @@ def test_contrasts_are_means_over_pairs_that_share_everything_else() -> None:
 
 def test_the_figure_has_a_row_of_panels_for_each_rate_and_names_the_ends() -> None:
     series = _series(ENDS)
-    figure = LearningTax().draw(Findings(measurements(series), series))
+    figure = LearningTax().draw(Findings(LearningTax().measurements(series), series))
     titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
     assert {f"{name}, {rate}" for name in ("Reward", "Entropy") for rate in (STABLE, UNSTABLE)} <= set(titles)
     # Drift has a panel where there is more than its end.
