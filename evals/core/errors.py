@@ -15,50 +15,35 @@ _BOUNDS = {
     "less_than_equal": ("le", "at most"),
 }
 _KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "text",
-    "list": "a list",
-    "tuple": "a list",
-    "dict": "a mapping",
-    "model": "a mapping",
-    "path": "a path",
-    "finite_number": "a finite number",
+    "int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "list": "a list",
+    "tuple": "a list", "dict": "a mapping", "model": "a mapping", "path": "a path", "finite_number": "a finite number",
     "none_required": "null",
-}
+}  # fmt: skip
 
 
 class UserError(Exception):
-    """Something that the user can fix, in a single line.
-
-    Commands print it as ``error: <message>`` without a traceback and exit with status 2.
-    """
+    """Something that the user can fix: commands print it as a line ``error: <message>`` and exit with status 2."""
 
 
 class InvalidInput(UserError):
     """A value of a file or of the command line that is not accepted.
 
     Attributes:
-        source: the file.
-        key: where in the file, with dots between the parts; empty for the file as a whole.
+        key: where in the file ``source``, with dots between the parts; empty for the file as a whole.
         found: what is wrong, such as ``is 0``, ``lacks steps`` or ``unknown key stepz``.
         accepted: what is accepted instead; empty where ``found`` says it all.
     """
 
     def __init__(self, source: str, key: str, found: str, accepted: str = "") -> None:
-        super().__init__(
-            ": ".join(filter(None, [source, key, found])) + (f"; accepted: {accepted}" if accepted else "")
-        )
+        message = ": ".join(filter(None, [source, key, found]))
+        super().__init__(f"{message}; accepted: {accepted}" if accepted else message)
         self.source, self.key, self.found, self.accepted = source, key, found, accepted
 
 
 class NotAccepted(ValueError):
     """A value that a record's validator refuses; :func:`invalid_input` adds the file and the place.
 
-    Attributes:
-        found, accepted: as of :class:`InvalidInput`.
-        key: where below the validated value it stands, with dots; empty for the value itself.
+    ``key`` says where below the validated value it stands, with dots; it is empty for the value itself.
     """
 
     def __init__(self, found: str, accepted: str = "", key: str = "") -> None:
@@ -72,16 +57,10 @@ def first_line(error: BaseException) -> str:
 
 
 def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, source: str) -> InvalidInput:
-    """The complaint of pydantic about ``content`` that a person can act on, as an :class:`InvalidInput`.
+    """The complaint of pydantic about ``content``, read as ``model``, that a person can act on.
 
     The deepest complaint is taken, and an unknown key before the missing one that it may be meant for. The text of a
     ``ValueError`` that a validator raised is kept as it is: it says what was found and what is accepted.
-
-    Args:
-        error: what pydantic raised.
-        model: the record that ``content`` was read as.
-        content: the parsed file; it tells keys from the names of union branches.
-        source: the file's name.
     """
     complaints = error.errors(include_url=False)
     order = {"extra_forbidden": 2, "missing": 0}
@@ -158,9 +137,6 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 def _fits(model: type[BaseModel], content: Any) -> bool:
     """Return whether the fields of ``content`` that choose between models choose this one."""
-    choices = {name: get_args(field.annotation) for name, field in model.model_fields.items()}
-    return all(content.get(name, values[0]) in values for name, values in choices.items() if _is_literal(model, name))
-
-
-def _is_literal(model: type[BaseModel], name: str) -> bool:
-    return get_origin(model.model_fields[name].annotation) is Literal
+    fields = {name: field.annotation for name, field in model.model_fields.items()}
+    choices = {name: get_args(kind) for name, kind in fields.items() if get_origin(kind) is Literal}
+    return all(content.get(name, values[0]) in values for name, values in choices.items())

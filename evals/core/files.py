@@ -27,11 +27,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it onto ``path`` if the block succeeds, remove it otherwise.
-
-    Raises:
-        UserError: the directory or file cannot be written (disk full, read-only, no permission).
-    """
+    """Yield a temporary path beside ``path``; rename it onto ``path`` if the block succeeds, remove it otherwise."""
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,21 +39,16 @@ def replacing(path: Path) -> Iterator[Path]:
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)
-        _fsync_directory(path.parent)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)  # the rename survives a power cut
+        finally:
+            os.close(directory)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-
-
-def _fsync_directory(directory: Path) -> None:
-    """Make a rename in ``directory`` survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -99,11 +90,7 @@ def write_parquet(path: Path, frame: pd.DataFrame) -> None:
 
 
 def read_parquet(path: Path, required: Iterable[str] = ()) -> pd.DataFrame:
-    """Read a data frame, which has to have the ``required`` columns.
-
-    Raises:
-        UserError: the file is missing or is not parquet, or lacks a column.
-    """
+    """Read a data frame, which has to have the ``required`` columns."""
     import pandas as pd  # not for everyone who writes JSON: planning imports this module
 
     try:
@@ -118,11 +105,7 @@ def read_parquet(path: Path, required: Iterable[str] = ()) -> pd.DataFrame:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        UserError: the file is missing or is not JSON.
-    """
+    """Read a JSON file; one that is missing or is not JSON is a :class:`UserError`, here and below."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -132,11 +115,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_jsonl(path: Path, required: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Read one JSON object a line; every object must have the ``required`` keys.
-
-    Raises:
-        UserError: the file is missing, a line is not a JSON object (the line is named), or a key is missing.
-    """
+    """Read one JSON object a line; a line that is none, or lacks one of the ``required`` keys, is named."""
     required = tuple(required)
     rows: list[dict[str, Any]] = []
     try:
@@ -165,11 +144,7 @@ def sha256_bytes(content: bytes) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes.
-
-    Raises:
-        UserError: the file is missing.
-    """
+    """Hexadecimal SHA-256 of a file's bytes."""
     try:
         with open(path, "rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -70,11 +71,7 @@ def write_output_manifest(
     parameters: Mapping[str, Any],
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write ``{out}.manifest.json`` for the files ``{out}{ending}``.
-
-    Raises:
-        UserError: an input or output is missing, or the manifest cannot be written.
-    """
+    """Write ``{out}.manifest.json`` for the files ``{out}{ending}``."""
     hashes = {path.as_posix(): sha256_file(path) for path in inputs}
     outputs = hash_files(out.parent, *(out.with_name(out.name + ending) for ending in endings))
     identity = fingerprint({"kind": kind, "inputs": sorted(hashes.values()), "parameters": dict(parameters)})
@@ -83,11 +80,7 @@ def write_output_manifest(
 
 
 def is_sealed(path: Path) -> bool | None:
-    """Return whether a manifest has the bytes it was written with; None if it is older than the checksum.
-
-    Raises:
-        UserError: the file is missing or is not JSON.
-    """
+    """Return whether a manifest has the bytes it was written with; None if it is older than the checksum."""
     content = read_json(path)
     if not isinstance(content, dict) or "sha256" not in content:
         return None
@@ -96,11 +89,7 @@ def is_sealed(path: Path) -> bool | None:
 
 
 def read_manifest(path: Path, kind: str) -> Manifest:
-    """Read a manifest of the given kind.
-
-    Raises:
-        UserError: the file is missing, is no manifest, or is one of another kind.
-    """
+    """Read a manifest of the given kind; another file is a :class:`UserError`, here and below."""
     manifest = read_any_manifest(path)
     if manifest.kind != kind:
         raise UserError(f"{path}: is a manifest of kind {manifest.kind!r}, expected {kind!r}")
@@ -108,11 +97,7 @@ def read_manifest(path: Path, kind: str) -> Manifest:
 
 
 def read_any_manifest(path: Path) -> Manifest:
-    """Read a manifest of any kind.
-
-    Raises:
-        UserError: the file is missing, or is no manifest.
-    """
+    """Read a manifest of any kind."""
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(f"{path}: is not a manifest of schema {SCHEMA}")
@@ -124,11 +109,7 @@ def read_any_manifest(path: Path) -> Manifest:
 
 
 def verify_outputs(manifest_path: Path, kind: str) -> Manifest:
-    """Read a manifest and check that every file it lists still has the bytes it was written with.
-
-    Raises:
-        UserError: a file is missing or changed; the message names it.
-    """
+    """Read a manifest and check that every file it lists still has the bytes it was written with."""
     manifest = read_manifest(manifest_path, kind)
     for name, expected in manifest.outputs.items():
         path = manifest_path.parent / name
@@ -141,10 +122,8 @@ def describe_environment() -> dict[str, Any]:
     """Versions and machine, for the reader of a manifest."""
     packages: dict[str, str] = {}
     for name in _RECORDED_PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",

@@ -16,7 +16,7 @@ class Record(BaseModel):
     """A typed JSON object.
 
     Unknown keys are errors, whole numbers pass for numbers and nothing else is converted; infinities and NaN are
-    refused. A record of a file that other versions may have extended sets ``extra="ignore"``.
+    refused.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -25,30 +25,21 @@ class Record(BaseModel):
     def parse(cls, content: Any, source: str) -> Self:
         """Read parsed JSON or YAML.
 
-        Args:
-            content: the value.
-            source: the file's name, for messages.
-
         Raises:
-            InvalidInput: one line that names the file, the key, what was found and what is accepted.
+            InvalidInput: one line that names the file ``source``, the key, what was found and what is accepted.
         """
         try:
             # As JSON, where a list may stand for a tuple and text for a path while numbers stay strict.
             return cls.model_validate_json(json.dumps(content, ensure_ascii=False).encode("utf-8"))
         except UnicodeEncodeError:  # half a surrogate pair, as a response may hold, which pydantic's JSON refuses
-            return cls._parse_values(content, source)
+            try:
+                return cls.model_validate(content)  # a list then stands for no tuple
+            except ValidationError as error:
+                raise invalid_input(error, cls, content, source) from None
         except ValidationError as error:
             raise invalid_input(error, cls, content, source) from None
         except TypeError as error:  # such as a date, which YAML has and JSON has not
             raise UserError(f"{source}: holds a value that JSON has not ({error})") from None
-
-    @classmethod
-    def _parse_values(cls, content: Any, source: str) -> Self:
-        """Read values without a detour over JSON; a list then stands for no tuple."""
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise invalid_input(error, cls, content, source) from None
 
     @classmethod
     def parse_text(cls, text: str, source: str) -> Self:
@@ -60,11 +51,7 @@ class Record(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a JSON file.
-
-        Raises:
-            UserError: the file is missing, is not JSON, or is not such a record.
-        """
+        """Read a JSON file; errors as for :meth:`parse`, or the file is missing or is not JSON."""
         return cls.parse(read_json(path), str(path))
 
     def to_json(self) -> dict[str, Any]:
@@ -72,13 +59,15 @@ class Record(BaseModel):
         return self.model_dump(mode="json")
 
 
+class ExtensibleRecord(Record):
+    """A record of a file that other versions may have extended: unknown keys are passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 R = TypeVar("R", bound=Record)
 
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:
-    """Read a JSONL file of records.
-
-    Raises:
-        UserError: the file is missing, or a line is not such a record; the line is named.
-    """
+    """Read a JSONL file of records; a line that is none is named."""
     return [kind.parse(row, f"{path}: line {number}") for number, row in enumerate(read_jsonl(path), start=1)]

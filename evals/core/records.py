@@ -8,12 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json
 from evals.core.manifest import read_manifest
-from evals.core.record import Record
+from evals.core.record import ExtensibleRecord, Record
 
 BASE = "base"
 """The method's name of a model that was not trained further."""
@@ -25,18 +25,15 @@ Interval = tuple[float, float]
 FinishReason = Literal["stop", "length"]
 
 
-class Run(Record):
+class Run(ExtensibleRecord):
     """One row of a study's run sheet: a trained policy, or the base model.
 
     Attributes:
         run: readable id, the name of the run's directories: ``tiny-dapo-s1``.
-        model: base model.
         method: method's name in the study, or ``base`` for the base model itself.
         seed: training seed; None for the base model.
         title: the method's name for people.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     run: str
     model: str
@@ -46,11 +43,7 @@ class Run(Record):
 
 
 def parse_runs(content: Any, source: str) -> list[Run]:
-    """Read a run sheet's content.
-
-    Raises:
-        UserError: it is not a list of runs, is empty, or has a run twice.
-    """
+    """Read a run sheet's content, each run once."""
     if not isinstance(content, list) or not content:
         raise InvalidInput(source, "", "is no list of runs", "objects with run, model, method, seed, title")
     runs = [Run.parse(row, f"{source}: entry {number}") for number, row in enumerate(content, start=1)]
@@ -62,18 +55,13 @@ def parse_runs(content: Any, source: str) -> list[Run]:
 
 
 def read_runs(path: Path) -> list[Run]:
-    """Read ``runs.json``; errors as for :func:`parse_runs`, or the file is missing or is not JSON."""
+    """Read ``runs.json``."""
     return parse_runs(read_json(path), str(path))
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A row of the main table: one method on one model, over all of its seeds.
-
-    Attributes:
-        title: the method's name for people; with the model's name where a study has several models.
-        runs: one run per seed, in seed order; the base model has a single run.
-    """
+    """A row of the main table: one method on one model, over all of its seeds; the base model has a single run."""
 
     model: str
     method: str
@@ -92,28 +80,21 @@ def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
     for run in runs:
         grouped.setdefault((run.model, run.method), []).append(run)
     models = list(dict.fromkeys(run.model for run in runs))
-    conditions = [
-        Condition(
-            model, method, f"{members[0].title} ({model})" if len(models) > 1 else members[0].title, tuple(members)
-        )
-        for (model, method), members in grouped.items()
-    ]
+    conditions = []
+    for (model, method), members in grouped.items():
+        title = f"{members[0].title} ({model})" if len(models) > 1 else members[0].title
+        conditions.append(Condition(model, method, title, tuple(members)))
     return tuple(sorted(conditions, key=lambda row: (models.index(row.model), row.method != BASE)))
 
 
 class ProblemKind(Record):
-    """A family of generated problems at one length.
-
-    Attributes:
-        family: how a problem is built (:mod:`evals.problems.arithmetic`).
-        operands: digits of a problem; solving it takes one operation less.
-    """
+    """A family of generated problems at one length."""
 
     family: Literal["chain", "reverse", "variables"] = Field(description="chain, reverse or variables")
     operands: int = Field(ge=2, le=16, description="digits of a problem")
 
 
-class Gold(Record):
+class Gold(ExtensibleRecord):
     """The reference answer of a problem, a line of ``problems.jsonl`` without its text.
 
     Attributes:
@@ -122,8 +103,6 @@ class Gold(Record):
         family: the kind of a generated problem, otherwise the name of the set.
         problem_sha256: hash of a text that may not be published; the line then has no ``problem``.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     id: str | int
     answer: str
@@ -151,11 +130,7 @@ class ProblemFile(Record):
 
     @classmethod
     def of(cls, directory: Path) -> ProblemFile:
-        """Identify the problem set of a directory by its manifest.
-
-        Raises:
-            UserError: the manifest is missing, or does not list ``problems.jsonl``.
-        """
+        """Identify the problem set of a directory by its manifest."""
         path = directory / "problems.jsonl"
         outputs = read_manifest(directory / "manifest.json", "problems").outputs
         if path.name not in outputs:
@@ -163,11 +138,10 @@ class ProblemFile(Record):
         return cls(name=directory.name, path=path.as_posix(), sha256=outputs[path.name])
 
 
-class Sample(Record):
+class Sample(ExtensibleRecord):
     """One response to a problem, a line of ``samples.jsonl``.
 
     Attributes:
-        problem_id: the problem.
         sample: the sample's number, from 0.
         text: the response; of a gated benchmark, its letter in a box.
         text_sha256: hash of a response whose text is withheld.
@@ -175,8 +149,6 @@ class Sample(Record):
         finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off.
         replaced: tokens that were drawn again, where two models decoded together.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     problem_id: str | int
     sample: int
@@ -191,20 +163,13 @@ class Sample(Record):
         return self.model_dump(mode="json", exclude_none=True)
 
 
-class Grade(Record):
+class Grade(ExtensibleRecord):
     """The verdict on one sample, a line of ``grades.jsonl``.
 
     Attributes:
-        problem_id: the problem.
-        sample: the sample's number, from 0.
-        correct: the verdict.
         answer: the answer that was found in the response, or None.
-        reason: why, one of :class:`evals.grading.verdict.Reason`.
-        tokens: length of the response.
-        finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off.
+        reason: one of :class:`evals.grading.verdict.Reason`.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     problem_id: str | int
     sample: int
@@ -215,7 +180,7 @@ class Grade(Record):
     finish_reason: FinishReason
 
 
-class Score(Record):
+class Score(ExtensibleRecord):
     """One run on one benchmark. Rates and averages are fractions of one; None where no honest value exists.
 
     Attributes:
@@ -228,8 +193,6 @@ class Score(Record):
         no_answer_rate: share of samples without an answer, truncated ones included.
         correct_counts: correct samples of each problem, aligned with ``problem_ids`` of the file.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     run: str
     model: str
@@ -251,10 +214,8 @@ class Score(Record):
     correct_counts: tuple[int, ...]
 
 
-class BenchmarkScores(Record):
+class BenchmarkScores(ExtensibleRecord):
     """All runs on one benchmark, the content of ``scores/{benchmark}.json``."""
-
-    model_config = ConfigDict(extra="ignore")
 
     benchmark: str
     samples_per_problem: int = Field(ge=1)
@@ -281,18 +242,13 @@ class Disagreement(Record):
     second: str
 
 
-class SecondOpinion(Record):
+class SecondOpinion(ExtensibleRecord):
     """The verdicts of the second grader on the samples of a run.
 
     Attributes:
-        compared: samples on which both graders have a verdict.
-        failed: samples on which the second one has none.
-        only_ours: samples that only our grader takes as correct.
-        only_second: samples that only the second one does.
-        disagreements: the first of both kinds.
+        compared, failed: samples on which both graders have a verdict, and on which the second one has none.
+        only_ours, only_second: samples that only one of them takes as correct; ``disagreements`` are the first of both.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     compared: int
     failed: int
@@ -301,16 +257,13 @@ class SecondOpinion(Record):
     disagreements: tuple[Disagreement, ...] = ()
 
 
-class Audit(Record):
+class Audit(ExtensibleRecord):
     """The reliability of a run's grades on a benchmark, in samples.
 
     Attributes:
         other_failures: of grading: memory, a killed process, an unreadable gold.
         no_second_because: why the second grader was not asked: ``withheld`` texts or ``code``; None if it was.
-        second: its verdicts.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     run: str
     samples: int
@@ -331,10 +284,8 @@ class GraderName(Record):
     version: str
 
 
-class BenchmarkAudits(Record):
+class BenchmarkAudits(ExtensibleRecord):
     """The audits of all runs on one benchmark, the content of ``audits/{benchmark}.json``."""
-
-    model_config = ConfigDict(extra="ignore")
 
     benchmark: str
     second_grader: GraderName
@@ -358,7 +309,7 @@ class Verdict(StrEnum):
     NOT_DISTINGUISHABLE = "not distinguishable"
 
 
-class Comparison(Record):
+class Comparison(ExtensibleRecord):
     """A method against the reference method or the base model, on one benchmark or on ``all``; fractions of one.
 
     Attributes:
@@ -366,8 +317,6 @@ class Comparison(Record):
         p_value_holm: corrected over the benchmarks of one (method, against) pair; for ``all`` the p-value itself.
         minimum_detectable_effect: the difference that is found in 80 % of studies of this size.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     model: str
     method: str
@@ -387,16 +336,8 @@ class Comparison(Record):
     verdict: Verdict
 
 
-class Comparisons(Record):
-    """The content of ``comparisons.json``.
-
-    Attributes:
-        confidence: level of the intervals.
-        claim: about methods or about these checkpoints.
-        seed: of the resampling.
-    """
-
-    model_config = ConfigDict(extra="ignore")
+class Comparisons(ExtensibleRecord):
+    """The content of ``comparisons.json``; ``confidence`` is the level of the intervals, ``seed`` the resampling's."""
 
     reference_method: str
     claim: Claim = Claim.METHODS

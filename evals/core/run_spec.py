@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, Self
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import field_validator, model_validator
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.files import read_json
 from evals.core.numbers import Count, Index, NotNegative, Positive, Share
 from evals.core.record import Record
@@ -19,20 +19,9 @@ PLACEHOLDER = "{problem}"
 
 
 class TrainingSettings(Record):
-    """The length, sizes and optimizer of a training; the same for every method of a study unless it says otherwise.
+    """The length, sizes and optimizer of a training (:class:`evals.core.config.methods.TrainingChanges` says more).
 
-    Attributes:
-        steps: rollout steps.
-        prompts_per_step: prompts in a rollout batch.
-        samples_per_prompt: responses to each prompt, the group.
-        updates_per_step: optimizer steps per rollout batch, each on a mini-batch of its own.
-        max_new_tokens: longest response in tokens.
-        temperature: of the rollouts.
-        learning_rate: AdamW's, after warm-up.
-        warmup_updates: optimizer steps over which the learning rate rises linearly to its value; verl raises it once
-            per rollout step.
-        weight_decay: AdamW's.
-        gradient_clip: largest norm of the gradient.
+    Verl raises the learning rate once per rollout step, the local engine with every one of ``warmup_updates``.
     """
 
     steps: Count
@@ -58,46 +47,27 @@ class TrainingSettings(Record):
 
 
 class LocalTraining(TrainingSettings):
-    """The training settings of the local engine.
-
-    Attributes:
-        micro_batch_size: rollouts in one forward pass of the trainer.
-        sampling_batch_size: rollouts decoded at a time.
-    """
+    """The training settings of the local engine."""
 
     micro_batch_size: Count
     sampling_batch_size: Count
 
 
 class VerlTraining(TrainingSettings):
-    """The training settings of verl.
-
-    Attributes:
-        max_prompt_tokens: longest prompt in tokens; longer ones are left out.
-    """
+    """The training settings of verl."""
 
     max_prompt_tokens: Count
 
-    @field_validator("updates_per_step")
-    @classmethod
-    def _cuts_the_prompts(cls, value: int, info: ValidationInfo) -> int:
-        """Verl cuts a batch into mini-batches by whole prompts."""
-        prompts = info.data.get("prompts_per_step")
-        if prompts is not None and prompts % value:
-            raise ValueError(f"is {value}; accepted by verl: a divisor of prompts_per_step, {prompts}")
-        return value
-
-    @field_validator("warmup_updates")
-    @classmethod
-    def _warms_up_by_steps(cls, value: int, info: ValidationInfo) -> int:
-        """Verl changes the learning rate between rollout steps."""
-        updates = info.data.get("updates_per_step")
-        if updates is not None and value % updates:
-            raise ValueError(
-                f"is {value}; accepted by verl, whose learning rate changes between rollout steps: a multiple of "
-                f"updates_per_step, {updates}"
-            )
-        return value
+    @model_validator(mode="after")
+    def _check_updates(self) -> Self:
+        updates = self.updates_per_step
+        if self.prompts_per_step % updates:  # verl cuts a batch into mini-batches by whole prompts
+            accepted = f"accepted by verl: a divisor of prompts_per_step, {self.prompts_per_step}"
+            raise NotAccepted(f"is {updates}; {accepted}", key="updates_per_step")
+        if self.warmup_updates % updates:
+            accepted = "accepted by verl, whose learning rate changes between rollout steps: a multiple of"
+            raise NotAccepted(f"is {self.warmup_updates}; {accepted} updates_per_step, {updates}", key="warmup_updates")
+        return self
 
 
 class _Run(Record):
@@ -105,14 +75,12 @@ class _Run(Record):
 
     Attributes:
         run: readable id, also the name of the run's directory.
-        model: name of the base model.
         base: directory of the base model's artifact.
         problems: directory of the training problems' artifact.
         prompt: template with ``{problem}`` in it once.
         method_name: the method's name in the study.
         method: the resolved catalogue entry.
         seed: of prompt order, rollouts and mini-batches.
-        training: sizes, length and optimizer.
     """
 
     run: str
@@ -125,36 +93,22 @@ class _Run(Record):
     seed: int
     training: TrainingSettings
 
-    _order: ClassVar[tuple[str, ...]]
-    _training_order: ClassVar[tuple[str, ...]]
-
     @field_validator("prompt")
     @classmethod
     def _has_a_place_for_the_problem(cls, value: str) -> str:
         if value.count(PLACEHOLDER) != 1:
-            raise ValueError(f"is {value!r}; accepted: text with {PLACEHOLDER} in it once")
+            raise NotAccepted(f"is {value!r}", f"text with {PLACEHOLDER} in it once")
         return value
 
     def parameters(self) -> dict[str, Any]:
-        """The values that identify the run, for its fingerprint and its manifest.
-
-        Paths are left out: the bytes behind them count.
-        """
-        values = self.to_json()
-        values["training"] = {key: values["training"][key] for key in self._training_order}
-        return {key: values[key] for key in self._order}
+        """What identifies the run, for its fingerprint and its manifest; not paths, for the bytes behind them count."""
+        return self.model_dump(mode="json", exclude={"base", "problems"})
 
 
 class LocalRun(_Run):
     """One training by the local engine."""
 
     training: LocalTraining
-
-    _order = ("run", "model", "prompt", "method_name", "method", "seed", "training")
-    _training_order = (
-        *("steps", "prompts_per_step", "samples_per_prompt", "updates_per_step", "micro_batch_size", "max_new_tokens"),
-        *("temperature", "sampling_batch_size", "learning_rate", "warmup_updates", "weight_decay", "gradient_clip"),
-    )
 
 
 class VerlRun(_Run):
@@ -172,24 +126,12 @@ class VerlRun(_Run):
     prompt_form: Literal["base", "chat"]
     training: VerlTraining
 
-    _order = (
-        *("run", "engine", "model", "dtype", "prompt", "prompt_form", "method_name", "method", "seed", "training"),
-    )
-    _training_order = (
-        *("steps", "prompts_per_step", "samples_per_prompt", "updates_per_step", "max_prompt_tokens", "max_new_tokens"),
-        *("temperature", "learning_rate", "warmup_updates", "weight_decay", "gradient_clip"),
-    )
-
 
 RunSpec = LocalRun | VerlRun
 
 
 def parse_run(content: Any, source: str) -> RunSpec:
-    """Read the content of a run.json of either engine; without the key ``engine`` the run is the local engine's.
-
-    Raises:
-        InvalidInput: a key is unknown or missing, or a value is not accepted.
-    """
+    """Read the content of a run.json of either engine; without the key ``engine`` the run is the local engine's."""
     engine = content.get("engine", LOCAL) if isinstance(content, dict) else LOCAL
     if engine == VERL:
         return VerlRun.parse(content, source)
@@ -199,7 +141,7 @@ def parse_run(content: Any, source: str) -> RunSpec:
 
 
 def read_run(path: Path) -> RunSpec:
-    """Read a run.json of either engine; errors as for :func:`parse_run`, or the file is missing or is not JSON."""
+    """Read a run.json of either engine."""
     return parse_run(read_json(path), str(path))
 
 
@@ -207,7 +149,6 @@ class Execution(Record):
     """The execution of a run by the local engine; nothing here changes its numbers.
 
     Attributes:
-        device: where the model is.
         checkpoint_interval: steps between saved states.
         lock_wait_seconds: how long to wait for another process that trains the same run.
         grading_workers: processes for answers that need symbolic comparison.
@@ -224,21 +165,9 @@ class Execution(Record):
 class Cluster(Record):
     """The machines and parallelism of a run by verl (cluster.json); they change numbers by rounding only.
 
-    Attributes:
-        platform: "cuda", or "cpu" for tests on machines without a GPU.
-        nodes: machines.
-        gpus_per_node: devices of each; with "cpu" the number of processes that stand for them.
-        sequence_parallel: devices that share the tokens of one sequence (Ulysses).
-        rollout_tensor_parallel: devices that share one vLLM replica.
-        tokens_per_device: tokens in one forward and backward pass of a device.
-        gpu_memory_utilization: share of a device's memory that vLLM may take.
-        offload: whether weights and optimizer wait in host memory while they are not used.
-        checkpoint_interval: steps between saved states.
-        checkpoints_kept: saved states that are kept.
-        grading_workers: processes that grade.
-        hidden_state_budget: mebibytes of hidden states that a device keeps in its memory; more lie in host memory.
-        hidden_state_host_budget: mebibytes of hidden states that a node's host memory takes; more are computed anew
-            at every reading.
+    :class:`evals.core.config.base_models.ClusterChanges` says what each is. With the platform "cpu", ``gpus_per_node``
+    is the number of processes that stand for devices. ``hidden_state_budget`` counts the mebibytes of hidden states
+    that a device keeps in its memory; more lie in host memory.
     """
 
     platform: Literal["cuda", "cpu"]
@@ -265,23 +194,18 @@ class Cluster(Record):
         """Ranks that hold different rollouts."""
         return self.devices // self.sequence_parallel
 
-    @field_validator("sequence_parallel", "rollout_tensor_parallel")
-    @classmethod
-    def _shares_the_devices(cls, value: int, info: ValidationInfo) -> int:
-        if {"platform", "nodes", "gpus_per_node"} <= info.data.keys():
-            node, devices = info.data["gpus_per_node"], info.data["nodes"] * info.data["gpus_per_node"]
-            if devices % value:
-                raise ValueError(f"is {value}; accepted: a divisor of {devices} devices")
-            if info.field_name == "sequence_parallel":
-                if info.data["platform"] == "cpu" and value > 1:
-                    raise ValueError(f"is {value}; accepted with platform cpu: 1")
-            elif value % node and node % value:  # verl would give one vLLM parts of two nodes, and take them for one
-                raise ValueError(f"is {value}; accepted: a divisor or a multiple of gpus_per_node, {node}")
-        return value
-
-    @field_validator("checkpoints_kept")
-    @classmethod
-    def _leaves_another(cls, value: int) -> int:
-        if value < 2:
-            raise ValueError(f"is {value}; accepted: 2 or more, so that a damaged one leaves another")
-        return value
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        for key in ("sequence_parallel", "rollout_tensor_parallel"):
+            if self.devices % (value := getattr(self, key)):
+                raise NotAccepted(f"is {value}", f"a divisor of {self.devices} devices", key)
+        if self.platform == "cpu" and self.sequence_parallel > 1:
+            raise NotAccepted(f"is {self.sequence_parallel}; accepted with platform cpu: 1", key="sequence_parallel")
+        parts, node = self.rollout_tensor_parallel, self.gpus_per_node
+        if parts % node and node % parts:  # verl would give one vLLM parts of two nodes, and take them for one
+            accepted = f"a divisor or a multiple of gpus_per_node, {node}"
+            raise NotAccepted(f"is {parts}", accepted, "rollout_tensor_parallel")
+        if self.checkpoints_kept < 2:
+            accepted = "2 or more, so that a damaged one leaves another"
+            raise NotAccepted(f"is {self.checkpoints_kept}", accepted, "checkpoints_kept")
+        return self

@@ -22,15 +22,8 @@ _POLL_SECONDS = 2.0
 def single_writer(directory: Path, work: str, wait_seconds: float = math.inf) -> Iterator[None]:
     """Hold a lock in ``directory``, which the operating system frees when the process dies, however it dies.
 
-    Another process that holds it is waited for, and named.
-
-    Args:
-        directory: for the lock and the owner's number; made if need be.
-        work: what the owner does, as a verb in the third person.
-        wait_seconds: how long to wait.
-
-    Raises:
-        UserError: the other process still holds the lock after ``wait_seconds``, or the directory is not writable.
+    Another process that holds it is waited for, and named; if it still holds it after ``wait_seconds``, that is a
+    :class:`UserError`. ``work`` says what the owner does, as a verb in the third person.
     """
     owner_path = directory / "owner"
     try:

@@ -14,7 +14,6 @@ class _Loader(yaml.CSafeLoader):
     """The C loader, as safe as ``safe_load`` and ten times as fast, which also refuses a key that stands twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping of text keys."""
         lines: dict[str, int] = {}
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
@@ -29,11 +28,7 @@ class _Loader(yaml.CSafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values; no tag of the file can run code.
-
-    Raises:
-        UserError: the file is missing, is not YAML, or has a key twice in one mapping; the line is named.
-    """
+    """Read a YAML file of plain values; no tag of the file can run code, and a mistake is named with its line."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except FileNotFoundError:

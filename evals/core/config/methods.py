@@ -6,12 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from evals.core.config.settings import (
-    MethodName,
-    Omittable,
-    Settings,
-    optional,
-)
+from evals.core.config.settings import MethodName, Omittable, Settings, optional
 from evals.core.numbers import Count, Index, NotNegative, Positive
 
 

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from evals.core.config.settings import UNIQUE, Commit, Omittable, Prompt, Repository, Settings, Sha256, Text, optional
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.numbers import Count, Index
-from evals.core.record import Record
+from evals.core.record import ExtensibleRecord, Record
 from evals.core.records import ProblemKind
 
 GENERATED = "generated"
@@ -24,13 +24,9 @@ class Prompts(Settings):
     chat: Prompt = Field(description="the user's turn for a model with a chat template")
 
 
-def _kind_of_prompt(content: Any) -> str:
-    """Tell one prompt for all models from a mapping of two."""
-    return "text" if isinstance(content, str) else Prompts.__name__
-
-
 AnyPrompt = Annotated[
-    Annotated[Prompt, Tag("text")] | Annotated[Prompts, Tag("Prompts")], Discriminator(_kind_of_prompt)
+    Annotated[Prompt, Tag("text")] | Annotated[Prompts, Tag("Prompts")],
+    Discriminator(lambda content: "text" if isinstance(content, str) else "Prompts"),
 ]
 
 
@@ -119,9 +115,6 @@ class SourceTable(Record):
         name: of the benchmark or training set, for messages and ids.
         repository: of the Hugging Face Hub; None where there is only a file.
         revision: a commit on the Hub; None is its newest.
-        configuration: of the repository; None is its default.
-        split: of the repository.
-        files: JSON lines files of the repository to read instead of a split.
         path: a JSON lines file, or a directory with a copy of the repository, to read instead of the Hub.
     """
 
@@ -169,28 +162,20 @@ class FileBenchmark(ReadBenchmark):
 
 
 Benchmark = GeneratedBenchmark | HubBenchmark | FileBenchmark
-BENCHMARKS: dict[str, type[GeneratedBenchmark] | type[HubBenchmark] | type[FileBenchmark]] = {
-    GENERATED: GeneratedBenchmark,
-    "hub": HubBenchmark,
-    "path": FileBenchmark,
-}
-"""The value of ``source`` -> what a benchmark of that source is."""
+
+
+class _Source(ExtensibleRecord):
+    """The key of a benchmark that says which others it has."""
+
+    source: Literal["generated", "hub", "path"]
 
 
 def parse_benchmark(content: Any, source: str) -> Benchmark:
-    """Read the content of a benchmark's file.
-
-    Raises:
-        InvalidInput: one line that names the file, the key, what was found and what is accepted.
-    """
-    accepted = ", ".join(BENCHMARKS)
-    if not isinstance(content, dict):
-        raise InvalidInput(source, "", f"is {content!r}", "a mapping")
-    if "source" not in content:
-        raise InvalidInput(source, "", "lacks source", accepted)
-    if not isinstance(content["source"], str) or content["source"] not in BENCHMARKS:
-        raise InvalidInput(source, "source", f"is {content['source']!r}", accepted)
-    return BENCHMARKS[content["source"]].parse(content, source)
+    """Read the content of a benchmark's file."""
+    if isinstance(content, dict) and "source" not in content:
+        raise InvalidInput(source, "", "lacks source", "generated, hub, path")
+    kinds: dict[str, type[Benchmark]] = {GENERATED: GeneratedBenchmark, "hub": HubBenchmark, "path": FileBenchmark}
+    return kinds[_Source.parse(content, source).source].parse(content, source)
 
 
 class TrainingColumns(Settings):
@@ -225,7 +210,7 @@ class _TrainingReading(Settings):
 
 
 class _PublishedSet(Settings):
-    """The keys that say what a published set is and where it is."""
+    """What a published set is, and where."""
 
     title: Text = Field(description="the name for people")
     description: Omittable[str] = optional("for people")
@@ -244,8 +229,7 @@ class TrainingSet(_TrainingReading, _PublishedSet):
 class TrainingProblems(_TrainingReading, SourceTable):
     """Everything that decides the problems of a published set (``rlvr-bench stage read-training-set --settings``).
 
-    Attributes:
-        exclude: ids of problems that the study leaves out.
+    ``exclude`` lists ids of problems that the study leaves out.
     """
 
     exclude: tuple[str, ...] = ()

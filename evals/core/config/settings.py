@@ -27,7 +27,7 @@ class Settings(Record):
 
 
 class _NotNull:
-    """Marks a key that can be left out, but not be null: an empty value is a mistake, and not a choice."""
+    """A key that can be left out, but not be null: an empty value is a mistake, and not a choice."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:

@@ -10,24 +10,11 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from evals.core.config.base_models import FROM_SCRATCH, HUGGING_FACE, ClusterChanges, FromScratch, HuggingFace, Model
 from evals.core.config.methods import Methods, TrainingChanges
 from evals.core.config.problem_sets import Kinds
-from evals.core.config.settings import (
-    UNIQUE,
-    Name,
-    Omittable,
-    Prompt,
-    Seeds,
-    Settings,
-    Sha256,
-    Text,
-    optional,
-)
+from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Seeds, Settings, Sha256, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Count, Index, NotNegative, Share
 from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, VERL
-
-Names = Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE]
-
 
 _OF_ONE_ENGINE = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size")
 
@@ -56,9 +43,8 @@ class PublishedProblems(Settings):
 
 
 def _kind_of_problems(content: Any) -> str:
-    """Tell problems of a published set from drawn ones."""
     published = isinstance(content, PublishedProblems) or (isinstance(content, dict) and "source" in content)
-    return PublishedProblems.__name__ if published else DrawnProblems.__name__
+    return "PublishedProblems" if published else "DrawnProblems"
 
 
 Problems = Annotated[
@@ -157,11 +143,7 @@ class Execution(Settings):
 
 
 class StudyConfig(Settings):
-    """A study.
-
-    Attributes:
-        training: nothing is set in a study without methods.
-    """
+    """A study."""
 
     study: Name = Field(description="name; also that of the MLflow experiment")
     engine: Omittable[Literal["local", "verl"]] = optional(
@@ -176,7 +158,9 @@ class StudyConfig(Settings):
         dict[Name, Annotated[FromScratch | HuggingFace, Field(discriminator="source")]], Field(min_length=1)
     ] = Field(description="base models by name")
     problems: Omittable[Problems] = optional("problems that the methods train on")
-    benchmarks: Names = Field(description="names of files in config/benchmarks")
+    benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] = Field(
+        description="names of files in config/benchmarks"
+    )
     benchmark_sources: Omittable[dict[str, LocalCopy]] = optional(
         "local copies of benchmarks, by benchmark (docs/benchmarks.md)"
     )
@@ -239,10 +223,6 @@ class StudyConfig(Settings):
 
 
 def _require(settings: Settings, keys: Iterable[str], key: str = "") -> None:
-    """Check that ``settings`` has ``keys``.
-
-    Raises:
-        NotAccepted: it lacks some of them; ``key`` says where it stands.
-    """
+    """Check that ``settings``, which stand under ``key``, have ``keys``."""
     if lacking := [each for each in keys if each not in settings.model_fields_set]:
         raise NotAccepted(f"lacks {', '.join(lacking)}", key=key)
