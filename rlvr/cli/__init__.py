@@ -7,10 +7,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        argv: its words; those of the process if None.
+    """Run one command, of the words of the process if none are given.
 
     Returns:
         0, 2 after an error that the user can mend (one line), or the status that the command asks for.
@@ -22,15 +19,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rlvr.cli.application import commands
     from rlvr.cli.command import describe
 
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        command = typer.main.get_command(commands)
-        status = command(
-            args=list(sys.argv[1:] if argv is None else argv), prog_name="rlvr-bench", standalone_mode=False
-        )
-    except typer.TyperException as error:
-        print(f"error: {describe(error)}", file=sys.stderr)
-        return 2
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        status = typer.main.get_command(commands)(args=words, prog_name="rlvr-bench", standalone_mode=False)
+    except (typer.TyperException, UserError) as error:
+        print(f"error: {error if isinstance(error, UserError) else describe(error)}", file=sys.stderr)
         return 2
     return status if isinstance(status, int) else 0

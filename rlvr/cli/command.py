@@ -14,6 +14,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from rlvr.cli.options import HELP
+
 F = TypeVar("F", bound=Callable[..., None])
 
 
@@ -42,7 +44,6 @@ class Group(TyperGroup):
     """Commands under one name, listed in the order of their declaration; without one, the help is shown."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words up to the command's name."""
         return super().parse_args(ctx, args or ([] if self.invoke_without_command else ["--help"]))
 
 
@@ -73,7 +74,10 @@ class Commands(typer.Typer):
         )
 
     def add(self, name: str) -> Callable[[F], F]:
-        """Declare a function as the command ``name``; a parameter of a dataclass type stands for its fields."""
+        """Declare a function as the command ``name``; its parameters are options, and those of a dataclass its fields.
+
+        An option's help is that of its annotation, of the dataclass's docstring, or the one that it has everywhere.
+        """
 
         def declare(function: F) -> F:
             self.command(name, cls=Command)(_with_fields(function))
@@ -83,18 +87,16 @@ class Commands(typer.Typer):
 
 
 def _with_fields(function: F) -> Callable[..., None]:
-    """The function with the fields of its dataclass parameters as parameters of its own.
-
-    A field without a help text of its own gets what the dataclass's docstring says of it.
-    """
     records: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
-        if not dataclasses.is_dataclass(parameter.annotation):
-            flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        records[name] = parameter.annotation
-        flat += _fields(parameter.annotation)
+        if dataclasses.is_dataclass(parameter.annotation):
+            records[name] = parameter.annotation
+            flat += _fields(parameter.annotation)
+        elif parameter.annotation is typer.Context:
+            flat.append(parameter)
+        else:
+            flat.append(_option(name, parameter.annotation, parameter.default))
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
@@ -106,18 +108,21 @@ def _with_fields(function: F) -> Callable[..., None]:
     return run
 
 
+def _option(name: str, annotation: Any, default: Any, text: str = "") -> inspect.Parameter:
+    if not hasattr(annotation, "__metadata__"):
+        annotation = Annotated[annotation, typer.Option(help=text or HELP[name])]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 def _fields(record: Any) -> Iterable[inspect.Parameter]:
     hints = get_type_hints(record, include_extras=True)
     texts = dict(re.findall(r"^        (\w+): (.+(?:\n {12}.+)*)", record.__doc__ or "", re.MULTILINE))
     for field in dataclasses.fields(record):
-        annotation = hints[field.name]
-        if not hasattr(annotation, "__metadata__"):
-            text = " ".join(texts[field.name].replace("``", "").split()).rstrip(".")
-            annotation = Annotated[annotation, typer.Option(help=text)]
+        text = " ".join(texts.get(field.name, "").replace("``", "").split()).rstrip(".")
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        yield _option(field.name, hints[field.name], default, text)
 
 
 def describe(error: typer.TyperException) -> str:

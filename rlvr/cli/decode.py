@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from typer import Option
 
 from evals.core.errors import UserError
 from evals.generation.options import SamplingOptions
 from rlvr.cli.command import Commands
-from rlvr.cli.options import File, Paths
-
-if TYPE_CHECKING:
-    from evals.decoding.settings import Decoding
+from rlvr.cli.options import Paths, ProblemDirectory
 
 commands = Commands()
 decode = Commands(
@@ -26,22 +23,15 @@ commands.add_typer(decode, name="decode")
 CriterionName = Literal[
     "log_prob_difference", "kl_trained_base", "kl_base_trained", "js", "jeffreys", "entropy", "random"
 ]
-Base = Annotated[
-    Path,
-    Option(help="the model before training: directory in Hugging Face format, or of a base model or run of a study"),
-]
-Trained = Annotated[Path, Option(help="the model after it; prompts are as for this one")]
-Problems = Annotated[Path, Option(help="directory of the benchmark's problems")]
-Sweeps = Annotated[Paths, Option(help="what `decode sweep` wrote")]
 
 
 @decode.add("sample")
 def sample(
-    base: Base,
-    trained: Trained,
-    problems: Problems,
+    base: Path,
+    trained: Path,
+    problems: ProblemDirectory,
     sampling: SamplingOptions,
-    out: Annotated[Path, Option(help="directory for samples.jsonl and manifest.json")],
+    out: Path,
     mode: Annotated[Literal["replacement", "extrapolation"] | None, Option(help="what is drawn where it fires")] = None,
     driver: Annotated[Literal["base", "trained"], Option(help="whose tokens are kept otherwise")] = "base",
     criterion: Annotated[
@@ -63,7 +53,6 @@ def sample(
     from evals.decoding.pair import PairSampler, read_pair
     from evals.decoding.settings import Decoding
 
-    decoding: Decoding
     if chosen is not None:
         if scheme is None or mode is not None:
             raise UserError("--chosen: takes --scheme, and neither --mode nor what belongs to it")
@@ -81,9 +70,9 @@ def sample(
 
 @decode.add("sweep")
 def sweep(
-    base: Base,
-    trained: Trained,
-    problems: Problems,
+    base: Path,
+    trained: Path,
+    problems: ProblemDirectory,
     sampling: SamplingOptions,
     criteria: Annotated[list[str], Option(help=f"of replacement, out of {', '.join(get_args(CriterionName))}")],
     fractions: Annotated[list[float], Option(help="of tokens beyond the thresholds")],
@@ -91,7 +80,7 @@ def sweep(
     extrapolation_fractions: Annotated[list[float], Option(help="the same in extrapolation")] = [],
     gammas: Annotated[list[float], Option(help="of extrapolation")] = [],
     kind: Annotated[Literal["completion", "choice"], Option(help="how answers are read")] = "completion",
-    grading_workers: Annotated[int, Option(help="processes that grade")] = 1,
+    grading_workers: int = 1,
 ) -> None:
     """Sample and grade many ways of decoding: sweep.json; rerun to resume."""
     from evals.core.single_writer import single_writer
@@ -101,19 +90,16 @@ def sweep(
     from evals.grading.pool import GradingPool
     from evals.grading.verdict import Kind
 
-    given = {"criteria": criteria, "fractions": fractions, "gammas": gammas}
-    grid = Grid.parse({**given, "extrapolation_fractions": extrapolation_fractions}, "")
+    own = {"extrapolation_fractions": extrapolation_fractions, "gammas": gammas}
+    grid = Grid.parse({"criteria": criteria, "fractions": fractions, **own}, "")
     settings = sampling.settings()
     pair = read_pair(base, trained, sampling.dtype)
-    with (
-        single_writer(out / ".writer", "sweeps into this directory"),
-        GradingPool(grading_workers) as pool,
-    ):
+    with single_writer(out / ".writer", "sweeps into this directory"), GradingPool(grading_workers) as pool:
         sample_grid(pair, problems, settings, grid, Kind(kind), pool, out)
 
 
 @decode.add("choose")
-def choose(sweeps: Sweeps, out: File) -> None:
+def choose(sweeps: Paths, out: Path) -> None:
     """Choose the best thresholds and gammas of sweeps."""
     from evals.decoding.choose import write_choice
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Device, Directory, Paths, RunFile, Threads
+from rlvr.cli.options import Device, Paths, RunFile, Words
 from rlvr.diagnostics.claims.base import claim_names
 
 commands = Commands()
@@ -23,9 +23,9 @@ def replay(
     run_file: RunFile,
     steps: Annotated[list[int], Option(help="rollout steps, from 1")],
     threads: Annotated[int, Option(help="the run's own, for the same rounding")],
-    out: Directory,
+    out: Path,
     device: Device = "cpu",
-    grading_workers: Annotated[int, Option(help="processes that grade")] = 1,
+    grading_workers: int = 1,
 ) -> None:
     """Replay a finished run and write its token table, and the policy before each step wanted."""
     import torch
@@ -39,8 +39,8 @@ def replay(
 @tokens.add("probe")
 def probe(
     table: Annotated[Path, Argument(help="directory made by `tokens replay`, which also takes the result")],
-    steps: Annotated[list[int], Option(help="of the steps kept; default: all")] = [],
-    threads: Threads = 1,
+    steps: list[int] = [],
+    threads: int = 1,
 ) -> None:
     """Measure what null, joint, one-sided and head-only updates would do to each token of a table."""
     import torch
@@ -55,16 +55,16 @@ def probe(
 def compare(
     base: Annotated[Path, Option(help="checkpoint directory, before training")],
     trained: Annotated[Path, Option(help="checkpoint directory, after it")],
-    problems: Annotated[Path, Option(help="problems.jsonl with id and problem")],
+    problems: Path,
     samples: Annotated[Path, Option(help="samples.jsonl, as `stage sample` writes it")],
-    prompt: Annotated[str, Option(help="template with {problem} in it")],
+    prompt: str,
     out: Annotated[Path, Option(help="directory for tokens.parquet; resumable")],
     grades: Annotated[
         Path | None, Option(help="grades.jsonl of these samples, as `stage grade` writes it: adds rewards")
     ] = None,
-    prompt_form: Annotated[Literal["base", "chat"], Option(help="plain text, or chat template")] = "base",
-    temperature: Annotated[float, Option(help="of the samples")] = 1.0,
-    batch_size: Annotated[int, Option(help="responses in one forward pass")] = 16,
+    prompt_form: Literal["base", "chat"] = "base",
+    temperature: float = 1.0,
+    batch_size: int = 16,
     top: Annotated[
         int | None,
         Option(
@@ -74,7 +74,7 @@ def compare(
         ),
     ] = None,
     device: Device = "cpu",
-    threads: Threads = 1,
+    threads: int = 1,
 ) -> None:
     """Measure what training did to each token of a sample file: any two Hugging Face checkpoints."""
     import torch
@@ -90,9 +90,9 @@ def compare(
 @tokens.add("show")
 def show(
     table: TableDirectory,
-    out: Annotated[Path, Option(help="the HTML file")],
+    out: Path,
     step: Annotated[int | None, Option(help="one of the steps kept; a comparison has none")] = None,
-    problem: Annotated[list[str], Option(help="ids; default: the first ones with right and wrong responses")] = [],
+    problem: Annotated[Words, Option(help="ids; default: the first ones with right and wrong responses")] = [],
     groups: Annotated[int, Option(help="how many problems, where none is named")] = 3,
     responses: Annotated[
         int | None, Option(help="of a comparison: the first so many of each problem; default: all")
@@ -127,11 +127,11 @@ def claim(
         ),
     ] = None,
     contrast_tables: Annotated[Paths, Option(help="as --tables, of runs of DelTA")] = [],
-    steps: Annotated[list[int], Option(help="of the steps kept; default: all")] = [],
-    results: Annotated[Path, Option(help="where runs, samples and grades lie")] = Path("results"),
-    runs: Annotated[list[str], Option(help="further runs, whose metrics are read")] = [],
-    benchmarks: Annotated[list[str], Option(help="benchmarks that evaluation is looked at on")] = [],
-    threads: Threads = 1,
+    steps: list[int] = [],
+    results: Path = Path("results"),
+    runs: Annotated[Words, Option(help="further runs, whose metrics are read")] = [],
+    benchmarks: Annotated[Words, Option(help="benchmarks that evaluation is looked at on")] = [],
+    threads: int = 1,
 ) -> None:
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
     import torch

@@ -17,14 +17,10 @@ Problems = Annotated[
     Paths,
     Option(help="for samples without grades: the problems with their answers; default: those their manifest names"),
 ]
-Confidence = Annotated[float, Option(help="of the intervals")]
-Workers = Annotated[int | None, Option(help="worker processes; default: one per available core")]
-TimeLimit = Annotated[float, Option(help="seconds per comparison")]
-MemoryLimit = Annotated[float, Option(help="MiB per worker")]
 
 
 @commands.add("grade")
-def grade(workers: Workers = None, time_limit: TimeLimit = 5.0, memory_limit: MemoryLimit = 2048.0) -> None:
+def grade(workers: int | None = None, time_limit: float = 5.0, memory_limit: float = 2048.0) -> None:
     """Grade cases from standard input.
 
     A line of JSON with id, pred, gold and, if wanted, kind and truncated becomes a line with id, correct, answer,
@@ -45,7 +41,7 @@ def score(
     problems: Problems = [],
     k: Annotated[list[int], Option(help="pass@k, maj@k and G-Pass@k for these k; default: half of n")] = [],
     threshold: Annotated[float, Option(help="G-Pass: share of the k samples that has to be right")] = 0.5,
-    confidence: Confidence = 0.95,
+    confidence: float = 0.95,
 ) -> None:
     """Score files of samples or grades: avg@k with its errors and interval, pass@k, maj@k, G-Pass@k, what went wrong.
 
@@ -65,13 +61,13 @@ def compare(
     grading: Grading,
     printed: Printed,
     problems: Problems = [],
-    seed: Annotated[int, Option(help="of the resampling")] = 0,
-    resamples: Annotated[int, Option(help="bootstrap replicates")] = 10_000,
-    permutations: Annotated[int, Option(help="random sign flips")] = 100_000,
+    seed: int = 0,
+    resamples: int = 10_000,
+    permutations: int = 100_000,
     resample_samples: Annotated[
         bool, Option("--resample-samples", help="bootstrap the samples within each problem as well")
     ] = False,
-    confidence: Confidence = 0.95,
+    confidence: float = 0.95,
 ) -> None:
     """Compare two policies, or two methods with several seeds each, on the same problems, paired by problem.
 
@@ -126,9 +122,8 @@ def power(
     """
     from evals.scores.plan import Size, make_design, print_plan
 
-    size = Size(effect, problems, samples, alpha, power)
-    reader = grading.reader(pilot_problems)
-    design = make_design(pilot, reader, effect_sd, sampling_variance, seed_sd, seeds)
+    size = Size(effect, problems, samples, alpha, power)  # checked first
+    design = make_design(pilot, grading.reader(pilot_problems), effect_sd, sampling_variance, seed_sd, seeds)
     print_plan(design, size, printed.form)
 
 
@@ -156,7 +151,7 @@ def coverage(
     problems: Annotated[int, Option(help="problems of a benchmark")] = 30,
     samples: Annotated[int, Option(help="samples of a problem")] = 32,
     benchmarks: Annotated[int, Option(help="simulated ones each")] = 10_000,
-    seed: Annotated[int, Option(help="of the simulation")] = 0,
+    seed: int = 0,
     least_given: Annotated[
         float, Option(help="leave out populations in which fewer of the scores than this get an interval")
     ] = 0.1,

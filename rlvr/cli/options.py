@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options by their names: what each is, wherever a command has one of that name; and groups of options."""
 
 from __future__ import annotations
 
@@ -18,20 +18,11 @@ if TYPE_CHECKING:
     from evals.scores.printed import Format
 
 Paths = list[Path]
-Device = Annotated[Literal["cpu", "cuda"], Option(help="that it runs on")]
-Threads = Annotated[int, Option(help="that torch keeps to")]
-LockWait = Annotated[float, Option(help="patience with another writer of this directory")]
-Sheet = Annotated[Path, Option(help="list of run, model, method, seed, title")]
-Scores = Annotated[Paths, Option(help="results/scores/*.json")]
-Comparisons = Annotated[Path, Option(help="results/comparisons.json")]
-Audits = Annotated[Paths, Option(help="results/audits/*.json")]
-Reference = Annotated[Path, Option(help="config/reference, for what papers report")]
-Notes = Annotated[list[str], Option(help="sentences on what the numbers are evidence of")]
-Stem = Annotated[Path, Option(help="path without its ending")]
-Directory = Annotated[Path, Option(help="directory that is written")]
-File = Annotated[Path, Option(help="file that is written")]
-RunFile = Annotated[Path, Argument(help="run.json, the resolved run")]
+Words = list[str]
+Device = Literal["cpu", "cuda"]
 KindOfSample = Literal["completion", "answer", "choice"]
+RunFile = Annotated[Path, Argument(help="run.json, the resolved run")]
+ProblemDirectory = Annotated[Path, Option(help="directory of the benchmark's problems")]
 
 
 def default_workers() -> int:
@@ -43,9 +34,9 @@ def default_workers() -> int:
 class Results:
     """The files that most tables and figures are made from."""
 
-    scores: Scores
-    comparisons: Comparisons
-    runs: Sheet
+    scores: Paths
+    comparisons: Path
+    runs: Path
 
     def read(self) -> StudyResults:
         """Read and check them."""
@@ -83,11 +74,59 @@ class Printed:
 
     @property
     def form(self) -> Format:
-        """The one form that was asked for.
-
-        Raises:
-            UserError: two were.
-        """
+        """The one form that was asked for."""
         if self.json and self.csv:
             raise UserError("--json, --csv: are both given; accepted: one of them")
         return "json" if self.json else "csv" if self.csv else "table"
+
+
+HELP = {
+    "artifacts": "results/mlflow-artifacts",
+    "audits": "results/audits/*.json",
+    "base": "the model before training: directory in Hugging Face format, or of a run or base model",
+    "batch_size": "responses in one forward pass",
+    "benchmark": "the benchmark's name",
+    "checkpoint_interval": "steps between saved states",
+    "chosen": "what `decode choose` wrote, such as results/decoding/chosen.json",
+    "comparisons": "results/comparisons.json",
+    "confidence": "of the intervals",
+    "costs": "results/costs",
+    "count": "how many",
+    "database": "results/mlflow.db",
+    "device": "that it runs on",
+    "figure": "the SVG file that is embedded",
+    "figures": "directory whose SVG files are embedded, such as results/figures",
+    "findings": "results/phenomena/*.json, in order",
+    "grades": "results/grades/{run}/{benchmark} ...",
+    "grading_workers": "processes that grade",
+    "lock_wait_seconds": "patience with another writer of this directory",
+    "memory_limit": "MiB per worker",
+    "note": "sentences on what the numbers are evidence of",
+    "out": "file or directory that is written; of a table or figure without the ending",
+    "own": 'JSON: {"models": {name: what it is}, setting: value, ...}',
+    "permutations": "random sign flips",
+    "points": "JSON: method -> list of steps and the name it is scored under",
+    "problems": "problems.jsonl of the benchmark",
+    "prompt": "template with {problem} in it",
+    "prompt_form": "plain text, or chat template",
+    "reference": "config/reference, for what papers report",
+    "reference_method": "the method that every other one is compared with",
+    "resamples": "bootstrap replicates",
+    "results": "results/, where runs, samples and grades lie",
+    "runs": "list of run, model, method, seed, title",
+    "samples": "directory with {run}/{benchmark}/samples.jsonl",
+    "scores": "results/scores/*.json",
+    "seed": "of the random numbers",
+    "steps": "rollout steps, from 1; default: all that were kept",
+    "study": "name of the study and of the experiment",
+    "sweeps": "what `decode sweep` wrote",
+    "temperature": "of the samples",
+    "threads": "that torch keeps to; of a run the same as in its training",
+    "time_limit": "seconds per comparison",
+    "title": "of the study",
+    "titles": "of those studies",
+    "trained": "the model after training; prompts are as for this one",
+    "training": "results/runs",
+    "workers": "worker processes; default: one per available core",
+}
+"""Option -> its help, in every command that does not say otherwise."""

@@ -11,17 +11,15 @@ from typer import Argument, Option
 from evals.core.errors import UserError
 from evals.generation.options import SamplingOptions
 from rlvr.cli.command import Commands
-from rlvr.cli.evaluate import MemoryLimit, TimeLimit, Workers
-from rlvr.cli.options import Directory, File, LockWait, Paths, Scores, Sheet, Threads
+from rlvr.cli.options import Paths, ProblemDirectory
 
 commands = Commands()
 
-ProblemsOut = Annotated[Path, Option(help="directory for problems.jsonl and manifest.json")]
-Benchmark = Annotated[str, Option(help="the benchmark's name")]
+Settings = Annotated[str, Option(help="JSON, as in the study's configuration; of problems with their name")]
 
 
 @commands.add("write-json")
-def write_json(content: Annotated[str, Argument(help="JSON")], out: File) -> None:
+def write_json(content: Annotated[str, Argument(help="JSON")], out: Path) -> None:
     """Write a file as it is given, such as the list of a study's runs."""
     from evals.core.files import write_text
 
@@ -33,9 +31,9 @@ def draw_problems(
     name: Annotated[str, Option(help="prefix of the problems' ids")],
     kinds: Annotated[str, Option(help='JSON list: [{"family": "chain", "operands": 3}, ...]')],
     split: Annotated[Literal["train", "evaluation"], Option(help="side that the problems belong to")],
-    count: Annotated[int, Option(help="how many")],
-    seed: Annotated[int, Option(help="of the draws")],
-    out: ProblemsOut,
+    count: int,
+    seed: int,
+    out: Path,
     without: Annotated[Paths, Option(help="JSONL files whose problems are not drawn")] = [],
 ) -> None:
     """Draw different problems from a seed."""
@@ -45,9 +43,7 @@ def draw_problems(
 
 
 @commands.add("read-problems")
-def read_problems(
-    settings: Annotated[str, Option(help="JSON object: a benchmark's name and the keys of its entry")], out: ProblemsOut
-) -> None:
+def read_problems(settings: Settings, out: Path) -> None:
     """Read a benchmark from the Hub or from files."""
     from evals.problems.read import parse_json, write_benchmark
 
@@ -55,10 +51,7 @@ def read_problems(
 
 
 @commands.add("read-training-set")
-def read_training_set(
-    settings: Annotated[str, Option(help="JSON object: the set's name and its entry in config/datasets")],
-    out: ProblemsOut,
-) -> None:
+def read_training_set(settings: Settings, out: Path) -> None:
     """Read a published training set, without its repetitions."""
     from evals.problems.read import parse_json
     from evals.problems.training_set import write_training_set
@@ -68,22 +61,18 @@ def read_training_set(
 
 @commands.add("check-disjoint")
 def check_disjoint(
-    benchmark: Annotated[Path, Option(help="directory of the benchmark's problems")],
-    out: Annotated[Path, Option(help="JSON file for what was compared")],
+    benchmark: ProblemDirectory,
+    out: Path,
     trained_on: Annotated[Paths, Option(help="JSONL files with a problem a row")] = [],
 ) -> None:
-    """Fail if a benchmark's problem was trained on."""
+    """Fail if a benchmark's problem was trained on; otherwise write what was compared."""
     from evals.problems import disjoint
 
     disjoint.check_disjoint(benchmark, trained_on, out)
 
 
 @commands.add("corpus")
-def corpus(
-    settings: Annotated[str, Option(help="JSON: a model's corpus, as in the study's configuration")],
-    count: Annotated[int, Option(help="how many solutions")],
-    out: Annotated[Path, Option(help="JSONL file; its manifest goes beside it")],
-) -> None:
+def corpus(settings: Settings, count: int, out: Path) -> None:
     """Write the base model's worked solutions, of which a part is wrong."""
     from evals.core.config.base_models import Corpus
     from rlvr.base_model.corpus import write_corpus
@@ -95,10 +84,10 @@ def corpus(
 def base_model(
     settings: Annotated[str, Option(help="JSON: architecture and the model's training settings")],
     corpus: Annotated[Path, Option(help="what `stage corpus` wrote")],
-    threads: Threads,
-    checkpoint_interval: Annotated[int, Option(help="steps between saved states")],
-    out: Directory,
-    lock_wait_seconds: LockWait = 600.0,
+    threads: int,
+    checkpoint_interval: int,
+    out: Path,
+    lock_wait_seconds: float = 600.0,
 ) -> None:
     """Train the base model on its corpus, or continue."""
     import torch
@@ -113,7 +102,7 @@ def base_model(
 @commands.add("import-model")
 def import_model(
     model: Annotated[str, Option(help="directory, or id on the Hugging Face Hub")],
-    out: Directory,
+    out: Path,
     revision: Annotated[
         str | None, Option(help="commit on the Hub, 40 hexadecimal digits; none with a directory")
     ] = None,
@@ -127,9 +116,9 @@ def import_model(
 @commands.add("sample")
 def sample(
     source: Annotated[Path, Option(help="directory of a run or base model")],
-    problems: Annotated[Path, Option(help="directory of the benchmark's problems")],
+    problems: ProblemDirectory,
     sampling: SamplingOptions,
-    out: Annotated[Path, Option(help="directory for samples.jsonl and manifest.json")],
+    out: Path,
     tensor_parallel_size: Annotated[int, Option(help="GPUs that vllm spreads the model over")] = 1,
     gpu_memory_utilization: Annotated[float, Option(help="share that vllm takes")] = 0.9,
     splits: Annotated[int, Option(help="jobs that the benchmark is divided into")] = 1,
@@ -156,8 +145,8 @@ def sample(
 @commands.add("grade")
 def grade(
     samples: Annotated[Path, Option(help="samples.jsonl, with its manifest.json beside it")],
-    problems: Annotated[Path, Option(help="problems.jsonl")],
-    out: Annotated[Path, Option(help="directory for grades.jsonl and manifest.json")],
+    problems: Path,
+    out: Path,
     kind: Annotated[
         Literal["completion", "answer", "choice", "code"],
         Option(
@@ -165,9 +154,9 @@ def grade(
             "problems, with limits of their own",
         ),
     ] = "completion",
-    workers: Workers = None,
-    time_limit: TimeLimit = 5.0,
-    memory_limit: MemoryLimit = 2048.0,
+    workers: int | None = None,
+    time_limit: float = 5.0,
+    memory_limit: float = 2048.0,
 ) -> None:
     """Grade a study's samples. Rules: docs/grading.md."""
     from evals.core.single_writer import single_writer
@@ -190,12 +179,7 @@ def grade(
 
 
 @commands.add("score")
-def score(
-    benchmark: Benchmark,
-    grades: Annotated[Paths, Option(help="results/grades/{run}/{benchmark} ...")],
-    runs: Sheet,
-    out: File,
-) -> None:
+def score(benchmark: str, grades: Paths, runs: Path, out: Path) -> None:
     """Score every run on one benchmark."""
     from evals.scores.score import write_scores
 
@@ -204,11 +188,11 @@ def score(
 
 @commands.add("audit")
 def audit(
-    benchmark: Benchmark,
-    grades: Annotated[Paths, Option(help="results/grades/{run}/{benchmark} ...")],
+    benchmark: str,
+    grades: Paths,
     samples: Annotated[Paths, Option(help="their samples, in the same order")],
-    problems: Annotated[Path, Option(help="problems.jsonl of the benchmark")],
-    out: File,
+    problems: Path,
+    out: Path,
     workers: Annotated[int, Option(help="processes of the second grader")] = 1,
 ) -> None:
     """Measure how far a benchmark's grades can be trusted, run by run (docs/grading.md)."""
@@ -219,16 +203,16 @@ def audit(
 
 @commands.add("compare")
 def compare(
-    scores: Scores,
-    reference_method: Annotated[str, Option(help="the method to compare all others with")],
-    out: File,
+    scores: Paths,
+    reference_method: str,
+    out: Path,
     claim: Annotated[
         Literal["methods", "checkpoints"],
         Option(help="what is compared: methods, with their seeds as a sample, or these very checkpoints"),
     ] = "methods",
-    seed: Annotated[int, Option(help="of the resampling")] = 0,
-    resamples: Annotated[int, Option(help="bootstrap replicates")] = 10_000,
-    permutations: Annotated[int, Option(help="random sign flips")] = 100_000,
+    seed: int = 0,
+    resamples: int = 10_000,
+    permutations: int = 100_000,
 ) -> None:
     """Compare every method with a reference method and with the base model."""
     from evals.core.records import Claim

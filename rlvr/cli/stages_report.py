@@ -9,7 +9,7 @@ from typer import Option
 
 from evals.core.errors import InvalidInput
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Audits, File, Notes, Paths, Reference, Results, Scores, Sheet, Stem
+from rlvr.cli.options import Paths, Results, Words
 
 commands = Commands()
 table = Commands(help="Write one table; .md, .csv.")
@@ -19,24 +19,11 @@ commands.add_typer(figure, name="figure")
 page = Commands(help="Write one page beside the report, self-contained.")
 commands.add_typer(page, name="page")
 
-Training = Annotated[Path, Option(help="results/runs")]
 Sheets = Annotated[Paths, Option(help="run sheets of one study or of two; the first is the study's own")]
-Chosen = Annotated[Path, Option(help="results/decoding/chosen.json")]
-DecodingSamples = Annotated[Path, Option(help="directory with {run}/{benchmark}/samples.jsonl")]
-Findings = Annotated[Paths, Option(help="results/phenomena/*.json, in order")]
-StudyName = Annotated[str, Option(help="name of the study and of the experiment")]
-Database = Annotated[Path, Option(help="results/mlflow.db")]
-Artifacts = Annotated[Path, Option(help="results/mlflow-artifacts")]
 
 
 @table.add("main")
-def main_table(
-    results: Results,
-    costs: Annotated[Path, Option(help="results/costs")],
-    training: Training,
-    note: Notes,
-    out: Stem,
-) -> None:
+def main_table(results: Results, costs: Path, training: Path, note: Words, out: Path) -> None:
     """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
     from evals.tables.main import write_main_table
 
@@ -44,7 +31,7 @@ def main_table(
 
 
 @table.add("by_seed")
-def by_seed_table(results: Results, out: Stem) -> None:
+def by_seed_table(results: Results, out: Path) -> None:
     """Write a row per run and benchmark."""
     from evals.tables.main import write_by_seed_table
 
@@ -52,7 +39,7 @@ def by_seed_table(results: Results, out: Stem) -> None:
 
 
 @table.add("audit")
-def audit_table(audits: Audits, runs: Sheet, out: Stem) -> None:
+def audit_table(audits: Paths, runs: Path, out: Path) -> None:
     """Write how much was not judged, and where a second grader differs."""
     from evals.tables.audit import write_audit_table
 
@@ -60,9 +47,7 @@ def audit_table(audits: Audits, runs: Sheet, out: Stem) -> None:
 
 
 @table.add("paper")
-def paper_table(
-    results: Results, reference: Reference, title: Annotated[str, Option(help="of the study")], note: Notes, out: Stem
-) -> None:
+def paper_table(results: Results, reference: Path, title: str, note: Words, out: Path) -> None:
     """Write a named study's own table, with what papers report beside it."""
     from evals.tables.paper import write_paper_table
 
@@ -70,12 +55,7 @@ def paper_table(
 
 
 @table.add("paper_vs_ours")
-def paper_vs_ours_table(
-    results: Results,
-    reference: Reference,
-    own: Annotated[str, Option(help='JSON: {"models": {name: what it is}, setting: value, ...}')],
-    out: Stem,
-) -> None:
+def paper_vs_ours_table(results: Results, reference: Path, own: str, out: Path) -> None:
     """Write published numbers, ours, and whether they compare."""
     from evals.tables.published import write_paper_vs_ours_table
 
@@ -84,10 +64,10 @@ def paper_vs_ours_table(
 
 @table.add("phenomena")
 def phenomena_table(
-    findings: Findings,
+    findings: Paths,
     figures: Annotated[str, Option(help="where the figures lie, relative to the table")],
-    out: Stem,
-    note: Notes = [],
+    out: Path,
+    note: Words = [],
 ) -> None:
     """Write the table of all claims, from their findings."""
     from rlvr.diagnostics.claims.results import write_table
@@ -96,7 +76,7 @@ def phenomena_table(
 
 
 @table.add("decoding")
-def decoding_table(results: Results, chosen: Chosen, samples: DecodingSamples, note: Notes, out: Stem) -> None:
+def decoding_table(results: Results, chosen: Path, samples: Path, note: Words, out: Path) -> None:
     """Write base, trained and both together, compared."""
     from evals.decoding.table import write_table
 
@@ -104,7 +84,7 @@ def decoding_table(results: Results, chosen: Chosen, samples: DecodingSamples, n
 
 
 @figure.add("scores")
-def scores_figure(results: Results, out: Stem) -> None:
+def scores_figure(results: Results, out: Path) -> None:
     """Draw every method's scores."""
     from evals.figures.results import write_results_figure
 
@@ -112,7 +92,7 @@ def scores_figure(results: Results, out: Stem) -> None:
 
 
 @figure.add("differences")
-def differences_figure(results: Results, out: Stem) -> None:
+def differences_figure(results: Results, out: Path) -> None:
     """Draw every method's differences to what it is compared with."""
     from evals.figures.results import write_results_figure
 
@@ -120,7 +100,7 @@ def differences_figure(results: Results, out: Stem) -> None:
 
 
 @figure.add("training_curves")
-def training_curves(runs: Sheet, training: Training, out: Stem) -> None:
+def training_curves(runs: Path, training: Path, out: Path) -> None:
     """Draw the training curves."""
     from rlvr.report.curves import write_training_curves
 
@@ -128,13 +108,7 @@ def training_curves(runs: Sheet, training: Training, out: Stem) -> None:
 
 
 @figure.add("reward_curves")
-def reward_curves(
-    runs: Sheets,
-    titles: Annotated[list[str], Option(help="of those studies")],
-    reference_method: Annotated[str, Option(help="method that every panel shows in black")],
-    training: Training,
-    out: Stem,
-) -> None:
+def reward_curves(runs: Sheets, titles: Words, reference_method: str, training: Path, out: Path) -> None:
     """Draw the reward curves of many methods, or of two studies side by side."""
     from rlvr.report.curves import write_reward_curves
 
@@ -142,12 +116,7 @@ def reward_curves(
 
 
 @figure.add("score_curves")
-def score_curves(
-    runs: Sheets,
-    scores: Scores,
-    points: Annotated[str, Option(help="JSON: method -> list of steps and the name it is scored under")],
-    out: Stem,
-) -> None:
+def score_curves(runs: Sheets, scores: Paths, points: str, out: Path) -> None:
     """Draw scores along the training."""
     from rlvr.report.curves import write_score_curves
 
@@ -155,7 +124,7 @@ def score_curves(
 
 
 @figure.add("replaced_tokens")
-def replaced_tokens(sweeps: Annotated[Paths, Option(help="what `decode sweep` wrote")], out: Stem) -> None:
+def replaced_tokens(sweeps: Paths, out: Path) -> None:
     """Draw accuracy against the fraction of tokens replaced."""
     from evals.decoding.figure import write_figure
 
@@ -166,18 +135,18 @@ def replaced_tokens(sweeps: Annotated[Paths, Option(help="what `decode sweep` wr
 def report(
     study: Annotated[Path, Option(help="the resolved study, an object with study, its name")],
     files: Results,
-    audits: Audits,
-    results: Annotated[Path, Option(help="results/, for everything else that is shown")],
-    figures: Annotated[Path, Option(help="results/figures, whose SVG files are embedded")],
+    audits: Paths,
+    results: Path,
+    figures: Path,
     status: Annotated[Path, Option(help="list of result, current, reasons, code_edited_since")],
-    note: Notes,
-    out: File,
+    note: Words,
+    out: Path,
     title: Annotated[
         str | None,
         Option(help="of a named study; its table in the shape of the papers' is shown, with --reference"),
     ] = None,
-    own_figures: Annotated[list[str], Option(help="of a named study: names of its figures")] = [],
-    reference: Annotated[Path | None, Option(help="config/reference, for what papers report")] = None,
+    own_figures: Annotated[Words, Option(help="of a named study: names of its figures")] = [],
+    reference: Path | None = None,
 ) -> None:
     """Write the report, one self-contained HTML file."""
     from rlvr.report.page import NamedStudy, ReportFiles, write_report
@@ -192,10 +161,10 @@ def report(
 
 @page.add("phenomena")
 def phenomena_page(
-    findings: Findings,
-    figures: Annotated[Path, Option(help="directory whose SVG files are embedded")],
-    note: Notes,
-    out: File,
+    findings: Paths,
+    figures: Path,
+    note: Words,
+    out: Path,
     rollouts: Annotated[Paths, Option(help="pages of rollouts that are linked to")] = [],
 ) -> None:
     """Write the papers' claims."""
@@ -205,14 +174,7 @@ def phenomena_page(
 
 
 @page.add("decoding")
-def decoding_page(
-    results: Results,
-    chosen: Chosen,
-    samples: DecodingSamples,
-    figure: Annotated[Path, Option(help="the SVG file that is embedded")],
-    note: Notes,
-    out: File,
-) -> None:
+def decoding_page(results: Results, chosen: Path, samples: Path, figure: Path, note: Words, out: Path) -> None:
     """Write decoding with two models."""
     from rlvr.report.pages import write_decoding_page
 
@@ -221,15 +183,15 @@ def decoding_page(
 
 @commands.add("track")
 def track(
-    results: Annotated[Path, Option(help="results/")],
-    runs: Sheet,
-    benchmarks: Annotated[list[str], Option(help="whose scores/*.json beside --out are shown")],
-    study: StudyName,
-    database: Database,
-    artifacts: Artifacts,
-    out: Annotated[Path, Option(help="results/tracking.json: what was projected")],
+    results: Path,
+    runs: Path,
+    benchmarks: Annotated[Words, Option(help="whose scores/*.json beside --out are shown")],
+    study: str,
+    database: Path,
+    artifacts: Path,
+    out: Path,
 ) -> None:
-    """Bring the MLflow database into line with the result files."""
+    """Bring the MLflow database into line with the result files, and write what was projected."""
     from evals.core.records import read_runs
     from rlvr.report.mlflow.database import Store
     from rlvr.report.mlflow.projected import TrackedStudy, project
@@ -241,16 +203,16 @@ def track(
 
 @commands.add("track-extra")
 def track_extra(
-    study: StudyName,
+    study: str,
     name: Annotated[str, Option(help="such as phenomena; what has another name is left alone")],
     title: Annotated[str, Option(help="name of its run")],
     note: Annotated[Path, Option(help="Markdown file whose beginning describes the run")],
     files: Annotated[Paths, Option(help="pages, tables and figures to show")],
-    database: Database,
-    artifacts: Artifacts,
-    out: Annotated[Path, Option(help="results/NAME.tracking.json: what was projected")],
+    database: Path,
+    artifacts: Path,
+    out: Path,
 ) -> None:
-    """Show in MLflow what was made beside a study, as one run of its experiment."""
+    """Show in MLflow what was made beside a study, as one run of its experiment, and write what was projected."""
     from rlvr.report.mlflow.database import Store
     from rlvr.report.mlflow.projected import TrackedExtra, project
     from rlvr.report.mlflow.server import describe

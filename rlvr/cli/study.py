@@ -17,7 +17,6 @@ commands = Commands()
 
 DEFAULT_STUDY = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 Config = Annotated[Path, Option(help="the study; default: config/config.yaml", show_default=False)]
-ResultsDirectory = Annotated[Path, Option(help="results/")]
 
 
 @commands.add("status")
@@ -33,9 +32,8 @@ def status(
     statuses = study_status(Study.read(config))
     if out is not None:
         write_json(out, [each.to_json() for each in statuses])
-        return
-    for line in describe(statuses):
-        print(line)
+    else:
+        print(*describe(statuses), sep="\n")
 
 
 methods = Commands(
@@ -51,8 +49,7 @@ def list_methods(context: typer.Context) -> None:
         from rlvr.study import method_pages
         from rlvr.study.catalogue import load_catalogue
 
-        for line in method_pages.list_methods(load_catalogue()):
-            print(line)
+        print(*method_pages.list_methods(load_catalogue()), sep="\n")
 
 
 @methods.add("show")
@@ -61,8 +58,7 @@ def show_method(name: Annotated[str, Argument(help="a method of the catalogue")]
     from rlvr.study import method_pages
     from rlvr.study.catalogue import load_catalogue
 
-    for line in method_pages.show_method(name, load_catalogue()):
-        print(line)
+    print(*method_pages.show_method(name, load_catalogue()), sep="\n")
 
 
 @commands.add("plan")
@@ -114,9 +110,7 @@ def reference() -> None:
 
 
 @commands.add("clean-state")
-def clean_state(
-    directory: Annotated[Path, Argument(help="where the study works")] = Path(),
-) -> None:
+def clean_state(directory: Annotated[Path, Argument(help="where the study works")] = Path()) -> None:
     """Delete saved training state; finished results stay."""
     from rlvr.study import launch
 
@@ -128,7 +122,7 @@ def clean_state(
 
 
 @commands.add("ui")
-def ui(results: ResultsDirectory, port: Annotated[int, Option(help="on loopback")] = 5000) -> None:
+def ui(results: Path, port: Annotated[int, Option(help="on loopback")] = 5000) -> None:
     """Show the runs in MLflow's web interface, on this machine only; trainings under way are watched as well."""
     from rlvr.report.mlflow.server import browse
 
@@ -137,7 +131,7 @@ def ui(results: ResultsDirectory, port: Annotated[int, Option(help="on loopback"
 
 @commands.add("watch")
 def watch(
-    results: ResultsDirectory,
+    results: Path,
     seconds: Annotated[float, Option(help="between two looks")] = 20.0,
     parent: Annotated[int, Option(help="process number of what started it", show_default=False)] = os.getppid(),
 ) -> None:

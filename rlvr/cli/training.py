@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,17 +12,16 @@ from typer import Argument, Option
 
 from evals.core.errors import UserError
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Device, LockWait, Paths, RunFile
+from rlvr.cli.options import Device, Paths, RunFile
+from rlvr.study.source_files import REPOSITORY
 
 if TYPE_CHECKING:
     from evals.core.run_spec import Cluster, VerlRun
-    from rlvr.engines.verl.launch import Launch, Places
+    from rlvr.engines.verl.launch import Places
 
 commands = Commands()
 verl = Commands(help="Show and check how verl would train a run.")
 commands.add_typer(verl, name="verl")
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 ClusterFile = Annotated[Path | None, Option(help="verl: where it trains; default: cluster.json beside run.json")]
 Python = Annotated[str, Option(help="Python of the environment that verl is in; a path is relative to the repository")]
@@ -35,14 +33,14 @@ def train(
     out: Annotated[Path | None, Option(help="local: directory of the run; default: where run.json is")] = None,
     threads: Annotated[int | None, Option(help="local: that torch keeps to; needed")] = None,
     device: Device = "cpu",
-    checkpoint_interval: Annotated[int, Option(help="local: steps between saved states")] = 10,
-    grading_workers: Annotated[int, Option(help="local: processes that grade")] = 1,
+    checkpoint_interval: int = 10,
+    grading_workers: int = 1,
     hidden_state_budget: Annotated[
         int, Option(help="local: MiB kept in memory; more are spilled to a file in --out")
     ] = 4096,
     cluster: ClusterFile = None,
     python: Python = "python",
-    lock_wait_seconds: LockWait = 600.0,
+    lock_wait_seconds: float = 600.0,
     checkpoints_at: Annotated[
         list[int], Option(help="steps after which the policy is kept too, in checkpoints/step-N of the run's directory")
     ] = [],
@@ -58,44 +56,33 @@ def train(
     for path, text in ((run_file, run_json), (run_file.with_name("cluster.json"), cluster_json)):
         if text is not None:
             write_text(path, text)
+    from rlvr.runs.termination import STOPPED, Interrupted
+
     content = read_json(run_file)
-    if isinstance(content, dict) and content.get("engine", "local") == "verl":
-        _train_by_verl(run_file, cluster, python, lock_wait_seconds, checkpoints_at)
-        return
-    if threads is None:
-        raise UserError("--threads: is missing; accepted: a number, for engine local")
-    import torch
-
-    from evals.core.run_spec import Execution, LocalRun
-    from rlvr.engines.local.train import train as train_locally
-    from rlvr.runs.termination import STOPPED, Interrupted
-
-    torch.set_num_threads(threads)
-    execution = Execution(
-        device=device,
-        checkpoint_interval=checkpoint_interval,
-        lock_wait_seconds=lock_wait_seconds,
-        grading_workers=grading_workers,
-        hidden_state_budget=hidden_state_budget,
-    )
     try:
+        if isinstance(content, dict) and content.get("engine", "local") == "verl":
+            from rlvr.engines.verl import train as by_verl
+
+            run, machines, places = _read(run_file, cluster)
+            settings = by_verl.Execution(machines, _program(python), places.study, REPOSITORY, lock_wait_seconds)
+            by_verl.train(run, places.run, settings, checkpoints_at)
+            return
+        if threads is None:
+            raise UserError("--threads: is missing; accepted: a number, for engine local")
+        import torch
+
+        from evals.core.run_spec import Execution, LocalRun
+        from rlvr.engines.local.train import train as train_locally
+
+        torch.set_num_threads(threads)
+        execution = Execution(
+            device=device,
+            checkpoint_interval=checkpoint_interval,
+            lock_wait_seconds=lock_wait_seconds,
+            grading_workers=grading_workers,
+            hidden_state_budget=hidden_state_budget,
+        )
         train_locally(LocalRun.read(run_file), out or run_file.parent, execution, checkpoints_at)
-    except Interrupted as stop:
-        print(stop, file=sys.stderr)
-        raise typer.Exit(STOPPED) from None
-
-
-def _train_by_verl(
-    run_file: Path, cluster_file: Path | None, python: str, lock_wait_seconds: float, checkpoints_at: Sequence[int]
-) -> None:
-    from rlvr.engines.verl.train import Execution
-    from rlvr.engines.verl.train import train as train_by_verl
-    from rlvr.runs.termination import STOPPED, Interrupted
-
-    run, cluster, places = _read(run_file, cluster_file)
-    execution = Execution(cluster, _program(python), places.study, REPOSITORY, lock_wait_seconds)
-    try:
-        train_by_verl(run, places.run, execution, checkpoints_at)
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         raise typer.Exit(STOPPED) from None
@@ -104,7 +91,9 @@ def _train_by_verl(
 @verl.add("render")
 def render(run_file: RunFile, cluster: ClusterFile = None) -> None:
     """Print the complete launch: environment, command and overrides. Needs no verl."""
-    print(_launch(*_read(run_file, cluster)).as_shell(), end="")
+    from rlvr.engines.verl.launch import launch
+
+    print(launch(*_read(run_file, cluster)).as_shell(), end="")
 
 
 @verl.add("validate")
@@ -115,13 +104,14 @@ def validate(
     from evals.core.files import read_json
     from rlvr.engines.verl.checks import check, compose_config
     from rlvr.engines.verl.hidden_states import largest_hidden_states
+    from rlvr.engines.verl.launch import launch
 
     for path in run_files:
         run, machines, places = _read(path, cluster)
         checkpoint = places.study / run.base / "checkpoint"
         there = checkpoint.exists()
         method = check(run, machines, checkpoint if there else None)
-        compose_config(_launch(run, machines, places))
+        compose_config(launch(run, machines, places))
         unread = "" if there else f" ({checkpoint} is not there yet: the model itself was not looked at)"
         print(f"{run.run}: verl accepts the launch{unread}")
         size = largest_hidden_states(run, machines, method, read_json(checkpoint / "config.json")) if there else None
@@ -147,12 +137,6 @@ def _read(path: Path, cluster_file: Path | None) -> tuple[VerlRun, Cluster, Plac
     cluster = Cluster.read(cluster_file or directory / "cluster.json")
     state = directory / "state" / "verl"
     return run, cluster, Places(run=directory, study=Path.cwd(), repository=REPOSITORY, state=state)
-
-
-def _launch(run: VerlRun, cluster: Cluster, places: Places) -> Launch:
-    from rlvr.engines.verl.launch import launch
-
-    return launch(run, cluster, places)
 
 
 def _program(python: str) -> str:
