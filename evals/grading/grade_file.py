@@ -1,85 +1,70 @@
-"""The study's grading stage: a file of samples in, a file of grades out.
-
-``rlvr-bench stage grade --samples .../samples.jsonl --problems .../problems.jsonl --out results/grades/R/B/``
-"""
+"""Grading of a file of samples (``rlvr-bench stage grade``), and of cases on standard input (``rlvr-bench grade``)."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from evals.core.errors import UserError
-from evals.core.files import fingerprint, read_jsonl, sha256_file, write_jsonl
+from pydantic import ConfigDict, Field
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import fingerprint, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.record import Record, read_rows
+from evals.core.records import Gold, Sample
 from evals.grading import VERSION
+from evals.grading.code.run import PARAMETERS, grade_programs
+from evals.grading.code.sandbox import require_sandbox
+from evals.grading.code.tests import TESTS_FILE
 from evals.grading.pool import GradingPool
-from evals.grading.verdict import Case, Kind, Reason, Verdict
+from evals.grading.verdict import CODE, Case, Kind, Reason, Verdict
 
-SAMPLE_KEYS = ("problem_id", "sample", "text", "tokens", "finish_reason")
-FINISH_REASONS = ("stop", "length")
+Row = dict[str, Any]
+
+_BATCH = 2_000  # cases of standard input between two writes
 
 
 def grade_file(
-    samples: Path, problems: Path, out: Path, pool: GradingPool, kind: Kind = Kind.COMPLETION
-) -> Counter[Reason]:
-    """Grade a file of samples.
-
-    Writes ``grades.jsonl``, a row per sample in the same order, and ``manifest.json`` to ``out``.
+    samples: Path, problems: Path, out: Path, pool: GradingPool, kind: str = Kind.COMPLETION
+) -> Counter[str]:
+    """Grade a file of samples; write ``grades.jsonl``, a row per sample in the same order, and ``manifest.json``.
 
     Args:
-        samples: ``samples.jsonl``, with the manifest of kind "samples" beside it.
-        problems: ``problems.jsonl``.
+        samples: ``samples.jsonl``, with its manifest beside it.
+        problems: ``problems.jsonl``; of programs, with its manifest and ``tests.jsonl`` beside it.
         out: the directory to write to.
-        pool: what grades.
-        kind: how the samples are to be read.
+        pool: what grades; as many programs run at a time as it has workers.
+        kind: the form of the samples, one of :class:`Kind` or ``code``.
 
     Returns:
         How often each reason was given.
-
-    Raises:
-        UserError: a file is missing, changed, or not in its format, or samples and problems do not belong together.
     """
-    problems_hash = sha256_file(problems)
-    samples_hash = check_origin(samples, problems, problems_hash)
-    rows, verdicts = grade_samples(samples, problems, pool, kind)
-    inputs = {str(samples): samples_hash, str(problems): problems_hash}
-    parameters = {
-        "grader_version": VERSION,
-        "kind": kind.value,
-        "time_limit": pool.time_limit,
-        "memory_limit": pool.memory_limit,
-    }
-    return write_grades(out, rows, verdicts, inputs, parameters)
-
-
-def write_grades(
-    out: Path,
-    rows: Sequence[Mapping[str, Any]],
-    verdicts: Sequence[Verdict],
-    inputs: Mapping[str, str],
-    parameters: Mapping[str, Any],
-) -> Counter[Reason]:
-    """Write ``grades.jsonl`` and its manifest; how often each reason was given.
-
-    Args:
-        out: the directory to write to.
-        rows: of the file, from :func:`grade_row`.
-        verdicts: behind them, in the same order.
-        inputs: path -> hash of every file that they were made from.
-        parameters: all else that decides a verdict.
-
-    Raises:
-        UserError: a file cannot be written.
-    """
-    grades = out / "grades.jsonl"
-    write_jsonl(grades, rows)
-    reasons = Counter(verdict.reason for verdict in verdicts)
+    if kind == CODE:
+        require_sandbox()
+    inputs = _inputs(samples, problems)
+    if kind == CODE:
+        tests, manifest = problems.with_name(TESTS_FILE), problems.with_name("manifest.json")
+        outputs = verify_outputs(manifest, "problems").outputs
+        if TESTS_FILE not in outputs:
+            raise UserError(f"{manifest}: does not list {TESTS_FILE}: no benchmark of programs")
+        inputs[str(tests)] = outputs[TESTS_FILE]
+        read = _read_samples(samples, problems, read_golds(problems))
+        verdicts, parameters = grade_programs(read, tests, pool.workers), PARAMETERS
+        rows = list(map(_grade_row, read, verdicts))
+    else:
+        rows, verdicts = grade_samples(samples, problems, pool, Kind(kind))
+        limits = {"time_limit": pool.time_limit, "memory_limit": pool.memory_limit}
+        parameters = {"grader_version": VERSION, "kind": str(kind), **limits}
+    path = out / "grades.jsonl"
+    write_jsonl(path, rows)
+    reasons: Counter[str] = Counter(verdict.reason for verdict in verdicts)
     Manifest(
         kind="grades",
         inputs=inputs,
-        outputs=hash_files(out, grades),
+        outputs=hash_files(out, path),
         parameters=parameters,
         fingerprint=fingerprint({"inputs": sorted(inputs.values()), "parameters": parameters}),
         details={
@@ -92,86 +77,98 @@ def write_grades(
     return reasons
 
 
-def grade_samples(
-    samples: Path, problems: Path, pool: GradingPool, kind: Kind
-) -> tuple[list[dict[str, Any]], list[Verdict]]:
-    """The rows of ``grades.jsonl`` and the verdicts behind them, without regard to manifests.
-
-    Raises:
-        UserError: a file is missing or not in its format, or samples and problems do not belong together.
-    """
-    golds = read_golds(problems)
-    rows = read_samples(samples, problems, golds)
-    verdicts = list(
-        pool.grade(
-            Case(row["text"], golds[row["problem_id"]], kind, truncated=row["finish_reason"] == "length")
-            for row in rows
-        )
-    )
-    return [grade_row(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)], verdicts
-
-
-def check_origin(samples: Path, problems: Path, problems_hash: str) -> str:
-    """Check that the samples are the bytes their manifest speaks of, made from these problems; returns their hash."""
-    path = samples.parent / "manifest.json"
+def _inputs(samples: Path, problems: Path) -> dict[str, str]:
+    """Path -> hash of both files, after checking them against the samples' manifest."""
+    path = samples.with_name("manifest.json")
     manifest = verify_outputs(path, "samples")
     if samples.name not in manifest.outputs:
         raise UserError(f"{path}: does not list {samples.name} among its outputs")
+    problems_hash = sha256_file(problems)
     recorded = {digest for name, digest in manifest.inputs.items() if Path(name).name == problems.name}
     if recorded and problems_hash not in recorded:
         raise UserError(f"{problems}: is not the file that {samples} was sampled from; sample again, or name that file")
-    return manifest.outputs[samples.name]
+    return {str(samples): manifest.outputs[samples.name], str(problems): problems_hash}
 
 
-def read_golds(problems: Path) -> dict[str, str]:
-    """The gold answer of every problem, by id.
+def grade_samples(samples: Path, problems: Path, pool: GradingPool, kind: Kind) -> tuple[list[Row], list[Verdict]]:
+    """The rows of ``grades.jsonl`` and the verdicts behind them, without regard to manifests."""
+    golds = read_golds(problems)
+    read = _read_samples(samples, problems, golds)
+    verdicts = pool.grade(Case(row.text, golds[row.problem_id], kind, row.finish_reason == "length") for row in read)
+    return list(map(_grade_row, read, verdicts)), verdicts
 
-    Raises:
-        UserError: the file is missing or not in its format, or an id appears twice.
-    """
-    golds: dict[str, str] = {}
-    for row in read_jsonl(problems, ("id", "answer")):
-        if row["id"] in golds:
-            raise UserError(f"{problems}: id {row['id']!r} appears twice")
-        if not isinstance(row["answer"], str) or not row["answer"].strip():
-            raise UserError(
-                f"{problems}: id {row['id']!r}: answer is {row['answer']!r}; accepted: text that is not empty"
-            )
-        golds[row["id"]] = row["answer"]
+
+def read_golds(problems: Path) -> dict[str | int, str]:
+    """The gold answer of every problem, by id."""
+    golds: dict[str | int, str] = {}
+    for row in read_rows(problems, Gold):
+        if row.id in golds:
+            raise UserError(f"{problems}: id {row.id!r} appears twice")
+        if not row.answer.strip():
+            raise InvalidInput(str(problems), f"id {row.id!r}", f"answer is {row.answer!r}", "text that is not empty")
+        golds[row.id] = row.answer
     return golds
 
 
-def read_samples(samples: Path, problems: Path, known: Container[str] | None = None) -> Sequence[Mapping[str, Any]]:
-    """The rows of ``samples.jsonl``.
-
-    Raises:
-        UserError: a row is malformed, doubled, or not of a ``known`` problem.
-    """
-    rows = read_jsonl(samples, SAMPLE_KEYS)
-    seen: set[tuple[str, int]] = set()
+def _read_samples(samples: Path, problems: Path, golds: Container[str | int]) -> list[Sample]:
+    """The rows of ``samples.jsonl``: no two of the same problem and number, and all of problems with a gold answer."""
+    rows = read_rows(samples, Sample)
+    seen: set[tuple[str | int, int]] = set()
     for row in rows:
-        name = f"{samples}: problem_id {row['problem_id']!r}, sample {row['sample']!r}"
-        if known is not None and row["problem_id"] not in known:
+        name = f"{samples}: problem_id {row.problem_id!r}, sample {row.sample}"
+        if row.problem_id not in golds:
             raise UserError(f"{name}: is not a problem of {problems}")
-        if (row["problem_id"], row["sample"]) in seen:
+        if (row.problem_id, row.sample) in seen:
             raise UserError(f"{name}: appears twice")
-        seen.add((row["problem_id"], row["sample"]))
-        if not isinstance(row["text"], str):
-            raise UserError(f"{name}: text is {type(row['text']).__name__}; accepted: a string")
-        if row["finish_reason"] not in FINISH_REASONS:
-            raise UserError(f"{name}: finish_reason is {row['finish_reason']!r}; accepted: {', '.join(FINISH_REASONS)}")
+        seen.add((row.problem_id, row.sample))
     return rows
 
 
-def grade_row(row: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
-    """A sample's row of ``grades.jsonl``."""
+def _grade_row(sample: Sample, verdict: Verdict) -> Row:
+    identity = {"problem_id": sample.problem_id, "sample": sample.sample}
+    return {**identity, **_judged(verdict), "tokens": sample.tokens, "finish_reason": sample.finish_reason}
+
+
+def _judged(verdict: Verdict) -> Row:
     return {
-        "problem_id": row["problem_id"],
-        "sample": row["sample"],
         "correct": verdict.correct,
         "answer": verdict.answer,
         "reason": verdict.reason.value,
         "seconds": round(verdict.seconds, 6),
-        "tokens": row["tokens"],
-        "finish_reason": row["finish_reason"],
     }
+
+
+class _Line(Record):
+    """A case on standard input."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Any
+    pred: str
+    gold: str
+    kind: Kind = Field(default=Kind.COMPLETION, strict=False)
+    truncated: bool = False
+
+
+def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> None:
+    """Grade every line of ``source``; nothing is graded, and nothing written, if any line is malformed.
+
+    Args:
+        source: lines of JSON with id, pred, gold and, if wanted, kind and truncated.
+        target: gets lines of JSON with id, correct, answer, reason and seconds.
+        pool: what grades.
+    """
+    lines: list[_Line] = []
+    for number, text in enumerate(source, start=1):
+        where = f"standard input: line {number}"
+        try:
+            if text.strip():
+                lines.append(_Line.parse(json.loads(text), where))
+        except ValueError as error:
+            raise UserError(f"{where}: is not valid JSON ({error})") from None
+    for start in range(0, len(lines), _BATCH):
+        batch = lines[start : start + _BATCH]
+        verdicts = pool.grade(Case(line.pred, line.gold, line.kind, line.truncated) for line in batch)
+        for line, verdict in zip(batch, verdicts, strict=True):
+            target.write(json.dumps({"id": line.id, **_judged(verdict)}) + "\n")
+        target.flush()

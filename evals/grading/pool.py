@@ -13,8 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from evals.core.errors import UserError
 from evals.grading.comparison import compare
@@ -45,9 +44,6 @@ class GradingPool:
         workers: processes for algebra; None for one per available core.
         time_limit: seconds of wall-clock time that one comparison may take.
         memory_limit: bytes of address space that one worker may have.
-
-    Raises:
-        UserError: a limit is out of range.
     """
 
     def __init__(
@@ -68,12 +64,10 @@ class GradingPool:
         self._processes: WorkerProcesses | None = None
         self._known: OrderedDict[tuple[str, str], Reason] = OrderedDict()
 
-    def __enter__(self) -> GradingPool:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -83,14 +77,17 @@ class GradingPool:
             self._processes = None
 
     def grade(self, cases: Iterable[Case]) -> list[Verdict]:
-        """Grade cases.
-
-        Returns:
-            One verdict per case, in the same order.
-        """
+        """Grade cases: one verdict per case, in the same order."""
         examined = [examine(case) for case in cases]
-        asked = {(item.answer, item.gold): None for item in examined if isinstance(item, Undecided)}
-        outcomes = self._compare([pair for pair in asked if pair not in self._known])
+        asked = dict.fromkeys((item.answer, item.gold) for item in examined if isinstance(item, Undecided))
+        missing = [pair for pair in asked if pair not in self._known]
+        outcomes: dict[tuple[str, str], tuple[Reason, float]] = {}
+        if missing:
+            if self._processes is None:
+                from evals.grading.workers import WorkerProcesses  # here: multiprocessing costs more than all the rest
+
+                self._processes = WorkerProcesses(self.workers, self.time_limit, self.memory_limit)
+            outcomes = self._processes.compare(missing)
         verdicts: list[Verdict] = []
         for item in examined:
             if isinstance(item, Verdict):
@@ -98,28 +95,13 @@ class GradingPool:
                 continue
             pair = (item.answer, item.gold)
             reason, seconds = outcomes.get(pair) or (self._known[pair], 0.0)
-            verdicts.append(item.verdict(reason, seconds))
+            verdicts.append(Verdict.of(item.extracted, reason, item.seconds + seconds))
             if pair in outcomes:
                 outcomes[pair] = (reason, 0.0)  # the time is charged to the first case that asked
-        self._remember(outcomes)
-        return verdicts
-
-    def _compare(self, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[Reason, float]]:
-        if not pairs:
-            return {}
-        if self._processes is None:
-            from evals.grading.workers import WorkerProcesses  # here: multiprocessing costs more than all the rest
-
-            self._processes = WorkerProcesses(self.workers, self.time_limit, self.memory_limit)
-        return self._processes.compare(pairs)
-
-    def _remember(self, outcomes: dict[tuple[str, str], tuple[Reason, float]]) -> None:
         self._known.update((pair, reason) for pair, (reason, _) in outcomes.items() if reason in _SETTLED)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-
-
-MAX_ANSWER_KEPT = 1_000
+        return verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,61 +113,40 @@ class Undecided:
     gold: str
     seconds: float
 
-    def verdict(self, reason: Reason, seconds: float) -> Verdict:
-        """The verdict that a worker's reason makes of this comparison."""
-        return _verdict(self.extracted, reason, self.seconds + seconds)
-
 
 def examine(case: Case) -> Verdict | Undecided:
-    """Grade a case as far as text allows.
-
-    Nothing here evaluates anything: its time is bounded by the length of the text.
-    """
+    """Grade a case as far as text allows. Nothing here evaluates anything: the text's length bounds the time."""
     start = time.perf_counter()
     extraction = extract_answer(case.prediction, case.kind, case.truncated)
-    gold = extract_gold(case.gold)
+    answer, gold = extraction.answer, extract_gold(case.gold)
+    outcome: Reason | bool
     if not gold.strip():
-        return _verdict(extraction.answer, Reason.INVALID_GOLD, time.perf_counter() - start)
-    if extraction.answer is None:
-        return _verdict(None, extraction.reason or Reason.NO_ANSWER, time.perf_counter() - start)
-    if case.kind is Kind.CHOICE:
+        outcome = Reason.INVALID_GOLD
+    elif answer is None:
+        outcome = extraction.reason or Reason.NO_ANSWER
+    elif case.kind is Kind.CHOICE:
         letter = gold_letter(gold)
-        reason = Reason.INVALID_GOLD if letter is None else _reason(extraction.answer == letter)
-        return _verdict(extraction.answer, reason, time.perf_counter() - start)
-    if case.kind is Kind.ANSWER and _is_verbatim(case):
-        return _verdict(case.prediction, Reason.MATCH, time.perf_counter() - start)
-    return _examine_pair(extraction.answer, gold, start)
-
-
-def _examine_pair(extracted: str, gold: str, start: float) -> Verdict | Undecided:
-    integer, reference = canonical_integer(extracted), canonical_integer(gold)
-    if integer is not None and reference is not None:  # most answers, and any number of digits: before all else
-        return _verdict(extracted, _reason(integer == reference), time.perf_counter() - start)
-    if not is_readable(extracted):
-        reason = _reason(True) if extracted.strip() == gold.strip() else Reason.UNPARSABLE
-        return _verdict(extracted, reason, time.perf_counter() - start)
-    if not is_readable(gold):
-        return _verdict(extracted, Reason.INVALID_GOLD, time.perf_counter() - start)
-    answer, gold = normalise(extracted), normalise(gold)
-    decision = compare(answer, gold, decide)
-    spent = time.perf_counter() - start
-    return (
-        Undecided(extracted, answer, gold, spent) if decision is None else _verdict(extracted, _reason(decision), spent)
-    )
+        outcome = Reason.INVALID_GOLD if letter is None else answer == letter
+    elif case.kind is Kind.ANSWER and _is_verbatim(case):
+        answer, outcome = case.prediction, True
+    elif (integer := canonical_integer(answer)) and (reference := canonical_integer(gold)):
+        outcome = integer == reference  # most answers, and any number of digits: before all else
+    elif not is_readable(answer):
+        outcome = answer.strip() == gold.strip() or Reason.UNPARSABLE
+    elif not is_readable(gold):
+        outcome = Reason.INVALID_GOLD
+    else:
+        ours, theirs = normalise(answer), normalise(gold)
+        decision = compare(ours, theirs, decide)
+        if decision is None:
+            return Undecided(answer, ours, theirs, time.perf_counter() - start)
+        outcome = decision
+    if isinstance(outcome, bool):
+        outcome = Reason.MATCH if outcome else Reason.MISMATCH
+    return Verdict.of(answer, outcome, time.perf_counter() - start)
 
 
 def _is_verbatim(case: Case) -> bool:
     """Return whether a prediction equals the whole gold text, words included (``odd $n$``)."""
     readable = is_readable(case.prediction) and is_readable(case.gold)
     return readable and decide(normalise(case.prediction), normalise(case.gold)) is True
-
-
-def _reason(equal: bool) -> Reason:
-    return Reason.MATCH if equal else Reason.MISMATCH
-
-
-def _verdict(answer: str | None, reason: Reason, seconds: float) -> Verdict:
-    kept = answer if answer is None else answer.strip()[:MAX_ANSWER_KEPT]
-    if kept is not None and not kept.isascii():
-        kept = kept.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair cannot be written to a file
-    return Verdict(reason is Reason.MATCH, kept, reason, seconds)

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 CODE = "code"
-"""Kind of samples that are programs; not one of the pool's, which runs nothing."""
+"""The kind of samples that are programs; not one of the pool's, which runs nothing."""
+
+_MAX_ANSWER_KEPT = 1_000
 
 
 class Kind(StrEnum):
     """The form of a prediction."""
 
-    COMPLETION = "completion"
-    """The whole text of a sample; its answer must be marked (box, or final-answer line)."""
-    ANSWER = "answer"
-    """The answer itself, or one sentence that ends in it."""
-    CHOICE = "choice"
-    """A sample's text whose answer is the letter of an option; ``mcq`` is read as the same."""
+    COMPLETION = "completion"  # the whole text of a sample; its answer must be marked (box, or final-answer line)
+    ANSWER = "answer"  # the answer itself, or one sentence that ends in it
+    CHOICE = "choice"  # a sample's text whose answer is the letter of an option; "mcq" is read as the same
 
     @classmethod
     def _missing_(cls, value: object) -> Kind | None:
@@ -25,26 +24,17 @@ class Kind(StrEnum):
 
 
 class Reason(StrEnum):
-    """The reason of a verdict; the list is closed."""
+    """The reason of a verdict; the list is closed. Only ``match`` goes with a correct verdict."""
 
-    MATCH = "match"
-    """The answer was found and equals the gold answer; the only reason that goes with a correct verdict."""
-    MISMATCH = "mismatch"
-    """The answer was found, understood, and is another one."""
-    NO_ANSWER = "no_answer"
-    """The text has no marked answer, an empty one, or one that was never closed."""
-    TRUNCATED = "truncated"
-    """The sample was cut off before a complete answer box."""
-    UNPARSABLE = "unparsable"
-    """The answer was found but could not be read, or is too large to be worked out; it was not judged."""
-    INVALID_GOLD = "invalid_gold"
-    """The gold answer is empty, or was never an answer: the problem is at fault, not the model."""
-    TIMEOUT = "timeout"
-    """The comparison took longer than the limit on time."""
-    MEMORY = "memory"
-    """The comparison needed more than the limit on memory."""
-    WORKER_DIED = "worker_died"
-    """The process that compared this answer was killed or crashed."""
+    MATCH = "match"  # the answer was found and equals the gold answer
+    MISMATCH = "mismatch"  # the answer was found, understood, and is another one
+    NO_ANSWER = "no_answer"  # the text has no marked answer, an empty one, or one that was never closed
+    TRUNCATED = "truncated"  # the sample was cut off before a complete answer box
+    UNPARSABLE = "unparsable"  # the answer could not be read, or is too large to be worked out; it was not judged
+    INVALID_GOLD = "invalid_gold"  # the gold answer is empty or none at all: the problem is at fault, not the model
+    TIMEOUT = "timeout"  # the comparison took longer than the limit on time
+    MEMORY = "memory"  # the comparison needed more than the limit on memory
+    WORKER_DIED = "worker_died"  # the process that compared this answer was killed or crashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +72,10 @@ class Verdict:
     answer: str | None
     reason: Reason
     seconds: float
+
+    @classmethod
+    def of(cls, answer: str | None, reason: Reason, seconds: float) -> Verdict:
+        """The verdict on an answer of any length; half a surrogate pair, which no file can hold, becomes "?"."""
+        if answer is not None:
+            answer = answer.strip()[:_MAX_ANSWER_KEPT].encode("utf-8", "replace").decode("utf-8")
+        return cls(reason is Reason.MATCH, answer, reason, seconds)

@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
@@ -23,24 +22,12 @@ from evals.grading.verdict import Reason
 
 _BACKSTOP = 10  # seconds beyond the limit on time after which a worker that nobody has stopped ends itself
 
-_CANNOT_WORK_OUT = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+_SYMPY_ERRORS = ArithmeticError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError
 """The exceptions that SymPy raises where it cannot work an expression out."""
 
 
 def initialise(memory_limit: int) -> None:
-    """Bound this process's memory and let it die at once.
-
-    Args:
-        memory_limit: bytes of address space that the process may have in all.
-    """
+    """Bound this process's address space to ``memory_limit`` bytes, and let it die at once."""
     # Pebble's handler runs between two bytecodes; a process deep in C code would ignore it for minutes
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -52,23 +39,16 @@ def initialise(memory_limit: int) -> None:
 
 
 def judge(answer: str, gold: str, time_limit: float) -> tuple[Reason, float]:
-    """Compare two normalised answers.
-
-    Returns:
-        The reason of the verdict, and the seconds that it took.
-    """
+    """Compare two normalised answers: the reason of the verdict, and the seconds that it took."""
     from evals.grading import symbolic
 
     return limited(lambda: symbolic.judge(answer, gold), time_limit)
 
 
 def limited(compare: Callable[[], Reason], time_limit: float) -> tuple[Reason, float]:
-    """Make one comparison, whatever it raises.
+    """Make one comparison, whatever it raises: the reason of the verdict, and the seconds that it took.
 
     The pool's owner keeps the limit on time; the alarm set here ends a worker whose owner has itself been killed.
-
-    Returns:
-        The reason of the verdict, and the seconds that it took.
     """
     signal.alarm(math.ceil(time_limit) + _BACKSTOP)
     start = time.perf_counter()
@@ -76,7 +56,7 @@ def limited(compare: Callable[[], Reason], time_limit: float) -> tuple[Reason, f
         reason = compare()
     except MemoryError:
         reason = Reason.MEMORY
-    except _CANNOT_WORK_OUT:
+    except _SYMPY_ERRORS:
         reason = Reason.UNPARSABLE
     finally:
         signal.alarm(0)
@@ -129,9 +109,6 @@ class WorkerProcesses:
         A process that dies in mid-comparison costs that comparison. Where the pool as a whole breaks (a process died
         and nobody can say on what), a new one is asked for what is missing; if it breaks without having answered
         anything, one comparison at a time, so that the one at fault is the one to pay.
-
-        Raises:
-            UserError: not even two equal numbers can be compared: no process comes up here.
         """
         outcomes: dict[Pair, Outcome] = {}
         window = _WINDOW * self._workers
@@ -142,7 +119,7 @@ class WorkerProcesses:
             self.close()
             if len(outcomes) == answered:
                 if window == 1:
-                    if not (outcomes or self._ask([_EQUAL], {}, 1)):
+                    if not (outcomes or self._ask([_EQUAL], {}, 1)):  # not even two equal numbers can be compared
                         self.close()
                         raise UserError(_NO_WORKERS)
                     outcomes[missing[0]] = (Reason.WORKER_DIED, 0.0)
@@ -164,23 +141,15 @@ class WorkerProcesses:
                 if not done:
                     return False
                 for future in done:
-                    outcomes[asked.pop(future)] = self._outcome(future)
+                    pair = asked.pop(future)
+                    try:
+                        outcomes[pair] = future.result()
+                    except TimeoutError:
+                        outcomes[pair] = Reason.TIMEOUT, self._time_limit
+                    except ProcessExpired:
+                        outcomes[pair] = Reason.WORKER_DIED, 0.0
         except (BrokenExecutor, CancelledError):
             return False
-
-    def _outcome(self, future: Future[Any]) -> Outcome:
-        """Return the outcome of one comparison.
-
-        Raises:
-            BrokenExecutor: the pool broke before it was made.
-        """
-        try:
-            reason, seconds = future.result()
-        except FutureTimeoutError:
-            return Reason.TIMEOUT, self._time_limit
-        except ProcessExpired:
-            return Reason.WORKER_DIED, 0.0
-        return reason, seconds
 
     def _started(self) -> ProcessPool:
         if self._pool is None:

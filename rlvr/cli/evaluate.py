@@ -26,7 +26,7 @@ def grade(workers: int | None = None, time_limit: float = 5.0, memory_limit: flo
     A line of JSON with id, pred, gold and, if wanted, kind and truncated becomes a line with id, correct, answer,
     reason and seconds on standard output. Rules: docs/grading.md.
     """
-    from evals.grading.lines import grade_lines
+    from evals.grading.grade_file import grade_lines
     from evals.grading.pool import GradingPool
 
     with GradingPool(workers, time_limit=time_limit, memory_limit=int(memory_limit * 1024**2)) as pool:

@@ -162,18 +162,13 @@ def grade(
     from evals.core.single_writer import single_writer
     from evals.grading.grade_file import grade_file
     from evals.grading.pool import GradingPool
-    from evals.grading.verdict import CODE, Kind, Reason
+    from evals.grading.verdict import Reason
 
     with (
         GradingPool(workers, time_limit=time_limit, memory_limit=int(memory_limit * 1024**2)) as pool,
         single_writer(out / ".writer", "grades into this directory"),
     ):
-        if kind == CODE:
-            from evals.grading.code.grade_file import grade_programs
-
-            reasons = grade_programs(samples, problems, out, pool.workers)
-        else:
-            reasons = grade_file(samples, problems, out, pool, Kind(kind))
+        reasons = grade_file(samples, problems, out, pool, kind)
     counts = ", ".join(f"{reason.value} {reasons[reason]}" for reason in Reason if reasons[reason])
     print(f"{out}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
 

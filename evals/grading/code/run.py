@@ -1,49 +1,140 @@
-"""One program against one problem's tests. Nothing of either is ever run in this process."""
+"""Programs against their problems' tests. Nothing of either is ever run in this process."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal, InvalidOperation
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
+from evals.core.records import Sample
+from evals.grading.code import VERSION
 from evals.grading.code.sandbox import MAX_OUTPUT, Limits, Sandbox, start
-from evals.grading.verdict import Reason
+from evals.grading.code.tests import read_tests
+from evals.grading.extraction import Extraction, visible_part
+from evals.grading.verdict import CODE, Reason, Verdict
 
 CANDIDATE = Limits()
 EXAMINER = Limits(seconds=20.0, cpu=20, memory=2 * 1024**3)
 CASE = Limits(seconds=6.0, cpu=6)
 ALL_CASES_SECONDS = 60.0
 """Seconds that all cases of one problem may take together."""
+
+PARAMETERS: Mapping[str, Any] = {
+    "grader_version": VERSION,
+    "kind": CODE,
+    "limits": {"candidate": asdict(CANDIDATE), "examiner": asdict(EXAMINER), "case": asdict(CASE)},
+    "all_cases_seconds": ALL_CASES_SECONDS,
+}
+"""Everything that decides a verdict besides program and tests."""
+
 _GRACE = 0.5
 _OUT_OF_TIME = {128 + signal.SIGXCPU, -signal.SIGXCPU}
+_FENCE = re.compile(r"^[ \t]{0,3}(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.MULTILINE)
+_PYTHON = ("", "python", "python3", "py")
+
+
+def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) -> list[Verdict]:
+    """One verdict per sample, in order; one problem's tests are held at a time, equal programs are run once.
+
+    Args:
+        samples: responses, each with a program in it.
+        tests_file: ``tests.jsonl`` of their problems.
+        workers: programs that run at a time.
+    """
+    places: dict[str, list[int]] = {}
+    for place, sample in enumerate(samples):
+        places.setdefault(str(sample.problem_id), []).append(place)
+    verdicts: dict[int, Verdict] = {}
+    with ThreadPoolExecutor(workers) as pool:
+        for identifier, tests in read_tests(tests_file):
+            found = {
+                place: extract_program(
+                    samples[place].text, tests.get("entry_point"), samples[place].finish_reason == "length"
+                )
+                for place in places.get(identifier, [])
+            }
+            programs = list(dict.fromkeys(each.answer for each in found.values() if each.answer is not None))
+            outcomes = dict(zip(programs, pool.map(partial(_timed, tests), programs), strict=True))
+            for place, each in found.items():
+                if each.answer is None:
+                    verdicts[place] = Verdict.of(None, each.reason or Reason.NO_ANSWER, 0.0)
+                else:
+                    verdicts[place] = Verdict.of(each.answer, *outcomes[each.answer])
+                    # the time is charged to the first sample that has this program
+                    outcomes[each.answer] = (outcomes[each.answer][0], 0.0)
+    for place, sample in enumerate(samples):
+        if place not in verdicts:
+            raise UserError(f"{tests_file}: has no tests of problem {sample.problem_id!r}")
+    return [verdicts[place] for place in range(len(samples))]
+
+
+def _timed(tests: Mapping[str, Any], program: str) -> tuple[Reason, float]:
+    begin = time.perf_counter()
+    return run_tests(program, tests), time.perf_counter() - begin
+
+
+def extract_program(text: str, entry_point: str | None, truncated: bool) -> Extraction:
+    """The program that a response commits to, a closed Markdown block of code; nothing is guessed.
+
+    Args:
+        text: the whole response; thinking does not count.
+        entry_point: the function (or ``Class.method``) that is called; None for a script.
+        truncated: the response was cut off; a block that was closed counts all the same.
+
+    Returns:
+        The last closed block of Python that defines the entry point; where none does, or for a script, the last one.
+    """
+    text = visible_part(text)
+    blocks = []
+    opened: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if opened is None:
+            opened = fence
+        elif fence[1][0] == opened[1][0] and len(fence[1]) >= len(opened[1]) and not fence[2]:
+            content = text[opened.end() + 1 : fence.start()]
+            if opened[2].lower() in _PYTHON and content.strip():
+                blocks.append(content)
+            opened = None
+    if not blocks:
+        return Extraction(None, Reason.TRUNCATED if truncated else Reason.NO_ANSWER)
+    if entry_point is None:
+        return Extraction(blocks[-1])
+    name = re.escape(entry_point.partition(".")[0])
+    defines = re.compile(rf"^(?:async\s+)?(?:def|class)\s+{name}\b|^{name}\s*=", re.MULTILINE)
+    return Extraction(next((block for block in reversed(blocks) if defines.search(block)), blocks[-1]))
 
 
 def run_tests(program: str, tests: Mapping[str, Any]) -> Reason:
-    """Run ``program`` against ``tests`` (docs/grading.md says what they look like).
+    """Run ``program`` against ``tests`` (:mod:`evals.grading.code.tests` says what they look like).
 
     Returns:
         ``match`` if it passes all of them; ``mismatch``, ``timeout`` or ``memory`` if it does not; ``invalid_gold`` if
         the tests do not test it.
-
-    Raises:
-        UserError: the tests are of no known kind.
     """
     source = f"{tests.get('preamble', '')}\n{program}"
-    if tests["kind"] == "stdin":
-        return _cases(source, tests["cases"])
-    if tests["kind"] in ("calls", "program"):
+    if tests["kind"] != "stdin":
         return _examined(source, tests)
-    raise UserError(f"tests: kind is {tests['kind']!r}; accepted: program, calls, stdin")
+    deadline = time.monotonic() + ALL_CASES_SECONDS
+    for case in tests["cases"]:
+        limits = replace(CASE, seconds=min(CASE.seconds, deadline - time.monotonic()))
+        reason = _case(source, case, limits) if limits.seconds > 0 else Reason.TIMEOUT
+        if reason is not Reason.MATCH:
+            return reason
+    return Reason.MATCH if tests["cases"] else Reason.INVALID_GOLD
 
 
 def _examined(source: str, tests: Mapping[str, Any]) -> Reason:
@@ -63,23 +154,18 @@ def _examined(source: str, tests: Mapping[str, Any]) -> Reason:
         for end in (calls, answers, outgoing, incoming):  # ours: each side has to see the other one end
             end.close()
         line = _read(examiner, EXAMINER.seconds, 4096)
-        return Reason.TIMEOUT if line is None else _verdict(line, candidate)
-
-
-def _verdict(line: bytes, candidate: Sandbox) -> Reason:
-    """Read the examiner's line, which no candidate can write; add the cause if the candidate ended early."""
-    try:
-        verdict = json.loads(line)
-    except ValueError:  # the examiner was killed: by its own limits, on what the candidate returned
-        return Reason.MISMATCH
-    reason = Reason(verdict["reason"])
-    if reason is not Reason.MISMATCH:
+        if line is None:
+            return Reason.TIMEOUT
+        try:
+            verdict = json.loads(line)  # the examiner's, to which no candidate can write
+        except ValueError:  # the examiner was killed: by its own limits, on what the candidate returned
+            return Reason.MISMATCH
+        reason = Reason(verdict["reason"])
+        if reason is Reason.MISMATCH and verdict["raised"] == "MemoryError":
+            return Reason.MEMORY
+        if reason is Reason.MISMATCH and verdict["raised"] == "ended" and _ended(candidate) in _OUT_OF_TIME:
+            return Reason.TIMEOUT
         return reason
-    if verdict["raised"] == "MemoryError":
-        return Reason.MEMORY
-    if verdict["raised"] == "ended" and _ended(candidate) in _OUT_OF_TIME:
-        return Reason.TIMEOUT
-    return reason
 
 
 def _ended(sandbox: Sandbox) -> int | None:
@@ -107,31 +193,18 @@ def _read(sandbox: Sandbox, seconds: float, limit: int) -> bytes | None:
     return bytes(found)
 
 
-def _cases(source: str, cases: list[Mapping[str, str]]) -> Reason:
-    """A script that reads standard input and writes standard output, once per case; the first failure decides."""
-    deadline = time.monotonic() + ALL_CASES_SECONDS
-    for case in cases:
-        limits = replace(CASE, seconds=min(CASE.seconds, deadline - time.monotonic()))
-        reason = _case(source, case, limits) if limits.seconds > 0 else Reason.TIMEOUT
-        if reason is not Reason.MATCH:
-            return reason
-    return Reason.MATCH if cases else Reason.INVALID_GOLD
-
-
 def _case(source: str, case: Mapping[str, str], limits: Limits) -> Reason:
+    """A script that reads standard input and writes standard output."""
     with tempfile.TemporaryFile() as given:
         given.write(case["input"].encode("utf-8", "replace"))
         given.seek(0)
-        arguments = ["script", limits.inside()]
-        sandbox = start("candidate.py", arguments, limits, {"/program.py": source}, stdin=given)
+        sandbox = start("candidate.py", ["script", limits.inside()], limits, {"/program.py": source}, stdin=given)
     try:
         output = _read(sandbox, limits.seconds, MAX_OUTPUT)
-        if output is None:
-            return Reason.TIMEOUT
-        status = _ended(sandbox)
+        status = None if output is None else _ended(sandbox)
     finally:
         sandbox.kill()
-    if status in _OUT_OF_TIME:
+    if output is None or status in _OUT_OF_TIME:
         return Reason.TIMEOUT
     same = status == 0 and len(output) <= MAX_OUTPUT and same_output(output.decode("utf-8", "replace"), case["output"])
     return Reason.MATCH if same else Reason.MISMATCH
@@ -139,16 +212,12 @@ def _case(source: str, case: Mapping[str, str], limits: Limits) -> Reason:
 
 def same_output(found: str, expected: str) -> bool:
     """Equal line by line, but for white space; in a line that differs, words that are equal numbers are equal."""
-    lines, reference = _lines(found), _lines(expected)
-    return len(lines) == len(reference) and all(map(_same_line, lines, reference))
-
-
-def _lines(text: str) -> list[list[str]]:
-    return [line.split() for line in text.strip().splitlines()]
-
-
-def _same_line(found: list[str], expected: list[str]) -> bool:
-    return len(found) == len(expected) and all(map(_same_word, found, expected))
+    lines, reference = ([line.split() for line in text.strip().splitlines()] for text in (found, expected))
+    return [len(words) for words in lines] == [len(words) for words in reference] and all(
+        _same_word(word, wanted)
+        for words, wanted_words in zip(lines, reference, strict=True)
+        for word, wanted in zip(words, wanted_words, strict=True)
+    )
 
 
 def _same_word(found: str, expected: str) -> bool:

@@ -27,7 +27,8 @@ from evals.grading.code.system_calls import seccomp_filter
 
 BUBBLEWRAP = "bwrap"
 MAX_OUTPUT = 16 * 1024**2
-_INSIDE = Path(__file__).parent / "sandboxed"
+_PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+"""The interpreter itself, not the link that a virtual environment has to it."""
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _FIRST_USER = 2_000_000_000
@@ -38,25 +39,15 @@ _next_user = itertools.count(os.getpid() * 64)
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one sandbox.
+    """Bounds of one sandbox."""
 
-    Attributes:
-        seconds: wall-clock time, kept from outside.
-        cpu: seconds of processor time per process.
-        memory: bytes of address space per process.
-        processes: processes and threads at a time.
-        file_size: bytes of one file.
-        disk: bytes of all files together; they are kept in memory.
-        open_files: of one process.
-    """
-
-    seconds: float = 10.0
-    cpu: int = 10
-    memory: int = 1024**3
-    processes: int = 4
-    file_size: int = 16 * 1024**2
-    disk: int = 32 * 1024**2
-    open_files: int = 64
+    seconds: float = 10.0  # wall-clock time, kept from outside
+    cpu: int = 10  # seconds of processor time per process
+    memory: int = 1024**3  # bytes of address space per process
+    processes: int = 4  # processes and threads at a time
+    file_size: int = 16 * 1024**2  # bytes of one file
+    disk: int = 32 * 1024**2  # bytes of all files together; they are kept in memory
+    open_files: int = 64  # of one process
 
     def inside(self) -> str:
         """The limits that the sandboxed process sets for itself before it runs anything (``sandboxed/limits.py``)."""
@@ -68,7 +59,7 @@ class Limits:
 
 @dataclass
 class Sandbox:
-    """One running sandbox."""
+    """A running sandbox."""
 
     process: subprocess.Popen[bytes]
 
@@ -100,11 +91,10 @@ def start(
 
     Args:
         script: a file of ``sandboxed``.
-        arguments: of the script.
-        limits: its bounds; ``limits.inside()`` has to be among the arguments.
+        arguments: of the script, ``limits.inside()`` among them.
+        limits: its bounds.
         files: path in the sandbox -> content; read-only there.
-        stdin: as for ``subprocess``.
-        stdout: likewise.
+        stdin, stdout: as for ``subprocess``.
         descriptors: of this process that it shall have too.
     """
     handles = [_temporary(content.encode("utf-8", "replace")) for content in files.values()]
@@ -116,7 +106,7 @@ def start(
             for word in ("--perms", "0444", "--ro-bind-data", str(handle.fileno()), path)
         ]
         command = [*_command(limits.disk), *data, "--remount-ro", "/", "--seccomp", str(rules.fileno())]
-        command += ["--", _python(), "-s", "-P", f"/inside/{script}", *arguments]
+        command += ["--", _PYTHON, "-s", f"/inside/{script}", *arguments]
         process = subprocess.Popen(
             command,
             stdin=stdin,
@@ -146,8 +136,9 @@ def _command(disk: int) -> list[str]:
         names += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         names += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-    libraries = [(path, path) for path in _SYSTEM_LIBRARIES if os.path.isdir(path) and not os.path.islink(path)]
-    shown = [*libraries, *_python_files(), *_packages(), (str(_INSIDE), "/inside")]
+    bubblewrap, shown = shutil.which(BUBBLEWRAP), _shown()
+    if bubblewrap is None:
+        raise UserError(_refusal(f"{BUBBLEWRAP} is not installed"))
     targets = [*_DEVICES, *(target for _, target in shown)]
     parents = sorted({str(parent) for target in targets for parent in Path(target).parents} - {"/"})
     mounts = [word for path in parents for word in ("--perms", "0755", "--dir", path)]  # else only root can enter them
@@ -160,45 +151,29 @@ def _command(disk: int) -> list[str]:
     settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment = [word for name, value in settings.items() for word in ("--setenv", name, value)]
     life = ["--die-with-parent", "--hostname", "sandbox", "--clearenv"]  # the session is made by start and limits.py
-    return [_bubblewrap(), *names, *life, *environment, *mounts, *temporary]
+    return [bubblewrap, *names, *life, *environment, *mounts, *temporary]
 
 
-def _bubblewrap() -> str:
-    found = shutil.which(BUBBLEWRAP)
-    if found is None:
-        raise UserError(_refusal(f"{BUBBLEWRAP} is not installed"))
-    return found
-
-
-def _python() -> str:
-    """The interpreter itself, not the link that a virtual environment has to it."""
-    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-
-
-def _python_files() -> list[tuple[str, str]]:
-    """The interpreter and its standard library, where the system's libraries do not hold them already."""
+def _shown() -> list[tuple[str, str]]:
+    """Every directory and file that a sandbox sees, and where: libraries, Python, numpy and our scripts."""
+    found = [(path, path) for path in _SYSTEM_LIBRARIES if os.path.isdir(path) and not os.path.islink(path)]
     library = str(Path(os.__file__).resolve().parent.parent)  # lib, of lib/python3.11
-    found = [library, _python()]
-    return [(path, path) for path in found if not any(path.startswith(f"{system}/") for system in _SYSTEM_LIBRARIES)]
-
-
-def _packages() -> list[tuple[str, str]]:
-    """Numpy, which tests of EvalPlus and many candidates import; nothing else that is installed."""
-    spec = find_spec("numpy")
-    if spec is None or spec.origin is None:
+    for path in (library, _PYTHON):
+        if not any(path.startswith(f"{system}/") for system in _SYSTEM_LIBRARIES):
+            found.append((path, path))
+    numpy = find_spec("numpy")  # which tests of EvalPlus and many candidates import; nothing else that is installed
+    if numpy is None or numpy.origin is None:
         raise UserError(_refusal("numpy is not installed"))
-    package = Path(spec.origin).resolve().parent
-    found = [package, package.with_name("numpy.libs")]
-    return [(str(path), f"/packages/{path.name}") for path in found if path.is_dir()]
+    package = Path(numpy.origin).resolve().parent
+    for place in (package, package.with_name("numpy.libs")):
+        if place.is_dir():
+            found.append((str(place), f"/packages/{place.name}"))
+    return [*found, (str(Path(__file__).parent / "sandboxed"), "/inside")]
 
 
 @cache
 def require_sandbox() -> None:
-    """Try a sandbox once.
-
-    Raises:
-        UserError: it does not work here; one line says why.
-    """
+    """Try a sandbox once; where it does not work, a :class:`UserError` says why."""
     limits = Limits()
     try:
         sandbox = start("probe.py", [limits.inside()], limits, {})

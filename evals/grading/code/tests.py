@@ -29,11 +29,7 @@ _CASE_KEYS: Mapping[str, tuple[str, ...]] = {"calls": ("arguments", "expected"),
 
 
 def check_tests(tests: Any, where: str) -> Mapping[str, Any]:
-    """``tests``, if they are of this format.
-
-    Raises:
-        UserError: they are not; ``where`` names the problem.
-    """
+    """``tests``, if they are of this format; ``where`` names the problem in the message if they are not."""
     kind: Any = tests.get("kind") if isinstance(tests, dict) else None
     if kind not in _KEYS:
         raise UserError(f"{where}: tests: kind is {kind!r}; accepted: {', '.join(_KEYS)}")
@@ -49,6 +45,10 @@ def check_tests(tests: Any, where: str) -> Mapping[str, Any]:
     return dict(tests)
 
 
+def _content(tests: Mapping[str, Any]) -> bytes:
+    return json.dumps(tests, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
 def tests_hash(tests: Mapping[str, Any]) -> str:
     """SHA-256 of what the tests are, however they are compressed."""
     return sha256_bytes(_content(tests))
@@ -59,37 +59,21 @@ def pack(tests: Mapping[str, Any]) -> str:
     return base64.b64encode(zlib.compress(_content(tests), 6)).decode("ascii")
 
 
-def _content(tests: Mapping[str, Any]) -> bytes:
-    return json.dumps(tests, sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-def unpack(packed: str, where: str) -> Mapping[str, Any]:
-    """Read tests that :func:`pack` compressed.
-
-    Raises:
-        UserError: they are damaged or malformed.
-    """
-    try:
-        return check_tests(json.loads(zlib.decompress(base64.b64decode(packed, validate=True))), where)
-    except (ValueError, zlib.error) as error:
-        raise UserError(f"{where}: tests: cannot be unpacked ({error})") from None
-
-
 def read_tests(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each problem's id and tests, one at a time.
-
-    Raises:
-        UserError: the file is missing or malformed.
-    """
+    """Each problem's id and tests, one at a time."""
     try:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
                 where = f"{path}: line {number}"
                 try:
                     row = json.loads(line)
-                    identifier, packed = row["id"], row["tests"]
+                    identifier, packed = str(row["id"]), row["tests"]
                 except (ValueError, TypeError, KeyError):
                     raise UserError(f"{where}: is no object with id and tests") from None
-                yield str(identifier), unpack(packed, where)
+                try:
+                    tests = json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
+                except (ValueError, zlib.error) as error:
+                    raise UserError(f"{where}: tests: cannot be unpacked ({error})") from None
+                yield identifier, check_tests(tests, where)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None

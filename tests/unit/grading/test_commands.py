@@ -40,24 +40,26 @@ def test_lines_in_lines_out() -> None:
         {"id": 2, "pred": "2", "gold": "2", "kind": "answer"},
         {"id": None, "pred": "Answer: B", "gold": "C", "kind": "mcq"},
         {"id": "cut", "pred": "Answer: 1", "gold": "1", "truncated": True},
+        {"id": ["half a pair"], "pred": "2 \ud800", "gold": "2", "kind": "choice"},
     ]
     result = run("\n".join(map(json.dumps, cases)) + "\n\n", "--workers", "1")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.returncode == 0
-    assert [row["id"] for row in rows] == ["a", 2, None, "cut"]
-    assert [row["correct"] for row in rows] == [True, True, False, False]
-    assert [row["reason"] for row in rows] == ["match", "match", "mismatch", "truncated"]
+    assert [row["id"] for row in rows] == ["a", 2, None, "cut", ["half a pair"]]
+    assert [row["correct"] for row in rows] == [True, True, False, False, False]
+    assert [row["reason"] for row in rows] == ["match", "match", "mismatch", "truncated", "no_answer"]
     assert set(rows[0]) == {"id", "correct", "answer", "reason", "seconds"}
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2 is not valid JSON"),
-        ("[]", "line 2 is not an object"),
-        ('{"id": 1, "pred": "x"}', "line 2 lacks gold"),
-        ('{"id": 1, "pred": 3, "gold": "3"}', "line 2: pred is int"),
-        ('{"id": 1, "pred": "3", "gold": "3", "kind": "essay"}', "line 2: kind is 'essay'; accepted: completion"),
+        ("{", "line 2: is not valid JSON"),
+        ("[]", "line 2: is []; accepted: a mapping"),
+        ('{"id": 1, "pred": "x"}', "line 2: lacks gold"),
+        ('{"id": 1, "pred": 3, "gold": "3"}', "line 2: pred: is 3; accepted: text"),
+        ('{"id": 1, "pred": "3", "gold": "3", "kind": "essay"}', "line 2: kind: is 'essay'; accepted: completion"),
+        ('{"id": 1, "pred": "3", "gold": "3", "truncated": 1}', "line 2: truncated: is 1; accepted: true or false"),
     ],
 )
 def test_a_malformed_line_is_named_and_nothing_is_graded(line: str, message: str) -> None:
@@ -120,6 +122,14 @@ def test_grades_follow_the_contract(study: Path) -> None:
     assert manifest.details["reasons"]["match"] == manifest.details["correct"] == 2
 
 
+def test_files_of_a_users_own_may_have_numbers_as_ids_and_further_keys(tmp_path: Path) -> None:
+    problems = [{"id": 3, "answer": "7", "level": 5, "options": None}]
+    write(tmp_path, problems, [{**SAMPLES[0], "problem_id": 3, "model": {"name": "m"}, "log_prob": float("nan")}])
+    assert grade(tmp_path) == 0
+    (row,) = read_jsonl(tmp_path / "grades/grades.jsonl")
+    assert (row["problem_id"], row["correct"], row["tokens"]) == (3, True, 5)
+
+
 @pytest.mark.parametrize(
     ("problems", "samples", "message"),
     [
@@ -127,7 +137,8 @@ def test_grades_follow_the_contract(study: Path) -> None:
         (PROBLEMS, [SAMPLES[0], SAMPLES[0]], "sample 0: appears twice"),
         (PROBLEMS, [{key: SAMPLES[0][key] for key in ("problem_id", "sample", "text")}], "lacks tokens, finish_reason"),
         (PROBLEMS, [{**SAMPLES[0], "finish_reason": "eos"}], "accepted: stop, length"),
-        (PROBLEMS, [{**SAMPLES[0], "text": None}], "text is NoneType"),
+        (PROBLEMS, [{**SAMPLES[0], "tokens": None}], "tokens: is None; accepted: a whole number"),
+        (PROBLEMS, [{**SAMPLES[0], "text": None}], "text: is None; accepted: text"),
         ([PROBLEMS[0], PROBLEMS[0]], SAMPLES[:1], "'p1' appears twice"),
         ([{**PROBLEMS[0], "answer": " "}], SAMPLES[:1], "accepted: text that is not empty"),
     ],

@@ -22,8 +22,7 @@ from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.grading.code import sandbox, system_calls
 from evals.grading.code import tests as files_of_tests
-from evals.grading.code.extraction import extract_program
-from evals.grading.code.run import same_output
+from evals.grading.code.run import extract_program, same_output
 from evals.grading.code.sandboxed import values
 from evals.grading.verdict import Reason
 from tests.commands import rlvr_bench

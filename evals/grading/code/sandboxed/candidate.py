@@ -11,16 +11,14 @@ import os
 import sys
 from typing import Any
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+import limits  # type: ignore[import-not-found]
+import values  # type: ignore[import-not-found]
+
 PROGRAM = "/program.py"
-PACKAGES = "/packages"
 
 
 def main() -> None:
     """Run what the command line says."""
-    sys.path[:0] = [HERE, PACKAGES]
-    import limits  # type: ignore[import-not-found]
-
     limits.apply(json.loads(sys.argv[2]))
     with open(PROGRAM, encoding="utf-8") as file:
         source = file.read()
@@ -37,11 +35,12 @@ def _serve(source: str, name: str) -> None:
     nothing = os.open("/dev/null", os.O_RDWR)
     for stream in (0, 1, 2):  # what the program prints or reads is not part of the conversation
         os.dup2(nothing, stream)
-    import values  # type: ignore[import-not-found]
-
     function, failure = _load(source, name)
     for line in calls:
-        answer = _call(function, failure, values.load(line)) if function else {"raised": failure}
+        try:
+            answer = {"value": values.dump(function(*values.load(line)))} if function else {"raised": failure}
+        except BaseException as error:
+            answer = {"raised": type(error).__name__}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -58,15 +57,6 @@ def _load(source: str, name: str) -> tuple[Any, str]:
     except BaseException as error:  # SystemExit too
         return None, type(error).__name__
     return found, ""
-
-
-def _call(function: Any, _: str, arguments: Any) -> dict[str, Any]:
-    import values
-
-    try:
-        return {"value": values.dump(function(*arguments))}
-    except BaseException as error:
-        return {"raised": type(error).__name__}
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import os
 import sys
 from typing import Any
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TEST = "/test.json"
-PACKAGES = "/packages"
+import limits  # type: ignore[import-not-found]
+import values  # type: ignore[import-not-found]
+
 MAX_LINE = 64 * 1024**2
 
 
@@ -30,8 +30,6 @@ class Candidate:
         self.raised: str | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        import values  # type: ignore[import-not-found]
-
         self.made += 1
         self.raised = "ended"
         try:
@@ -49,27 +47,27 @@ class Candidate:
 
 def main() -> None:
     """Print one line: ``{"reason": "match" | "mismatch" | "invalid_gold", "raised": name or null}``."""
-    sys.path[:0] = [HERE, PACKAGES]
-    import limits  # type: ignore[import-not-found]
-
     limits.apply(json.loads(sys.argv[1]))
     verdict = os.fdopen(os.dup(1), "w")
     os.dup2(os.open("/dev/null", os.O_RDWR), 1)  # what tests print is no verdict
-    with open(TEST, encoding="utf-8") as file:
+    with open("/test.json", encoding="utf-8") as file:
         tests = json.load(file)
     candidate = Candidate(int(sys.argv[2]), int(sys.argv[3]))
+    passed = True
     try:
-        passed = _cases(candidate, tests["cases"]) if tests["kind"] == "calls" else _program(candidate, tests)
+        if tests["kind"] == "calls":
+            passed = all(_plain(candidate(*case["arguments"])) == case["expected"] for case in tests["cases"])
+        else:  # the benchmark's own test defines ``check``, or calls the function by its name
+            namespace: dict[str, Any] = {"__name__": "test", tests["entry_point"]: candidate}
+            exec(compile(tests["test"], "/test.py", "exec"), namespace)
+            if "check" in namespace:
+                namespace["check"](candidate)
     except BaseException:
         passed = False
     reason = "invalid_gold" if not candidate.made else "match" if passed else "mismatch"
     verdict.write(json.dumps({"reason": reason, "raised": candidate.raised}) + "\n")
     verdict.flush()
     os._exit(0)
-
-
-def _cases(candidate: Candidate, cases: list[dict[str, Any]]) -> bool:
-    return all(_plain(candidate(*case["arguments"])) == case["expected"] for case in cases)
 
 
 def _plain(value: Any) -> Any:
@@ -79,15 +77,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
-
-
-def _program(candidate: Candidate, tests: dict[str, Any]) -> bool:
-    """Run the benchmark's own test: it defines ``check``, or calls the function by its name."""
-    namespace: dict[str, Any] = {"__name__": "test", tests["entry_point"]: candidate}
-    exec(compile(tests["test"], "/test.py", "exec"), namespace)
-    if "check" in namespace:
-        namespace["check"](candidate)
-    return True
 
 
 if __name__ == "__main__":

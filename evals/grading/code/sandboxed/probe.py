@@ -7,22 +7,14 @@ import os
 import socket
 import sys
 
+import limits  # type: ignore[import-not-found]
 
-def main() -> None:
-    """Print the word, or fail."""
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    import limits  # type: ignore[import-not-found]
-
-    limits.apply(json.loads(sys.argv[1]))
-    if os.geteuid() == 0 or os.path.exists("/proc/1") or os.path.exists("/home") or os.path.exists("/etc"):
-        sys.exit("the sandbox has more than it should")
-    try:
-        socket.socket(socket.AF_INET)
-    except OSError:
-        print("ready")
-    else:
-        sys.exit("the sandbox has a network")
-
-
-if __name__ == "__main__":
-    main()
+limits.apply(json.loads(sys.argv[1]))
+if os.geteuid() == 0 or os.path.exists("/proc/1") or os.path.exists("/home") or os.path.exists("/etc"):
+    sys.exit("the sandbox has more than it should")
+try:
+    socket.socket(socket.AF_INET)
+except OSError:
+    print("ready")
+else:
+    sys.exit("the sandbox has a network")

@@ -5,26 +5,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+_COLLECTIONS: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+
 
 class Unsendable(Exception):
-    """A value that is no plain data."""
+    """A value that is, or contains, something else than plain data."""
 
 
 def dump(value: Any) -> str:
-    """One line.
-
-    Raises:
-        Unsendable: the value is, or contains, something else than plain data.
-    """
+    """The line of a value."""
     return json.dumps(_encode(value))
 
 
 def load(line: str) -> Any:
-    """The value of a line.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The value of a line; ValueError, whatever is wrong with it."""
     try:
         return _decode(json.loads(line))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -46,7 +40,7 @@ def _encode(value: Any) -> Any:
         return {"bytes": value.hex()}
     if isinstance(value, dict):
         return {"dict": [[_encode(key), _encode(item)] for key, item in value.items()]}
-    for name, kind in (("list", list), ("tuple", tuple), ("set", set), ("frozenset", frozenset)):
+    for name, kind in _COLLECTIONS.items():
         if isinstance(value, kind):
             return {name: [_encode(item) for item in value]}
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
@@ -70,5 +64,4 @@ def _decode(value: Any) -> Any:
         return bytes.fromhex(content)
     if name == "dict":
         return {_decode(key): _decode(item) for key, item in content}
-    kind: Any = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[name]
-    return kind(_decode(item) for item in content)
+    return _COLLECTIONS[name](_decode(item) for item in content)
