@@ -24,16 +24,10 @@ def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
     ``\boxed{-2} \text{ and } \boxed{1}`` is one answer of two parts; ``\boxed{180}. Checking again gives \boxed{204}``
     is a revision, of which the last counts.
 
-    Args:
-        text: the text to look through.
-        lenient: an unclosed last box reaches to the end of the text (for golds, which people cut short).
-
-    Returns:
-        None if there is no box at all; an empty list if the last one is empty or was never closed.
+    None if there is no box at all; an empty list if the last one is empty or was never closed. With ``lenient`` an
+    unclosed last box reaches to the end of the text (for golds, which people cut short).
     """
-    if "box" not in text:
-        return None
-    starts = [match.span() for match in _BOX.finditer(text)]
+    starts = [match.span() for match in _BOX.finditer(text)] if "box" in text else []
     if not starts:
         return None
     parts: list[str] = []
@@ -51,7 +45,7 @@ def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
             parts = [inner[1:-1] if inner.startswith("{") and inner.endswith("}") and len(parts) == 1 else inner]
             following = begin
             continue
-        if parts and not _same_answer(text[stop:following]):
+        if parts and not _joins(text[stop:following]):
             break
         if not content and not parts:
             return []
@@ -61,17 +55,21 @@ def last_boxes(text: str, lenient: bool = False) -> list[str] | None:
     return parts
 
 
+def _joins(gap: str) -> bool:
+    """Return whether the text between two boxes joins them into one answer."""
+    if len(gap) <= _MAX_BARE_GAP and _BARE_GAP.fullmatch(gap) and "\n\n" not in gap:
+        return True
+    words = _TEXT_COMMAND.sub(" ", gap)
+    return len(gap) <= _MAX_GAP and _CONNECTOR.search(words) is not None and _REVISION.search(words) is None
+
+
 def _box_content(text: str, position: int) -> tuple[str | None, int]:
     """Content of the box whose command ends at ``position``, and where it stops; None if it is never closed."""
     while position < len(text) and text[position].isspace():
         position += 1
-    if position >= len(text):
-        return None, position
-    if text[position] != "{":
+    if not text.startswith("{", position):
         match = _BRACELESS.match(text, position)
-        if match is None:
-            return None, position
-        return match.group(1).rstrip("."), match.end()
+        return (match[1].rstrip("."), match.end()) if match else (None, position)
     closing = matching_brace(text, position)
     return (None, position) if closing is None else (text[position + 1 : closing].strip(), closing + 1)
 
@@ -86,19 +84,7 @@ def matching_brace(text: str, opening: int) -> int | None:
     r"""Index of the brace that closes the one at ``opening``; ``\{`` and ``\}`` are characters, not braces."""
     depth = 0
     for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, opening):
-        token = match.group()
-        if token == "{":
-            depth += 1
-        elif token == "}":
-            depth -= 1
-            if depth == 0:
-                return match.start()
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth == 0 and match[0] == "}":
+            return match.start()
     return None
-
-
-def _same_answer(gap: str) -> bool:
-    """Return whether the text between two boxes joins them into one answer."""
-    if len(gap) <= _MAX_BARE_GAP and _BARE_GAP.fullmatch(gap) and "\n\n" not in gap:
-        return True
-    words = _TEXT_COMMAND.sub(" ", gap)
-    return len(gap) <= _MAX_GAP and _CONNECTOR.search(words) is not None and _REVISION.search(words) is None

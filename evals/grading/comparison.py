@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import chain
 
 from evals.grading.exact import compact, decide
 from evals.grading.structure import Group, as_list, expand_signs, matrix_entries, split_group, split_top_level
@@ -22,25 +22,22 @@ MAX_UNMATCHED = 30
 _RELATION = re.compile(r"<|>|\\(?:le|ge|neq)(?![a-zA-Z])")
 _MEMBER = re.compile(r"^\s*\\?[A-Za-z](?:_\{?\w+\}?)?\s*\\in(?![a-zA-Z])\s*")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|sim|doteq)(?![a-zA-Z])")
-_REMARK = re.compile(
+_REMARK = re.compile(  # a condition, a modulus
     r"^\(\s*[A-J]\s*\)\s+(?=[\d\\])|(?<=\d)\s+[ap]m$|(?<=[\w})])\s*,?\s*(?:\(?\\pmod\s*\{?\w+\}?\)?|\(\s*\\?mod\s+\w+\s*\)"
     r"|\(?[a-z]\s*\\in\s*\\math\w+\s*\{?\s*[ZNQ]\s*\}?\s*(?:[_^]\s*(?:\{\s*)?[+*0>]\s*\}?)?\)?"
     r"|(?<=\s)(?:for|where|when|if|with)\s(?!.*\b(?:otherwise|else)\b)[^,;]+)$",
     re.DOTALL,
 )
 _FUNCTION = re.compile(r"(\\?[A-Za-z]+)\(([a-z])\)")
+_LETTER_COMMAND = re.compile(
+    r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|angle|overline|triangle|sigma|rho|tau|epsilon)"
+)
 _NOT = re.compile(r"\bnot\b", re.IGNORECASE)
 _SUBSCRIPT = re.compile(r"_\s*(?:\{[^{}]*\}|\w)")
 
 
 def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
-    """Compare two normalised answers, part by part.
-
-    Args:
-        answer: the answer, from :func:`evals.grading.normalisation.normalise`.
-        gold: the gold answer, normalised too.
-        leaf: compares two answers that have no parts.
-    """
+    """Compare two normalised answers, part by part; ``leaf`` compares two that have no parts."""
     if not answer or not gold:
         return False
     exact = decide(answer, gold)
@@ -48,27 +45,31 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
         return exact
     answer, gold = _MEMBER.sub("", answer), _MEMBER.sub("", gold)
     answer, gold = _without_approximation(answer), _without_approximation(gold)
-    remarks = _REMARK.search(answer), _REMARK.search(gold)
-    if (remarks[0] is None) != (
-        remarks[1] is None
-    ):  # a condition or modulus that the other side leaves to the question
+    if bool(_REMARK.search(answer)) != bool(_REMARK.search(gold)):  # which the other side leaves to the question
         return compare(_REMARK.sub("", answer).strip(), _REMARK.sub("", gold).strip(), leaf)
-    groups = split_group(answer), split_group(gold)
+    group, gold_group = split_group(answer), split_group(gold)
     proportions = split_top_level(answer, (":",)), split_top_level(gold, (":",))
-    if max(map(len, proportions)) > 2 and "=" not in answer + gold:
-        return _compare_proportions(*proportions, leaf)
-    if (equation := _compare_equation(answer, gold, groups, leaf)) is not None:
-        return equation.verdict
-    matrices = matrix_entries(answer), matrix_entries(gold)
-    if matrices[0] is not None and matrices[1] is not None:
-        return _compare_matrices(matrices[0], matrices[1], leaf)
-    if groups[0] is None and groups[1] is None:
-        ours, theirs = expand_signs((answer,)), expand_signs((gold,))
-        if len(ours) == len(theirs) == 1:
-            exact = decide(answer, gold)
-            return exact if exact is not None else leaf(answer, gold)
-        return _unordered(ours, theirs, leaf)
-    return _compare_groups(groups[0] or as_list(answer), groups[1] or as_list(gold), leaf, answer, gold)
+    if max(map(len, proportions)) > 2 and "=" not in answer + gold:  # 2:3:4, by the ratio of each part to the first
+        ratios = [[rf"\frac{{{part}}}{{{parts[0]}}}" for part in parts[1:]] for parts in proportions]
+        return _ordered(ratios[0], ratios[1], leaf)
+    sides = [answer] if group else split_top_level(answer, ("=",))
+    gold_sides = [gold] if gold_group else split_top_level(gold, ("=",))
+    if max(len(sides), len(gold_sides)) > 1 and all(sides) and all(gold_sides):
+        if any(map(_NOT.search, sides[:-1])):
+            return False
+        if len(gold_sides) > 1 or not _RELATION.search(answer):
+            return _compare_equations(sides, gold_sides, answer, gold, leaf)
+    rows, gold_rows = matrix_entries(answer), matrix_entries(gold)
+    if rows is not None and gold_rows is not None:
+        same_shape = [len(row) for row in rows] == [len(row) for row in gold_rows]
+        return same_shape and _ordered(list(chain(*rows)), list(chain(*gold_rows)), leaf)
+    if group or gold_group:
+        return _compare_groups(group or as_list(answer), gold_group or as_list(gold), leaf, answer, gold)
+    signed, gold_signed = expand_signs((answer,)), expand_signs((gold,))
+    if len(signed) > 1 or len(gold_signed) > 1:
+        return _unordered(signed, gold_signed, leaf)
+    exact = decide(answer, gold)
+    return exact if exact is not None else leaf(answer, gold)
 
 
 def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: str) -> bool | None:
@@ -76,10 +77,9 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
         return None
     if ours.opening == theirs.opening == "u":
         return _unordered(ours.items, theirs.items, leaf) or leaf(answer, gold)
-    if (ours.opening == "u") != (theirs.opening == "u") or _has_relation(ours) or _has_relation(theirs):
-        if _has_relation(ours) and _has_relation(theirs) and _unordered(ours.items, theirs.items, leaf):
-            return True
-        return leaf(answer, gold)
+    related = [any(map(_RELATION.search, group.items)) for group in (ours, theirs)]
+    if (ours.opening == "u") != (theirs.opening == "u") or any(related):
+        return (all(related) and _unordered(ours.items, theirs.items, leaf)) or leaf(answer, gold)
     if ours.unordered and theirs.unordered:
         mine, reference = expand_signs(_shared_label(ours.items)), expand_signs(_shared_label(theirs.items))
         labels = _labels(mine), _labels(reference)
@@ -88,7 +88,8 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
         return _unordered(mine, reference, leaf)
     if len(ours.items) != len(theirs.items):
         return False
-    if (ours.may_be_interval or theirs.may_be_interval) and ours.brackets != theirs.brackets:
+    brackets = [group.opening + group.closing for group in (ours, theirs)]
+    if (ours.may_be_interval or theirs.may_be_interval) and brackets[0] != brackets[1]:
         return False
     if len(ours.items) == 1:
         return compare(ours.items[0], theirs.items[0], leaf)
@@ -109,12 +110,11 @@ def _ordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | N
 
 def _unordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | None:
     """Match each of ours with one of theirs; equality is transitive, so that the first partner found will do."""
-    mine, remaining = _distinct(ours), _distinct(theirs)
+    mine, remaining = ({compact(item): item for item in items} for items in (ours, theirs))  # a list is a set
     if len(mine) != len(remaining):
         return False
-    spelled_alike = mine.keys() & remaining.keys()
-    unmatched = [item for spelling, item in mine.items() if spelling not in spelled_alike]
-    references = [item for spelling, item in remaining.items() if spelling not in spelled_alike]
+    unmatched = [item for spelling, item in mine.items() if spelling not in remaining]
+    references = [item for spelling, item in remaining.items() if spelling not in mine]
     if len(unmatched) > MAX_UNMATCHED:
         return None
     unknown = False
@@ -132,64 +132,34 @@ def _unordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool |
     return None if unknown else True
 
 
-def _distinct(items: Sequence[str]) -> dict[str, str]:
-    """The items without repetitions, by spelling: a list of solutions is a set."""
-    return {compact(item): item for item in items}
-
-
-@dataclass(frozen=True, slots=True)
-class _EquationVerdict:
-    verdict: bool | None
-
-
-def _compare_equation(
-    answer: str, gold: str, groups: tuple[Group | None, Group | None], leaf: Leaf
-) -> _EquationVerdict | None:
-    """Compare where at least one side is one equation (not a list of them); None if neither is."""
-    ours, theirs = (
-        split_top_level(text, ("=",)) if group is None else [text]
-        for text, group in zip((answer, gold), groups, strict=True)
-    )
-    if len(ours) == len(theirs) == 1 or not all(ours) or not all(theirs):
-        return None
-    if any(map(_NOT.search, ours[:-1])):
-        return _EquationVerdict(False)
-    if len(theirs) == 1:
-        return None if _RELATION.search(answer) else _EquationVerdict(compare(_stands_for(ours), gold, leaf))
+def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: str, leaf: Leaf) -> bool | None:
+    """Compare by the sides of equations, where at least one of the two answers is one."""
+    if len(theirs) == 1:  # the last side of an equation; the first one of ``7 = n``
+        named_last = is_label(ours[-1]) and not is_label(ours[0])
+        return compare(ours[0] if named_last else ours[-1], gold, leaf)
     if len(ours) == 1:
-        if is_label(theirs[0]) or not _has_letters(gold):
-            return _EquationVerdict(compare(answer, theirs[-1], leaf))
-        return _EquationVerdict(leaf(answer, gold))
-    ours = list(_renamed(ours, theirs))
+        labelled = is_label(theirs[0]) or not _has_letters(gold)
+        return compare(answer, theirs[-1], leaf) if labelled else leaf(answer, gold)
+    if variables := _variables(ours, theirs):
+        mine, other = (re.compile(rf"(?<![A-Za-z\\]){variable}(?![A-Za-z])") for variable in variables)
+        if not other.search(ours[-1]):
+            ours = [mine.sub(variables[1], side) for side in ours]
     if is_label(theirs[0]) and _same_label(ours, theirs):
-        return _EquationVerdict(compare(ours[-1], theirs[-1], leaf))
-    return _EquationVerdict(leaf(answer, gold))
+        return compare(ours[-1], theirs[-1], leaf)
+    return leaf(answer, gold)
 
 
-def _stands_for(sides: Sequence[str]) -> str:
-    """The last side of an equation; the first one of ``7 = n``."""
-    return sides[0] if is_label(sides[-1]) and not is_label(sides[0]) else sides[-1]
+def _variables(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, str] | None:
+    """The variables n and x of ``f(n) = ...`` and ``f(x) = ...``; None if not both are functions of one name."""
+    mine, other = (_FUNCTION.fullmatch(compact(sides[0])) for sides in (ours, theirs))
+    return (mine[2], other[2]) if mine and other and mine[1] == other[1] else None
 
 
 def _same_label(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     """Return whether two equations name the same thing; ``W(x)`` and ``W(n)`` do if no value depends on x or n."""
-    if compact(ours[0]) == compact(theirs[0]):
-        return True
-    functions = _FUNCTION.fullmatch(compact(ours[0])), _FUNCTION.fullmatch(compact(theirs[0]))
-    if functions[0] is None or functions[1] is None or functions[0][1] != functions[1][1]:
-        return False
-    return functions[0][2] not in ours[-1] and functions[1][2] not in theirs[-1]
-
-
-def _renamed(ours: Sequence[str], theirs: Sequence[str]) -> Sequence[str]:
-    """``f(n) = n + 1`` with the variable of the other side's ``f(x) = x + 1``; as it is where that is no renaming."""
-    functions = _FUNCTION.fullmatch(compact(ours[0])), _FUNCTION.fullmatch(compact(theirs[0]))
-    if functions[0] is None or functions[1] is None or functions[0][1] != functions[1][1]:
-        return ours
-    variable, wanted = (re.compile(rf"(?<![A-Za-z\\]){function[2]}(?![A-Za-z])") for function in functions if function)
-    if wanted.search(ours[-1]):
-        return ours
-    return [variable.sub(functions[1][2], side) for side in ours]
+    variables = _variables(ours, theirs)
+    independent = variables and variables[0] not in ours[-1] and variables[1] not in theirs[-1]
+    return compact(ours[0]) == compact(theirs[0]) or bool(independent)
 
 
 def is_label(text: str) -> bool:
@@ -201,14 +171,7 @@ def is_label(text: str) -> bool:
 
 
 def _has_letters(text: str) -> bool:
-    return (
-        re.search(r"[A-Za-z]", re.sub(r"\\[a-zA-Z]+", "", text)) is not None
-        or re.search(
-            r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|angle|overline|triangle|sigma|rho|tau|epsilon)",
-            text,
-        )
-        is not None
-    )
+    return bool(re.search(r"[A-Za-z]", re.sub(r"\\[a-zA-Z]+", "", text)) or _LETTER_COMMAND.search(text))
 
 
 def _labels(items: Sequence[str]) -> frozenset[str] | None:
@@ -220,13 +183,9 @@ def _labels(items: Sequence[str]) -> frozenset[str] | None:
 def _shared_label(items: Sequence[str]) -> Sequence[str]:
     """``x = 2, 3`` names both: drop the name."""
     sides = [split_top_level(item, ("=",)) for item in items]
-    if len(sides[0]) == 2 and is_label(sides[0][0]) and all(len(parts) == 1 for parts in sides[1:]):
+    if items and len(sides[0]) == 2 and is_label(sides[0][0]) and all(len(parts) == 1 for parts in sides[1:]):
         return [sides[0][1], *items[1:]]
     return items
-
-
-def _has_relation(group: Group) -> bool:
-    return any(_RELATION.search(item) for item in group.items)
 
 
 def _without_approximation(text: str) -> str:
@@ -238,17 +197,3 @@ def _without_approximation(text: str) -> str:
     if before and "=" not in before and is_label(before):
         return f"{before} = {after}"
     return before or after
-
-
-def _compare_proportions(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | None:
-    """Compare ``2:3:4`` with ``4:6:8``, by the ratio of each part to the first."""
-    ratios = [[rf"\frac{{{part}}}{{{parts[0]}}}" for part in parts[1:]] for parts in (ours, theirs)]
-    return _ordered(ratios[0], ratios[1], leaf)
-
-
-def _compare_matrices(
-    ours: tuple[tuple[str, ...], ...], theirs: tuple[tuple[str, ...], ...], leaf: Leaf
-) -> bool | None:
-    if [len(row) for row in ours] != [len(row) for row in theirs]:
-        return False
-    return _ordered([entry for row in ours for entry in row], [entry for row in theirs for entry in row], leaf)

@@ -6,7 +6,7 @@ A decision is either certain or not made: :func:`decide` returns None for everyt
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 MAX_DIGITS = 1_000  # of a number that is turned into a Fraction; longer ones are compared digit by digit
@@ -19,9 +19,11 @@ _LARGEST_BASE = 36
 _INTEGER = re.compile(r"([-+]?)\s*(\d+|\d{1,3}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+)")
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)?\.(\d+)|(\d{1,3}(?:,\d{3})+|\d+)\.?")
 _DECIMAL_COMMA = re.compile(r"-?(?:0,\d+|\d+,(?:\d{2}|\d{4,}))")
-_SLASH = re.compile(r"(-?\d[\d.]*)\s*/\s*(-?\d[\d.]*)")
-_MIXED = re.compile(r"(\d+)\s+(\d+)\s*/\s*(\d+)")
-_FRACTION = re.compile(r"(\d+)?\s*\\frac\s*\{\s*(-?[\d.]+)\s*\}\s*\{\s*(-?[\d.]+)\s*\}")
+_QUOTIENTS = (  # 3/4, 2 3/4, 2\frac{3}{4}
+    re.compile(r"()(-?\d[\d.]*)\s*/\s*(-?\d[\d.]*)"),
+    re.compile(r"(\d+)\s+(\d+)\s*/\s*(\d+)"),
+    re.compile(r"(\d+)?\s*\\frac\s*\{\s*(-?[\d.]+)\s*\}\s*\{\s*(-?[\d.]+)\s*\}"),
+)
 _SCIENTIFIC = re.compile(r"(?:([\d.]+)\s*(?:\\times|\\cdot)\s*)?10\s*\^\s*(?:\{\s*([-+]?\d+)\s*\}|(\d))")
 _PRIMED = re.compile(r"([A-Za-z\d)}\]!])\s*(?:\^\s*\{?\s*)?('+|(?:\\prime(?![a-zA-Z])\s*)+)")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]*")
@@ -33,19 +35,12 @@ _PROPORTION = re.compile(r"(\d+)\s*:\s*(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class PlainNumber:
-    """A number as written.
-
-    Attributes:
-        value: its exact value.
-        decimals: digits after its decimal point; None if it was not written as a decimal.
-        digits: its significant digits, if it was.
-        percent: it was followed by a percent sign.
-    """
+    """A number as written."""
 
     value: Fraction
-    decimals: int | None = None
-    digits: int = 0
-    percent: bool = False
+    decimals: int | None = None  # digits after its decimal point; None if it was not written as a decimal
+    digits: int = 0  # its significant digits, if it was
+    percent: bool = False  # it was followed by a percent sign
 
 
 def decide(answer: str, gold: str) -> bool | None:
@@ -81,13 +76,11 @@ def canonical_integer(text: str) -> str | None:
     match = _INTEGER.fullmatch(text.strip())
     if match is None:
         return None
-    digits = match.group(2).replace(",", "").replace(" ", "")
+    digits = match[2].replace(",", "").replace(" ", "")
     if not digits.isascii():
         digits = "".join(map(ascii_digit, digits))
     digits = digits.lstrip("0")
-    if not digits:
-        return "0"
-    return f"-{digits}" if match.group(1) == "-" else digits
+    return f"-{digits}" if digits and match[1] == "-" else digits or "0"
 
 
 def _beside(text: str, other: str) -> PlainNumber | None:
@@ -108,35 +101,30 @@ def plain_number(text: str) -> PlainNumber | None:
     negative = text.startswith("-")
     body = text.lstrip("+-").strip() if text[:2] not in ("--", "+-", "-+") else text
     number = _unsigned(body)
-    if number is None:
-        return None
-    return PlainNumber(-number.value if negative else number.value, number.decimals, number.digits, percent)
+    return number and replace(number, value=-number.value if negative else number.value, percent=percent)
 
 
 def _unsigned(text: str) -> PlainNumber | None:
     if (integer := canonical_integer(text)) is not None and text[0] not in "+-":
         return PlainNumber(Fraction(int(integer)))
-    if _DECIMAL.fullmatch(text):
-        return _decimal(text)
-    if match := _SLASH.fullmatch(text):
-        return _ratio(match.group(1), match.group(2))
-    if match := _MIXED.fullmatch(text):
-        ratio = _ratio(match.group(2), match.group(3))
-        return ratio if ratio is None else PlainNumber(int(match.group(1)) + ratio.value)
-    if match := _FRACTION.fullmatch(text):
-        whole, top, bottom = match.groups()
-        ratio = _ratio(top, bottom)
-        return ratio if ratio is None or whole is None else PlainNumber(int(whole) + ratio.value)
-    if match := _SCIENTIFIC.fullmatch(text):
-        return _scientific(match.group(1) or "1", int(match.group(2) or match.group(3)))
-    return None
+    if (decimal := _decimal(text)) is not None:
+        return decimal
+    for quotient in _QUOTIENTS:
+        if match := quotient.fullmatch(text):
+            ratio = _ratio(match[2], match[3])
+            return ratio and PlainNumber(int(match[1] or 0) + ratio.value)
+    if (match := _SCIENTIFIC.fullmatch(text)) is None:
+        return None
+    number, exponent = _decimal(match[1] or "1"), int(match[2] or match[3])
+    if number is None or abs(exponent) > MAX_EXPONENT:
+        return None
+    return PlainNumber(number.value * Fraction(10) ** exponent, (number.decimals or 0) - exponent, number.digits)
 
 
 def _decimal(text: str) -> PlainNumber | None:
-    plain = text.replace(",", "")
-    whole, _, fraction = plain.partition(".")
-    if not whole and not fraction:
+    if not _DECIMAL.fullmatch(text):
         return None
+    whole, _, fraction = text.replace(",", "").partition(".")
     value = Fraction(int((whole or "0") + fraction), 10 ** len(fraction))
     return PlainNumber(value, len(fraction), len((whole + fraction).lstrip("0")))
 
@@ -148,23 +136,19 @@ def _ratio(top: str, bottom: str) -> PlainNumber | None:
         return None
 
 
-def _scientific(mantissa: str, exponent: int) -> PlainNumber | None:
-    number = _decimal(mantissa) if _DECIMAL.fullmatch(mantissa) else None
-    if number is None or abs(exponent) > MAX_EXPONENT:
-        return None
-    decimals = (number.decimals or 0) - exponent
-    return PlainNumber(number.value * Fraction(10) ** exponent, decimals, number.digits)
-
-
 def same_number(answer: PlainNumber, gold: PlainNumber) -> bool:
     """Return whether two numbers are the same answer.
 
     Exactly equal, or one is the other correctly rounded to at least six decimals and six significant digits. Where
     only one has a percent sign, it may stand for the number before the sign or for a hundredth of it.
     """
-    if answer.percent == gold.percent:
-        return _same_value(answer, gold)
-    return _same_value(answer, gold) or _same_value(_as_fraction(answer), _as_fraction(gold))
+    readings = [(answer, gold)]
+    if answer.percent != gold.percent:
+        readings.append((_as_fraction(answer), _as_fraction(gold)))
+    return any(
+        ours.value == theirs.value or is_rounding_of(ours, theirs.value) or is_rounding_of(theirs, ours.value)
+        for ours, theirs in readings
+    )
 
 
 def _as_fraction(number: PlainNumber) -> PlainNumber:
@@ -172,12 +156,6 @@ def _as_fraction(number: PlainNumber) -> PlainNumber:
         return number
     decimals = None if number.decimals is None else number.decimals + 2
     return PlainNumber(number.value / 100, decimals, number.digits)
-
-
-def _same_value(answer: PlainNumber, gold: PlainNumber) -> bool:
-    if answer.value == gold.value:
-        return True
-    return is_rounding_of(answer, gold.value) or is_rounding_of(gold, answer.value)
 
 
 def is_rounding_of(number: PlainNumber, value: Fraction) -> bool:
@@ -193,8 +171,7 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
     if (ours is None and theirs is None) or not (answer + gold)[0].isdigit() or not gold[0].isdigit():
         return None
     numerals = [
-        (match.group(1), match.group(2) or match.group(3)) if match else (text, None)
-        for match, text in ((ours, answer), (theirs, gold))
+        (match[1], match[2] or match[3]) if match else (text, None) for match, text in ((ours, answer), (theirs, gold))
     ]
     if not all(base is None or _is_numeral(digits, base) for digits, base in numerals):
         return False
@@ -220,9 +197,9 @@ def _decide_proportions(answer: str, gold: str) -> bool | None:
         return None
     values: list[Fraction] = []
     for match, text in ((ours, answer), (theirs, gold)):
-        if match is not None and (match.group(2).startswith("0") or len(text) > MAX_DIGITS):
+        if match is not None and (match[2].startswith("0") or len(text) > MAX_DIGITS):
             return False
-        number = _ratio(match.group(1), match.group(2)) if match else plain_number(text)
+        number = _ratio(match[1], match[2]) if match else plain_number(text)
         if number is None:
             return None
         values.append(number.value)
@@ -241,7 +218,7 @@ def _decide_words(answer: str, gold: str) -> bool | None:
     option = option or (_OPTION_WITH_TEXT.fullmatch(answer) if reference else None)
     reference = reference or (_OPTION_WITH_TEXT.fullmatch(gold) if option else None)
     if option and reference:
-        return option.group(1) == reference.group(1)
+        return option[1] == reference[1]
     if not (_WORDS.fullmatch(answer) and _WORDS.fullmatch(gold)):
         return None
     if len(answer) > 1 and len(gold) > 1 and _words(answer) == _words(gold):

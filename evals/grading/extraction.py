@@ -48,29 +48,17 @@ class Extraction:
 
 
 def extract_answer(prediction: str, kind: Kind, truncated: bool) -> Extraction:
-    """Find the answer in a prediction.
-
-    Args:
-        prediction: the model's text.
-        kind: how it is to be read.
-        truncated: the text was cut off; then only a complete box counts, for a line may have lost its end.
-    """
+    """Find the answer in a prediction; in a truncated one only a complete box counts: a line may have lost its end."""
     text = visible_part(prediction)
     missing = Reason.TRUNCATED if truncated else Reason.NO_ANSWER
     if kind is Kind.CHOICE:
         letter = None if truncated and last_boxes(text) is None else choice_letter(text)
         return Extraction(letter) if letter else Extraction(None, missing)
     boxed = last_boxes(text)
-    if truncated and boxed and ends_in_bare_box(text):
-        boxed = []
     if boxed is not None:
-        answer = ", ".join(boxed) if boxed else ""
-    elif kind is Kind.ANSWER:
-        answer = sentence_answer(text)
-    elif truncated:
-        answer = ""
+        answer = "" if truncated and boxed and ends_in_bare_box(text) else ", ".join(boxed)
     else:
-        line = final_answer_line(text)
+        line = text if kind is Kind.ANSWER else None if truncated else final_answer_line(text)
         answer = sentence_answer(line) if line else ""
     return Extraction(answer) if answer.strip() else Extraction(None, missing)
 
@@ -85,10 +73,7 @@ def extract_gold(gold: str) -> str:
 
 
 def visible_part(text: str) -> str:
-    """Return the part of a response that a reader sees: after finished thinking, or before unfinished thinking.
-
-    A box inside <think> is a draft. Once thinking has been closed, only what follows it counts.
-    """
+    """The part of a response that a reader sees: after finished thinking, or before unfinished thinking."""
     if "<th" not in text and "</th" not in text and "of_thought|>" not in text:
         return text  # as most texts, which are long
     for closing in _THINKING.values():
@@ -99,9 +84,7 @@ def visible_part(text: str) -> str:
 
 
 def final_answer_line(text: str) -> str | None:
-    """Return the line after the last ``Answer:`` or ``final answer is``; None if there is neither.
-
-    Where nothing else stands on the line, the next one that is not empty is the answer's.
+    """The line after the last ``Answer:`` or ``final answer is``, or the next one that is not empty; None without both.
 
     Searched from the end, for a long text speaks of answers all along.
     """
@@ -126,6 +109,7 @@ _MATH = re.compile(
     r"(?<!\\)\\\[(?P<bracket>.+?)\\\]|(?<!\\)\\\((?P<paren>[^\n]+?)\\\)",
     re.DOTALL,
 )
+_JOINED = re.compile(r"\s*(?:,|;|,?\s*\b(?:and|or)\b)\s*")
 _WORD = re.compile(r"(?<![\\A-Za-z\d_])[^\W\d_]{2,}", re.UNICODE)
 _COMMAND_ARGUMENT = re.compile(r"\\(?:text\w*|math\w*|mbox|operatorname|begin|end)\s*\{[^{}]*\}")
 _NOT_PROSE = re.compile(
@@ -170,7 +154,7 @@ def _value_after_lead_in(text: str) -> str | None:
     leads = list(_LEAD_IN.finditer(text))
     rest = text[leads[-1].end() :].strip().rstrip(".").strip() if leads else ""
     number = _LEADING_NUMBER.fullmatch(rest)
-    return number["value"].strip() if number and number["value"].strip() else rest or None
+    return (number and number["value"].strip()) or rest or None
 
 
 def _is_prose(text: str) -> bool:
@@ -178,15 +162,8 @@ def _is_prose(text: str) -> bool:
 
 
 def _last_formulas(text: str, formulas: list[re.Match[str]]) -> str:
-    parts = [_formula(formulas[-1])]
-    following = formulas[-1].start()
-    for match in reversed(formulas[:-1]):
-        if not re.fullmatch(r"\s*(?:,|;|,?\s*\b(?:and|or)\b)\s*", text[match.end() : following]):
-            break
-        parts.insert(0, _formula(match))
-        following = match.start()
-    return ", ".join(parts)
-
-
-def _formula(match: re.Match[str]) -> str:
-    return next(group for group in match.groups() if group is not None).strip()
+    """The last formula, and those before it that are joined to it."""
+    first = len(formulas) - 1
+    while first > 0 and _JOINED.fullmatch(text, formulas[first - 1].end(), formulas[first].start()):
+        first -= 1
+    return ", ".join(str(match[match.lastgroup or 0]).strip() for match in formulas[first:])

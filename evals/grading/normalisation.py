@@ -1,11 +1,12 @@
 r"""One spelling for the many ways to write the same answer, by rules on text alone.
 
-Everything here is linear in the length of the text, and applied to answers of at most :data:`MAX_LENGTH` characters.
+Everything here takes time linear in the text, and is applied to answers of at most :data:`MAX_LENGTH` characters.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
 from evals.grading.boxes import matching_brace
 from evals.grading.exact import ascii_digit
@@ -13,6 +14,7 @@ from evals.grading.exact import ascii_digit
 MAX_LENGTH = 2_000
 MAX_DEPTH = 60
 
+_NESTING = dict.fromkeys("{([", 1) | dict.fromkeys("})]", -1)
 _UNICODE = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "∕": "/",
@@ -94,7 +96,7 @@ _TRAILING = " \t\r\n.,;:\\"
 _SHORT = r"(?:(\d|[a-zA-Z]|\\(?!frac|sqrt)[a-zA-Z]+)|\{([^{}]*)\})"
 _SHORT_FRACTION = re.compile(rf"\\frac\s*{_SHORT}\s*{_SHORT}")
 _SHORT_ROOT = re.compile(r"\\sqrt\s*(\d+|[a-zA-Z])")
-_POWER_STAR = re.compile(r"\*\*")
+_PARENTHESIS_ARGUMENT = re.compile(r"(\\sqrt\s*|\^\s*)\(")
 _ASCII_FUNCTION = re.compile(
     r"(?<![\\A-Za-z])(sqrt|pi|arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp)(?![A-Za-z])"
 )
@@ -124,27 +126,23 @@ def is_readable(text: str) -> bool:
     """Return whether an answer is short and flat enough to be parsed; nested or huge text is refused."""
     if len(text) > MAX_LENGTH:
         return False
-    depth = deepest = 0
-    for character in text:
-        if character in "{([":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "})]":
-            depth -= 1
-    return deepest <= MAX_DEPTH
+    return max(accumulate(_NESTING.get(character, 0) for character in text), default=0) <= MAX_DEPTH
 
 
 def normalise(text: str) -> str:
     """The canonical spelling of an answer: no sizes, fonts, units, degrees, currency or thousands separators."""
-    text = _in_ascii(strip_delimiters(text.strip()))
+    text = text.strip()
+    for opening, closing in (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)")):  # around the whole text
+        if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
+            text = text[len(opening) : -len(closing)].strip()
+            break
+    text = _in_ascii(text)
     if "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED_COMMAND.sub(r"\\", text)
     text = _LEADING_PROSE.sub("", _CURRENCY.sub("", text))
     text = text.replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
     text = _COLON.sub(":", _ORDINAL.sub("", _ROW_SPACING.sub(r"\1", _COLOUR.sub("", text))))
-    text = _SIZE.sub("", text)
-    text = _THOUSANDS_GAP.sub("", text)
-    text = _BRACED_COMMA.sub("", text)
+    text = _BRACED_COMMA.sub("", _THOUSANDS_GAP.sub("", _SIZE.sub("", text)))
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE_ARGUMENT.sub(r"(\\frac{\1\\pi}{180})", text)
     text = _DEGREES.sub("", text)
@@ -154,21 +152,19 @@ def normalise(text: str) -> str:
     text = _PERCENT.sub("%", text)
     text = _HALF_DAY.sub(lambda match: f" {match[1].lower()}m", text.rstrip(_TRAILING))
     text = _TIMES_TEN.sub(r"\\times 10^", _strip_unit(text))
-    text = _unwrap_fonts(text)
-    text = _THIN_SPACE.sub("", text)
-    text = _SPACE.sub(" ", text).strip()
-    text = _INFINITY.sub(r"\\infty", text)
-    text = _NOT_EQUAL.sub(r"\\neq ", text)
+    text = _SPACE.sub(" ", _THIN_SPACE.sub("", _unwrap_fonts(text))).strip()
+    text = _NOT_EQUAL.sub(r"\\neq ", _INFINITY.sub(r"\\infty", text))
     text = _GE.sub(r"\\ge ", _LE.sub(r"\\le ", text))
     text = _LT_GT.sub(lambda match: "<" if match.group(1) == "lt" else ">", text)
     text = _PERCENT.sub("%", text.rstrip(_TRAILING))
     text = _join_parts(_strip_plain_unit(text))
     text = _latex_of_ascii(text)
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
-    text = _FRACTION.sub(r"\\frac", text)
-    text = _SHORT_FRACTION.sub(_brace_fraction, text)
+    text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
     text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
-    return _MULTIPLE_SPACE.sub(" ", _unwrap_group(text)).strip()
+    while text.startswith("((") and text.endswith("))") and _matching_parenthesis(text, 1) == len(text) - 2:
+        text = text[1:-1].strip()
+    return _MULTIPLE_SPACE.sub(" ", text).strip()
 
 
 def _in_ascii(text: str) -> str:
@@ -180,25 +176,14 @@ def _in_ascii(text: str) -> str:
     return "".join(ascii_digit(character) for character in text.translate(_UNICODE))
 
 
-def strip_delimiters(text: str) -> str:
-    r"""Remove ``$...$``, ``$$...$$``, ``\(...\)`` or ``\[...\]`` around the whole text."""
-    for opening, closing in (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)")):
-        if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
-            return text[len(opening) : -len(closing)].strip()
-    return text
-
-
 def _strip_unit(text: str) -> str:
     r"""Remove a trailing ``\text{ cm}^2``: words after a value are its unit, or a remark."""
     match = _TEXT_UNIT.search(text)
     if match is None or _CONSTANT_IN_TEXT.fullmatch(match["word"]) or _DENIAL.search(match["word"]):
         return text
     value = text[: match.start()].strip()
-    if not any(character.isdigit() for character in value) and r"\pi" not in value:
-        return text
-    if value.count("{") != value.count("}"):
-        return text
-    return value.rstrip(_TRAILING)
+    is_number = r"\pi" in value or any(map(str.isdigit, value))
+    return value.rstrip(_TRAILING) if is_number and value.count("{") == value.count("}") else text
 
 
 def _strip_plain_unit(text: str) -> str:
@@ -209,10 +194,8 @@ def _strip_plain_unit(text: str) -> str:
     words = text[match.end("value") :].strip()
     if _WORD_OPERATORS.search(words) or _DENIAL.search(words) or words in _ALPHABET:  # "3 abcd" is a product
         return text
-    value = match["value"]
-    if re.search(r"[A-Za-z]{2,}(?![A-Za-z])(?<!\\)", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", value)):
-        return text
-    return value.strip()
+    has_words = re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", match["value"]))
+    return text if has_words else match["value"].strip()
 
 
 def _join_parts(text: str) -> str:
@@ -231,38 +214,26 @@ def _unwrap_fonts(text: str) -> str:
         begin, end = match.span()
         while end < len(text) and text[end] == " ":
             end += 1
-        closing = matching_brace(text, end) if text[end : end + 1] == "{" else None
-        if closing is None:
-            text = text[:begin] + " " + text[end:]
-        else:
-            content = text[end + 1 : closing]
-            spaced = f" {content} " if re.search(r"[a-zA-Z]{2}", content) else content
-            text = text[:begin] + spaced + text[closing + 1 :]
+        closing = matching_brace(text, end) if text.startswith("{", end) else None
+        content, rest = (" ", end) if closing is None else (text[end + 1 : closing], closing + 1)
+        spaced = f" {content} " if re.search(r"[a-zA-Z]{2}", content) else content
+        text = text[:begin] + spaced + text[rest:]
         position = begin
     return text
 
 
 def _latex_of_ascii(text: str) -> str:
     """Rewrite calculator spelling (``sqrt(2)``, ``2**3``, ``3*x``, ``8.7e8``, ``pi``) in LaTeX."""
-    text = _BARE_POINT.sub("", _NUMPY.sub("", text))
-    text = _EXPONENT_NOTATION.sub(_power_of_ten, text)
-    text = _POWER_STAR.sub("^", text)
-    text = _ASCII_FUNCTION.sub(r"\\\1 ", text)
-    text = _brace_arguments(text)
-    return re.sub(r"\s*\*\s*", r"\\cdot ", text)
-
-
-def _brace_arguments(text: str) -> str:
-    r"""``\sqrt (x)`` and ``^(x)`` take the whole parenthesis: give it braces."""
+    text = _EXPONENT_NOTATION.sub(_power_of_ten, _BARE_POINT.sub("", _NUMPY.sub("", text)))
+    text = _ASCII_FUNCTION.sub(r"\\\1 ", text.replace("**", "^"))
     position = 0
-    while (match := re.compile(r"(\\sqrt\s*|\^\s*)\(").search(text, position)) is not None:
-        opening = match.end() - 1
-        closing = _matching_parenthesis(text, opening)
+    while (match := _PARENTHESIS_ARGUMENT.search(text, position)) is not None:
+        position = match.end()
+        closing = _matching_parenthesis(text, position - 1)
         if closing is None:
-            return text
-        text = text[: match.end(1)] + "{" + text[opening + 1 : closing] + "}" + text[closing + 1 :]
-        position = opening + 1
-    return text
+            break
+        text = text[: match.end(1)] + "{" + text[position:closing] + "}" + text[closing + 1 :]
+    return re.sub(r"\s*\*\s*", r"\\cdot ", text)
 
 
 def _matching_parenthesis(text: str, opening: int) -> int | None:
@@ -281,20 +252,8 @@ def _power_of_ten(match: re.Match[str]) -> str:
     return rf"{mantissa}\times 10^{{{sign}{exponent.lstrip('+-0') or '0'}}}"
 
 
-def _brace_fraction(match: re.Match[str]) -> str:
-    top, braced_top, bottom, braced_bottom = match.groups()
-    return rf"\frac{{{top or braced_top}}}{{{bottom or braced_bottom}}}"
-
-
 def _repeating_decimal(match: re.Match[str]) -> str:
     r"""``0.1\overline{6}`` as a fraction."""
     whole, fixed, period = [group for group in match.groups() if group is not None]
     top = int(whole + fixed + period or "0") - int(whole + fixed or "0")
     return rf"\frac{{{top}}}{{{'9' * len(period)}{'0' * len(fixed)}}}"
-
-
-def _unwrap_group(text: str) -> str:
-    """Remove redundant parentheses and braces around parentheses: ``((1))`` is ``(1)``."""
-    while text.startswith("((") and text.endswith("))") and _matching_parenthesis(text, 1) == len(text) - 2:
-        text = text[1:-1].strip()
-    return text

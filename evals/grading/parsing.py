@@ -41,7 +41,6 @@ class _Reader(_Latex2Sympy):  # type: ignore[misc]
     """
 
     def convert_postfix_list(self, arr: list[Any], i: int = 0) -> Any:
-        """Multiply what stands side by side."""
         left = self.convert_postfix(arr[i])
         if i == len(arr) - 1 or not isinstance(left, sympy.Expr | sympy.MatrixBase):
             return super().convert_postfix_list(arr, i)
@@ -51,23 +50,18 @@ class _Reader(_Latex2Sympy):  # type: ignore[misc]
         return self.mul_flat(left, right)
 
     def parse(self, latex_str: str) -> Any:
-        """Read a whole answer; ``1,000`` is one number, ``0,111`` a decimal."""
-        if _GROUPED.fullmatch(latex_str):
+        if _GROUPED.fullmatch(latex_str):  # ``1,000`` is one number, ``0,111`` a decimal
             return number(latex_str.replace(",", ".") if latex_str.strip().startswith("0") else latex_str)
         return super().parse(latex_str)
 
     def parse_number(self, text: str) -> sympy.Number:
-        """The number that a literal of the grammar stands for."""
         return number(text)
 
 
 def number(text: str) -> sympy.Number:
-    """A literal: ``0042``, ``1,000``, ``.5``, ``8.7E8``.
+    """A literal: ``0042``, ``1,000``, ``.5``, ``8.7E8``; ValueError if it is none.
 
     ``sympy.Number`` would hand the text to ``sympify``, and that to Python's compiler.
-
-    Raises:
-        ValueError: it is none.
     """
     digits = text.replace(",", "").strip()
     return sympy.Integer(int(digits)) if digits.removeprefix("-").isdecimal() else sympy.Float(digits)
@@ -78,9 +72,6 @@ def parse(text: str) -> sympy.Basic:
     r"""Read LaTeX as a SymPy expression, without evaluating it.
 
     ``\log`` without a base is the natural logarithm, as in the mathematics of competitions.
-
-    Raises:
-        Unreadable: the grammar does not know it.
     """
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
@@ -96,60 +87,37 @@ def parse(text: str) -> sympy.Basic:
         raise Unreadable from error
     if not isinstance(expression, sympy.Basic | sympy.MatrixBase):
         raise Unreadable
-    expression = _with_named_derivatives(expression)
-    return _with_imaginary_unit(_with_real_roots(expression) if r"\sqrt[" in latex else expression)
-
-
-def _with_named_derivatives(expression: sympy.Basic) -> sympy.Basic:
-    """``dx/dt`` of a plain variable is a quantity of its own; worked out it would be zero."""
-    named = {
+    named = {  # ``dx/dt`` of a plain variable is a quantity of its own; worked out it would be zero
         derivative: sympy.Symbol(f"derivative of {derivative.expr} by {derivative.variables}")
         for derivative in expression.atoms(sympy.Derivative)
         if not derivative.expr.has(*derivative.variables)
     }
-    return expression.xreplace(named) if named else expression
-
-
-def _with_real_roots(expression: sympy.Basic) -> sympy.Basic:
-    """An odd root of a negative number is the real one, as the sign for it says."""
-    if not is_workable(expression):
-        return expression
-    roots = {
-        power: -sympy.Pow(-power.base, power.exp)
-        for power in expression.atoms(sympy.Pow)
-        if power.exp.is_Rational
-        and power.exp.q % 2 == 1
-        and power.exp.p == 1 < power.exp.q
-        and _is_negative(power.base)
-    }
-    return expression.xreplace(roots) if roots else expression
-
-
-def _is_negative(number: sympy.Expr) -> bool:
-    return number.is_number and number.evalf(30).is_negative is True
-
-
-def _with_imaginary_unit(expression: sympy.Basic) -> sympy.Basic:
-    """The variable i is the imaginary unit, unless it is what a sum runs over."""
+    expression = expression.xreplace(named) if named else expression
+    if r"\sqrt[" in latex and is_workable(expression):  # an odd root of a negative number is the real one
+        roots = {
+            power: -sympy.Pow(-power.base, power.exp)
+            for power in expression.atoms(sympy.Pow)
+            if _is_odd_root(power.exp) and power.base.is_number and power.base.evalf(30).is_negative is True
+        }
+        expression = expression.xreplace(roots) if roots else expression
+    # the variable i is the imaginary unit, unless it is what a sum runs over
     bound = {limits[0] for node in expression.atoms(sympy.Sum, sympy.Product) for limits in node.limits}
     units = {symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i" and symbol not in bound}
     return expression.xreplace(units) if units else expression
+
+
+def _is_odd_root(exponent: sympy.Expr) -> bool:
+    return bool(exponent.is_Rational and exponent.q % 2 == 1 and exponent.p == 1 < exponent.q)
 
 
 MAX_BITS = 400_000.0
 """Numbers beyond this many bits (about 120,000 digits) are not worked out."""
 
 
-def largest_bits(expression: sympy.Basic | sympy.MatrixBase) -> float:
-    """An upper bound on log2 of every number met in evaluating ``expression``; ``inf`` if one is too large."""
-    if isinstance(expression, sympy.MatrixBase):
-        return max((largest_bits(entry) for entry in expression.flat()), default=0.0)
-    return _bits(expression)[1]
-
-
 def is_workable(expression: sympy.Basic | sympy.MatrixBase) -> bool:
-    """Return whether every number within ``expression`` stays below :data:`MAX_BITS`."""
-    return largest_bits(expression) <= MAX_BITS
+    """Return whether every number met in evaluating ``expression`` stays below :data:`MAX_BITS`."""
+    entries = expression.flat() if isinstance(expression, sympy.MatrixBase) else [expression]
+    return all(_bits(entry)[1] <= MAX_BITS for entry in entries)
 
 
 def _bits(node: sympy.Basic) -> tuple[float, float]:
@@ -168,7 +136,10 @@ def _bits(node: sympy.Basic) -> tuple[float, float]:
 def _own_bits(node: sympy.Basic, sizes: list[float], met: float) -> float:
     if isinstance(node, sympy.Pow | sympy.exp):
         base, exponent = (2.0, node.args[0]) if isinstance(node, sympy.exp) else (sizes[0], node.args[1])
-        return max(base, 1.0) * _exponent_bound(exponent, sizes[-1])
+        bound = _power_of_two(sizes[-1])
+        if isinstance(exponent, sympy.Rational) and math.isfinite(bound):
+            bound = max(1.0, float(abs(exponent)))  # a root or an inverse does not make its base longer
+        return max(base, 1.0) * bound
     if isinstance(node, sympy.factorial | sympy.gamma | sympy.factorial2 | sympy.subfactorial):
         return _power_of_two(sizes[0]) * max(sizes[0], 1.0)
     if isinstance(node, sympy.binomial):
@@ -184,10 +155,3 @@ def _own_bits(node: sympy.Basic, sizes: list[float], met: float) -> float:
 
 def _power_of_two(bits: float) -> float:
     return math.inf if bits > 60 else 2.0**bits
-
-
-def _exponent_bound(exponent: sympy.Basic, bits: float) -> float:
-    """An upper bound on the size of an exponent; a root or an inverse does not make its base longer."""
-    if isinstance(exponent, sympy.Rational):
-        return max(1.0, float(abs(exponent))) if bits <= 60 else math.inf
-    return _power_of_two(bits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from evals.grading.exact import plain_number
 
@@ -23,22 +24,11 @@ _MATRIX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Several answers in one: what encloses them, and what they are.
+    """Several answers in one: what encloses them, and what they are."""
 
-    Attributes:
-        opening: ``(``, ``[``, ``{`` (a set) or the empty string (a bare list).
-        closing: the bracket at the other end.
-        items: the text of each.
-    """
-
-    opening: str
-    closing: str
+    opening: str  # "(", "[", "{" (a set), "u" (a union) or nothing (a bare list)
+    closing: str  # the bracket at the other end
     items: tuple[str, ...]
-
-    @property
-    def brackets(self) -> str:
-        """Both brackets, as one word."""
-        return self.opening + self.closing
 
     @property
     def unordered(self) -> bool:
@@ -48,7 +38,7 @@ class Group:
     @property
     def may_be_interval(self) -> bool:
         """Two items between brackets, of which at least one is square."""
-        return len(self.items) == 2 and ("[" in self.brackets or "]" in self.brackets)
+        return len(self.items) == 2 and (self.opening == "[" or self.closing == "]")
 
 
 def as_list(text: str) -> Group:
@@ -109,32 +99,25 @@ def _enclosed(text: str) -> tuple[str, str, str] | None:
         inner = text[len(opening) : len(text) - len(closing)]
         if closing in ")]}" and inner.endswith("\\"):
             continue
-        if not _balanced(inner):
+        steps = (token[0].startswith(_DEEPER) - token[0].startswith(_SHALLOWER) for token in _TOKEN.finditer(inner))
+        depths = [0, *accumulate(steps)]
+        if depths[-1] != 0 or min(depths) < 0:
             return None
         kind = {r"\{": "{", r"\langle": "("}.get(opening, opening)
         return kind, inner.strip(), {r"\}": "}", r"\rangle": ")"}.get(closing, closing)
     return None
 
 
-def _balanced(text: str) -> bool:
-    depth = 0
-    for match in _TOKEN.finditer(text):
-        depth += match.group().startswith(_DEEPER) - match.group().startswith(_SHALLOWER)
-        if depth < 0:
-            return False
-    return depth == 0
-
-
 def expand_signs(items: Sequence[str]) -> tuple[str, ...]:
     r"""Write ``a \pm b`` as the two answers that it stands for; several signs in one item go together."""
     expanded: list[str] = []
     for item in items:
-        if r"\pm" in item or r"\mp" in item:
-            for plus, minus in (("+", "-"), ("-", "+")):
-                signed = re.sub(r"\\pm\s*", f" {plus} ", re.sub(r"\\mp\s*", f" {minus} ", item))
-                expanded.append(re.sub(r"(^|[=({\[,])\s*\+\s*", r"\1", signed).strip())
-        else:
+        if r"\pm" not in item and r"\mp" not in item:
             expanded.append(item)
+            continue
+        for plus, minus in (("+", "-"), ("-", "+")):
+            signed = re.sub(r"\\pm\s*", f" {plus} ", re.sub(r"\\mp\s*", f" {minus} ", item))
+            expanded.append(re.sub(r"(^|[=({\[,])\s*\+\s*", r"\1", signed).strip())
     return tuple(expanded)
 
 

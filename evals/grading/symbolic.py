@@ -41,11 +41,7 @@ _OF_INTEGERS = (sympy.factorial, sympy.binomial, sympy.Sum, sympy.Product)
 
 
 def judge(answer: str, gold: str) -> Reason:
-    """Compare two normalised answers that the exact rules could not decide.
-
-    Returns:
-        ``match``, ``mismatch`` or ``unparsable``.
-    """
+    """Compare two normalised answers that the exact rules could not decide: match, mismatch or unparsable."""
     try:
         verdict = compare(answer, gold, leaf)
     except Unreadable:
@@ -54,14 +50,8 @@ def judge(answer: str, gold: str) -> Reason:
 
 
 def leaf(answer: str, gold: str) -> bool:
-    """Compare two answers without parts.
-
-    Words beside a number are no product of their letters: ``not 0`` is not 0.
-
-    Raises:
-        Unreadable: the answer, or the gold answer, cannot be read or is too large.
-    """
-    if _PROSE.search(answer) and plain_number(gold) is not None:
+    """Compare two answers without parts."""
+    if _PROSE.search(answer) and plain_number(gold) is not None:  # no product of letters: ``not 0`` is not 0
         return False
     for decimal, value in ((answer, gold), (gold, answer)):
         number = plain_number(decimal)
@@ -85,11 +75,7 @@ def _real_value(expression: sympy.Basic) -> Fraction | None:
 
 
 def same_expression(answer: sympy.Basic, gold: sympy.Basic) -> bool:
-    """Return whether two parsed expressions are equal.
-
-    Raises:
-        Unreadable: one of them is too large to be worked out.
-    """
+    """Return whether two parsed expressions are equal."""
     if answer == gold:
         return True
     if not (is_workable(answer) and is_workable(gold)):
@@ -98,15 +84,10 @@ def same_expression(answer: sympy.Basic, gold: sympy.Basic) -> bool:
         verdict = _same_value(answer, gold)
         if verdict is not None:
             return verdict
-    answer, gold = _explicit(answer), _explicit(gold)
+    answer, gold = (each.doit() if isinstance(each, sympy.MatrixExpr) else each for each in (answer, gold))
     if isinstance(answer, sympy.MatrixBase) and isinstance(gold, sympy.MatrixBase):
         return bool(answer.shape == gold.shape) and all(map(same_expression, answer.flat(), gold.flat()))
     return _verify(answer, gold)
-
-
-def _explicit(expression: sympy.Basic) -> sympy.Basic:
-    """Work out sums and products of matrices."""
-    return expression.doit() if isinstance(expression, sympy.MatrixExpr) else expression
 
 
 def _verify(answer: sympy.Basic, gold: sympy.Basic) -> bool:
@@ -121,16 +102,8 @@ def _verify(answer: sympy.Basic, gold: sympy.Basic) -> bool:
         return False
     if (ours := _region(answer)) is not None and (theirs := _region(gold)) is not None and ours == theirs:
         return bool(answer.free_symbols == gold.free_symbols)
-    equal: bool = verify(
-        gold,
-        answer,
-        float_rounding=12,
-        numeric_precision=PRECISION,
-        strict=True,
-        allow_set_relation_comp=True,
-        timeout_seconds=None,
-    )
-    return equal
+    options = {"numeric_precision": PRECISION, "strict": True, "allow_set_relation_comp": True, "timeout_seconds": None}
+    return bool(verify(gold, answer, float_rounding=12, **options))
 
 
 def _region(expression: sympy.Basic) -> sympy.Set | None:
@@ -146,14 +119,10 @@ def _same_equation(answer: sympy.Eq, gold: sympy.Eq) -> bool:
     ours, theirs = answer.lhs - answer.rhs, gold.lhs - gold.rhs
     if ours.free_symbols != theirs.free_symbols or not ours.free_symbols:
         return False
-    ratios = []
-    for point in _points(ours, theirs, sorted(ours.free_symbols, key=str)):
-        values = _at(ours, point), _at(theirs, point)
-        if values[0] is not None and values[1] is not None and values[1] != 0:
-            ratios.append(values[0] / values[1])
-    if len(ratios) < 2 or ratios[0] == 0:
-        return False
-    return all(_agree(ratio, ratios[0]) for ratio in ratios[1:])
+    points = _points(ours, theirs, sorted(ours.free_symbols, key=str))
+    values = [(_at(ours, point), _at(theirs, point)) for point in points]
+    ratios = [mine / other for mine, other in values if mine is not None and other is not None and other != 0]
+    return len(ratios) > 1 and ratios[0] != 0 and all(_agree(ratio, ratios[0]) for ratio in ratios[1:])
 
 
 def _same_value(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
@@ -183,9 +152,8 @@ def _points(answer: sympy.Expr, gold: sympy.Expr, symbols: list[sympy.Symbol]) -
     """Choose the points at which two formulas are compared.
 
     Factorials and sums are compared at integers, floor and ceiling there and (of x, y, z ...) in between, all others at
-    a few rational points.
-
-    Each variable is a little off the others; a second series, in the other order, makes each the largest once.
+    a few rational points. Each variable is a little off the others; a second series, in the other order, makes each the
+    largest once.
     """
     alternating = any(power.base.is_negative for formula in (answer, gold) for power in formula.atoms(sympy.Pow))
     stepped = answer.has(*_STEPS) or gold.has(*_STEPS)
@@ -234,9 +202,7 @@ def _same_constant(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
 def _value(expression: sympy.Expr) -> sympy.Expr:
     """The value to :data:`PRECISION` digits; what cancels to less precision than any real value has is zero."""
     value = expression.evalf(PRECISION)
-    return value.xreplace(
-        {part: sympy.Integer(0) for part in value.atoms(sympy.Float) if part._prec < _LEAST_PRECISION}
-    )
+    return value.xreplace({part: sympy.S.Zero for part in value.atoms(sympy.Float) if part._prec < _LEAST_PRECISION})
 
 
 def _agree(ours: sympy.Expr, theirs: sympy.Expr) -> bool:
@@ -246,18 +212,14 @@ def _agree(ours: sympy.Expr, theirs: sympy.Expr) -> bool:
 
 def _exactly(expression: sympy.Expr) -> sympy.Expr:
     """The expression with decimals read as exact fractions and everything worked out that can be."""
-    if expression.atoms(sympy.Float):
-        expression = expression.xreplace(
-            {number: sympy.Rational(str(number)) for number in expression.atoms(sympy.Float)}
-        )
-    return expression.doit()
+    decimals = {number: sympy.Rational(str(number)) for number in expression.atoms(sympy.Float)}
+    return (expression.xreplace(decimals) if decimals else expression).doit()
 
 
 def real_set(text: str) -> sympy.Set | None:
     r"""``x<2 \lor x>3`` or ``x>2 \land x<3`` as a set of reals; None for anything else."""
     for connective, combine in ((r"\lor", sympy.Union), (r"\land", sympy.Intersection)):
-        parts = split_top_level(text, (connective,))
-        if len(parts) > 1:
+        if len(parts := split_top_level(text, (connective,))) > 1:
             sets = [real_set(part) or _solutions(part) for part in parts]
             return None if None in sets else combine(*sets)
     return None

@@ -45,6 +45,7 @@ def test_naming_more_answers_never_helps(numbers: list[int]) -> None:
 @pytest.mark.parametrize(
     ("answer", "gold", "expected"),
     [
+        (r"\approx", "2,3", False),
         ("[0, 1)", "[0,1)", True),
         ("[0,1]", "[0,1)", False),
         ("(0,1)", "[0,1]", False),
