@@ -37,6 +37,14 @@ wildcard_constraints:
     model=pattern(PLAN.study.config.models),
 
 
+# Here, because Snakemake takes no default target from a file that is included.
+rule all:
+    default_target: True
+    input:
+        SHOWN.files(""),
+        PLAN.intermediate(""),
+
+
 include: "workflow/rules/targets.smk"
 include: "workflow/rules/problems.smk"
 include: "workflow/rules/train.smk"

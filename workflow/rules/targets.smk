@@ -1,11 +1,4 @@
-# What is asked for by name: `snakemake` (all), `snakemake scores`, `snakemake ablations` ...
-rule all:
-    default_target: True
-    input:
-        SHOWN.files(""),
-        PLAN.intermediate(""),
-
-
+# What is asked for by name: `snakemake scores`, `snakemake ablations` ...
 rule runs:
     input:
         PLAN.run_manifests(""),
