@@ -90,7 +90,9 @@ def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
 class ProblemKind(Record):
     """A family of generated problems at one length."""
 
-    family: Literal["chain", "reverse", "variables"] = Field(description="chain, reverse or variables")
+    family: Literal["chain", "reverse", "variables", "worded"] = Field(
+        description="chain, reverse, variables or worded"
+    )
     operands: int = Field(ge=2, le=16, description="digits of a problem")
 
 

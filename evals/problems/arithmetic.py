@@ -1,4 +1,4 @@
-r"""Arithmetic modulo 10 in three structures: the laptop study's problems.
+r"""Arithmetic modulo 10 in four structures: the problems of the generated studies.
 
 A solution works one operation a line and ends in its answer in ``\boxed{}``. The operation itself is passed in as a
 function, so that the same code writes correct solutions and flawed ones.
@@ -6,6 +6,7 @@ function, so that the same code writes correct solutions and flawed ones.
     chain      Compute 3+4*7-2 from left to right, modulo 10.      3+4=7, 7*7=9, 9-2=7
     reverse    Compute 3+4*7-2 from right to left, modulo 10.      7-2=5, 4*5=0, 3+0=3
     variables  Let a=3;b=a+4;c=7*b. Compute c modulo 10.           b=3+4=7, c=7*7=9
+    worded     Start with 3, plus 4, note 9, times 7.              3+4=7, 7*7=9
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from typing import ClassVar, Protocol, Self
 
 OPERATORS = ("+", "-", "*")
 """The three operations, all modulo 10."""
+
+OPERATOR_WORDS = {"+": "plus", "-": "minus", "*": "times"}
+"""Operator -> its word."""
 
 Operation = Callable[[int, str, int], int]
 """Maps (left digit, operator, right digit) to the digit written as the result."""
@@ -143,9 +147,49 @@ class Variables:
         return lines, value
 
 
+@dataclass(frozen=True)
+class Worded:
+    """A chain in words with one note, a digit that is no step and has to be left out.
+
+    The digits after the first are at least 2, so that every step changes something.
+    """
+
+    first: int
+    steps: tuple[tuple[str, int], ...]
+    note: int
+    note_position: int
+    family: ClassVar[str] = "worded"
+
+    @classmethod
+    def draw(cls, operands: int, generator: random.Random) -> Worded:
+        """A random chain of ``operands`` digits; its note stands before, between or after the steps."""
+        steps = tuple((generator.choice(OPERATORS), generator.randrange(2, 10)) for _ in range(operands - 1))
+        return cls(generator.randrange(10), steps, generator.randrange(1, 10), generator.randrange(operands))
+
+    @property
+    def items(self) -> list[tuple[str | None, int]]:
+        """The steps and the note, which has no operator, in the order of the statement."""
+        items: list[tuple[str | None, int]] = list(self.steps)
+        items.insert(self.note_position, (None, self.note))
+        return items
+
+    @property
+    def statement(self) -> str:
+        listed = (
+            f"{'note' if operator is None else OPERATOR_WORDS[operator]} {digit}" for operator, digit in self.items
+        )
+        return f"Start with {self.first}, {', '.join(listed)}."
+
+    def solve(self, operation: Operation) -> tuple[list[str], int]:
+        return Chain((self.first, *(digit for _, digit in self.steps)), tuple(sign for sign, _ in self.steps)).solve(
+            operation
+        )
+
+
 FAMILIES: dict[str, Callable[[int, random.Random], Problem]] = {
     Chain.family: Chain.draw,
     Reverse.family: Reverse.draw,
     Variables.family: Variables.draw,
+    Worded.family: Worded.draw,
 }
 """Family name -> function that draws a problem with a number of operands."""

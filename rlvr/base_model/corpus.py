@@ -3,6 +3,7 @@
 Every arithmetic fact (left, operator, right) has its own error rate, drawn once: most facts are nearly always right,
 some are wrong now and then, a few are wrong more often than right. A wrong result is mostly the same wrong digit (a
 misconception), otherwise any other. So the model learns the format and the procedure, but unreliable facts.
+Solutions of worded problems have further mistakes (:mod:`rlvr.base_model.worded_solutions`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
-from evals.core.config.base_models import Corpus
+from evals.core.config.base_models import Corpus, Wording
 from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
-from evals.problems.arithmetic import OPERATORS, exact, worked_solution
+from evals.problems.arithmetic import OPERATORS, Worded, exact, worked_solution
 from evals.problems.generate import draw_stream
 from rlvr.base_model import VERSION
+from rlvr.base_model.worded_solutions import WordedSolutions
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,24 @@ class FlawedArithmetic:
 
 
 def draw_corpus(
-    kinds: Sequence[ProblemKind], count: int, seed: int, flaws: FlawedArithmetic
+    kinds: Sequence[ProblemKind], count: int, seed: int, flaws: FlawedArithmetic, wording: Wording | None = None
 ) -> Iterator[dict[str, str]]:
-    """``count`` rows of problem and worked solution, from the training side of the split."""
+    """``count`` rows of problem and worked solution, from the training side of the split.
+
+    ``wording`` is how solutions of worded problems are written; without it they are formulas, as all others.
+    """
     generator = random.Random(f"corpus/{seed}")
+    in_words = None if wording is None else WordedSolutions(wording, flaws.result)
 
     def operation(left: int, operator: str, right: int) -> int:
         return flaws.result(left, operator, right, generator)
 
     for _, problem in zip(range(count), draw_stream(kinds, "train", seed), strict=False):
-        yield {"problem": problem.statement, "solution": worked_solution(problem, operation)}
+        if in_words is not None and isinstance(problem, Worded):
+            solution = in_words.write(problem, generator)
+        else:
+            solution = worked_solution(problem, operation)
+        yield {"problem": problem.statement, "solution": solution}
 
 
 def write_corpus(settings: Corpus, count: int, out: Path) -> None:
@@ -78,7 +88,7 @@ def write_corpus(settings: Corpus, count: int, out: Path) -> None:
         UserError: the file cannot be written.
     """
     flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
-    write_jsonl(out, draw_corpus(settings.kinds, count, settings.seed, flaws))
+    write_jsonl(out, draw_corpus(settings.kinds, count, settings.seed, flaws, settings.wording))
     parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}
     Manifest(
         kind="corpus",

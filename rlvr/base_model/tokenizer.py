@@ -1,7 +1,9 @@
-"""The laptop model's tokenizer: a character a token, but for the few phrases that every problem shares."""
+"""Tokenizers of models from scratch: of characters for problems in formulas, of words for worded problems."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,20 +23,34 @@ PHRASES = (
 CHARACTERS = "0123456789+-*=;}\nabcdefghijklmnop"
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
 
+WORD = r" ?\\boxed\{| ?[A-Za-z]+| ?[0-9]|[^\sA-Za-z0-9]|\s"
+"""A word, digit or opening box with the space before it, or any other character."""
+
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A fast tokenizer that ``AutoTokenizer`` and vLLM load; decoding gives the text back exactly.
+    """Build the tokenizer of characters: text is cut into phrases first and characters second."""
+    escaped = "|".join(_escape(phrase) for phrase in PHRASES)
+    return _build([*PHRASES, *CHARACTERS], f"{escaped}|[\\s\\S]")
 
-    Text is cut into phrases first and characters second. What is in neither list becomes the unknown token. There is
-    no beginning-of-sequence token.
+
+def build_word_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Build the tokenizer whose tokens are the words, digits and other characters that occur in ``texts``."""
+    pieces = {piece for text in texts for piece in re.findall(WORD, text)}
+    return _build(sorted(pieces), WORD)
+
+
+def _build(pieces: Sequence[str], pattern: str) -> PreTrainedTokenizerFast:
+    """Build a fast tokenizer that ``AutoTokenizer`` and vLLM load; decoding gives the text back exactly.
+
+    Text is cut by ``pattern``. What is not in ``pieces`` becomes the unknown token. There is no beginning-of-sequence
+    token.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    pieces = [PAD, END, UNKNOWN, *PHRASES, *CHARACTERS]
-    tokenizer = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(pieces)}, unk_token=UNKNOWN))
-    escaped = "|".join(_escape(phrase) for phrase in PHRASES)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"{escaped}|[\\s\\S]"), behavior="isolated")
+    tokens = [PAD, END, UNKNOWN, *pieces]
+    tokenizer = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(tokens)}, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

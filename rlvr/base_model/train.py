@@ -19,7 +19,7 @@ from evals.core.config.base_models import Architecture, BaseTraining
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files
 from rlvr.base_model import VERSION
-from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.tokenizer import build_tokenizer, build_word_tokenizer
 from rlvr.runs.progress import Progress
 from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
 
@@ -64,8 +64,14 @@ def train_base_model(
     identity = fingerprint({"parameters": parameters, "corpus": sha256_file(corpus_path)})
     store = StateStore(directory / "state", identity)
     with store.single_writer(wait_seconds):
+        examples = [
+            (row["problem"] + "\n", row["solution"])
+            for row in read_jsonl(corpus_path, required=("problem", "solution"))
+        ]
         tokenizer = build_tokenizer()
-        sequences = _encode(tokenizer, corpus_path)
+        if settings.tokens == "words":
+            tokenizer = build_word_tokenizer(text for example in examples for text in example)
+        sequences = _encode(tokenizer, examples)
         model = initial_model(settings.architecture.to_json(), tokenizer, settings.seed)
         metrics = _run_steps(model, settings, sequences, store, directory, checkpoint_interval)
         files = save_checkpoint(model, tokenizer, directory / "checkpoint")
@@ -88,10 +94,9 @@ class _Sequence:
     prompt_length: int
 
 
-def _encode(tokenizer: PreTrainedTokenizerFast, corpus_path: Path) -> list[_Sequence]:
-    rows = read_jsonl(corpus_path, required=("problem", "solution"))
-    prompts = tokenizer([row["problem"] + "\n" for row in rows])["input_ids"]
-    solutions = tokenizer([row["solution"] for row in rows])["input_ids"]
+def _encode(tokenizer: PreTrainedTokenizerFast, examples: Sequence[tuple[str, str]]) -> list[_Sequence]:
+    prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]
+    solutions = tokenizer([solution for _, solution in examples])["input_ids"]
     end = tokenizer.eos_token_id
     return [_Sequence([*prompt, *rest, end], len(prompt)) for prompt, rest in zip(prompts, solutions, strict=True)]
 

@@ -38,6 +38,25 @@ class Architecture(Settings):
 Fractions = Annotated[tuple[ShareOrZero, ...], Field(min_length=1)]
 
 
+class Wording(Settings):
+    """The solutions of worded problems: how often each choice that decides the answer is made, and made wrong."""
+
+    way_shares: Annotated[tuple[ShareOrZero, ...], Field(min_length=4, max_length=4)] = Field(
+        description="how often a step is done from memory, by table, on fingers and by a guess; they sum to 1"
+    )
+    reliable_error_rate: ShareOrZero = Field(description="of multiplication by table, and the others on fingers")
+    unreliable_error_rate: ShareOrZero = Field(description="of multiplication on fingers, and the others by table")
+    guess_error_rate: ShareOrZero = Field(description="of a guess; memory has the error rates of the facts")
+    distraction_rate: ShareOrZero = Field(description="how often a note is added as if it were a step")
+    remark_share: ShareOrZero = Field(description="how often a step is followed by a remark that says nothing")
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Wording:
+        if abs(sum(self.way_shares) - 1) > 1e-9:
+            raise NotAccepted(f"is {list(self.way_shares)}", "four shares that sum to 1", "way_shares")
+        return self
+
+
 class Corpus(Settings):
     """The worked solutions that a base model is trained on."""
 
@@ -48,6 +67,7 @@ class Corpus(Settings):
     misconception_share: ShareOrZero = Field(
         description="how often a mistake is the fact's usual wrong digit and not any other"
     )
+    wording: Omittable[Wording] = optional("solutions in words, of the family worded; default: formulas")
 
     @model_validator(mode="after")
     def _check_shares(self) -> Corpus:
@@ -67,6 +87,9 @@ class BaseTraining(Settings):
     warmup_steps: Index = Field(description="steps of the warm-up")
     weight_decay: NotNegative = Field(description="AdamW's")
     gradient_clip: Positive = Field(description="largest norm of the gradient")
+    tokens: Omittable[Literal["characters", "words"]] = optional(
+        "characters and the few phrases of the formula problems (the default), or the corpus's own words"
+    )
 
     @property
     def examples(self) -> int:

@@ -37,7 +37,7 @@ def changed(config: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml", "real_benchmarks.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml", "worded.yaml", "real_benchmarks.yaml"])
 def test_shipped_studies_are_accepted(name: str) -> None:
     study = Study.resolve(read_yaml(CONFIG / name), name)
     assert len(study.trained_runs) == len(study.methods) * len(study.config.seeds)

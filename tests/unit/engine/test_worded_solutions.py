@@ -1,0 +1,137 @@
+"""Worked solutions in words: what they say, what decides their answer, and what says nothing about it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter, defaultdict
+
+import pytest
+
+from evals.core.config.base_models import Wording
+from evals.core.errors import InvalidInput
+from evals.core.records import ProblemKind
+from evals.problems.arithmetic import Worded, answer, exact
+from evals.problems.generate import split_of
+from rlvr.base_model import worded_solutions
+from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from rlvr.base_model.tokenizer import UNKNOWN, build_word_tokenizer
+from rlvr.base_model.worded_solutions import WAYS, WordedSolutions
+
+SETTINGS = {
+    "way_shares": [0.4, 0.2, 0.2, 0.2],
+    "reliable_error_rate": 0.1,
+    "unreliable_error_rate": 0.5,
+    "guess_error_rate": 0.7,
+    "distraction_rate": 0.3,
+    "remark_share": 0.25,
+}
+KINDS = [ProblemKind(family="worded", operands=3), ProblemKind(family="worded", operands=4)]
+OPERATORS = {"plus": "+", "minus": "-", "times": "*"}
+WAY_OF = {name: way for way, names in WAYS.items() for name in names}
+STEP = re.compile(rf"(\d) (plus|minus|times) (\d) ({'|'.join(WAY_OF)}) ([a-z]+) (\d)\.")
+
+
+def corpus(count: int, **changes: object) -> list[dict[str, str]]:
+    wording = Wording.parse({**SETTINGS, **changes}, "x")
+    return list(draw_corpus(KINDS, count, 1, FlawedArithmetic((0.2,), (1.0,), 0.5, 1), wording))
+
+
+def steps_of(solution: str) -> list[tuple[int, str, int, str, int]]:
+    """Left digit, operator, right digit, way and result of every step."""
+    return [
+        (int(left), OPERATORS[operator], int(right), WAY_OF[name], int(result))
+        for left, operator, right, name, _, result in STEP.findall(solution)
+    ]
+
+
+def test_solutions_follow_their_problem_and_box_what_their_last_step_gives() -> None:
+    rows = corpus(500)
+    assert rows == corpus(500)
+    assert all(split_of(row["problem"]) == "train" for row in rows)
+    for row in rows:
+        value, *items = re.findall(r"(?:with|plus|minus|times|note) \d", row["problem"])
+        value, steps = int(value[-1]), iter(steps_of(row["solution"]))
+        for word, digit in (item.split() for item in items):
+            if word == "note" and re.search(rf"note {digit}\b", row["solution"]):
+                continue
+            left, operator, right, _, result = next(steps)
+            assert (left, operator, right) == (value, OPERATORS.get(word, "+"), int(digit))
+            value = result
+        assert next(steps, None) is None
+        assert row["solution"].endswith(f" \\boxed{{{value}}}.")
+
+
+def test_without_mistakes_every_solution_is_correct() -> None:
+    wording = Wording.parse(
+        {
+            **SETTINGS,
+            "reliable_error_rate": 0,
+            "unreliable_error_rate": 0,
+            "guess_error_rate": 0,
+            "distraction_rate": 0,
+        },
+        "x",
+    )
+    writer, generator = WordedSolutions(wording, lambda a, operator, b, _: exact(a, operator, b)), random.Random(1)
+    for _ in range(200):
+        problem = Worded.draw(4, generator)
+        assert f"\\boxed{{{answer(problem)}}}" in writer.write(problem, generator)
+
+
+def test_each_way_fails_as_often_as_configured_for_each_operator() -> None:
+    failures: dict[tuple[str, bool], Counter[bool]] = defaultdict(Counter)
+    for row in corpus(6000):
+        for left, operator, right, way, result in steps_of(row["solution"]):
+            failures[way, operator == "*"][exact(left, operator, right) != result] += 1
+    rates = {key: counts[True] / counts.total() for key, counts in failures.items()}
+    expected = {("table", True): 0.1, ("table", False): 0.5, ("fingers", True): 0.5, ("fingers", False): 0.1}
+    expected |= {(way, times): rate for way, rate in (("guess", 0.7), ("memory", 0.2)) for times in (True, False)}
+    assert rates == pytest.approx(expected, abs=0.04)
+
+
+def test_wordings_say_nothing_about_the_answer() -> None:
+    """Right and wrong solutions, and each digit in the box, go with every wording equally often."""
+    outcomes: dict[str, Counter[bool]] = defaultdict(Counter)
+    rows = corpus(8000)
+    for row in rows:
+        steps = steps_of(row["solution"])
+        correct = all(exact(*step[:3]) == step[4] for step in steps)
+        lists = ("OPENINGS", "CONCLUSIONS")
+        phrases = [phrase for name in lists for phrase in getattr(worded_solutions, name) if phrase in row["solution"]]
+        verbs = {match.group(5) for match in STEP.finditer(row["solution"])} - {"gives"}
+        for phrase in {*phrases, *(verbs if len(verbs) == 1 else ())}:
+            outcomes[phrase][correct] += 1
+    overall = sum((counts for counts in outcomes.values()), Counter())
+    share = overall[True] / overall.total()
+    assert len(outcomes) == 12 + 12 + 4
+    for counts in outcomes.values():
+        assert abs(counts[True] / counts.total() - share) < 4.5 * (share * (1 - share) / counts.total()) ** 0.5
+
+
+def test_names_of_a_way_are_equally_reliable() -> None:
+    failures: dict[str, Counter[bool]] = defaultdict(Counter)
+    for row in corpus(8000):
+        for left, word, right, name, _, result in STEP.findall(row["solution"]):
+            failures[name][exact(int(left), OPERATORS[word], int(right)) != int(result)] += 1
+    for names in WAYS.values():
+        rates = [failures[name][True] / failures[name].total() for name in names]
+        assert max(rates) - min(rates) < 0.04
+
+
+def test_the_word_tokenizer_gives_texts_back_and_knows_every_problem() -> None:
+    rows = corpus(2000)
+    texts = [text for row in rows for text in (row["problem"] + "\n", row["solution"])]
+    tokenizer = build_word_tokenizer(texts)
+    for text in texts[:200]:
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    unseen = Worded.draw(8, random.Random(5)).statement + "\n"
+    assert UNKNOWN not in tokenizer.convert_ids_to_tokens(tokenizer(unseen)["input_ids"])
+    assert len(tokenizer) < 300
+    assert tokenizer("zebra")["input_ids"] == [tokenizer.unk_token_id]
+
+
+def test_shares_that_do_not_sum_to_one_are_refused() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Wording.parse({**SETTINGS, "way_shares": [0.5, 0.2, 0.2, 0.2]}, "study.yaml")
+    assert caught.value.key == "way_shares" and "four shares" in caught.value.accepted
