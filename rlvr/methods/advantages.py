@@ -1,4 +1,4 @@
-"""Advantages: from rewards to the value of each rollout, before any rollout is dropped."""
+"""Reward shaping, a change of the rewards beforehand, and advantages: from rewards to the value of each rollout."""
 
 from __future__ import annotations
 
@@ -14,22 +14,16 @@ from rlvr.methods.parameters import Component, component, hyper_parameter
 
 @dataclass(frozen=True)
 class Groups:
-    """Rollouts with the statistics of their groups (the rollouts of one prompt); all [B], in float64.
-
-    Attributes:
-        rewards: of each rollout.
-        sizes: of its group.
-        centred: the reward less its group's mean, which counts as 0 in a group of one; exactly 0 in a larger group of
-            equal rewards, because rounding in a mean must not hand the tokens of such a group a sign.
-        deviations: the standard deviation of its group, with n - 1 in the denominator; 1 in a group of one, as in verl.
-        lengths: in tokens, of their own type.
-    """
+    """Rollouts with the statistics of their groups (the rollouts of one prompt); all [B], in float64."""
 
     rewards: Tensor
-    sizes: Tensor
+    sizes: Tensor  # of the rollout's group
     centred: Tensor
+    """The reward less its group's mean, which counts as 0 in a group of one; exactly 0 in a larger group of equal
+    rewards, because rounding in a mean must not hand the tokens of such a group a sign."""
     deviations: Tensor
-    lengths: Tensor
+    """The standard deviation of its group, with n - 1 in the denominator; 1 in a group of one, as in verl."""
+    lengths: Tensor  # in tokens, of their own type
 
     @classmethod
     def of(cls, rewards: Tensor, group_ids: Tensor, lengths: Tensor) -> Groups:
@@ -47,6 +41,36 @@ class Groups:
         squares = zeros.index_add(0, members, centred.square())
         deviations = (squares / (sizes - 1).clamp(min=1)).sqrt().masked_fill(lone, 1.0)
         return cls(exact, sizes[members], centred, deviations[members], lengths)
+
+
+@dataclass(frozen=True)
+class RewardShaping(Component, ABC):
+    """The base of reward shapings. Only the advantage sees their result; selection and metrics see the rewards."""
+
+    kind: ClassVar[str] = "reward_shaping"
+
+    @abstractmethod
+    def __call__(self, rewards: Tensor, lengths: Tensor, longest: int) -> Tensor:
+        """Shape rewards [B] of responses of lengths [B]; ``longest`` is the length limit. Lengths are in tokens."""
+
+
+@component("overlong")
+class Overlong(RewardShaping):
+    """R + min(0, -(length - (longest - buffer)) / buffer) penalty: 0 up to the buffer, then falling to -penalty.
+
+    DAPO's soft overlong punishment (arXiv 2503.14476). Groups of equal correctness get advantages of their own from
+    it, of any size, because they are divided by a small standard deviation.
+    """
+
+    buffer: float = hyper_parameter(
+        0.2, "part of the longest response that the penalty rises over", above=0.0, maximum=1.0
+    )
+    penalty: float = hyper_parameter(1.0, "taken from the reward of the longest response", minimum=0.0)
+
+    def __call__(self, rewards: Tensor, lengths: Tensor, longest: int) -> Tensor:
+        buffer = self.buffer * longest
+        excess = (lengths.to(rewards) - (longest - buffer)).clamp(min=0.0)
+        return rewards - self.penalty * excess / buffer
 
 
 @dataclass(frozen=True)

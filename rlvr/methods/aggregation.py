@@ -20,15 +20,10 @@ Mode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-m
 
 @dataclass(frozen=True)
 class Normaliser:
-    """The counts that the loss of one optimizer mini-batch is divided by.
+    """The counts that the loss of one optimizer mini-batch is divided by."""
 
-    Attributes:
-        tokens: response tokens in the mini-batch.
-        sequences: responses in it with at least one token.
-    """
-
-    tokens: int
-    sequences: int
+    tokens: int  # response tokens in the mini-batch
+    sequences: int  # responses in it with at least one token
 
     @classmethod
     def of(cls, response_mask: Tensor) -> Normaliser:
@@ -65,12 +60,9 @@ class Aggregation:
             )
 
     def __call__(self, token_loss: Tensor, response_mask: Tensor, normaliser: Normaliser) -> Tensor:
-        """Compute the contribution [] of a micro-batch to the loss of its mini-batch.
+        """Compute the contribution [] of a micro-batch to the loss of its mini-batch, whose normaliser is given.
 
-        Args:
-            token_loss: [B, T]; padded positions are ignored, whatever they hold.
-            response_mask: [B, T] bool.
-            normaliser: of the whole mini-batch.
+        Padded positions of ``token_loss`` [B, T] are ignored, whatever they hold; ``response_mask`` [B, T] is bool.
         """
         masked = token_loss.masked_fill(~response_mask, 0.0)
         sequences = max(normaliser.sequences, 1)

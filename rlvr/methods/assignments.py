@@ -24,16 +24,11 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Assignment(Component, ABC):
-    """The base of assignments.
-
-    Attributes:
-        keeps_groups: whether all rollouts of a prompt stay together.
-        equal_sizes: whether all mini-batches are of one size wherever they can be.
-    """
+    """The base of assignments."""
 
     kind: ClassVar[str] = "assignment"
-    keeps_groups: ClassVar[bool] = False
-    equal_sizes: ClassVar[bool] = True
+    keeps_groups: ClassVar[bool] = False  # whether all rollouts of a prompt stay together
+    equal_sizes: ClassVar[bool] = True  # whether all mini-batches are of one size wherever they can be
 
     @abstractmethod
     def split(self, rollouts: Rollouts, updates: int, generator: torch.Generator) -> list[Tensor]:
@@ -42,11 +37,7 @@ class Assignment(Component, ABC):
     def __call__(
         self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, generator: torch.Generator
     ) -> list[Tensor]:
-        """Split the rollouts 0 .. B-1 into ``updates`` index tensors (int64); the other tensors are [B].
-
-        Raises:
-            ValueError: there are too few rollouts for so many mini-batches.
-        """
+        """Split the rollouts 0 .. B-1 into ``updates`` index tensors (int64); the other tensors are [B]."""
         return self.split(Rollouts(rewards, group_ids, lengths), updates, generator)
 
 
@@ -97,7 +88,16 @@ class SignSeparated(Assignment):
         signs = Groups.of(rollouts.rewards, rollouts.group_ids, rollouts.lengths).centred.sign().cpu()
         order = torch.randperm(size, generator=generator)
         positive, negative, neutral = (order[signs[order] == sign] for sign in (1, -1, 0))
-        parts = _fill_up(_share_out(positive, negative, updates), neutral)
+        if updates == 1 or not positive.numel() or not negative.numel():
+            parts = list(torch.cat([positive, negative]).tensor_split(updates))
+        else:
+            signed = positive.numel() + negative.numel()
+            share = min(max(round(updates * positive.numel() / signed), 1), updates - 1)
+            parts = [*positive.tensor_split(share), *negative.tensor_split(updates - share)]
+        for rollout in neutral:
+            sizes = [part.numel() for part in parts]
+            smallest = sizes.index(min(sizes))
+            parts[smallest] = torch.cat([parts[smallest], rollout[None]])
         return [parts[number] for number in torch.randperm(updates, generator=generator).tolist()]
 
 
@@ -154,23 +154,3 @@ def balanced_shares(lengths: Tensor, ranks: int) -> list[Tensor]:
 def _check_updates(updates: int, available: int, unit: str) -> None:
     if not 1 <= updates <= available:
         raise ValueError(f"{available} {unit} cannot be split into {updates} mini-batches")
-
-
-def _share_out(positive: Tensor, negative: Tensor, updates: int) -> list[Tensor]:
-    """Split into ``updates`` parts of one sign each, some of them empty if a sign has fewer rollouts than parts."""
-    signed = positive.numel() + negative.numel()
-    if updates == 1 or not positive.numel() or not negative.numel():
-        return list(torch.cat([positive, negative]).tensor_split(updates))
-    share = min(max(round(updates * positive.numel() / signed), 1), updates - 1)
-    return [*positive.tensor_split(share), *negative.tensor_split(updates - share)]
-
-
-def _fill_up(parts: list[Tensor], neutral: Tensor) -> list[Tensor]:
-    """Deal ``neutral`` rollouts one by one to whichever part is smallest."""
-    sizes = [part.numel() for part in parts]
-    extra: list[list[int]] = [[] for _ in parts]
-    for rollout in neutral.tolist():
-        smallest = sizes.index(min(sizes))
-        sizes[smallest] += 1
-        extra[smallest].append(rollout)
-    return [torch.cat([part, torch.tensor(more, dtype=torch.int64)]) for part, more in zip(parts, extra, strict=True)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, Self, TypeGuard, Union
+from typing import Annotated, Any, Literal, Optional, Self, TypeGuard, Union, cast
 
 from pydantic import Field, create_model, model_validator
 
@@ -39,7 +39,6 @@ Member = tuple[ast.expr, ast.expr]
 """Annotation and value of a class attribute."""
 
 _PACKAGE = Path(__file__).parent
-_TYPES: Mapping[str, Any] = {"float": float, "int": int, "bool": bool}
 
 
 class AggregationSettings(Record):
@@ -56,23 +55,14 @@ class AggregationSettings(Record):
 
 @dataclass(frozen=True)
 class Declaration:
-    """A component as its source declares it.
-
-    Attributes:
-        kind: one of ``KINDS``.
-        name: its name in a catalogue entry.
-        summary: the first paragraph of the class's docstring: its equation.
-        module: where the class is.
-        class_name: the class.
-        parameters: name -> hyper-parameter; those of a loss include the method's aggregation.
-    """
+    """A component as its source declares it."""
 
     kind: str
     name: str
-    summary: str
+    summary: str  # the first paragraph of the class's docstring: its equation
     module: str
     class_name: str
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, Parameter]  # those of a loss include the method's aggregation
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -88,19 +78,14 @@ class Declaration:
 
     def load(self) -> type[Component]:
         """Import the class."""
-        loaded: type[Component] = getattr(import_module(self.module), self.class_name)
-        return loaded
+        return cast(type[Component], getattr(import_module(self.module), self.class_name))
 
 
 @cache
 def declarations() -> Mapping[str, Mapping[str, Declaration]]:
-    """Kind -> name -> component, sorted by name.
-
-    Raises:
-        ValueError: two classes or two components have one name, or a declaration is not literal.
-    """
+    """Kind -> name -> component, sorted by name."""
     classes: Classes = {}
-    types = dict(_TYPES)
+    types: dict[str, Any] = {"float": float, "int": int, "bool": bool}
     for path in sorted(_PACKAGE.rglob("*.py")):
         module = ".".join(["rlvr.methods", *path.relative_to(_PACKAGE).with_suffix("").parts])
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -112,8 +97,10 @@ def declarations() -> Mapping[str, Mapping[str, Declaration]]:
                 types[ast.unparse(node.targets[0])] = _type(node.value, types)
     found: dict[str, dict[str, Declaration]] = {kind: {} for kind in KINDS}
     for module, node in classes.values():
-        for name in _names(node):
-            declared = _declaration(name, module, node, classes, types)
+        for call in node.decorator_list:
+            if not isinstance(call, ast.Call) or ast.unparse(call.func) != component.__name__:
+                continue
+            declared = _declaration(ast.literal_eval(call.args[0]), module, node, classes, types)
             if found[declared.kind].setdefault(declared.name, declared) is not declared:
                 raise ValueError(f"{module}.{node.name}: there is a {declared.kind} of the name {declared.name}, too")
     return {kind: dict(sorted(of_kind.items())) for kind, of_kind in found.items()}
@@ -133,12 +120,6 @@ def composition() -> type[Record]:
     fields: dict[str, Any] = {kind: of(kind) for kind in KINDS if kind not in BATCHING_KINDS}
     fields["batching"] = (create_model("Batching", __base__=Record, **batching), ...)
     return create_model("Composition", __base__=Record, **fields)
-
-
-def _names(node: ast.ClassDef) -> list[str]:
-    """List the name that the decorator ``component`` gives a class, if it does."""
-    calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
-    return [ast.literal_eval(call.args[0]) for call in calls if ast.unparse(call.func) == component.__name__]
 
 
 def _declaration(name: str, module: str, node: ast.ClassDef, classes: Classes, types: dict[str, Any]) -> Declaration:

@@ -9,12 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from evals.core.random import generator_for, random_projection
-from rlvr.methods.advantages import Advantage
+from rlvr.methods.advantages import Advantage, RewardShaping
 from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import Assignment
 from rlvr.methods.declarations import KINDS, composition, declarations
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.rewards import RewardShaping
 from rlvr.methods.selections import BatchSelection
 from rlvr.methods.token_weights.base import TokenWeights
 
@@ -56,14 +55,12 @@ class Method:
 
 
 def compose(resolved: Mapping[str, Any], source: str = "method") -> Method:
-    """Build the method that a resolved catalogue entry describes.
+    """Build the method that a resolved catalogue entry describes; ``source`` names the entry in messages.
 
-    Args:
-        resolved: ``{"reward_shaping": component or None, "advantage": component, "token_weights": component or None,
-            "loss": component, "batching": {"assignment": component, "selection": component or None}}``, each component
-            ``{"name": ..., hyper-parameters ...}``; the loss also says the aggregation. Optional components and
-            hyper-parameters may be absent; keys that describe the entry are ignored.
-        source: names the entry in messages.
+    The entry is ``{"reward_shaping": component or None, "advantage": component, "token_weights": component or None,
+    "loss": component, "batching": {"assignment": component, "selection": component or None}}``, each component
+    ``{"name": ..., hyper-parameters ...}``; the loss also says the aggregation. Optional components and
+    hyper-parameters may be absent; keys that describe the entry are ignored.
     """
     known = composition()
     known.parse({key: value for key, value in resolved.items() if key in known.model_fields}, source)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
 
 import pydantic
@@ -17,19 +18,12 @@ from evals.core.record import Record
 
 @dataclass(frozen=True)
 class Parameter:
-    """One hyper-parameter.
+    """One hyper-parameter."""
 
-    Attributes:
-        type: float, int, bool, a Literal of strings, or one of these or None.
-        default: its value where a configuration gives none.
-        description: one line, with the unit.
-        bounds: pydantic's keywords (ge, le, gt, lt) and their values.
-    """
-
-    type: Any
+    type: Any  # float, int, bool, a Literal of strings, or one of these or None
     default: Any
     description: str
-    bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    bounds: Mapping[str, float]  # pydantic's keywords (ge, le, gt) and their values
 
 
 def hyper_parameter(
@@ -39,26 +33,26 @@ def hyper_parameter(
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
-    below: float | None = None,
 ) -> Any:
     """Declare a dataclass field. All arguments have to be literals: they are also read without running the module.
 
-    Args:
-        default: the value where a configuration gives none; it has to satisfy the bounds itself.
-        description: one line, with the unit.
-        minimum: the smallest accepted value.
-        maximum: the largest accepted value.
-        above: every accepted value is greater than this.
-        below: every accepted value is smaller than this.
+    The default is the value where a configuration gives none, and has to satisfy the bounds itself; every accepted
+    value is greater than ``above``. The description is one line, with the unit.
     """
-    bounds = {"ge": minimum, "le": maximum, "gt": above, "lt": below}
+    bounds = {"ge": minimum, "le": maximum, "gt": above}
     given = {keyword: bound for keyword, bound in bounds.items() if bound is not None}
     return dataclasses.field(default=default, metadata={"description": description, "bounds": given})
 
 
 def parameter_of(field: dataclasses.Field[Any], annotation: Any) -> Parameter:
     """Describe a field that :func:`hyper_parameter` declared; ``annotation`` is its type."""
-    return Parameter(annotation, field.default, field.metadata["description"], field.metadata["bounds"])
+    return Parameter(annotation, field.default, **field.metadata)
+
+
+def parameters_of(declared: type[Any]) -> dict[str, Parameter]:
+    """Describe the hyper-parameters of a dataclass, in the order of its fields."""
+    hints = get_type_hints(declared)
+    return {field.name: parameter_of(field, hints[field.name]) for field in dataclasses.fields(declared)}
 
 
 def record_of(
@@ -75,23 +69,21 @@ def record_of(
 
 @dataclass(frozen=True)
 class Component:
-    """The base of all components of a method: frozen dataclasses of hyper-parameters that can be called.
+    """The base of all components of a method: frozen dataclasses of hyper-parameters that can be called."""
 
-    Attributes:
-        kind: the part of a method that it is; its base class says it.
-        name: its name in a catalogue entry; :func:`component` gives it.
-    """
-
-    kind: ClassVar[str]
-    name: ClassVar[str]
+    kind: ClassVar[str]  # the part of a method that it is; its base class says it
+    name: ClassVar[str]  # in a catalogue entry; the decorator component gives it
 
     def __post_init__(self) -> None:
-        """Check the hyper-parameters.
+        """Check the hyper-parameters."""
+        declared: Any = type(self)
+        _record(declared).parse(vars(self), f"{self.kind} {self.name}")
 
-        Raises:
-            InvalidInput: a value is outside its range.
-        """
-        _record(type(self)).parse(vars(self), f"{self.kind} {self.name}")
+
+@cache
+def _record(declared: type[Any]) -> type[Record]:
+    """Build the record that checks instances of a class."""
+    return record_of(declared.__name__, parameters_of(declared))
 
 
 C = TypeVar("C", bound=Component)
@@ -106,19 +98,3 @@ def component(name: str) -> Callable[[type[C]], type[C]]:
         return dataclass(frozen=True)(declared)
 
     return declare
-
-
-def parameters_of(declared: type[Any]) -> dict[str, Parameter]:
-    """Describe the hyper-parameters of a dataclass, in the order of its fields."""
-    hints = get_type_hints(declared)
-    return {field.name: parameter_of(field, hints[field.name]) for field in dataclasses.fields(declared)}
-
-
-_RECORDS: dict[type[Component], type[Record]] = {}
-
-
-def _record(component: type[Component]) -> type[Record]:
-    """Return the record that checks instances of a class, built once."""
-    if component not in _RECORDS:
-        _RECORDS[component] = record_of(component.__name__, parameters_of(component))
-    return _RECORDS[component]

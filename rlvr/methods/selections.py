@@ -14,17 +14,11 @@ from rlvr.methods.parameters import Component, component, hyper_parameter
 
 @dataclass(frozen=True)
 class Selection:
-    """Rollouts chosen from the buffer.
+    """Rollouts chosen from the buffer."""
 
-    Attributes:
-        indices: [target_size] int64 into the buffer, ascending.
-        balance: min(correct, wrong) / target_size among the chosen, between 0 and 0.5.
-        discarded_fraction: part of the buffer that was left out, in [0, 1).
-    """
-
-    indices: Tensor
-    balance: float
-    discarded_fraction: float
+    indices: Tensor  # [target_size] int64 into the buffer, ascending
+    balance: float  # min(correct, wrong) / target_size among the chosen, between 0 and 0.5
+    discarded_fraction: float  # part of the buffer that was left out, in [0, 1)
 
 
 @dataclass(frozen=True)
@@ -49,19 +43,9 @@ class BatchSelection(Component, ABC):
         rounds_sampled: int,
         generator: torch.Generator,
     ) -> Selection | None:
-        """Select the batch, or return None for "not yet: sample more".
+        """Select ``target_size`` rollouts of the buffer, or return None for "not yet: sample more".
 
-        Args:
-            rewards: [buffer], before any shaping.
-            group_ids: [buffer].
-            target_size: number of rollouts to choose.
-            whole_groups: whether a group may not be parted.
-            rounds_sampled: at least 1.
-            generator: of random numbers on the CPU.
-
-        Raises:
-            ValueError: whole groups are of unequal sizes, or of a size that does not divide ``target_size``; or the
-                buffer is still smaller than ``target_size`` after the last round.
+        Rewards [buffer] are those before any shaping. With ``whole_groups`` no group of group_ids [buffer] is parted.
         """
         exact, last_round = rewards.cpu(), rounds_sampled >= self.max_rounds
         if len(exact) < target_size:
@@ -70,7 +54,14 @@ class BatchSelection(Component, ABC):
             return None
         units = torch.arange(len(exact))[:, None]
         if whole_groups or self.always_whole_groups:
-            units = _whole_groups(group_ids.cpu(), target_size)
+            sizes = torch.unique(group_ids, return_counts=True)[1]
+            smallest, largest = int(sizes.min()), int(sizes.max())
+            if smallest != largest or target_size % smallest:
+                raise ValueError(
+                    f"whole groups need one size that divides {target_size}; the buffer's have {smallest} to {largest} "
+                    "rollouts"
+                )
+            units = torch.argsort(group_ids.cpu(), stable=True).view(sizes.numel(), -1)  # by ascending group id
         chosen, good = self.choose(exact[units], target_size // units.shape[1], generator)
         if not good and not last_round:
             return None
@@ -135,15 +126,6 @@ def _balance(rewards: Tensor) -> float:
     """Compute the share of the rarer of right and wrong rollouts."""
     size, right = rewards.numel(), int((rewards > 0).sum())
     return min(right, size - right) / size
-
-
-def _whole_groups(group_ids: Tensor, target_size: int) -> Tensor:
-    """Return rollout indices [groups, group size] of group_ids [buffer], by ascending group id."""
-    sizes = torch.unique(group_ids, return_counts=True)[1]
-    if int(sizes.min()) != int(sizes.max()) or target_size % int(sizes[0]):
-        found = f"{int(sizes.min())} to {int(sizes.max())}"
-        raise ValueError(f"whole groups need one size that divides {target_size}; the buffer's have {found} rollouts")
-    return torch.argsort(group_ids, stable=True).view(sizes.numel(), -1)
 
 
 def _exchange(kept: list[int], spare: list[int], half: float) -> None:

@@ -18,14 +18,10 @@ Denominator = Literal["selected", "all"]
 
 @dataclass(frozen=True)
 class TokenWeights(Component, ABC):
-    """The base of token weightings.
-
-    Attributes:
-        needs_hidden_states: whether the rollout batch has to hold the hidden states.
-    """
+    """The base of token weightings."""
 
     kind: ClassVar[str] = "token_weights"
-    needs_hidden_states: ClassVar[bool] = False
+    needs_hidden_states: ClassVar[bool] = False  # whether the rollout batch has to hold the hidden states
 
     @property
     def sketch_dimensions(self) -> int | None:
@@ -37,11 +33,7 @@ class TokenWeights(Component, ABC):
         """Compute the weights [N] >= 0 of the real tokens, and metrics of this weighting."""
 
     def __call__(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        """Compute weights [B, T], 0 at padding, in the type of ``old_log_probs`` or float32, and metrics.
-
-        Raises:
-            ValueError: the batch lacks what the weighting needs.
-        """
+        """Compute weights [B, T], 0 at padding, in the type of ``old_log_probs`` or float32, and metrics."""
         weights, metrics = self.weigh(batch)
         padded = torch.zeros_like(batch.old_log_probs, dtype=computation_type(batch.old_log_probs))
         padded[batch.response_mask] = weights.to(padded.dtype)
@@ -65,15 +57,9 @@ def selection_weights(selected: Tensor, batch: RolloutBatch, denominator: Denomi
 
 def weight_metrics(weights: Tensor) -> dict[str, float]:
     """Compute mean, 5th and 95th percentile (nearest rank) of the real tokens' weights [N]; NaN without tokens."""
+    names = ("token_weight_mean", "token_weight_p05", "token_weight_p95")
     if weights.numel() == 0:
-        return dict.fromkeys(("token_weight_mean", "token_weight_p05", "token_weight_p95"), math.nan)
-    return {
-        "token_weight_mean": float(weights.double().mean()),
-        "token_weight_p05": _nearest_rank(weights, 0.05),
-        "token_weight_p95": _nearest_rank(weights, 0.95),
-    }
-
-
-def _nearest_rank(values: Tensor, level: float) -> float:
-    """Return the smallest of ``values`` [N] that at least ``level`` of them do not exceed."""
-    return float(values.kthvalue(max(1, math.ceil(level * values.numel()))).values)
+        return dict.fromkeys(names, math.nan)
+    ranks = [max(1, math.ceil(level * weights.numel())) for level in (0.05, 0.95)]
+    found = [weights.double().mean(), *(weights.kthvalue(rank).values for rank in ranks)]
+    return dict(zip(names, map(float, found), strict=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -79,9 +79,7 @@ class SideWeights(LambdaRange):
         """
         present = soft.masked_fill(~acts, 0.0)
         weights = self.lambda_min + (self.lambda_max - self.lambda_min) * present if range_map else present
-        if not normalised:
-            return weights
-        return weights / (weights.mean() if range_map else weights[acts].mean())
+        return weights / (weights if range_map else weights[acts]).mean() if normalised else weights
 
 
 @component("delta")
@@ -111,25 +109,24 @@ class DelTA(SideWeights):
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         """Compute the weights [N], with mean 1 if normalised."""
-        return self._weigh_parts(batch, token_vectors(batch, self.proxy, self.top_k), self._parts(batch))
-
-    def _parts(self, batch: RolloutBatch) -> list[Tensor]:
-        """List the tokens of each part over which statistics are taken: [N] bool each, none empty."""
-        rollouts, device = batch.response_mask.shape[0], batch.response_mask.device
-        if self.scope == "global":
-            of_rollout = torch.zeros(rollouts, dtype=torch.int64, device=device)
-        elif self.scope == "group":
-            of_rollout = batch.group_ids
-        else:
-            of_rollout = torch.arange(rollouts, device=device) * self.ranks // rollouts
-        of_token = batch.per_token(of_rollout)
-        return [of_token == part for part in torch.unique(of_token)]
+        part_of_rollout = {
+            "global": torch.zeros_like(batch.group_ids),
+            "group": batch.group_ids,
+            "rank": torch.arange(len(batch.group_ids), device=batch.group_ids.device)
+            * self.ranks
+            // len(batch.group_ids),
+        }[self.scope]
+        part_of_token = batch.per_token(part_of_rollout)
+        parts = [part_of_token == part for part in torch.unique(part_of_token)]
+        return self._weigh_parts(batch, token_vectors(batch, self.proxy, self.top_k), parts)
 
     def _weigh_part(self, vectors: TokenVectors, batch: RolloutBatch) -> tuple[Tensor, Tensor] | None:
         if not bool(vectors.sides.any(dim=1).all()):
             return None
-        frozen = _first_scales(batch.first_metrics) if self.scale == "first_batch" else None
-        soft, scales = self._assign(vectors, frozen)
+        # The run's first rollout batch has no first scales, nor has any batch if that one had one side only.
+        first = [batch.first_metrics.get(name) for name in ("margin_scale_positive", "margin_scale_negative")]
+        frozen = self.scale == "first_batch" and None not in first
+        soft, scales = self._assign(vectors, torch.tensor(first, dtype=torch.float64) if frozen else None)
         return self._lambdas(soft, vectors.sides.any(dim=0), self.range_map, self.normalised), scales
 
     def _assign(self, vectors: TokenVectors, frozen: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -148,7 +145,7 @@ class DelTA(SideWeights):
     def _initial_scales(self, vectors: TokenVectors, margins: Tensor) -> Tensor:
         """Compute the scales [2] of the margins of the initial centroids."""
         if self.scale == "one":
-            return torch.ones(2, dtype=torch.float64, device=margins.device)
+            return margins.new_ones(2)
         if self.scale == "mean_distance":
             distances = vectors.own_distances(vectors.centroids(), vectors.squared_lengths())
             return torch.stack([distances[side].mean() for side in vectors.sides])
@@ -253,11 +250,3 @@ class WithinSide(SideWeights):
             nearness = vectors.own_distances(centres, squared_lengths).clamp(min=_WEISZFELD_FLOOR).rsqrt()
             centres = vectors.centroids(nearness if soft is None else soft * nearness)
         return centres
-
-
-def _first_scales(first_metrics: Mapping[str, float]) -> Tensor | None:
-    """Read the scales [2] of the run's first rollout batch; None on that batch, or if it had one side only."""
-    names = ("margin_scale_positive", "margin_scale_negative")
-    if any(name not in first_metrics for name in names):
-        return None
-    return torch.tensor([first_metrics[name] for name in names], dtype=torch.float64)

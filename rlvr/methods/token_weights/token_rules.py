@@ -91,14 +91,11 @@ class ForkingTokens(TokenWeights):
         selected = torch.zeros_like(entropies, dtype=torch.bool)
         for one in torch.unique(sets):
             members = sets == one
-            selected[members] = self._top(entropies[members])
+            ranked = entropies[members]
+            rank = math.ceil(self.top_ratio * ranked.numel())
+            selected[members] = ranked >= ranked.kthvalue(ranked.numel() - rank + 1).values
         fraction = {"selected_token_fraction": float(selected.double().mean())}
         return selection_weights(selected, batch, self.denominator), fraction
-
-    def _top(self, entropies: Tensor) -> Tensor:
-        """Select those of the entropies [N], N >= 1, that reach the ceil(top_ratio N)-th largest: [N] bool."""
-        rank = math.ceil(self.top_ratio * entropies.numel())
-        return entropies >= entropies.kthvalue(entropies.numel() - rank + 1).values
 
 
 @component("random_lambda")

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlvr.methods.advantages import GPG, GRPO, RLOO, DrGRPO, OneSided, ReinforcePlusPlus
-from rlvr.methods.rewards import Overlong
+from rlvr.methods.advantages import GPG, GRPO, RLOO, DrGRPO, OneSided, Overlong, ReinforcePlusPlus
 
 Rewards = list[float]
 
