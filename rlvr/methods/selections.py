@@ -107,9 +107,8 @@ class RewardBalanced(BatchSelection):
     def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
         """Choose the units whose correct rollouts come nearest to half of all theirs.
 
-        Units with the same number of correct rollouts are interchangeable, so the exchange works on how many units of
-        each number are kept and spare, and the units themselves are drawn in the end, first come first kept in random
-        order.
+        Units with the same number of correct rollouts are interchangeable, so the exchange works on how many of each
+        number are kept and spare, and the units themselves are drawn in the end, the first in random order.
         """
         size = rewards.shape[1]
         correct = (rewards > 0).long().sum(dim=1)

@@ -28,22 +28,14 @@ class Tokens:
 
     Derived values are in float32 or better, and exactly 0, with gradient 0, at padding: padding is replaced before
     anything is computed from it, because 0 times an overflow met later would be NaN.
-
-    Attributes:
-        given_log_probs: of the current policy; the only tensor with a gradient.
-        given_old_log_probs: of the policy that sampled.
-        given_advantages: advantages times token weights.
-        mask: bool, true at response tokens.
-        group_ids: [B], the prompt of each rollout.
-        generator: of random numbers on the CPU, the optimizer step's own.
     """
 
-    given_log_probs: Tensor
-    given_old_log_probs: Tensor
-    given_advantages: Tensor
-    mask: Tensor
-    group_ids: Tensor
-    generator: torch.Generator
+    given_log_probs: Tensor  # of the current policy; the only tensor with a gradient
+    given_old_log_probs: Tensor  # of the policy that sampled
+    given_advantages: Tensor  # advantages times token weights
+    mask: Tensor  # bool, true at response tokens
+    group_ids: Tensor  # [B], the prompt of each rollout
+    generator: torch.Generator  # of random numbers on the CPU, the optimizer step's own
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -99,31 +91,20 @@ class Tokens:
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """The result of a loss; all tensors are [B, T].
-
-    Attributes:
-        values: the loss of each token.
-        metrics: the loss's own; an engine averages them over the mini-batch's tokens.
-        kept: bool, the tokens that count in the mini-batch's normaliser; None for all.
-    """
+    """The result of a loss; all tensors are [B, T]."""
 
     values: Tensor
-    metrics: Mapping[str, Tensor]
-    kept: Tensor | None = None
+    metrics: Mapping[str, Tensor]  # the loss's own; an engine averages them over the mini-batch's tokens
+    kept: Tensor | None = None  # bool, the tokens that count in the mini-batch's normaliser; None for all
 
 
 @dataclass(frozen=True)
 class PolicyLoss(Component, ABC):
-    """The base of token losses of the current policy against the one that sampled.
-
-    Attributes:
-        coupling: which rollouts a micro-batch may not part.
-        default_aggregation: the paper's, used where a catalogue entry names none.
-    """
+    """The base of token losses of the current policy against the one that sampled."""
 
     kind: ClassVar[str] = "loss"
-    coupling: ClassVar[Coupling] = "rollout"
-    default_aggregation: ClassVar[Mode] = "token-mean"
+    coupling: ClassVar[Coupling] = "rollout"  # which rollouts a micro-batch may not part
+    default_aggregation: ClassVar[Mode] = "token-mean"  # the paper's, used where a catalogue entry names none
 
     @abstractmethod
     def token_loss(self, tokens: Tokens) -> TokenLoss:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from rlvr.methods.losses.base import Coupling, PolicyLoss, TokenLoss, Tokens
 from rlvr.methods.losses.clipped import Clipped
@@ -40,18 +39,7 @@ class FIPO(PolicyLoss):
     def token_loss(self, tokens: Tokens) -> TokenLoss:
         """Compute the loss; ``future_weight`` is f_t, ``dropped_fraction`` marks the tokens of dropped responses."""
         advantages, mask, ratios = tokens.advantages, tokens.mask, tokens.ratios.detach()
-        weights = self._future_weights(tokens.limited_log_ratios.detach(), ratios, advantages)
-        clipped = Clipped(self.epsilon_low, self.epsilon_high, self.dual_clip)
-        loss = clipped.token_loss(replace(tokens, given_advantages=weights * advantages))
-        bounded = (advantages < 0) & (ratios > self.dual_clip)
-        kept = mask & (bounded.sum(dim=1, keepdim=True) <= 1)
-        dropped = (mask & ~kept).to(weights.dtype)
-        metrics = {**loss.metrics, "future_weight": weights * mask, "dropped_fraction": dropped}
-        return TokenLoss(loss.values, metrics, kept)
-
-    def _future_weights(self, log_ratios: Tensor, ratios: Tensor, advantages: Tensor) -> Tensor:
-        """Compute f_t [B, T] of the limited log-ratios [B, T] and their ratios [B, T]."""
-        steps = log_ratios.masked_fill(ratios > self.dual_clip, 0.0)
+        steps = tokens.limited_log_ratios.detach().masked_fill(ratios > self.dual_clip, 0.0)
         discount = 2.0 ** (-1.0 / self.half_life)
         futures = torch.zeros_like(steps)
         future = torch.zeros_like(steps[:, 0])
@@ -62,4 +50,11 @@ class FIPO(PolicyLoss):
         weights = futures.exp().clamp(1.0 - self.future_low, highest)
         unsafe = (advantages < 0) & (ratios > self.safety_ratio)
         safe = weights.clamp(0.8, 1.0) if self.safety_rule == "limit" else torch.ones_like(weights)
-        return torch.where(unsafe, safe, weights)
+        weights = torch.where(unsafe, safe, weights)
+        clipped = Clipped(self.epsilon_low, self.epsilon_high, self.dual_clip)
+        loss = clipped.token_loss(replace(tokens, given_advantages=weights * advantages))
+        bounded = (advantages < 0) & (ratios > self.dual_clip)
+        kept = mask & (bounded.sum(dim=1, keepdim=True) <= 1)
+        dropped = (mask & ~kept).to(weights.dtype)
+        metrics = {**loss.metrics, "future_weight": weights * mask, "dropped_fraction": dropped}
+        return TokenLoss(loss.values, metrics, kept)

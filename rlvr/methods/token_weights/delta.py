@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -109,12 +109,11 @@ class DelTA(SideWeights):
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         """Compute the weights [N], with mean 1 if normalised."""
+        groups, rollouts = batch.group_ids, len(batch.group_ids)
         part_of_rollout = {
-            "global": torch.zeros_like(batch.group_ids),
-            "group": batch.group_ids,
-            "rank": torch.arange(len(batch.group_ids), device=batch.group_ids.device)
-            * self.ranks
-            // len(batch.group_ids),
+            "global": torch.zeros_like(groups),
+            "group": groups,
+            "rank": torch.arange(rollouts, device=groups.device) * self.ranks // rollouts,
         }[self.scope]
         part_of_token = batch.per_token(part_of_rollout)
         parts = [part_of_token == part for part in torch.unique(part_of_token)]
@@ -123,32 +122,29 @@ class DelTA(SideWeights):
     def _weigh_part(self, vectors: TokenVectors, batch: RolloutBatch) -> tuple[Tensor, Tensor] | None:
         if not bool(vectors.sides.any(dim=1).all()):
             return None
-        # The run's first rollout batch has no first scales, nor has any batch if that one had one side only.
-        first = [batch.first_metrics.get(name) for name in ("margin_scale_positive", "margin_scale_negative")]
-        frozen = self.scale == "first_batch" and None not in first
-        soft, scales = self._assign(vectors, torch.tensor(first, dtype=torch.float64) if frozen else None)
-        return self._lambdas(soft, vectors.sides.any(dim=0), self.range_map, self.normalised), scales
-
-    def _assign(self, vectors: TokenVectors, frozen: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Compute assignments [N] and final scales [2]; ``frozen`` [2] replaces the scales of this batch."""
         shares = vectors.shares()
         margins = vectors.margins(shares)
-        scales = self._initial_scales(vectors, margins) if frozen is None else frozen
+        scales = self._initial_scales(vectors, margins, batch.first_metrics)
         for _ in range(self.refinements):
             shares = vectors.shares(self._soft(margins, vectors.per_token(scales)), shares)
             if self.scale == "margin_deviation":
                 # Of the margins before this step: the paper's scale lags by one step.
                 scales = vectors.deviations(margins)
             margins = vectors.margins(shares)
-        return self._soft(margins, vectors.per_token(scales)), scales
+        soft = self._soft(margins, vectors.per_token(scales))
+        return self._lambdas(soft, vectors.sides.any(dim=0), self.range_map, self.normalised), scales
 
-    def _initial_scales(self, vectors: TokenVectors, margins: Tensor) -> Tensor:
+    def _initial_scales(self, vectors: TokenVectors, margins: Tensor, first_metrics: Mapping[str, float]) -> Tensor:
         """Compute the scales [2] of the margins of the initial centroids."""
         if self.scale == "one":
             return margins.new_ones(2)
         if self.scale == "mean_distance":
             distances = vectors.own_distances(vectors.centroids(), vectors.squared_lengths())
             return torch.stack([distances[side].mean() for side in vectors.sides])
+        names = ("margin_scale_positive", "margin_scale_negative")
+        # The run's first batch has no earlier scales, and no batch has any if that one had one side only.
+        if self.scale == "first_batch" and all(name in first_metrics for name in names):
+            return margins.new_tensor([first_metrics[name] for name in names])
         return vectors.deviations(margins)
 
     def _soft(self, margins: Tensor, scales: Tensor) -> Tensor:
@@ -169,9 +165,10 @@ class SketchedDelTA(LambdaRange):
     sketch_dimensions: int = hyper_parameter(64, "dimensions of the random projection", minimum=8)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
-        if batch.hidden_states is not None and batch.hidden_states.shape[1] != self.sketch_dimensions:
+        hidden = batch.hidden_states
+        if hidden is not None and hidden.shape[1] != self.sketch_dimensions:
             raise ValueError(
-                f"hidden_states have {batch.hidden_states.shape[1]} dimensions; the sketch has {self.sketch_dimensions}"
+                f"hidden_states have {hidden.shape[1]} dimensions; the sketch has {self.sketch_dimensions}"
             )
         return DelTA(self.lambda_min, self.lambda_max, self.refinements).weigh(batch)
 
@@ -225,11 +222,6 @@ class WithinSide(SideWeights):
         acts = vectors.sides.any(dim=0)
         if not bool(acts.any()):
             return None
-        soft, scales = self._assign(vectors)
-        return self._lambdas(soft, acts), scales
-
-    def _assign(self, vectors: TokenVectors) -> tuple[Tensor, Tensor]:
-        """Compute soft assignments [N] and final scales [2]."""
         squared_lengths = vectors.squared_lengths()
         centres = self._centres(vectors, None, squared_lengths)
         distances = vectors.own_distances(centres, squared_lengths)
@@ -239,7 +231,7 @@ class WithinSide(SideWeights):
             centres = self._centres(vectors, soft, squared_lengths)
             scales = vectors.deviations(distances)
             distances = vectors.own_distances(centres, squared_lengths)
-        return torch.sigmoid(-distances / vectors.per_token(scales)), scales
+        return self._lambdas(torch.sigmoid(-distances / vectors.per_token(scales)), acts), scales
 
     def _centres(self, vectors: TokenVectors, soft: Tensor | None, squared_lengths: Tensor) -> Tensor:
         """Compute the centres [2, D] of the sides, weighted by mass times ``soft`` [N]."""
