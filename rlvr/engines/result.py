@@ -36,7 +36,6 @@ class Training:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the manifest."""
         return {**self.run.parameters(), "versions": dict(self.versions)}
 
     @property
@@ -64,11 +63,7 @@ def is_finished(directory: Path, training: Training) -> bool:
 
 
 def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int]) -> list[int]:
-    """Return the ``steps`` after which no intact checkpoint of this training lies under ``directory``, ascending.
-
-    Raises:
-        InvalidInput: the training has no such step, or it is the last one, whose policy is the training's own.
-    """
+    """Return the ``steps`` after which no intact checkpoint of this training lies under ``directory``, ascending."""
     lacking = []
     for step in sorted(set(steps)):
         if not 0 < step < training.run.training.steps:

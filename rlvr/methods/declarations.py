@@ -66,7 +66,6 @@ class Declaration:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Every hyper-parameter's default."""
         return {name: each.default for name, each in self.parameters.items()}
 
     @cached_property
@@ -77,7 +76,6 @@ class Declaration:
         return record_of(self.class_name, self.parameters, base, name=(literal[self.name], ...))
 
     def load(self) -> type[Component]:
-        """Import the class."""
         return cast(type[Component], getattr(import_module(self.module), self.class_name))
 
 

@@ -75,7 +75,6 @@ class Component:
     name: ClassVar[str]  # in a catalogue entry; the decorator component gives it
 
     def __post_init__(self) -> None:
-        """Check the hyper-parameters."""
         declared: Any = type(self)
         _record(declared).parse(vars(self), f"{self.kind} {self.name}")
 

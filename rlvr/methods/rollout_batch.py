@@ -56,7 +56,6 @@ class RowShare:
 
     @property
     def own(self) -> slice:
-        """This process's tokens."""
         return slice(self.start, self.stop)
 
     def select(self, tokens: Tensor) -> RowShare:

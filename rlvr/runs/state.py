@@ -74,9 +74,8 @@ class StateStore:
         """The newest undamaged state, of at most so many steps if a limit is given; None if there is none."""
         for unfinished in self._directory.glob(".saving-*"):
             shutil.rmtree(unfinished, ignore_errors=True)
-        for step in reversed(saved_steps(self._directory, "step-")):
-            if at_most is not None and step > at_most:
-                continue
+        steps = saved_steps(self._directory, "step-")
+        for step in reversed([step for step in steps if at_most is None or step <= at_most]):
             path = self._path(step)
             try:
                 content = read_json(path / "values.json")

@@ -16,12 +16,9 @@ from torch import Tensor
 
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.gmpo import GMPO
-from rlvr.methods.losses.gspo import GSPO, GSPOToken
-from rlvr.methods.losses.reinforce import CISPO, Reinforce
-from rlvr.methods.losses.sapo import SAPO
+from rlvr.methods.losses.sequence_ratios import GMPO, GSPO, GSPOToken
+from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, Reinforce
 from tests.engines.mini_batches import EXTREME, MIXED, UNIFORM, Drawing, MiniBatch, drawings
 
 pytest.importorskip("verl", reason="verl is in .venv-engines: make test-engines")

@@ -39,7 +39,6 @@ class StepClock:
     """Seconds spent in the parts of one step."""
 
     def __init__(self) -> None:
-        """Begin now."""
         self._started = time.monotonic()
         self._seconds = dict.fromkeys(("rollout", "reward", "log_probs", "token_weights", "update"), 0.0)
 
@@ -92,7 +91,6 @@ class Learner:
     """One run in progress."""
 
     def __init__(self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
-        """Load the base model and compose the method."""
         checkpoint = run.base / "checkpoint"
         training = run.training
         self.method = compose(run.method, f"method {run.method_name}")

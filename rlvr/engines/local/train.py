@@ -31,14 +31,10 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     """Carry out ``run`` and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
     A run that was killed at any moment continues from its last state when it is started again, and ends with the same
-    bytes.
-
-    The policy is kept after the steps ``checkpoints_at`` as well (see :mod:`rlvr.engines.result`). One that the run has
-    already passed is made by repeating the run up to it, from the nearest state that is still kept or from the start;
-    what the run wrote down of the repeated steps is held against them.
-
-    Raises:
-        Interrupted: on SIGTERM, after the state is saved.
+    bytes; on SIGTERM the state is saved first. The policy is kept after the steps ``checkpoints_at`` as well (see
+    :mod:`rlvr.engines.result`). One that the run has already passed is made by repeating the run up to it, from the
+    nearest state that is still kept or from the start; what the run wrote down of the repeated steps is held against
+    them.
     """
     if execution.device == "cuda" and not torch.cuda.is_available():
         raise UserError("device: cuda was asked for, but torch sees no GPU; accepted here: cpu")
@@ -77,8 +73,7 @@ class _Attempt:
         with GradingPool(workers=execution.grading_workers) as pool, termination() as asked_to_stop:
             passed = [step for step in self.lacking if newest is not None and step < newest.step]
             if newest is not None and passed:
-                earlier = self.store.latest(at_most=passed[0])
-                if earlier is not None:
+                if (earlier := self.store.latest(at_most=passed[0])) is not None:
                     learner.restore(earlier)
                 done = learner.position.step
                 if done < passed[-1]:
@@ -110,7 +105,6 @@ class _Attempt:
             self._write(self.training, self.directory)
 
     def _step(self, pool: GradingPool) -> dict[str, float]:
-        """Do one step; returns its metrics."""
         row = self.learner.step(pool)
         self.learner.position.metrics.append(row)
         self._keep_policy()

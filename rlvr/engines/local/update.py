@@ -43,31 +43,24 @@ class Updater:
         mini_batches: Sequence[Tensor],
         updates_done: int,
     ) -> dict[str, float]:
-        """One optimizer step for each of ``mini_batches``, which hold rollout indices.
+        """One optimizer step for each of ``mini_batches``, the rollout indices; ``updates_done`` were done before them.
 
-        Returns:
-            The loss's metrics averaged over the tokens of each mini-batch, and all over the mini-batches.
-
-        Args:
-            tokens: the rollout batch.
-            old_log_probs: [B, T] under the policy that sampled.
-            weighted_advantages: [B, T] advantages times token weights.
-            group_ids: [B].
-            mini_batches: of each optimizer step.
-            updates_done: optimizer steps of the run before these, for warm-up.
+        ``old_log_probs`` [B, T] are those of the policy that sampled, ``weighted_advantages`` [B, T] advantages times
+        token weights. Returns the loss's metrics averaged over the tokens of each mini-batch, and all over the
+        mini-batches.
         """
         rows = []
-        for number, indices in enumerate(mini_batches):
-            warmup = min(1.0, (updates_done + number + 1) / max(1, self._training.warmup_updates))
+        for number, indices in enumerate(mini_batches, start=updates_done):
+            warmup = min(1.0, (number + 1) / max(1, self._training.warmup_updates))
             learning_rate = self._training.learning_rate * warmup
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
             self.optimizer.zero_grad()
-            generator = generator_for("loss", self._seed, updates_done + number)
+            generator = generator_for("loss", self._seed, number)
             metrics = self._accumulate(tokens, old_log_probs, weighted_advantages, group_ids, indices, generator)
             norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.gradient_clip)
             if not torch.isfinite(norm):
-                raise UserError(f"update {updates_done + number + 1}: the gradient is not finite; the run has diverged")
+                raise UserError(f"update {number + 1}: the gradient is not finite; the run has diverged")
             self.optimizer.step()
             rows.append({**metrics, "grad_norm": float(norm), "learning_rate": learning_rate})
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}

@@ -301,5 +301,4 @@ class MethodEngine(FSDPEngineWithLMHead):
 
     @property
     def _communication_device(self) -> torch.device:
-        """The device of collectives."""
         return torch.device("cpu" if current_run().cluster.platform == "cpu" else f"cuda:{torch.cuda.current_device()}")

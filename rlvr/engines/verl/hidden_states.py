@@ -44,7 +44,6 @@ class HiddenStateSize:
         return "host" if self.of_node(cluster) <= cluster.hidden_state_host_budget << 20 else "recomputed"
 
     def description(self, cluster: Cluster) -> str:
-        """Size and place in one line."""
         where = {
             "device": "kept in the device's memory",
             "host": "kept in host memory",
@@ -122,7 +121,6 @@ class KeptRows:
 
     @property
     def rows(self) -> Tensor:
-        """All of them, once all of them were given."""
         if self._kept is None or self._filled != self._tokens:
             raise RuntimeError(f"{self._filled} of {self._tokens} hidden states were kept")
         return self._kept

@@ -53,7 +53,6 @@ class Launch:
 
     @property
     def words(self) -> list[str]:
-        """The command with its overrides."""
         return [*self.command, *(f"{key}={hydra_value(value)}" for key, value in self.overrides.items())]
 
     def as_shell(self) -> str:
@@ -123,7 +122,6 @@ def hydra_value(value: Value) -> str:
 
 
 def _environment(cluster: Cluster, places: Places) -> dict[str, str]:
-    """Variables that every process of verl needs, on every node."""
     environment = {
         "PYTHONPATH": str(places.repository),
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
@@ -244,7 +242,6 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
 
 
 def _cpu_overrides(cluster: Cluster) -> dict[str, Value]:
-    """The overrides that a machine without a GPU needs besides the platform."""
     rollout = "actor_rollout_ref.rollout"
     return {
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",

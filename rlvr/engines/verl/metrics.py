@@ -81,7 +81,6 @@ class Display:
         self._write()
 
     def update(self) -> None:
-        """Report the steps that are new, if there are any."""
         logged = self._read([self._places.metrics] if self._places.metrics.exists() else [])
         if len(logged) and logged["step"].iloc[-1] > self._done:
             self._done = int(logged["step"].iloc[-1])

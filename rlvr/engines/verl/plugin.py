@@ -38,12 +38,10 @@ class GradingRewardManager(RewardManagerBase):
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_unused: Any) -> None:
-        """One is built in each of verl's reward workers."""
         super().__init__(config, tokenizer, compute_score)
         self._longest = int(config.data.max_response_length)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """The reward of one response."""
         item = data[-1]
         responses = item.batch["responses"]
         length = int(item.batch["attention_mask"][-responses.shape[-1] :].sum())

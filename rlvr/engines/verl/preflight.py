@@ -65,7 +65,6 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
     node_run, node = share_of_one_node(run, cluster)
     require_gpus(node)
     directory = run_file.resolve().parent / "verl" / "preflight"
-    directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("rank*"):
         old.unlink()
     write_json(directory / "run.json", node_run.to_json())
@@ -155,7 +154,6 @@ class Measured:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Measure the block under ``name``."""
         from verl.utils.device import get_torch_device
 
         device = get_torch_device()

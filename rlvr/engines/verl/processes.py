@@ -30,18 +30,9 @@ _PREFIXES = re.compile(
 )
 """The prefixes of a line, however often they are repeated."""
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
-_CONSEQUENCES = (
-    "ActorDiedError",
-    "ActorUnavailableError",
-    "RayActorError",
-    "RayTaskError",
-    "WorkerCrashedError",
-    "SystemExit",
-    "KeyboardInterrupt",
-    "CancelledError",
-    "ChildFailedError",
-    "EngineDeadError",
-    "InstantiationException",
+_CONSEQUENCES = re.compile(
+    "(?:Actor(?:Died|Unavailable)|RayActor|RayTask|WorkerCrashed|Cancelled|ChildFailed|EngineDead)Error"
+    "|SystemExit|KeyboardInterrupt|InstantiationException"
 )
 """Exceptions of processes that found another one dead, and what Hydra wraps others in."""
 _POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace)")
@@ -74,8 +65,7 @@ def require_gpus(cluster: Cluster) -> None:
     program = shutil.which("nvidia-smi")
     listed = subprocess.run([program, "-L"], capture_output=True, text=True, check=False).stdout if program else ""
     found = sum(line.startswith("GPU ") for line in listed.splitlines())
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         found = min(found, len([part for part in visible.split(",") if part.strip() not in ("", "-1")]))
     if found < cluster.gpus_per_node:
         accepted = f"{found} at most on this machine"
@@ -93,10 +83,8 @@ def check_ray(
     address = environment.get("RAY_ADDRESS")
     if address is None:
         if cluster.nodes > 1:
-            raise UserError(
-                f"cluster: nodes: is {cluster.nodes}, and RAY_ADDRESS is not set; accepted: 1, or the address of a "
-                "Ray cluster of that many machines (docs/paper_scale.md)"
-            )
+            accepted = "1, or the address of a Ray cluster of that many machines (docs/paper_scale.md)"
+            raise InvalidInput("cluster", "nodes", f"is {cluster.nodes}, and RAY_ADDRESS is not set", accepted)
         if registered is not None:
             use = "" if cluster.platform == "cpu" else f", or RAY_ADDRESS={registered} to use it"
             raise UserError(
@@ -148,7 +136,7 @@ def last_words(text: str) -> str | None:
             continue
         name = found[1].rsplit(".", 1)[-1]
         said = line if found[2] else f"{line.rstrip(':')} at: {lines[number - 1].strip()}" if number else line
-        follows = name in _CONSEQUENCES or _POINTS_ELSEWHERE.search(line)
+        follows = _CONSEQUENCES.fullmatch(name) or _POINTS_ELSEWHERE.search(line)
         (consequences if follows else causes).append(said)
     if not causes and not consequences:
         return None

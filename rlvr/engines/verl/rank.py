@@ -34,7 +34,6 @@ class RankBatch:
     rows: Tensor  # [B] int64, their places in the whole batch
 
     def select(self, rows: slice) -> RankBatch:
-        """A contiguous part."""
         return RankBatch(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 

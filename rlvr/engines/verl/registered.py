@@ -128,7 +128,6 @@ class CurrentRun:
 
     @classmethod
     def of(cls, run: VerlRun, cluster: Cluster) -> CurrentRun:
-        """Compose the run's method."""
         method = compose(run.method, f"method {run.method_name}")
         advantage = RegisteredAdvantage(method, run.training.max_new_tokens)
         return cls(run, cluster, method, RegisteredLoss(method.loss, method.aggregation), advantage)

@@ -35,7 +35,6 @@ class MethodTrainer(PPOTrainerSync):
     """The trainer of one run."""
 
     def __init__(self, config: Any) -> None:
-        """Read the run; ``config`` is verl's whole configuration."""
         super().__init__(config)
         self._current = current_run()
         self._first_metrics_path = Path(config.trainer.default_local_dir) / "first_metrics.json"
@@ -163,7 +162,10 @@ class SelectingReplayBuffer(ReplayBuffer):
             return found
         rounds = 1
         while True:
-            self._wait(partition_id)
+            self._sync_metadata_from_transfer_queue()
+            if self.pending_keys[partition_id] or self.running_keys[partition_id]:  # some are still being generated
+                time.sleep(self.poll_interval)
+                continue
             keys, tags = self._complete_groups(partition_id, run.training.samples_per_prompt)
             rewards, groups, lengths, truncated = _outcomes(partition_id, keys, tags)
             selection = method.selection(
@@ -193,14 +195,6 @@ class SelectingReplayBuffer(ReplayBuffer):
         of_all = rollout_metrics(rewards, groups, lengths, truncated, selection.discarded_fraction)
         metrics = {PREFIX + name: float(value) for name, value in {**of_all, "sampling_rounds": rounds}.items()}
         return batch, metrics
-
-    def _wait(self, partition_id: str) -> None:
-        """Until nothing is being generated any more."""
-        while True:
-            self._sync_metadata_from_transfer_queue()
-            if not self.pending_keys[partition_id] and not self.running_keys[partition_id]:
-                return
-            time.sleep(self.poll_interval)
 
     def _complete_groups(self, partition_id: str, size: int) -> tuple[list[str], list[dict[str, Any]]]:
         """Names and tags of the rollouts of prompts that have all of theirs, in an order that timing has no part in."""

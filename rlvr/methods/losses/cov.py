@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 
 from rlvr.methods.losses.base import Coupling, PolicyLoss, TokenLoss, Tokens
-from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.parameters import component, hyper_parameter
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 
 from rlvr.methods.losses.base import Coupling, PolicyLoss, TokenLoss, Tokens
-from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.parameters import component, hyper_parameter
 
 

@@ -16,8 +16,8 @@ from rlvr.methods.advantages import GRPO
 from rlvr.methods.aggregation import Aggregation, Mode
 from rlvr.methods.assignments import RandomSplit
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.losses.gspo import GSPO
+from rlvr.methods.losses.sequence_ratios import GSPO
+from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import Method
 
 GENERATOR = torch.Generator().manual_seed(5)

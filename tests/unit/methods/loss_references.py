@@ -14,11 +14,9 @@ from typing import Any
 from rlvr.methods.aggregation import Aggregation, Mode
 from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.dfpo import DFPO, GRPOFix
 from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.gmpo import GMPO
-from rlvr.methods.losses.gspo import GSPOToken
-from rlvr.methods.losses.reinforce import CISPO, Reinforce
+from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPOToken
+from rlvr.methods.losses.token_ratios import CISPO, GRPOFix, Reinforce
 
 Token = tuple[int, int]
 Reference = dict[Token, tuple[float, float]]

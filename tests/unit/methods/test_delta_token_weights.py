@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.aggregation import Aggregation
-from rlvr.methods.losses.clipped import Clipped
+from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights import discriminant
 from rlvr.methods.token_weights.delta import DelTA

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from evals.core.errors import InvalidInput
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
-from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.losses.gspo import GSPO
+from rlvr.methods.losses.sequence_ratios import GSPO
+from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.method import compose
 
 MODES: list[Mode] = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]

@@ -12,14 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
-from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.losses.cov import ClipCov, KLCov
-from rlvr.methods.losses.dfpo import DFPO, GRPOFix
 from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.gmpo import GMPO
-from rlvr.methods.losses.gspo import GSPO, GSPOToken
-from rlvr.methods.losses.reinforce import CISPO, Reinforce
-from rlvr.methods.losses.sapo import SAPO
+from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
+from rlvr.methods.losses.token_ratios import CISPO, SAPO, Clipped, GRPOFix, Reinforce
 from tests.unit.methods.loss_references import Batch, aggregation_of, covariances
 
 ORTHOGONAL = DFPO(transform="advantage_orthogonal")

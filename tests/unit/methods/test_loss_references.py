@@ -13,13 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.aggregation import Aggregation, Normaliser
-from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.losses.cov import KLCov
-from rlvr.methods.losses.dfpo import DFPO, GRPOFix
 from rlvr.methods.losses.fipo import FIPO
-from rlvr.methods.losses.gmpo import GMPO
-from rlvr.methods.losses.gspo import GSPO, GSPOToken
-from rlvr.methods.losses.reinforce import CISPO, Reinforce
+from rlvr.methods.losses.sequence_ratios import DFPO, GMPO, GSPO, GSPOToken
+from rlvr.methods.losses.token_ratios import CISPO, Clipped, GRPOFix, Reinforce
 from tests.unit.methods.loss_references import CASES, Batch, Case, aggregation_of, covariances
 
 SPREADS = [0.0, 0.0003, 0.3, 3.0, 50.0]

@@ -17,9 +17,8 @@ from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import QueryPreserved, RandomSplit
 from rlvr.methods.declarations import declarations
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.losses.gspo import GSPO
-from rlvr.methods.losses.sapo import SAPO
+from rlvr.methods.losses.sequence_ratios import GSPO
+from rlvr.methods.losses.token_ratios import SAPO, Clipped
 from rlvr.methods.method import Method, components, compose
 from rlvr.methods.parameters import Component, parameters_of
 from rlvr.methods.selections import RewardBalanced

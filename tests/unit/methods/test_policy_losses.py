@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
-from rlvr.methods.losses.clipped import Clipped
-from rlvr.methods.losses.gspo import GSPO
-from rlvr.methods.losses.sapo import SAPO
+from rlvr.methods.losses.sequence_ratios import GSPO
+from rlvr.methods.losses.token_ratios import SAPO, Clipped
 from tests.unit.methods.loss_references import aggregation_of
 
 MODES: list[Mode] = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]

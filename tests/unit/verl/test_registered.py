@@ -11,9 +11,8 @@ from torch import Tensor
 from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss, group_ids
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.losses.clipped import Clipped
 from rlvr.methods.losses.cov import KLCov
-from rlvr.methods.losses.sapo import SAPO
+from rlvr.methods.losses.token_ratios import SAPO, Clipped
 from rlvr.methods.method import compose
 from tests.unit.verl.conftest import run_content
 
