@@ -27,6 +27,8 @@ from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, Study
 if TYPE_CHECKING:
     from snakemake_logger_plugin_rlvr.live import LiveDisplay
 
+    Display = PlainDisplay | LiveDisplay
+
 # What Snakemake says about its own doings in every run; the display says it better or it is of no use here.
 _ROUTINE = (
     "Assuming unrestricted shared filesystem usage",
@@ -42,19 +44,19 @@ _INTERRUPTED = "Terminating processes on user request"
 _COMMAND_FAILED = "RuleException:\nCalledProcessError"
 _EXIT = re.compile(r"(exit status \d+|died with \S.*?)\.?$")
 _SHOWN_BY_DISPLAY = {
-    LogEvent.RUN_INFO,
-    LogEvent.WORKFLOW_STARTED,
-    LogEvent.JOB_INFO,
-    LogEvent.JOB_STARTED,
-    LogEvent.JOB_FINISHED,
-    LogEvent.JOB_ERROR,
-    LogEvent.RESOURCES_INFO,
-    LogEvent.PROGRESS,
+    *(LogEvent.RUN_INFO, LogEvent.WORKFLOW_STARTED, LogEvent.RESOURCES_INFO, LogEvent.PROGRESS),
+    *(LogEvent.JOB_INFO, LogEvent.JOB_STARTED, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR),
 }
 
 
 class LogHandler(LogHandlerBase):
     """Feeds a :class:`Study` with Snakemake's events and shows it."""
+
+    writes_to_stream = True  # instead of Snakemake's output; its log file stays as it is
+    writes_to_file = False
+    has_filter = True  # every record is seen, for the display counts jobs even where nothing is printed
+    has_formatter = True
+    needs_rulegraph = False
 
     def __post_init__(self) -> None:
         """Choose between Snakemake's own output and a display."""
@@ -63,7 +65,7 @@ class LogHandler(LogHandlerBase):
         self._started_in = Path.cwd()
         self._began = time.time()
         self._study = Study()
-        self._display: PlainDisplay | LiveDisplay | None = None
+        self._display: Display | None = None
         self._has_plan = False
         self._nothing_to_do = False
         self._interrupted = False
@@ -77,31 +79,6 @@ class LogHandler(LogHandlerBase):
                 settings.quiet, settings.debug_dag, settings.verbose, settings.dryrun, settings.printshellcmds
             ),
         )
-
-    @property
-    def writes_to_stream(self) -> bool:
-        """This handler replaces Snakemake's output."""
-        return True
-
-    @property
-    def writes_to_file(self) -> bool:
-        """Snakemake's own log file stays as it is."""
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        """Every record is seen, for the display counts jobs even where nothing is printed."""
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        """Records are formatted here."""
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        """Counts per rule are enough."""
-        return False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show one record."""
@@ -145,19 +122,19 @@ class LogHandler(LogHandlerBase):
             elif text not in ("", "None") and not is_routine:
                 self._display.message(text, is_error=record.levelno >= logging.ERROR)
 
-    def _account(
-        self, event: LogEvent, values: dict[str, Any], now: float, display: PlainDisplay | LiveDisplay
-    ) -> None:
+    def _account(self, event: LogEvent, values: dict[str, Any], now: float, display: Display) -> None:
         """Enter one event into the study and the display."""
         study = self._study
         if event == LogEvent.RESOURCES_INFO and values.get("cores"):
             study.cores = values["cores"]
         elif event == LogEvent.RUN_INFO:
-            study.plan({rule: count for rule, count in values["stats"].items() if rule != "total"})
+            study.planned = {rule: count for rule, count in values["stats"].items() if rule != "total"}
             self._has_plan = True
             display.planned()
         elif event == LogEvent.JOB_INFO:
-            job = _running_job(values, now)
+            wildcards = tuple(map(str, values["wildcards"].values()))
+            outputs, logs = tuple(values["output"]), tuple(values["log"])
+            job = RunningJob(values["jobid"], values["rule_name"], wildcards, values["threads"], now, outputs, logs)
             study.start(job)
             display.started(job)
         elif event == LogEvent.JOB_FINISHED:
@@ -166,11 +143,11 @@ class LogHandler(LogHandlerBase):
                 display.finished(finished, now)
         elif event == LogEvent.JOB_ERROR and self._interrupted:
             self._exits.clear()
-            study.stop(values["jobid"])
+            study.fail(values["jobid"], None)
         elif event == LogEvent.JOB_ERROR:
             failure = self._failed_job(values, now)
             study.fail(values["jobid"], failure)
-            display.failed(failure)
+            display.lines(wording.failure(failure), is_failure=True)
             if self.common_settings.show_failed_logs:
                 display.lines(show_logs(failure.logs))
 
@@ -178,36 +155,18 @@ class LogHandler(LogHandlerBase):
         """A JOB_ERROR event, joined with the exception that told its exit."""
         job = self._study.running.get(values["jobid"])
         command = (values["shellcmd"] or "").strip()
-        told = next((text for text in self._exits if command and command in text), None)
-        found = None if told is None else _EXIT.search(told)
-        if told is not None and found is not None:
+        told = next((text for text in self._exits if command and command in text), "")
+        found = _EXIT.search(told)
+        if found is not None:
             self._exits.remove(told)
-        return FailedJob(
-            rule=values["rule_name"],
-            name=values["rule_name"] if job is None else job.name,
-            seconds=0.0 if job is None else max(now - job.started, 0.0),
-            logs=tuple(values["log"]),
-            command=command,
-            exit="" if found is None else found.group(1),
-        )
+        name, rule = job.name if job else values["rule_name"], values["rule_name"]
+        seconds = max(now - job.started, 0.0) if job else 0.0
+        return FailedJob(rule, name, seconds, tuple(values["log"]), command, found.group(1) if found else "")
 
-    def _open_display(self) -> PlainDisplay | LiveDisplay:
+    def _open_display(self) -> Display:
         if not self._stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
             return PlainDisplay(self._stream, self._study)
         # Imported here: a dry run and every job's own snakemake process load this module, and need no terminal.
         from snakemake_logger_plugin_rlvr.live import LiveDisplay
 
         return LiveDisplay(self._stream, self._study, no_color=self.common_settings.nocolor)
-
-
-def _running_job(values: dict[str, Any], now: float) -> RunningJob:
-    """A JOB_INFO event as a job of ours; Snakemake marks temporary files in the names it prints."""
-    return RunningJob(
-        job_id=values["jobid"],
-        rule=values["rule_name"],
-        wildcards=tuple(str(value) for value in values["wildcards"].values()),
-        threads=values["threads"],
-        started=now,
-        outputs=tuple(values["output"]),
-        logs=tuple(values["log"]),
-    )

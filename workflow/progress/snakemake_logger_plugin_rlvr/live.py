@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from snakemake_logger_plugin_rlvr import wording
-from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, StepProgress, Study
+from snakemake_logger_plugin_rlvr.study import RunningJob, StepProgress, Study
 
 _REDRAWS_PER_SECOND = 2
 _MOST_JOBS_SHOWN = 12
@@ -24,7 +24,6 @@ class LiveDisplay:
     """A bar for the study with the time left, a row for each running job; messages scroll by above."""
 
     def __init__(self, stream: TextIO, study: Study, no_color: bool) -> None:
-        """Draw on ``stream``, which is a terminal."""
         self._study = study
         self._began = time.time()
         self._console = Console(file=stream, force_terminal=True, no_color=no_color, highlight=False)
@@ -36,7 +35,6 @@ class LiveDisplay:
         )
 
     def planned(self) -> None:
-        """The plan is known: say it and begin to draw."""
         self.lines([wording.plan(self._study)])
         self._live.start()
 
@@ -46,19 +44,14 @@ class LiveDisplay:
     def finished(self, job: RunningJob, now: float) -> None:
         """A finished job moves the bar; nothing to say."""
 
-    def failed(self, job: FailedJob) -> None:
-        """Leave what failed and why above the bar."""
-        for number, line in enumerate(wording.failure(job)):
-            self._console.print(Text(line, style="bold red" if number == 0 else ""), soft_wrap=True)
-
     def message(self, text: str, is_error: bool) -> None:
         """Pass on what Snakemake says by itself, above the bar."""
         self._console.print(Text(text, style="red" if is_error else ""), soft_wrap=True)
 
-    def lines(self, lines: Iterable[str]) -> None:
+    def lines(self, lines: Iterable[str], is_failure: bool = False) -> None:
         """Print lines above the bar."""
-        for line in lines:
-            self._console.print(Text(line), soft_wrap=True)
+        for number, line in enumerate(lines):
+            self._console.print(Text(line, style="bold red" if is_failure and number == 0 else ""), soft_wrap=True)
 
     def close(self) -> None:
         """Remove the bar and give the cursor back."""

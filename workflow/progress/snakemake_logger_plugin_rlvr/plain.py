@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from snakemake_logger_plugin_rlvr import wording
-from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, Study
+from snakemake_logger_plugin_rlvr.study import RunningJob, Study
 
 
 class PlainDisplay:
     """Prints a line when a job starts and ends, and one line now and then about the jobs that count their steps."""
 
     def __init__(self, stream: TextIO, study: Study, seconds_between_reports: float = 20.0) -> None:
-        """Write to ``stream``; report the running jobs' steps every ``seconds_between_reports``."""
         self._stream = stream
         self._study = study
         self._seconds_between_reports = seconds_between_reports
@@ -24,37 +23,27 @@ class PlainDisplay:
         self._reporter: threading.Thread | None = None
 
     def planned(self) -> None:
-        """The plan is known: say it and begin to report."""
         self.lines([wording.plan(self._study)])
         if self._reporter is None:
             self._reporter = threading.Thread(target=self._report_periodically, name="progress", daemon=True)
             self._reporter.start()
 
     def started(self, job: RunningJob) -> None:
-        """Say that a job started; one without outputs only names what others make."""
-        if job.outputs:
+        if job.outputs:  # one without outputs only names what others make
             self.lines([f"started: {job.name}"])
 
     def finished(self, job: RunningJob, now: float) -> None:
-        """Say that a job finished, how many have and how long the rest takes."""
-        if not job.outputs:
-            return
-        study = self._study.snapshot()
-        left = wording.time_left(study.outlook(now, study.progress_of_running()))
-        took = wording.duration(now - job.started)
-        self.lines([f"finished: {job.name} after {took} ({study.jobs_finished} of {study.jobs_total}, {left})"])
-
-    def failed(self, job: FailedJob) -> None:
-        """Say what failed and why."""
-        self.lines(wording.failure(job))
+        if job.outputs:
+            study = self._study.snapshot()
+            left = wording.time_left(study.outlook(now, study.progress_of_running()))
+            took = wording.duration(now - job.started)
+            self.lines([f"finished: {job.name} after {took} ({study.jobs_finished} of {study.jobs_total}, {left})"])
 
     def message(self, text: str, is_error: bool) -> None:
-        """Pass on what Snakemake says by itself."""
         with self._lock:
-            self._stream.write(f"{text}\n")
-            self._stream.flush()
+            print(text, file=self._stream, flush=True)
 
-    def lines(self, lines: Iterable[str]) -> None:
+    def lines(self, lines: Iterable[str], is_failure: bool = False) -> None:
         """Print lines, the first of them with the time of day."""
         stamp = time.strftime("%H:%M:%S  ")
         with self._lock:
@@ -63,7 +52,6 @@ class PlainDisplay:
             self._stream.flush()
 
     def close(self) -> None:
-        """Stop reporting."""
         self._closed.set()
         if self._reporter is not None:
             self._reporter.join()

@@ -6,19 +6,15 @@ import json
 import statistics
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 
 @dataclass(frozen=True)
 class StepProgress:
-    """The progress of one job, from the ``progress.json`` beside its outputs.
+    """The progress of one job, from the ``progress.json`` beside its outputs: steps done and planned, at least 1.
 
-    Attributes:
-        step: steps done.
-        steps: steps planned, at least 1.
-        seconds_per_step: measured by the job; None while it does not know.
-        reward_mean: mean reward of the last step; None for a job without rewards.
+    ``seconds_per_step`` is None while the job does not know, ``reward_mean`` (of the last step) without rewards.
     """
 
     step: int
@@ -46,20 +42,17 @@ class RunningJob:
 
     def read_progress(self) -> StepProgress | None:
         """The job's own account of its progress, or None if it keeps none or none of this attempt."""
-        for directory in dict.fromkeys(Path(output).parent for output in self.outputs):
-            progress = read_step_progress(directory / "progress.json", since=self.started)
-            if progress is not None:
-                return progress
-        return None
+        directories = dict.fromkeys(Path(output).parent for output in self.outputs)
+        accounts = (read_step_progress(each / "progress.json", since=self.started) for each in directories)
+        return next((account for account in accounts if account is not None), None)
 
     def seconds_left(self, now: float, progress: StepProgress | None) -> float | None:
         """Seconds until this job ends, by its own account; None if it gives none."""
         if progress is None or progress.step < 1:
             return None
-        pace = progress.seconds_per_step
-        if pace is None:
-            pace = (now - self.started) / progress.step
-        return pace * max(progress.steps - progress.step, 0)
+        measured = progress.seconds_per_step
+        pace = (now - self.started) / progress.step if measured is None else measured
+        return pace * (progress.steps - progress.step)
 
 
 @dataclass(frozen=True)
@@ -95,19 +88,9 @@ class Study:
     def snapshot(self) -> Study:
         """A copy that no event changes."""
         with self._lock:
-            return Study(
-                cores=self.cores,
-                planned=dict(self.planned),
-                running=dict(self.running),
-                finished={rule: list(seconds) for rule, seconds in self.finished.items()},
-                failed=dict(self.failed),
-                threads=dict(self.threads),
-            )
-
-    def plan(self, jobs_per_rule: Mapping[str, int]) -> None:
-        """Take over the number of jobs of each rule."""
-        with self._lock:
-            self.planned = dict(jobs_per_rule)
+            finished = {rule: list(seconds) for rule, seconds in self.finished.items()}
+            running, failed, threads = dict(self.running), dict(self.failed), dict(self.threads)
+            return replace(self, running=running, finished=finished, failed=failed, threads=threads)
 
     def start(self, job: RunningJob) -> None:
         """A job starts, perhaps again after a failed attempt."""
@@ -124,16 +107,12 @@ class Study:
                 self.finished.setdefault(job.rule, []).append(max(now - job.started, 0.0))
             return job
 
-    def stop(self, job_id: int) -> None:
-        """A job was ended because the user ended the study."""
+    def fail(self, job_id: int, failure: FailedJob | None) -> None:
+        """A job ended badly; without a failure, because the user ended the study."""
         with self._lock:
             self.running.pop(job_id, None)
-
-    def fail(self, job_id: int, failure: FailedJob) -> None:
-        """A job ended badly."""
-        with self._lock:
-            self.running.pop(job_id, None)
-            self.failed[job_id] = failure
+            if failure is not None:
+                self.failed[job_id] = failure
 
     @property
     def jobs_total(self) -> int:
@@ -157,26 +136,27 @@ class Study:
         jobs.
         """
         seconds_left = {job_id: job.seconds_left(now, progress.get(job_id)) for job_id, job in self.running.items()}
-        per_job = self._seconds_per_job(now, seconds_left)
+        expected: dict[str, list[float]] = {}
+        for job_id, job in self.running.items():
+            if (known := seconds_left[job_id]) is not None:
+                expected.setdefault(job.rule, []).append(now - job.started + known)
+        per_job = {rule: statistics.fmean(seconds) for rule, seconds in {**expected, **self.finished}.items()}
         if not per_job:
             return None
+        waiting = {rule: count - len(self.finished.get(rule, ())) for rule, count in self.planned.items()}
+        for rule in [*(job.rule for job in self.failed.values()), *(job.rule for job in self.running.values())]:
+            waiting[rule] = waiting.get(rule, 1) - 1
         done = sum(sum(seconds) * self.threads.get(rule, 1) for rule, seconds in self.finished.items())
         left = longest = 0.0
-        waiting = {rule: count - len(self.finished.get(rule, ())) for rule, count in self.planned.items()}
-        for failure in self.failed.values():
-            waiting[failure.rule] = waiting.get(failure.rule, 1) - 1
         for job_id, job in self.running.items():
             elapsed = max(now - job.started, 0.0)
-            remaining = seconds_left[job_id]
-            if remaining is None:
-                remaining = max(per_job.get(job.rule, 0.0) - elapsed, 0.0)
-            waiting[job.rule] = waiting.get(job.rule, 1) - 1
+            known = seconds_left[job_id]
+            remaining = max(per_job.get(job.rule, 0.0) - elapsed, 0.0) if known is None else known
             done += elapsed * job.threads
             left += remaining * job.threads
             longest = max(longest, remaining)
-        left += sum(
-            max(waiting.get(rule, 0), 0) * seconds * self.threads.get(rule, 1) for rule, seconds in per_job.items()
-        )
+        for rule, seconds in per_job.items():
+            left += max(waiting.get(rule, 0), 0) * seconds * self.threads.get(rule, 1)
         unmeasured = sum(max(count, 0) for rule, count in waiting.items() if rule not in per_job)
         return Outlook(
             fraction=done / (done + left) if done + left > 0.0 else 0.0,
@@ -184,25 +164,10 @@ class Study:
             unmeasured=unmeasured / max(self.jobs_total, 1),
         )
 
-    def _seconds_per_job(self, now: float, seconds_left: Mapping[int, float | None]) -> dict[str, float]:
-        """Mean seconds of each rule's finished jobs, else what its running jobs expect."""
-        expected: dict[str, list[float]] = {}
-        for job_id, job in self.running.items():
-            remaining = seconds_left[job_id]
-            if remaining is not None:
-                expected.setdefault(job.rule, []).append(now - job.started + remaining)
-        return {rule: statistics.fmean(seconds) for rule, seconds in {**expected, **self.finished}.items()}
-
 
 @dataclass(frozen=True)
 class Outlook:
-    """The work done and the time left.
-
-    Attributes:
-        fraction: share of the work that is done, in [0, 1].
-        seconds_left: until the rest is done.
-        unmeasured: share of all jobs that wait and of whose rule none has been measured, in [0, 1].
-    """
+    """The share of the work that is done, the time left, and the share of jobs that wait, of rules not yet measured."""
 
     fraction: float
     seconds_left: float
@@ -219,19 +184,12 @@ def read_step_progress(path: Path, since: float) -> StepProgress | None:
         if path.stat().st_mtime < since - 1.0:
             return None
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        step, steps = content["step"], content["steps"]
+    except (OSError, ValueError, TypeError, KeyError):
         return None
-    if not isinstance(content, dict):
-        return None
-    step, steps = content.get("step"), content.get("steps")
     if type(step) is not int or type(steps) is not int or not 0 <= step <= steps or steps < 1:
         return None
-    return StepProgress(
-        step=step,
-        steps=steps,
-        seconds_per_step=_number(content.get("seconds_per_step")),
-        reward_mean=_number(content.get("reward_mean")),
-    )
+    return StepProgress(step, steps, _number(content.get("seconds_per_step")), _number(content.get("reward_mean")))
 
 
 def _number(value: object) -> float | None:

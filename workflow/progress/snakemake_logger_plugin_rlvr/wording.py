@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from pathlib import Path
@@ -9,11 +10,7 @@ from pathlib import Path
 from snakemake_logger_plugin_rlvr.study import FailedJob, Outlook, StepProgress, Study
 
 _FEW_UNMEASURED = 0.1
-_RESULTS = (
-    ("report", "results/report.html"),
-    ("table", "results/tables/main.md"),
-    ("figures", "results/figures"),
-)
+_RESULTS = {"report": "results/report.html", "table": "results/tables/main.md", "figures": "results/figures"}
 
 
 def duration(seconds: float) -> str:
@@ -56,20 +53,10 @@ def failure(job: FailedJob) -> list[str]:
         lines.append(f"  command: {' '.join(job.command.split())}")
     for log in job.logs:
         lines.append(f"  log: {log}")
-        last = last_line(Path(log))
-        if last:
-            lines.append(f"  {last}")
+        with contextlib.suppress(OSError), open(log, encoding="utf-8", errors="replace") as content:
+            last = deque((line.strip() for line in content if line.strip()), maxlen=1)
+            lines += [f"  {''.join(filter(str.isprintable, line))}" for line in last]
     return lines
-
-
-def last_line(log: Path) -> str:
-    """The last line of a log that is not blank, without control characters; empty if there is none."""
-    try:
-        with open(log, encoding="utf-8", errors="replace") as lines:
-            last = deque((line.strip() for line in lines if line.strip()), maxlen=1)
-    except OSError:
-        return ""
-    return "".join(character for character in "".join(last) if character.isprintable())
 
 
 def ending(study: Study, seconds: float, started_in: Path) -> list[str]:
@@ -87,7 +74,7 @@ def ending(study: Study, seconds: float, started_in: Path) -> list[str]:
 
 def results(started_in: Path) -> list[str]:
     """The paths of existing results, relative to the directory where the command was typed."""
-    lines = [f"  {label}: {_from(started_in, path)}" for label, path in _RESULTS if Path(path).exists()]
+    lines = [f"  {label}: {_from(started_in, path)}" for label, path in _RESULTS.items() if Path(path).exists()]
     if Path("results/mlflow.db").exists():
         elsewhere = f"rlvr-bench ui --results {_from(started_in, 'results')}"
         lines.append(f"  MLflow: {'make ui' if Path.cwd() == started_in else elsewhere}")
@@ -96,10 +83,7 @@ def results(started_in: Path) -> list[str]:
 
 def _from(started_in: Path, path: str) -> str:
     absolute = Path(path).resolve()
-    try:
-        return os.fspath(absolute.relative_to(started_in))
-    except ValueError:
-        return os.fspath(absolute)
+    return os.fspath(absolute.relative_to(started_in) if absolute.is_relative_to(started_in) else absolute)
 
 
 def _count(number: int, noun: str) -> str:
