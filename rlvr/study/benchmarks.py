@@ -57,11 +57,7 @@ class StudyBenchmark:
 
 
 def read_benchmarks(names: Iterable[str], copies: Mapping[str, LocalCopy], source: str) -> dict[str, StudyBenchmark]:
-    """Read the benchmarks ``names``, some of which a study has local copies of; ``source`` names the study.
-
-    Raises:
-        UserError: no such benchmark, or a file or a local copy that is not accepted.
-    """
+    """Read the benchmarks ``names``, some of which a study has local copies of; ``source`` names the study."""
     for name in copies:
         if _read_benchmark(name, source, "benchmark_sources").source == GENERATED:
             accepted = "a benchmark that is read from the Hub or a file"
@@ -71,11 +67,7 @@ def read_benchmarks(names: Iterable[str], copies: Mapping[str, LocalCopy], sourc
 
 
 def training_settings(problems: Problems, source: str) -> dict[str, Any]:
-    """The values that decide the problems that a study trains on: drawn, or those of a set in config/datasets.
-
-    Raises:
-        UserError: no such set, or a file that is not accepted.
-    """
+    """The values that decide the problems that a study trains on: drawn, or those of a set in config/datasets."""
     if isinstance(problems, DrawnProblems):
         values = problems.to_json()
         return {key: values[key] for key in ("kinds", "count", "seed")}

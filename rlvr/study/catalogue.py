@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from evals.core.errors import InvalidInput
-from evals.core.record import Record
+from evals.core.record import ExtensibleRecord, Record
 from evals.core.yaml_file import read_yaml
 from rlvr.methods.declarations import BATCHING_KINDS, KINDS, composition, declarations
 
@@ -21,17 +21,13 @@ Entry = dict[str, Any]
 Version = Annotated[int, Field(ge=1)]
 
 
-class Description(Record):
+class Description(ExtensibleRecord):
     """The description that every entry of the catalogue has next to its components.
 
     Attributes:
-        title: name for people, as tables and figures show it.
-        paper: arXiv identifier.
         version: raised when a change of the method's code changes its results; part of a run's fingerprint.
         choices: what was chosen where paper and code differ.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     title: str = Field(min_length=1)
     paper: str = Field(pattern=r"^[0-9]{4}\.[0-9]{5}$")
@@ -41,11 +37,7 @@ class Description(Record):
 
 @cache
 def load_catalogue(path: Path = CATALOGUE) -> dict[str, Entry]:
-    """Read all entries, as written; they are read once and must not be changed.
-
-    Raises:
-        UserError: an entry is not accepted.
-    """
+    """Read all entries, as written; they are read once and must not be changed."""
     entries: dict[str, Entry] = read_yaml(path)
     for name, entry in entries.items():
         Description.parse(entry, f"{path}: {name}")
@@ -63,16 +55,9 @@ def resolved_entry() -> type[Record]:
 
 
 def resolve_method(name: str, overrides: Mapping[str, Any], catalogue: Mapping[str, Entry], source: str) -> Entry:
-    """Complete the entry of a study's method.
+    """Complete the entry of a study's method, called ``name`` there, with what the study changes.
 
-    Args:
-        name: the method's name in the study.
-        overrides: what the study changes; ``extends`` names the catalogue's entry if it is not ``name`` itself.
-        catalogue: all entries.
-        source: names the study's key in messages.
-
-    Raises:
-        InvalidInput: no such entry, a circle of ``extends``, or a component that is not accepted.
+    ``extends`` of these overrides names the catalogue's entry if it is not ``name`` itself; ``source`` is for messages.
     """
     parent = overrides.get("extends", name)
     entry = _inherit(_resolve(parent, catalogue, source, ()), overrides)
@@ -121,12 +106,7 @@ def _merge(parent: Entry, changes: Mapping[str, Any]) -> Entry:
     merged = deepcopy(parent)
     for key, value in changes.items():
         old = merged.get(key)
-        if (
-            isinstance(value, Mapping)
-            and isinstance(old, dict)
-            and value.get("name", old.get("name")) == old.get("name")
-        ):
-            merged[key] = _merge(old, value)
-        else:
-            merged[key] = deepcopy(value)
+        if isinstance(value, Mapping) and isinstance(old, dict) and value.get("name") in (None, old.get("name")):
+            value = _merge(old, value)
+        merged[key] = deepcopy(value)
     return merged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from evals.core.config.base_models import HuggingFace, Model
 from evals.core.records import BASE
@@ -29,24 +29,24 @@ _SAMPLE_BYTES = 4.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimates, summed over runs.
-
-    Attributes:
-        trained: response tokens that are sampled and trained on.
-        evaluated: response tokens of evaluation.
-        hours: GPU-hours of training, then of evaluation.
-        disk: bytes at the end.
-    """
+    """Estimates, summed over runs: response tokens trained on and evaluated, GPU-hours of both, bytes at the end."""
 
     trained: float = 0.0
     evaluated: float = 0.0
-    hours: tuple[float, float] = (0.0, 0.0)
+    training_hours: float = 0.0
+    evaluation_hours: float = 0.0
     disk: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         """Both together."""
-        hours = (self.hours[0] + other.hours[0], self.hours[1] + other.hours[1])
-        return Cost(self.trained + other.trained, self.evaluated + other.evaluated, hours, self.disk + other.disk)
+        return Cost(*(ours + theirs for ours, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+    def __str__(self) -> str:
+        """The estimates for people."""
+        return (
+            f"{self.trained / 1e9:.3g} G tokens trained, {self.evaluated / 1e9:.3g} G evaluated, "
+            f"{self.training_hours:,.0f} + {self.evaluation_hours:,.0f} GPU-hours, {self.disk / 1e12:.2g} TB of disk"
+        )
 
 
 def run_cost(study: Study, identifier: str) -> Cost:
@@ -58,15 +58,14 @@ def run_cost(study: Study, identifier: str) -> Cost:
     evaluated = problems * evaluation.samples_per_problem * evaluation.max_new_tokens * RESPONSE_FRACTION
     evaluating = _hours(_FLOP_GENERATED * parameters * evaluated, GENERATION_UTILISATION)
     if run.method == BASE:
-        return Cost(evaluated=evaluated, hours=(0.0, evaluating), disk=evaluated * _SAMPLE_BYTES)
-    training = study.resolved_run(identifier)["training"]
-    rollouts = training["steps"] * training["prompts_per_step"] * training["samples_per_prompt"]
-    trained = rollouts * training["max_new_tokens"] * RESPONSE_FRACTION
+        return Cost(evaluated=evaluated, evaluation_hours=evaluating, disk=evaluated * _SAMPLE_BYTES)
+    training = study.run_spec(identifier).training
+    trained = training.steps * training.rollouts_per_step * training.max_new_tokens * RESPONSE_FRACTION
     hours = _hours(_FLOP_GENERATED * parameters * trained, GENERATION_UTILISATION)
     hours += _hours(_FLOP_TRAINED * parameters * trained, TRAINING_UTILISATION)
     kept = study.cluster(identifier)["checkpoints_kept"]
     disk = parameters * (_STATE_BYTES * kept + _MERGED_BYTES) + evaluated * _SAMPLE_BYTES
-    return Cost(trained, evaluated, (hours, evaluating), disk)
+    return Cost(trained, evaluated, hours, evaluating, disk)
 
 
 def print_cost(study: Study) -> None:
@@ -84,9 +83,9 @@ def plan_lines(study: Study) -> list[str]:
         cost = sum((run_cost(study, run) for run in runs), Cost())
         parameters = _parameters(entry)
         size = f"{parameters / 1e9:.3g} B parameters" if parameters else "size not stated"
-        lines.append(f"  {model} ({size}), {len(runs)} runs with the base model: {_words(cost)}")
+        lines.append(f"  {model} ({size}), {len(runs)} runs with the base model: {cost}")
         total += cost
-    lines.append(f"  all: {_words(total)}")
+    lines.append(f"  all: {total}")
     lines.append(
         f"  by this model: responses are {RESPONSE_FRACTION:.0%} of the longest allowed on average; "
         f"{_FLOP_TRAINED:.0f} FLOP per parameter and trained token, {_FLOP_GENERATED:.0f} per generated one, "
@@ -103,10 +102,3 @@ def _parameters(model: Model) -> float | None:
 
 def _hours(flop: float, utilisation: float) -> float:
     return flop / (PEAK * utilisation) / 3600
-
-
-def _words(cost: Cost) -> str:
-    return (
-        f"{cost.trained / 1e9:.3g} G tokens trained, {cost.evaluated / 1e9:.3g} G evaluated, "
-        f"{cost.hours[0]:,.0f} + {cost.hours[1]:,.0f} GPU-hours, {cost.disk / 1e12:.2g} TB of disk"
-    )

@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from evals.core.errors import UserError
 
-# Commands that Snakemake answers without running a job or holding its lock.
+# Options with which Snakemake runs no job and holds no lock.
 _ANSWERS = (
     "dryrun", "lint", "unlock", "summary", "detailed_summary", "dag", "rulegraph", "filegraph", "d3dag",
     "list_rules", "list_target_rules", "report",
@@ -35,7 +35,7 @@ _ANSWERS = (
 
 
 def main(arguments: list[str]) -> None:
-    """Run snakemake with ``arguments``; leaves through SystemExit with Snakemake's status, or 1 if it may not run."""
+    """Run snakemake with ``arguments``; exits with Snakemake's status, or with 1 if it may not run."""
     from snakemake.cli import get_argument_parser
     from snakemake.cli import main as snakemake
 
@@ -54,11 +54,7 @@ def main(arguments: list[str]) -> None:
 
 @contextlib.contextmanager
 def only_study(directory: Path) -> Iterator[None]:
-    """Hold ``directory`` for one study.
-
-    Raises:
-        UserError: another study runs there, or the directory cannot be written.
-    """
+    """Hold ``directory`` for one study; another that runs there is a :class:`UserError`."""
     lock_file = directory / ".snakemake" / "study.lock"
     try:
         lock_file.parent.mkdir(parents=True, exist_ok=True)
@@ -75,13 +71,10 @@ def only_study(directory: Path) -> Iterator[None]:
 
 
 def clean_state(directory: Path) -> tuple[int, int]:
-    """Delete every ``results/*/*/state`` under ``directory``; returns how many, and how many bytes they held.
+    """Delete every ``results/*/*/state`` under ``directory``, where no study may run; returns their number and bytes.
 
     State is undeclared, so that Snakemake never deletes it; this is the way to delete it. Finished results stay. A run
     that was not finished starts again from its first step.
-
-    Raises:
-        UserError: a study is running there.
     """
     with only_study(directory):
         _require_no_snakemake(directory)
@@ -90,11 +83,6 @@ def clean_state(directory: Path) -> tuple[int, int]:
         for state in states:
             shutil.rmtree(state)
     return len(states), size
-
-
-def is_marked_locked(directory: Path) -> bool:
-    """Return whether Snakemake, alive or dead, left its lock files in ``directory``."""
-    return any((directory / ".snakemake" / "locks").glob("*.lock"))
 
 
 def find_snakemake(directory: Path) -> psutil.Process | None:
@@ -116,12 +104,8 @@ def find_snakemake(directory: Path) -> psutil.Process | None:
 
 
 def _remove_stale_lock(directory: Path, arguments: list[str]) -> None:
-    """Let Snakemake remove the lock of a study that is dead.
-
-    Raises:
-        UserError: the study is alive, or Snakemake cannot unlock.
-    """
-    if not is_marked_locked(directory):
+    """Let Snakemake remove the lock files of a study that is dead; one that is alive is a :class:`UserError`."""
+    if not any((directory / ".snakemake" / "locks").glob("*.lock")):
         return
     _require_no_snakemake(directory)
     print("an earlier study was killed; continuing it", file=sys.stderr)
@@ -132,8 +116,7 @@ def _remove_stale_lock(directory: Path, arguments: list[str]) -> None:
 
 
 def _require_no_snakemake(directory: Path) -> None:
-    process = find_snakemake(directory)
-    if process is not None:
+    if (process := find_snakemake(directory)) is not None:
         raise UserError(_busy(directory, process))
 
 

@@ -6,7 +6,6 @@ import difflib
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from evals.core.errors import UserError
 from rlvr.methods.declarations import declarations
@@ -39,24 +38,30 @@ def list_methods(catalogue: Mapping[str, Entry]) -> Iterator[str]:
 
 
 def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
-    """Describe a method: its components, each with its equation in words and its hyper-parameters, and its choices.
-
-    Raises:
-        UserError: no such method; the message gives the nearest names.
-    """
+    """Describe a method: its components, each with its equation in words and its hyper-parameters, and its choices."""
     if name not in catalogue:
         near = [other for other in catalogue if name in other] or difflib.get_close_matches(name, catalogue, n=4)
         hint = f"nearest: {', '.join(near)}" if near else "rlvr-bench methods lists them"
         raise UserError(f"{name!r} is no method of the catalogue; {hint}")
     entry = resolve_method(name, {}, catalogue, name)
     yield f"{name}: {entry['title']} (arXiv {entry['paper']})"
-    lineage = list(_lineage(name, catalogue))
+    lineage = [name]
+    while "extends" in catalogue[lineage[-1]]:
+        lineage.append(catalogue[lineage[-1]]["extends"])
     if len(lineage) > 1:
         yield f"  from {', which extends '.join(lineage[1:])}"
     for kind, label in _LABELS:
         component = entry["batching"][kind] if kind in entry["batching"] else entry[kind]
         yield ""
-        yield from _component_lines(kind, label, component)
+        if component is None:
+            yield f"{label}: none"
+            yield from _wrapped(_NOTHING[kind], "  ")
+            continue
+        declared = declarations()[kind][component["name"]]
+        yield f"{label}: {declared.name}"
+        yield from _wrapped(declared.summary, "  ")
+        for key, parameter in declared.parameters.items():
+            yield from _wrapped(f"{key} = {_word(component[key])}: {parameter.description}", "    ")
     yield ""
     yield "Choices, where paper and code differ or are silent"
     yield from _wrapped(entry["choices"], "  ")
@@ -65,34 +70,9 @@ def show_method(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
             yield f"Explained in docs/methods/{page.name}"
 
 
-def _lineage(name: str, catalogue: Mapping[str, Entry]) -> Iterator[str]:
-    """List the entry's name and what it extends, up to the root."""
-    while True:
-        yield name
-        if "extends" not in catalogue[name]:
-            return
-        name = catalogue[name]["extends"]
-
-
-def _component_lines(kind: str, label: str, component: Mapping[str, Any] | None) -> Iterator[str]:
-    if component is None:
-        yield f"{label}: none"
-        yield from _wrapped(_NOTHING[kind], "  ")
-        return
-    declared = declarations()[kind][component["name"]]
-    yield f"{label}: {declared.name}"
-    yield from _wrapped(declared.summary, "  ")
-    for key, parameter in declared.parameters.items():
-        yield from _wrapped(f"{key} = {_word(component[key])}: {parameter.description}", "    ")
-
-
 def _word(value: object) -> str:
     """Write a value for people."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+    return {"None": "none", "True": "yes", "False": "no"}.get(str(value), str(value))
 
 
 def _wrapped(text: str, indent: str) -> list[str]:

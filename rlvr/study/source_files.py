@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -16,15 +16,7 @@ evals.core reads and writes files."""
 
 
 def code_of(*modules: str, without: Collection[str] = VERSIONED) -> list[str]:
-    """The source files of modules and of everything of ours that they import, directly or not.
-
-    Args:
-        modules: modules that do the step's work.
-        without: packages that are left out, with what only they import.
-
-    Raises:
-        ValueError: there is no such module.
-    """
+    """The source files of modules and of everything of ours that they import, but for the packages ``without``."""
     found: set[Path] = set()
     waiting = list(modules)
     while waiting:
@@ -32,18 +24,13 @@ def code_of(*modules: str, without: Collection[str] = VERSIONED) -> list[str]:
         path = _file(name)
         if path is None:
             raise ValueError(f"{name} is no module of ours")
-        if path not in found and not _is_within(name, without):
+        if path not in found and not any(f"{name}.".startswith(f"{package}.") for package in without):
             found.add(path)
             waiting += _imported(path)
     return sorted(str(path) for path in found)
 
 
-def _is_within(name: str, packages: Collection[str]) -> bool:
-    return any(name == package or name.startswith(f"{package}.") for package in packages)
-
-
 def _file(name: str) -> Path | None:
-    """The file of a module or package."""
     path = REPOSITORY.joinpath(*name.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
@@ -51,14 +38,10 @@ def _file(name: str) -> Path | None:
 @cache
 def _imported(path: Path) -> tuple[str, ...]:
     """Our own modules that a file imports, at its top or inside a function."""
-    return tuple(name for name in _imported_names(path.read_text(encoding="utf-8")) if _file(name) is not None)
-
-
-def _imported_names(text: str) -> Iterator[str]:
-    for module, names, plain in _IMPORT.findall(text):
+    found: list[str] = []
+    for module, names, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
         name = module or plain
         if name.partition(".")[0] in _PACKAGES:
-            yield name
-            yield from (
-                f"{name}.{each.split(' as ')[0].strip()}" for each in names.strip("()").split(",") if each.strip()
-            )
+            inner = (each.split(" as ")[0].strip() for each in names.strip("()").split(","))
+            found += [name, *(f"{name}.{each}" for each in inner if each)]
+    return tuple(name for name in found if _file(name) is not None)

@@ -21,7 +21,6 @@ from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.runs.source_hash import edited_since
 from rlvr.study.study import Study
 
-_PATH_KEYS = ("base", "problems")
 _MADE_FROM = "made from "
 
 
@@ -52,8 +51,7 @@ def study_status(study: Study) -> list[ResultStatus]:
 
 def describe(statuses: Sequence[ResultStatus]) -> list[str]:
     """Describe stale results with their reasons, the number of results that follow from them, and a count."""
-    lines = []
-    following = 0
+    lines, following = [], 0
     for status in statuses:
         own = [reason for reason in status.reasons if not reason.startswith(_MADE_FROM)]
         lines += [f"stale    {status.result}: {reason}" for reason in own]
@@ -80,7 +78,7 @@ def _problems_status(settings: Mapping[str, Any], name: str, title: str = "") ->
 
 
 def _run_status(study: Study, run: Run) -> ResultStatus:
-    wanted = {key: value for key, value in study.resolved_run(run.run).items() if key not in _PATH_KEYS}
+    wanted = study.run_spec(run.run).parameters()
     if study.engine == VERL:
         wanted["versions"] = {"engine": VERL_ENGINE_VERSION, "verl": PINNED, "grader": GRADER_VERSION}
     else:

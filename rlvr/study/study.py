@@ -110,11 +110,7 @@ class Study:
         return self._runs_by_id[identifier]
 
     def run_spec(self, identifier: str, source: str = "run.json") -> RunSpec:
-        """Resolve a run: everything that determines its outcome.
-
-        Raises:
-            InvalidInput: the engine does not accept it; ``source`` names it in the message.
-        """
+        """Resolve a run: everything that determines its outcome. ``source`` names it where the engine refuses it."""
         run = self.run(identifier)
         method = self.changed_methods.get((run.model, run.method), self.methods[run.method])
         model = self.config.models[run.model]
@@ -200,11 +196,7 @@ def _changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source
 
 
 def _training_of_methods(config: StudyConfig, source: str) -> dict[str, Training]:
-    """Read the training settings of every method, and check that a rollout batch can be divided into its updates.
-
-    Raises:
-        InvalidInput: the engine lacks a setting or has no such setting, or sizes do not fit one another.
-    """
+    """Read the training settings of every method, and check that a rollout batch can be divided into its updates."""
     common = config.training.to_json()
     kind = VerlTraining if config.trained_by == VERL else LocalTraining
     training: dict[str, Training] = {}

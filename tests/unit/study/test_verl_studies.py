@@ -135,7 +135,7 @@ def test_the_cost_follows_the_stated_model() -> None:
     tokens = 220 * 128 * 16 * 20480 * 0.35
     assert cost.trained == pytest.approx(tokens)
     flop = 8.2e9 * tokens * (2 / 0.10 + 10 / 0.35)
-    assert cost.hours[0] == pytest.approx(flop / 989e12 / 3600)
+    assert cost.training_hours == pytest.approx(flop / 989e12 / 3600)
     assert cost.evaluated == pytest.approx((6 * 30 + 33) * 16 * 30000 * 0.35)
     assert cost.disk == pytest.approx(8.2e9 * (12 * 2 + 2) + cost.evaluated * 4)
     base = run_cost(study, "qwen3_8b_base-base")
