@@ -11,8 +11,8 @@ from typing import Any
 from evals.audit import second_grader
 from evals.audit.second_grader import judge_choice, judge_text
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, sha256_bytes, sha256_file, write_json
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import sha256_bytes, write_json
+from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows
 from evals.core.records import Audit, BenchmarkAudits, Disagreement, Grade, GraderName, Sample, SecondOpinion
 from evals.grading.grade_file import read_golds
@@ -30,9 +30,7 @@ _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOL
 class GradedSamples:
     """The samples and grades of one run on one benchmark, one of each in the same order.
 
-    Attributes:
-        kind: how the samples were read; None for programs, of which there is no second opinion.
-        hashes: path -> SHA-256 of both files.
+    ``kind`` says how the samples were read; None for programs, of which there is no second opinion.
     """
 
     run: str
@@ -40,7 +38,6 @@ class GradedSamples:
     kind: Kind | None
     samples: Sequence[Sample]
     grades: Sequence[Grade]
-    hashes: Mapping[str, str]
 
 
 class SecondGrader:
@@ -61,17 +58,13 @@ class SecondGrader:
         """One reason per (text, gold), in order."""
         judge: Judge = judge_choice if kind is Kind.CHOICE else judge_text
         keys = [sha256_bytes(f"{judge.__name__}\0{gold}\0{text}".encode("utf-8", "replace")) for text, gold in pairs]
-        missing = dict.fromkeys(pair for key, pair in zip(keys, pairs, strict=True) if key not in self._known)
-        if missing:
-            outcomes = self._started(judge).compare(list(missing))
-            self._known |= {key: outcomes[pair][0] for key, pair in zip(keys, pairs, strict=True) if pair in outcomes}
+        if missing := {pair: key for key, pair in zip(keys, pairs, strict=True) if key not in self._known}:
+            if judge not in self._processes:
+                limits = (self._workers, DEFAULT_TIME_LIMIT, DEFAULT_MEMORY_LIMIT)
+                self._processes[judge] = WorkerProcesses(*limits, judge)
+            outcomes = self._processes[judge].compare(list(missing))
+            self._known |= {key: outcomes[pair][0] for pair, key in missing.items()}
         return [self._known[key] for key in keys]
-
-    def _started(self, judge: Judge) -> WorkerProcesses:
-        if judge not in self._processes:
-            limits = (self._workers, DEFAULT_TIME_LIMIT, DEFAULT_MEMORY_LIMIT)
-            self._processes[judge] = WorkerProcesses(*limits, judge)
-        return self._processes[judge]
 
 
 def write_audit(
@@ -95,29 +88,22 @@ def write_audit(
     if workers < 1:
         raise InvalidInput("--workers", "", f"is {workers}", "1 or more")
     golds = read_golds(problems)
-    inputs = {problems.as_posix(): sha256_file(problems)}
-    audits = []
+    audits, inputs = [], [problems]
     second = SecondGrader(workers)
     try:
         for sample_directory, directory in zip(samples, grades, strict=True):  # one run in memory at a time
             graded = read_graded_samples(sample_directory, directory)
             if graded.benchmark != benchmark:
                 raise UserError(f"{directory}: holds grades of {graded.benchmark}, not of {benchmark}")
-            inputs |= graded.hashes
             audits.append(audit_run(graded, golds, second))
+            inputs += [sample_directory / "samples.jsonl", directory / "grades.jsonl"]
     finally:
         second.close()
     grader = GraderName(name=second_grader.NAME, version=second_grader.VERSION)
     write_json(out, BenchmarkAudits(benchmark=benchmark, second_grader=grader, audits=tuple(audits)).to_json())
     parameters = {"benchmark": benchmark, "second_grader": grader.to_json()}
-    Manifest(
-        kind="audit",
-        inputs=inputs,
-        outputs=hash_files(out.parent, out),
-        parameters=parameters,
-        fingerprint=fingerprint({"kind": "audit", "parameters": parameters, "inputs": sorted(inputs.values())}),
-        details={"runs": len(audits), "samples": sum(audit.samples for audit in audits)},
-    ).write(out.with_suffix(".manifest.json"))
+    counts = {"runs": len(audits), "samples": sum(audit.samples for audit in audits)}
+    write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, counts)
 
 
 def read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
@@ -126,10 +112,9 @@ def read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     Raises:
         UserError: a file is missing, changed or malformed, or the grades are not of these samples.
     """
-    made = verify_outputs(samples / "manifest.json", "samples")
+    digest = verify_outputs(samples / "manifest.json", "samples").outputs.get("samples.jsonl")
     judged = verify_outputs(grades / "manifest.json", "grades")
     samples_file, grades_file = samples / "samples.jsonl", grades / "grades.jsonl"
-    digest = made.outputs.get("samples.jsonl")
     if digest is None or digest not in judged.inputs.values():
         raise UserError(f"{grades_file}: are not the grades of {samples_file}; grade it again")
     rows, verdicts = read_rows(samples_file, Sample), read_rows(grades_file, Grade)
@@ -140,9 +125,7 @@ def read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     if kind not in accepted:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
     place = grades.absolute()
-    hashes = {samples_file.as_posix(): digest, grades_file.as_posix(): judged.outputs["grades.jsonl"]}
-    read_as = None if kind == CODE else Kind(kind)
-    return GradedSamples(place.parent.name, place.name, read_as, rows, verdicts, hashes)
+    return GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), rows, verdicts)
 
 
 def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
@@ -153,9 +136,8 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
     Raises:
         UserError: a sample is of an unknown problem.
     """
-    unknown = next((row.problem_id for row in graded.samples if row.problem_id not in golds), None)
-    if unknown is not None:
-        raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown} is not among the problems")
+    if unknown := [row.problem_id for row in graded.samples if row.problem_id not in golds]:
+        raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown[0]} is not among the problems")
     no_second_because, opinion = None, None
     if any(row.text_sha256 is not None for row in graded.samples):
         no_second_because = "withheld"
@@ -183,13 +165,15 @@ def _opinion(grades: Sequence[Grade], opinions: Sequence[Reason]) -> SecondOpini
     """The verdicts of the second grader, where it has one, beside ours."""
     both = [(row, reason) for row, reason in zip(grades, opinions, strict=True) if reason not in _FAILED]
     apart = [(row, reason) for row, reason in both if row.correct != (reason is Reason.MATCH)]
+    only_ours = sum(row.correct for row, _ in apart)
+    listed = tuple(
+        Disagreement(problem_id=row.problem_id, sample=row.sample, ours=row.reason, second=reason.value)
+        for row, reason in apart[:DISAGREEMENTS_LISTED]
+    )
     return SecondOpinion(
         compared=len(both),
         failed=len(grades) - len(both),
-        only_ours=sum(row.correct for row, _ in apart),
-        only_second=sum(not row.correct for row, _ in apart),
-        disagreements=tuple(
-            Disagreement(problem_id=row.problem_id, sample=row.sample, ours=row.reason, second=reason.value)
-            for row, reason in apart[:DISAGREEMENTS_LISTED]
-        ),
+        only_ours=only_ours,
+        only_second=len(apart) - only_ours,
+        disagreements=listed,
     )

@@ -8,17 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from evals.core.errors import InvalidInput
-from evals.core.files import fingerprint, sha256_file, write_json
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import write_json
+from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.decoding import SCHEMES
 from evals.decoding.settings import Choice, Choices, Decoding, Sweep, SweepPoint
 
 
 def read_sweeps(paths: Sequence[Path]) -> dict[str, Sweep]:
-    """Read the sweeps of several pairs after checking them against their manifests.
-
-    Returns:
-        Name of the trained model's directory, which is also the sweep's -> sweep.
+    """Read the sweeps of several pairs, by the name of the trained model's directory, which is also the sweep's.
 
     Raises:
         UserError: one is missing, changed, or no sweep, or they have different points.
@@ -62,22 +59,11 @@ def choose(sweeps: Mapping[str, Sweep]) -> Choices:
 def write_choice(paths: Sequence[Path], out: Path) -> None:
     """Write the choice of sweeps with a manifest; errors as for :func:`read_sweeps`."""
     write_json(out, choose(read_sweeps(paths)).to_json())
-    inputs = {path.as_posix(): sha256_file(path) for path in paths}
-    Manifest(
-        kind="decoding_choice",
-        inputs=inputs,
-        outputs=hash_files(out.parent, out),
-        parameters={},
-        fingerprint=fingerprint(sorted(inputs.values())),
-    ).write(out.with_suffix(".manifest.json"))
+    write_output_manifest("decoding_choice", out.with_suffix(""), [out.suffix], paths, {})
 
 
 def chosen_decoding(path: Path, scheme: str, run: str) -> Decoding:
-    """The way of decoding that was chosen for a row of the table and a run.
-
-    Raises:
-        InvalidInput: there is none.
-    """
+    """The way of decoding that was chosen for a row of the table and a run; InvalidInput if there is none."""
     chosen = Choices.read(path).chosen
     if scheme not in chosen or run not in chosen[scheme].by_run:
         raise InvalidInput(str(path), "", f"has no {scheme} for {run}", f"{', '.join(chosen)}, and the runs swept")

@@ -49,9 +49,7 @@ class PairDraw:
         def stream(purpose: str) -> Tensor:
             return uniform_streams([f"{name}{purpose}" for name in identities], length, device)
 
-        self._decoding = decoding
-        self._sampling = sampling
-        self._observer = observer
+        self._decoding, self._sampling, self._observer = decoding, sampling, observer
         self._own = stream("")
         self._again = stream("/again") if decoding.criterion.looks_at_token else self._own
         self._random = stream("/random") if decoding.criterion is Criterion.RANDOM else None
@@ -74,19 +72,13 @@ class PairDraw:
         again = self._decoding.fires(values).nonzero()[:, 0]
         if len(again):
             rows, samples = row_of[again], running[again]
-            mixed = mixture(driver[rows], assistant[rows], self._decoding.weights)
-            drawn[again] = draw_tokens(mixed, self._again[samples, step], self._sampling)
+            # Each model's normaliser is a constant of its row, which a softmax takes out again: logits serve as
+            # log-probabilities do, and a weight of one beside a weight of zero leaves that model's logits as they are.
+            of_driver, of_assistant = self._decoding.weights
+            mixture = of_driver * driver[rows].float() + of_assistant * assistant[rows].float()
+            drawn[again] = draw_tokens(mixture, self._again[samples, step], self._sampling)
             self.replaced[samples] += 1
         return drawn
-
-
-def mixture(driver: Tensor, assistant: Tensor, weights: tuple[float, float]) -> Tensor:
-    """Logits [R, V] of the distribution with log-probabilities in these proportions.
-
-    Each model's normaliser is a constant of its row, which a softmax takes out again: logits serve as log-probabilities
-    do, and a weight of one beside a weight of zero leaves that model's logits as they are, bit for bit.
-    """
-    return weights[0] * driver.float() + weights[1] * assistant.float()
 
 
 def criterion_values(
@@ -140,11 +132,10 @@ def _kl(p: Tensor, q: Tensor) -> Tensor:
 
 def log_prob_differences(base: Tensor, trained: Tensor, row_of: Tensor, tokens: Tensor) -> Tensor:
     """Log pi_trained - log pi_base of tokens [R], each drawn after the history ``row_of`` [R] of logits [P, V]."""
-    trained_part = trained[row_of, tokens].float() - _log_totals(trained)[row_of]
-    return trained_part - (base[row_of, tokens].float() - _log_totals(base)[row_of])
 
+    def log_probs(logits: Tensor) -> Tensor:
+        blocks = logits.split(max(1, _BLOCK_ELEMENTS // logits.shape[-1]))
+        totals = torch.cat([block.float().logsumexp(-1) for block in blocks])
+        return logits[row_of, tokens].float() - totals[row_of]
 
-def _log_totals(logits: Tensor) -> Tensor:
-    """Log of the sum of exponentials [P] of logits [P, V], in float32 a block at a time."""
-    rows = max(1, _BLOCK_ELEMENTS // logits.shape[-1])
-    return torch.cat([block.float().logsumexp(-1) for block in logits.split(rows)])
+    return log_probs(trained) - log_probs(base)

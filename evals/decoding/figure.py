@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.core.manifest import write_output_manifest
@@ -29,13 +28,9 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Place:
-    """One way of decoding, over all sweeps; fractions of one.
+    """One way of decoding over all sweeps: the fraction of tokens drawn again, and the mean accuracy.
 
-    Attributes:
-        replaced: fraction of the tokens that were drawn again.
-        average: mean accuracy.
-        low: end of its 95 % interval over problems, for these checkpoints.
-        high: the other end.
+    ``low`` and ``high`` are the ends of the accuracy's 95 % interval over problems, for these checkpoints.
     """
 
     replaced: float
@@ -46,7 +41,7 @@ class Place:
 
 def place(sweeps: Sequence[Sweep], name: str) -> Place:
     """The place of a point, from every sweep's counts on the same problems."""
-    points = [sweep.point(name) for sweep in sweeps]
+    points = [next(point for point in sweep.points if point.name == name) for sweep in sweeps]
     rates = np.array([point.correct_counts for point in points], dtype=np.float64) / sweeps[0].samples_per_problem
     fixed = {"treatment_is_fixed": True, "control_is_fixed": True}
     estimate = estimate_difference([rates], [np.zeros((1, rates.shape[1]))], **fixed)
@@ -57,14 +52,11 @@ def place(sweeps: Sequence[Sweep], name: str) -> Place:
 
 def curves(sweeps: Sequence[Sweep]) -> Mapping[Criterion, Sequence[Place]]:
     """The points of every criterion of replacement with the base driving, fewest tokens replaced first."""
-    names: dict[Criterion, list[str]] = {}
+    places: dict[Criterion, list[Place]] = {}
     for point in sweeps[0].points:
         if point.decoding.mode is Mode.REPLACEMENT and point.fraction is not None:
-            names.setdefault(point.decoding.criterion, []).append(point.name)
-    return {
-        criterion: sorted((place(sweeps, name) for name in members), key=lambda found: found.replaced)
-        for criterion, members in names.items()
-    }
+            places.setdefault(point.decoding.criterion, []).append(place(sweeps, point.name))
+    return {criterion: sorted(members, key=lambda found: found.replaced) for criterion, members in places.items()}
 
 
 def fraction_needed(places: Sequence[Place], level: float) -> float | None:
@@ -86,40 +78,32 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
     found = curves(sweeps)
     figure = new_figure(7.2, 5.0)
     axes = figure.subplots()
-    _level(axes, trained, "trained model alone", "-")
-    _level(axes, base, "base model alone", "--")
-    for index, criterion in enumerate(TITLES):
+    for level, label, line in ((trained, "trained model alone", "-"), (base, "base model alone", "--")):
+        axes.axhline(100 * level.average, color=NEUTRAL, linestyle=line, linewidth=1, label=label)
+        axes.axhspan(100 * level.low, 100 * level.high, color=NEUTRAL, alpha=0.08, linewidth=0)
+    for (criterion, title), colour, marker in zip(TITLES.items(), COLOURS, MARKERS, strict=False):
         if criterion not in found:
             continue
         places = found[criterion]
         across = [100 * each.replaced for each in places]
         centre = np.array([100 * each.average for each in places])
         reach = np.array([[100 * each.low for each in places], [100 * each.high for each in places]])
-        errors = np.abs(reach - centre)
         axes.errorbar(
-            across, centre, errors, color=COLOURS[index], marker=MARKERS[index], label=TITLES[criterion],
+            across, centre, np.abs(reach - centre), color=colour, marker=marker, label=title,
             markersize=5, linewidth=1.4, elinewidth=0.7, capsize=0,
         )  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("tokens of the base model that the trained model replaced (%, log scale)")
-    axes.set_ylabel(f"avg@{sweeps[0].samples_per_problem} (%)")
-    problems = len(sweeps[0].problem_ids)
+    samples, problems = sweeps[0].samples_per_problem, len(sweeps[0].problem_ids)
+    axes.set_ylabel(f"avg@{samples} (%)")
     axes.set_title(_finding(found, trained.average), loc="left", weight="bold")
-    figure.legend(
-        loc="outside lower center",
-        ncols=3,
-        title=f"n = {problems} problems, none of them scored elsewhere, {sweeps[0].samples_per_problem} samples each; "
-        f"{len(sweeps)} trained models.\nBars and bands: 95 % intervals over problems, for these checkpoints",
-        title_fontsize=8,
-        fontsize=8,
+    title = (
+        f"n = {problems} problems, none of them scored elsewhere, {samples} samples each; {len(sweeps)} trained models."
+        "\nBars and bands: 95 % intervals over problems, for these checkpoints"
     )
+    figure.legend(loc="outside lower center", ncols=3, title=title, title_fontsize=8, fontsize=8)
     return figure
-
-
-def _level(axes: Axes, level: Place, label: str, line: str) -> None:
-    axes.axhline(100 * level.average, color=NEUTRAL, linestyle=line, linewidth=1, label=label)
-    axes.axhspan(100 * level.low, 100 * level.high, color=NEUTRAL, alpha=0.08, linewidth=0)
 
 
 def _finding(found: Mapping[Criterion, Sequence[Place]], level: float) -> str:
@@ -135,11 +119,7 @@ def _finding(found: Mapping[Criterion, Sequence[Place]], level: float) -> str:
 
 
 def write_figure(paths: Sequence[Path], out: Path) -> None:
-    """Write ``{out}.png`` and ``{out}.svg`` with their manifest.
-
-    Raises:
-        UserError: a sweep is missing or changed, or the sweeps are of different problems or points.
-    """
+    """Write ``{out}.png`` and ``{out}.svg`` with their manifest; errors as for ``read_sweeps``."""
     sweeps = list(read_sweeps(paths).values())
     with figure_style():
         save(draw(sweeps), out)

@@ -39,17 +39,14 @@ class PairSampler:
     """Samples one problem set with one pair of models, in any number of ways of decoding.
 
     The models are loaded once, when there is something to sample. Prompts, and a chat template, are the trained one's.
-
-    Args:
-        pair: the model before training and the one after it.
-        problems: directory of the problems.
-        settings: how they are sampled.
-
-    Raises:
-        UserError: checkpoints or problems are missing or damaged, or the backend cannot decode with two models.
     """
 
     def __init__(self, pair: tuple[Checkpoint, Checkpoint], problems: Path, settings: EvaluationSettings) -> None:
+        """Plan the sampling of the directory ``problems``.
+
+        Raises:
+            UserError: checkpoints or problems are missing or damaged, or the backend cannot decode with two models.
+        """
         base, trained = pair
         names = {"decoding_version": VERSION, "base": base.identity, "trained": trained.identity}
         self.plan = make_plan(pair, problems, settings).with_parameters(**names)
@@ -59,20 +56,12 @@ class PairSampler:
         """The loaded models."""
         return self.plan.load_backend()
 
-    def generate(
-        self, requests: Sequence[Request], decoding: Decoding, observer: Observer | None = None
-    ) -> list[Response]:
+    def generate(self, requests: Sequence[Request], decoding: Decoding, observer: Observer) -> list[Response]:
         """Answer each request, in order; both models read the same tokens."""
         draws = partial(PairDraw, decoding, self.plan.settings.sampling, observer=observer)
         return self.backend.generate(requests, draws)
 
     def sample(self, decoding: Decoding, out: Path, name: str) -> None:
-        """Write ``samples.jsonl``, whose rows also have ``replaced``, and its manifest.
-
-        Args:
-            decoding: the way of decoding.
-            out: directory of the samples.
-            name: shown by the progress bar.
-        """
+        """Write ``samples.jsonl``, whose rows also have ``replaced``, and its manifest; progress bars show ``name``."""
         plan = self.plan.with_parameters(decoding=decoding.to_json())
         sample_plan(plan, lambda: self.backend, out, name, partial(PairDraw, decoding, plan.settings.sampling))

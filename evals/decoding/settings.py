@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -54,16 +54,11 @@ class Criterion(StrEnum):
         return self is Criterion.LOG_PROB_DIFFERENCE
 
 
-def _read_threshold(value: Any) -> Any:
-    return float(value) if value in ("inf", "-inf") else value
-
-
-def _write_threshold(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
-
-
 Threshold = Annotated[
-    float, Field(allow_inf_nan=True), BeforeValidator(_read_threshold), PlainSerializer(_write_threshold)
+    float,
+    Field(allow_inf_nan=True),
+    BeforeValidator(lambda value: float(value) if value in ("inf", "-inf") else value),
+    PlainSerializer(lambda value: value if math.isfinite(value) else str(value)),
 ]
 """A number in nats; infinities, which JSON has not, are written as words."""
 
@@ -110,9 +105,7 @@ class Decoding(Record):
         """Weights of the driver's and of the assistant's logits where the criterion fires."""
         if self.mode is Mode.REPLACEMENT:
             return 0.0, 1.0
-        if self.driver is Driver.BASE:
-            return -self.gamma, 1.0 + self.gamma
-        return 1.0 + self.gamma, -self.gamma
+        return (-self.gamma, 1.0 + self.gamma) if self.driver is Driver.BASE else (1.0 + self.gamma, -self.gamma)
 
     @property
     def is_driver_alone(self) -> bool:
@@ -160,11 +153,9 @@ class Grid(Record):
 
 
 class SweepPoint(Record):
-    """One way of decoding in a sweep, and how well it did.
+    """One way of decoding in a sweep, in a directory of its name, and how well it did.
 
     Attributes:
-        name: of its directory.
-        decoding: the way.
         fraction: of the driver's tokens that its threshold was set at; None for a model alone.
         replaced: fraction of the tokens that were drawn again.
         average: mean accuracy.
@@ -182,23 +173,13 @@ class SweepPoint(Record):
 
 
 class Sweep(Record):
-    """The content of a pair's ``sweep.json``.
-
-    Attributes:
-        base: directory of the model before training.
-        trained: directory of the model after it.
-        samples_per_problem: responses to a problem.
-    """
+    """The content of a pair's ``sweep.json``; ``base`` and ``trained`` are directories."""
 
     base: str
     trained: str
     problem_ids: tuple[str | int, ...]
     samples_per_problem: int
     points: tuple[SweepPoint, ...]
-
-    def point(self, name: str) -> SweepPoint:
-        """The point of that name."""
-        return next(point for point in self.points if point.name == name)
 
 
 class Choice(Record):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,7 @@ from evals.scores.grades import read_graded_run
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _Point:
+class _Point(NamedTuple):
     """A way of decoding that is to be tried; see :class:`evals.decoding.settings.SweepPoint`."""
 
     name: str
@@ -55,16 +54,7 @@ def sweep(
 ) -> None:
     """Sample and grade every point, in ``out/points/{name}``, and write ``out/sweep.json`` with a manifest.
 
-    Finished points are kept: a sweep that was killed resumes after the last one.
-
-    Args:
-        pair: the model before training and the one after it.
-        problems: directory of the problems.
-        settings: how they are sampled.
-        grid: the ways of decoding.
-        kind: how answers are read.
-        pool: grades the responses.
-        out: directory of the sweep.
+    Finished points are kept: a sweep that was killed resumes after the last one. ``problems`` is a directory.
 
     Raises:
         UserError: an input is missing or damaged, or cannot be decoded with.
@@ -76,30 +66,20 @@ def sweep(
         directory = out / "points" / point.name
         sampler.sample(point.decoding, directory, point.name)
         grade_file(directory / "samples.jsonl", problems / "problems.jsonl", directory / "grades", pool, kind)
-        found.append(_measured(point, directory))
-        shares = f"{100 * found[-1].average:.1f} % correct, {100 * found[-1].replaced:.1f} % replaced"
+        measured = _measured(point, directory)
+        found.append(measured)
+        shares = f"{100 * measured.average:.1f} % correct, {100 * measured.replaced:.1f} % replaced"
         print(f"{number}/{len(points)} {point.name}: {shares}", flush=True)
         write_json(out / "progress.json", {"step": number, "steps": len(points)})
     base, trained = (str(each.directory) for each in pair)
-    content = Sweep(
-        base=base,
-        trained=trained,
-        problem_ids=tuple(sampler.plan.ids),
-        samples_per_problem=settings.samples_per_problem,
-        points=tuple(found),
-    )
-    path = out / "sweep.json"
-    write_json(path, content.to_json())
+    ids, samples = tuple(sampler.plan.ids), settings.samples_per_problem
+    content = Sweep(base=base, trained=trained, problem_ids=ids, samples_per_problem=samples, points=tuple(found))
+    write_json(out / "sweep.json", content.to_json())
     inputs = {name: sha256_file(Path(name)) for name in sampler.plan.inputs}
-    decodings = [[point.name, point.decoding.to_json()] for point in found]
-    parameters = {**sampler.plan.parameters, "points": decodings}
-    Manifest(
-        kind="decoding_sweep",
-        inputs=inputs,
-        outputs=hash_files(out, path),
-        parameters=parameters,
-        fingerprint=fingerprint({"parameters": parameters, "inputs": sorted(inputs.values())}),
-    ).write(out / "manifest.json")
+    parameters = {**sampler.plan.parameters, "points": [[point.name, point.decoding.to_json()] for point in found]}
+    identity = fingerprint({"parameters": parameters, "inputs": sorted(inputs.values())})
+    outputs = hash_files(out, out / "sweep.json")
+    Manifest("decoding_sweep", inputs, outputs, parameters, identity).write(out / "manifest.json")
 
 
 def _points(sampler: PairSampler, grid: Grid) -> Iterator[_Point]:

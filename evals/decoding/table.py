@@ -20,52 +20,44 @@ from evals.tables.paper import PaperRow, paper_frame, paper_rows
 
 
 @dataclass(frozen=True)
-class Used:
-    """The way of decoding of a row of the table.
-
-    Attributes:
-        scheme: one of :data:`evals.decoding.SCHEMES`.
-        fraction: of the driver's tokens that tau was set at.
-        gamma: of extrapolation.
-        taus: threshold of every run.
-        tuned: average on the problems that it was chosen on.
-        replaced: fraction of the scored responses' tokens that were drawn again.
-    """
-
-    scheme: str
-    fraction: float
-    gamma: float
-    taus: tuple[float, ...]
-    tuned: float
-    replaced: float
-
-    @property
-    def shown_gamma(self) -> str:
-        """Gamma, which a replacement has not."""
-        return numbers.NOTHING if self.scheme == "replacement" else f"{self.gamma:g}"
-
-
-@dataclass(frozen=True)
 class DecodingRow:
     """A row of the table.
 
     Attributes:
         paper: its averages and its comparison with the reference method.
         gain: over the base model; None for the base model itself.
-        used: how both models decoded together; None for one model alone.
+        choice: how both models decoded together; None for one model alone.
+        replaced: fraction of the scored responses' tokens that were drawn again; None for one model alone.
     """
 
     paper: PaperRow
     gain: Comparison | None
-    used: Used | None
+    choice: Choice | None
+    replaced: float | None
+
+    @property
+    def taus(self) -> list[float]:
+        """The thresholds, one a run."""
+        return [decoding.tau for decoding in self.choice.by_run.values()] if self.choice else []
+
+    @property
+    def tau_text(self) -> str:
+        """The range of the thresholds."""
+        if not self.taus:
+            return numbers.NOTHING
+        low, high = f"{min(self.taus):.2g}", f"{max(self.taus):.2g}"
+        return low if low == high else f"{low} to {high}"
+
+    @property
+    def gamma_text(self) -> str:
+        """Gamma, which a replacement has not."""
+        if self.choice is None or scheme_in(self.paper.condition.method) == "replacement":
+            return numbers.NOTHING
+        return f"{self.choice.gamma:g}"
 
 
 def write_table(results: Results, chosen: Path, samples: Path, notes: Sequence[str], out: Path) -> None:
-    """Write ``{out}.md`` and ``{out}.csv`` with their manifest; arguments as for :func:`decoding_tables`.
-
-    Raises:
-        UserError: an input is missing or malformed.
-    """
+    """Write ``{out}.md`` and ``{out}.csv`` with their manifest; arguments as for :func:`decoding_tables`."""
     tables, frame, files = decoding_tables(results, chosen, samples, notes)
     layout.write_table(out, tables, frame, [*results.sources, chosen, *files], {"notes": list(notes)})
 
@@ -88,12 +80,14 @@ def decoding_tables(
     rows: list[DecodingRow] = []
     files: list[Path] = []
     for row in paper_rows(results):
-        scheme, used = scheme_in(row.condition.method), None
-        if scheme is not None:
+        choice, replaced = None, None
+        if (scheme := scheme_in(row.condition.method)) is not None:
             runs = [run.run for run in row.condition.runs]
             paths = [samples / run / name / "samples.jsonl" for run in runs for name in results.benchmarks]
-            used, files = _used(scheme, choices[scheme], paths), [*files, *paths]
-        rows.append(DecodingRow(row, results.comparison(row.condition, BASE), used))
+            read = [sample for path in paths for sample in read_rows(path, Sample)]
+            replaced = sum(each.replaced or 0 for each in read) / max(1, sum(each.tokens for each in read))
+            choice, files = choices[scheme], [*files, *paths]
+        rows.append(DecodingRow(row, results.comparison(row.condition, BASE), choice, replaced))
     return [_summary(results, rows, notes), _by_benchmark(results)], _frame(results, rows), files
 
 
@@ -102,45 +96,33 @@ def scheme_in(method: str) -> str | None:
     return next((scheme for scheme in SCHEMES if method.endswith(f"_{scheme}")), None)
 
 
-def _used(scheme: str, choice: Choice, paths: Sequence[Path]) -> Used:
-    samples = [sample for path in paths for sample in read_rows(path, Sample)]
-    taus = tuple(decoding.tau for decoding in choice.by_run.values())
-    replaced = sum(each.replaced or 0 for each in samples) / max(1, sum(each.tokens for each in samples))
-    return Used(scheme, choice.fraction, choice.gamma, taus, choice.average, replaced)
-
-
 def _frame(results: Results, rows: Sequence[DecodingRow]) -> pd.DataFrame:
     """One row per way of decoding in full precision; fractions of one, nats."""
     frame = paper_frame(results).astype(object)
     intervals = [(row.gain and row.gain.confidence_interval) or (None, None) for row in rows]
     frame["gain_over_base"] = [row.gain.difference if row.gain else None for row in rows]
     frame["gain_low"], frame["gain_high"] = zip(*intervals, strict=True)
-    for name in ("fraction", "gamma", "tuned", "replaced"):
-        frame[name] = [getattr(row.used, name) if row.used else None for row in rows]
-    frame["taus"] = [" ".join(f"{tau:g}" for tau in row.used.taus) if row.used else "" for row in rows]
+    for name, field in (("fraction", "fraction"), ("gamma", "gamma"), ("tuned", "average")):
+        frame[name] = [getattr(row.choice, field, None) for row in rows]
+    frame["replaced"] = [row.replaced for row in rows]
+    frame["taus"] = [" ".join(f"{tau:g}" for tau in row.taus) for row in rows]
     return frame
 
 
-def _columns(results: Results) -> list[Column[DecodingRow]]:
-    k, reference = results.samples_per_problem, results.reference_title
-    return [
+def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]) -> Table:
+    k, level, reference = results.samples_per_problem, round(100 * results.confidence), results.reference_title
+    columns: list[Column[DecodingRow]] = [
         Column("Decoding", lambda row: row.paper.condition.title),
         Column(f"avg@{k} (%)", lambda row: row.paper.average, average_text),
         Column("Gain over base (pp)", lambda row: row.gain, difference_text),
         Column(f"Versus {reference} (pp)", lambda row: row.paper.against, difference_text),
         Column("p (Holm)", lambda row: row.paper.p_value_holm, numbers.p_value),
-        Column(
-            "MDE (pp)", lambda row: row.paper.against and row.paper.against.minimum_detectable_effect, numbers.percent
-        ),
+        Column("MDE (pp)", lambda row: getattr(row.paper.against, "minimum_detectable_effect", None), numbers.percent),
         Column(f"Verdict versus {reference}", lambda row: row.paper.verdict or numbers.NOTHING),
-        Column("Replaced (%)", lambda row: row.used and row.used.replaced, numbers.percent),
-        Column("τ (nats)", lambda row: _range(row.used.taus) if row.used else numbers.NOTHING),
-        Column("γ", lambda row: row.used.shown_gamma if row.used else numbers.NOTHING),
+        Column("Replaced (%)", lambda row: row.replaced, numbers.percent),
+        Column("τ (nats)", lambda row: row.tau_text),
+        Column("γ", lambda row: row.gamma_text),
     ]
-
-
-def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]) -> Table:
-    k, level = results.samples_per_problem, round(100 * results.confidence)
     explanation = (
         f"avg@{k}: mean over {len(results.benchmarks)} benchmarks and all seeds; its brackets are {level} % intervals "
         "over problems and seeds. Differences are between these very checkpoints, paired by problem, and say nothing "
@@ -149,12 +131,7 @@ def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]
         "responses. τ is, for every checkpoint, the quantile of the log-prob difference along the driver's text that "
         "did best with γ on problems that are not scored; its range over the checkpoints is shown."
     )
-    return make_table("decoding", "Decoding with two models", _columns(results), rows, (*notes, explanation))
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
+    return make_table("decoding", "Decoding with two models", columns, rows, (*notes, explanation))
 
 
 def _by_benchmark(results: Results) -> Table:

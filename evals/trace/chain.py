@@ -36,15 +36,21 @@ class Maker:
     files: Mapping[Path, str]
     parameters: Mapping[str, Any]
 
+    @classmethod
+    def read(cls, path: Path) -> Maker:
+        """Read a manifest."""
+        manifest = read_any_manifest(path)
+        files = {path.parent / name: digest for name, digest in manifest.outputs.items()}
+        return cls(path, manifest.kind, manifest.inputs, files, manifest.parameters)
+
 
 @dataclass
 class Chain:
     """Everything behind one file.
 
     Attributes:
-        file: the file.
-        maker: the manifest that lists it.
-        makers: manifest path -> the manifest, in the order met: the file's own first.
+        maker: the manifest that lists the file.
+        makers: all manifests in the order met: the file's own first.
         sources: files that nothing here made -> SHA-256 they had when they were read.
         faults: what does not fit, each a line that names a file.
         unsealed: manifests that carry no checksum of their own, written before there was one.
@@ -52,7 +58,7 @@ class Chain:
 
     file: Path
     maker: Maker
-    makers: dict[Path, Maker] = field(default_factory=dict)
+    makers: list[Maker] = field(default_factory=list)
     sources: dict[Path, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     unsealed: list[Path] = field(default_factory=list)
@@ -79,16 +85,12 @@ class Chain:
             self._digests[path] = sha256_file(path) if path.is_file() else None
         return self._digests[path]
 
-    def located(self, name: str) -> Path:
-        """The place of an input, from the way a manifest writes it."""
-        return self.root / name  # of an absolute name this is the name
-
     def origin(self, path: Path) -> Maker | None:
         """The manifest to go on with from an input: its maker, or itself if the input is a manifest of nothing else."""
         if path not in self._made:
             maker = find_maker(path)
             if maker is None and path.name.endswith("manifest.json") and path.is_file():
-                maker = _read(path)
+                maker = Maker.read(path)
             self._made[path] = maker
         return self._made[path]
 
@@ -98,7 +100,7 @@ class Chain:
         queue = [first]
         while queue:
             for name in queue.pop(0).inputs:
-                other = self.origin(self.located(name))
+                other = self.origin(self.root / name)  # of an absolute name this is the name
                 if other is not None and other.path not in found:
                     found[other.path] = other
                     queue.append(other)
@@ -109,8 +111,57 @@ class Chain:
         named = any(fault.startswith(f"{self.short(path)}:") for fault in self.faults)
         return self.digest(path) == written and not named
 
-    def fault(self, path: Path, what: str) -> None:
-        """Note what does not fit about a file."""
+    def check(self, maker: Maker) -> None:
+        """Check that a manifest is as it was written, and that its outputs and inputs have the bytes that it says.
+
+        What was read is checked against its maker, or against the bytes there if nothing here made it.
+        """
+        name, sealed = self.short(maker.path), is_sealed(maker.path)
+        if sealed is None:
+            self.unsealed.append(maker.path)
+        elif not sealed:
+            self._fault(maker.path, "was changed after it was written")
+        if maker.kind == "run":
+            self._check_run(maker)
+        for file, written in maker.files.items():
+            now = self.digest(file)
+            if now is None:
+                self._fault(file, f"is missing; {name} lists it")
+            elif now != written:
+                what = f"({now[:12]}, {name} says {written[:12]})"
+                self._fault(file, f"its bytes differ from those that were written {what}")
+        for input_name, read in maker.inputs.items():
+            file = self.root / input_name
+            origin = self.origin(file)
+            if origin is not None and origin.path != file:
+                written = origin.files[file]
+                if written != read:
+                    than = f"({read[:12]}) than were written last ({written[:12]})"
+                    self._fault(file, f"{name} was made from other bytes of it {than}")
+                continue
+            self.sources.setdefault(file, read)
+            now = self.digest(file)
+            if now is None:
+                self._fault(file, f"is missing; {name} was made from it")
+            elif now != read:
+                what = f"({now[:12]}, then {read[:12]})"
+                self._fault(file, f"its bytes differ from those that {name} was made from {what}")
+
+    def _check_run(self, maker: Maker) -> None:
+        """Check that a run was trained as the run.json beside its manifest asks."""
+        path = maker.path.parent / "run.json"
+        if not path.is_file():
+            return
+        try:
+            asked = read_json(path)
+        except UserError:
+            asked = None
+        if not isinstance(asked, dict):
+            self._fault(path, "is not a JSON object")
+        elif differing := [key for key, value in asked.items() if maker.parameters.get(key, value) != value]:
+            self._fault(path, f"asks for another {differing[0]} than {self.short(maker.path)} was trained with")
+
+    def _fault(self, path: Path, what: str) -> None:
         self.faults.append(f"{self.short(path)}: {what}")
 
 
@@ -127,65 +178,10 @@ def follow(path: Path) -> Chain:
     if maker is None:
         raise UserError(f"{path}: no manifest beside it lists it; tables, figures and reports have one")
     chain = Chain(path, maker)
-    for each in chain.behind(maker):
-        chain.makers[each.path] = each
-        _check_manifest(chain, each)
-        _check_outputs(chain, each)
-        _check_inputs(chain, each)
+    chain.makers = chain.behind(maker)
+    for each in chain.makers:
+        chain.check(each)
     return chain
-
-
-def _check_manifest(chain: Chain, maker: Maker) -> None:
-    """Check that a manifest is as it was written, and that a run was trained as the run.json beside it asks."""
-    sealed = is_sealed(maker.path)
-    if sealed is None:
-        chain.unsealed.append(maker.path)
-    elif not sealed:
-        chain.fault(maker.path, "was changed after it was written")
-    path = maker.path.parent / "run.json"
-    if maker.kind != "run" or not path.is_file():
-        return
-    try:
-        asked = read_json(path)
-    except UserError:
-        asked = None
-    if not isinstance(asked, dict):
-        chain.fault(path, "is not a JSON object")
-        return
-    differing = [key for key, value in asked.items() if maker.parameters.get(key, value) != value]
-    if differing:
-        chain.fault(path, f"asks for another {differing[0]} than {chain.short(maker.path)} was trained with")
-
-
-def _check_outputs(chain: Chain, maker: Maker) -> None:
-    name = chain.short(maker.path)
-    for file, written in maker.files.items():
-        now = chain.digest(file)
-        if now is None:
-            chain.fault(file, f"is missing; {name} lists it")
-        elif now != written:
-            what = f"({now[:12]}, {name} says {written[:12]})"
-            chain.fault(file, f"its bytes differ from those that were written {what}")
-
-
-def _check_inputs(chain: Chain, maker: Maker) -> None:
-    """Check what was read against its maker, or against the bytes there if nothing here made it."""
-    name = chain.short(maker.path)
-    for input_name, read in maker.inputs.items():
-        file = chain.located(input_name)
-        origin = chain.origin(file)
-        if origin is not None and origin.path != file:
-            written = origin.files[file]
-            if written != read:
-                than = f"({read[:12]}) than were written last ({written[:12]})"
-                chain.fault(file, f"{name} was made from other bytes of it {than}")
-            continue
-        chain.sources.setdefault(file, read)
-        now = chain.digest(file)
-        if now is None:
-            chain.fault(file, f"is missing; {name} was made from it")
-        elif now != read:
-            chain.fault(file, f"its bytes differ from those that {name} was made from ({now[:12]}, then {read[:12]})")
 
 
 def find_maker(path: Path) -> Maker | None:
@@ -193,13 +189,7 @@ def find_maker(path: Path) -> Maker | None:
     beside = path.with_suffix(".manifest.json")
     for candidate in dict.fromkeys([beside, path.parent / "manifest.json", path.parent.parent / "manifest.json"]):
         if candidate.is_file() and candidate != path:
-            maker = _read(candidate)
+            maker = Maker.read(candidate)
             if path in maker.files:
                 return maker
     return None
-
-
-def _read(path: Path) -> Maker:
-    manifest = read_any_manifest(path)
-    files = {path.parent / name: digest for name, digest in manifest.outputs.items()}
-    return Maker(path, manifest.kind, manifest.inputs, files, manifest.parameters)

@@ -28,18 +28,12 @@ STAGES = {
     "findings": "findings",
 }
 """Kind of a manifest -> the stage for people, in order."""
+_ORDER = list(STAGES)
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """One file in the chain of a row.
-
-    Attributes:
-        stage: what it is, in words.
-        path: as short as it can be said.
-        sha256: of what the chain rests on: the bytes as they were written or read.
-        intact: whether the bytes are still those.
-    """
+    """One file in the chain of a row: the bytes that the chain rests on, and whether they are still there."""
 
     stage: str
     path: str
@@ -57,13 +51,9 @@ class TracedRow:
 
 
 def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = False, as_json: bool = False) -> None:
-    """Print the chains of files, as text or JSON.
+    """Print the chains of tables, figures and reports, as text or JSON.
 
-    Args:
-        files: tables, figures, reports.
-        row: only rows whose title or runs contain this.
-        faults_only: print only what does not fit.
-        as_json: print JSON.
+    ``row`` restricts them to rows whose title or runs contain it, ``faults_only`` to what does not fit.
 
     Raises:
         UserError: a file has no manifest, or something behind it does not fit.
@@ -80,7 +70,17 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
         faults = [*chain.faults, *foreign]
         broken += faults
         if as_json:
-            reports.append(_report(chain, path, rows, faults))
+            reports.append(
+                {
+                    "file": str(path),
+                    "verified": not faults,
+                    "faults": faults,
+                    "manifests": len(chain.makers),
+                    "manifests_without_checksum": [chain.short(each) for each in chain.unsealed],
+                    "sources": {chain.short(each): digest for each, digest in chain.sources.items()},
+                    "rows": [dataclasses.asdict(row) for row in rows],
+                }
+            )
         else:
             _print(chain, path, [] if faults_only else rows, faults)
     if as_json:
@@ -88,18 +88,6 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
     if broken:
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
         raise UserError(f"{broken[0]}{more}")
-
-
-def _report(chain: Chain, path: Path, rows: Sequence[TracedRow], faults: Sequence[str]) -> dict[str, object]:
-    return {
-        "file": str(path),
-        "verified": not faults,
-        "faults": faults,
-        "manifests": len(chain.makers),
-        "manifests_without_checksum": [chain.short(each) for each in chain.unsealed],
-        "sources": {chain.short(each): digest for each, digest in chain.sources.items()},
-        "rows": [dataclasses.asdict(row) for row in rows],
-    }
 
 
 def _print(chain: Chain, path: Path, rows: Sequence[TracedRow], faults: Sequence[str]) -> None:
@@ -111,10 +99,10 @@ def _print(chain: Chain, path: Path, rows: Sequence[TracedRow], faults: Sequence
         print()
     for fault in faults:
         print(f"FAULT  {fault}")
-    files = sum(len(maker.files) for maker in chain.makers.values()) + len(chain.sources)
+    files = sum(len(maker.files) for maker in chain.makers) + len(chain.sources)
     state = f"{len(faults)} faults" if faults else "verified"
-    print(f"{path}: {state}: {files} files behind {len(chain.makers)} manifests, "
-          f"{len(chain.sources)} of them sources that nothing here made")  # fmt: skip
+    sources = f"{len(chain.sources)} of them sources that nothing here made"
+    print(f"{path}: {state}: {files} files behind {len(chain.makers)} manifests, {sources}")
     if chain.unsealed:
         print(f"{len(chain.unsealed)} manifests have no checksum of their own: they were written by an earlier version")
 
@@ -124,18 +112,18 @@ def trace_rows(chain: Chain) -> tuple[list[TracedRow], list[str]]:
 
     Only ``.csv`` files have rows; anything else is traced as a single one.
     """
-    makers, table = list(chain.makers.values()), chain.file
+    table = chain.file
     is_table = table.suffix == ".csv"
     rows, faults = [], []
     for title, runs in _rows(table, _run_sheet(chain)) if is_table else [(table.name, None)]:
-        chosen = _restricted(chain, makers, runs)
+        chosen = _restricted(chain, runs)
         graded = {each.path.parent.parent.name for each in chosen if each.kind == "grades"}
-        faults += [
-            f"{chain.short(table)}: row {title}: no grades of run {run} are behind the table"
-            for run in runs or ()
-            if run not in graded
-        ]
-        links = [link for each in _in_order(chosen) for link in _links(chain, each)]
+        if missing := [run for run in runs or () if run not in graded]:
+            name = f"{chain.short(table)}: row {title}"
+            faults += [f"{name}: no grades of run {run} are behind the table" for run in missing]
+        known = [each for each in chosen if each.kind in STAGES]
+        known.sort(key=lambda each: (_ORDER.index(each.kind), each.path.as_posix()))
+        links = [link for each in known for link in _links(chain, each)]
         links.append(_link(chain, "table" if is_table else chain.maker.kind, table, chain.maker.files[table]))
         rows.append(TracedRow(title, tuple(runs or ()), tuple(links)))
     return rows, faults
@@ -166,26 +154,19 @@ def _rows(table: Path, sheet: Sequence[Run]) -> list[tuple[str, list[str] | None
     return rows
 
 
-def _restricted(chain: Chain, makers: Sequence[Maker], runs: Sequence[str] | None) -> list[Maker]:
+def _restricted(chain: Chain, runs: Sequence[str] | None) -> list[Maker]:
     """The manifests behind some runs: of their samples, grades, checkpoints and problems, and of all scores."""
     if runs is None:
-        return list(makers)
-    own = [each for each in makers if each.kind in ("samples", "grades") and each.path.parent.parent.name in runs]
+        return chain.makers
+    own = [each for each in chain.makers if each.kind in ("samples", "grades") and each.path.parent.parent.name in runs]
     behind = {other.path: other for each in own for other in chain.behind(each)}
-    scores = [each for each in makers if each.kind in ("scores", "comparisons") and each.path not in behind]
+    scores = [each for each in chain.makers if each.kind in ("scores", "comparisons") and each.path not in behind]
     return [*behind.values(), *scores]
-
-
-def _in_order(makers: Sequence[Maker]) -> list[Maker]:
-    order = list(STAGES)
-    known = [each for each in makers if each.kind in STAGES]
-    return sorted(known, key=lambda each: (order.index(each.kind), each.path.as_posix()))
 
 
 def _links(chain: Chain, maker: Maker) -> list[Link]:
     """The files of a manifest; of a run its manifest, which says what was asked for, and its checkpoint."""
-    stage, files = STAGES[maker.kind], maker.files
-    links = []
+    stage, files, links = STAGES[maker.kind], maker.files, []
     if maker.kind in ("run", "base_model"):
         files = {file: digest for file, digest in files.items() if file.suffix == ".safetensors"}
     if maker.kind == "run":

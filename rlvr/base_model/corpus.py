@@ -51,8 +51,7 @@ class FlawedArithmetic:
 
     def result(self, left: int, operator: str, right: int, generator: random.Random) -> int:
         """The digit written for one operation, right or wrong."""
-        rate, misconception = self._facts[left, operator, right]
-        correct = exact(left, operator, right)
+        (rate, misconception), correct = self._facts[left, operator, right], exact(left, operator, right)
         if generator.random() >= rate:
             return correct
         if generator.random() < self.misconception_share:
@@ -82,18 +81,9 @@ def draw_corpus(
 
 
 def write_corpus(settings: Corpus, count: int, out: Path) -> None:
-    """Write ``count`` worked solutions to the JSONL file ``out``, and a manifest beside it.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
+    """Write ``count`` worked solutions to the JSONL file ``out``, and a manifest beside it."""
     flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
     write_jsonl(out, draw_corpus(settings.kinds, count, settings.seed, flaws, settings.wording))
     parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}
-    Manifest(
-        kind="corpus",
-        inputs={},
-        outputs=hash_files(out.parent, out),
-        parameters=parameters,
-        fingerprint=fingerprint(parameters),
-    ).write(out.with_suffix(".manifest.json"))
+    manifest = Manifest("corpus", {}, hash_files(out.parent, out), parameters, fingerprint(parameters))
+    manifest.write(out.with_suffix(".manifest.json"))

@@ -29,8 +29,9 @@ WORD = r" ?\\boxed\{| ?[A-Za-z]+| ?[0-9]|[^\sA-Za-z0-9]|\s"
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Build the tokenizer of characters: text is cut into phrases first and characters second."""
-    escaped = "|".join(_escape(phrase) for phrase in PHRASES)
-    return _build([*PHRASES, *CHARACTERS], f"{escaped}|[\\s\\S]")
+    # Some characters of a phrase mean something in a regular expression.
+    escaped = [re.sub(r"([\\.{}()+*])", r"\\\1", phrase) for phrase in PHRASES]
+    return _build([*PHRASES, *CHARACTERS], "|".join([*escaped, r"[\s\S]"]))
 
 
 def build_word_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
@@ -60,8 +61,3 @@ def _build(pieces: Sequence[str], pattern: str) -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         model_max_length=256,
     )
-
-
-def _escape(phrase: str) -> str:
-    """Escape the characters of a phrase that the tokenizer's regular expressions give a meaning to."""
-    return "".join(f"\\{character}" if character in "\\.{}()+*" else character for character in phrase)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -34,13 +33,8 @@ class BaseModelSettings(BaseTraining):
     def parameters(self) -> dict[str, Any]:
         """The parameters of the manifest."""
         values = self.to_json()
-        seed = values.pop("seed")
-        return {
-            "version": VERSION,
-            "architecture": dict(sorted(values.pop("architecture").items())),
-            **values,
-            "seed": seed,
-        }
+        seed, architecture = values.pop("seed"), dict(sorted(values.pop("architecture").items()))
+        return {"version": VERSION, "architecture": architecture, **values, "seed": seed}
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of optimizer step ``step``, counted from 0: warm-up, then a cosine down to a tenth."""
@@ -64,41 +58,54 @@ def train_base_model(
     identity = fingerprint({"parameters": parameters, "corpus": sha256_file(corpus_path)})
     store = StateStore(directory / "state", identity)
     with store.single_writer(wait_seconds):
-        examples = [
-            (row["problem"] + "\n", row["solution"])
-            for row in read_jsonl(corpus_path, required=("problem", "solution"))
-        ]
+        rows = read_jsonl(corpus_path, required=("problem", "solution"))
+        examples = [(row["problem"] + "\n", row["solution"]) for row in rows]
         tokenizer = build_tokenizer()
         if settings.tokens == "words":
             tokenizer = build_word_tokenizer(text for example in examples for text in example)
-        sequences = _encode(tokenizer, examples)
+        prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]
+        solutions = tokenizer([solution for _, solution in examples])["input_ids"]
+        end = tokenizer.eos_token_id
+        sequences = [_Sequence([*one, *rest, end], len(one)) for one, rest in zip(prompts, solutions, strict=True)]
         model = initial_model(settings.architecture.to_json(), tokenizer, settings.seed)
-        metrics = _run_steps(model, settings, sequences, store, directory, checkpoint_interval)
-        files = save_checkpoint(model, tokenizer, directory / "checkpoint")
+        optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, betas=(0.9, 0.95))
+        metrics: list[dict[str, float]] = []
+        first = 0
+        if found := store.latest():
+            load_training_tensors(model, optimizer, found.tensors)
+            first, metrics = found.step, found.values["metrics"]
+        progress = Progress(directory, f"base model {directory.name}", settings.steps, first)
+        for step in range(first, settings.steps):
+            started = time.monotonic()
+            batch = sequences[step * settings.batch_size : (step + 1) * settings.batch_size]
+            for group in optimizer.param_groups:
+                group["lr"] = settings.learning_rate_at(step)
+            loss = _loss(model, batch)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
+            optimizer.step()
+            metrics.append({"step": step + 1, "loss": loss.item(), "seconds_step": time.monotonic() - started})
+            progress.report(step + 1, loss=loss.item())
+            if (step + 1) % checkpoint_interval == 0 or step + 1 == settings.steps:
+                store.save(step + 1, training_tensors(model, optimizer), {"metrics": metrics})
+        files = [*save_checkpoint(model, tokenizer, directory / "checkpoint"), directory / "metrics.parquet"]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
         Manifest(
             kind="base_model",
             inputs={str(corpus_path): sha256_file(corpus_path)},
-            outputs=hash_files(directory, *files, directory / "metrics.parquet"),
+            outputs=hash_files(directory, *files),
             parameters=parameters,
             fingerprint=identity,
             details={"steps": settings.steps, "parameters": sum(tensor.numel() for tensor in model.parameters())},
         ).write(directory / "manifest.json")
 
 
-@dataclass(frozen=True)
-class _Sequence:
+class _Sequence(NamedTuple):
     """One worked solution as token ids; the first ``prompt_length`` are the problem and carry no loss."""
 
     tokens: list[int]
     prompt_length: int
-
-
-def _encode(tokenizer: PreTrainedTokenizerFast, examples: Sequence[tuple[str, str]]) -> list[_Sequence]:
-    prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]
-    solutions = tokenizer([solution for _, solution in examples])["input_ids"]
-    end = tokenizer.eos_token_id
-    return [_Sequence([*prompt, *rest, end], len(prompt)) for prompt, rest in zip(prompts, solutions, strict=True)]
 
 
 def initial_model(architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
@@ -112,39 +119,6 @@ def initial_model(architecture: Mapping[str, Any], tokenizer: PreTrainedTokenize
         **architecture,
     )
     return Qwen3ForCausalLM(config)
-
-
-def _run_steps(
-    model: Qwen3ForCausalLM,
-    settings: BaseModelSettings,
-    sequences: Sequence[_Sequence],
-    store: StateStore,
-    directory: Path,
-    checkpoint_interval: int,
-) -> list[dict[str, float]]:
-    """Do all optimizer steps that are not done yet; returns one row of metrics per step."""
-    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=settings.weight_decay, betas=(0.9, 0.95))
-    metrics: list[dict[str, float]] = []
-    first = 0
-    if found := store.latest():
-        load_training_tensors(model, optimizer, found.tensors)
-        first, metrics = found.step, found.values["metrics"]
-    progress = Progress(directory, f"base model {directory.name}", settings.steps, first)
-    for step in range(first, settings.steps):
-        started = time.monotonic()
-        batch = sequences[step * settings.batch_size : (step + 1) * settings.batch_size]
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate_at(step)
-        loss = _loss(model, batch)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
-        optimizer.step()
-        metrics.append({"step": step + 1, "loss": loss.item(), "seconds_step": time.monotonic() - started})
-        progress.report(step + 1, loss=loss.item())
-        if (step + 1) % checkpoint_interval == 0 or step + 1 == settings.steps:
-            store.save(step + 1, training_tensors(model, optimizer), {"metrics": metrics})
-    return metrics
 
 
 def _loss(model: Qwen3ForCausalLM, batch: Sequence[_Sequence]) -> Tensor:
