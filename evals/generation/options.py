@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from evals.core.errors import InvalidInput
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from evals.generation.plan import EvaluationSettings
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class SamplingOptions:
     """The options that every command that samples has.
 
@@ -47,14 +46,7 @@ class SamplingOptions:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def settings(self, **more: float) -> EvaluationSettings:
-        """Check the options, and limit torch to the threads that they allow.
-
-        Args:
-            more: further fields of the settings.
-
-        Raises:
-            InvalidInput: a value is not accepted.
-        """
+        """Check the options, with ``more`` fields of the settings; limit torch to the threads that they allow."""
         import torch
 
         from evals.generation.plan import EvaluationSettings

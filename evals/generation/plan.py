@@ -14,47 +14,30 @@ from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.core.record import Record
 from evals.core.run_spec import PLACEHOLDER
 from evals.generation import VERSION
-from evals.generation.backend import Backend, BackendSettings, Request
+from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.prompts import encode_prompts
-from evals.generation.registry import engine_version, load_backend
 from evals.generation.sampler import SamplingParameters
 from evals.problems.problem_set import load
 
 
 class EvaluationSettings(Record):
-    """The settings of sampling a benchmark.
+    """The settings of sampling a benchmark."""
 
-    Attributes:
-        samples_per_problem: the k of avg@k.
-        seed: of the samples' random numbers; the same for every checkpoint of a study.
-        prompt: template with ``{problem}`` in it.
-        max_new_tokens: longest response, in tokens.
-        temperature: divides the logits; 0 takes the most likely token.
-        top_p: keeps the smallest set of tokens whose probability reaches this.
-        batch_size: samples decoded at a time.
-        prompt_form: ``base`` for plain text, ``chat`` for the user's turn in the model's chat template.
-        backend: one of :data:`evals.generation.registry.BACKENDS`.
-        dtype: of weights and activations; ``auto`` is the checkpoint's own.
-        max_model_len: a context shorter than the model's, or None.
-        tensor_parallel_size: GPUs that one model is spread over.
-        gpu_memory_utilization: share of a GPU's memory that vLLM takes; changes no sample.
-    """
-
-    samples_per_problem: int = Field(ge=1)
-    seed: int
-    prompt: str
-    max_new_tokens: int = Field(ge=1)
-    temperature: float = Field(default=1.0, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    batch_size: int = Field(default=256, ge=1)
-    prompt_form: Literal["base", "chat"] = "base"
-    backend: str = "local"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    samples_per_problem: int = Field(ge=1)  # the k of avg@k
+    seed: int  # of the samples' random numbers; the same for every checkpoint of a study
+    prompt: str  # template with ``{problem}`` in it
+    max_new_tokens: int = Field(ge=1)  # longest response, in tokens
+    temperature: float = Field(default=1.0, ge=0)  # divides the logits; 0 takes the most likely token
+    top_p: float = Field(default=1.0, gt=0, le=1)  # keeps the smallest set of tokens whose probability reaches this
+    batch_size: int = Field(default=256, ge=1)  # samples decoded at a time
+    prompt_form: Literal["base", "chat"] = "base"  # plain text, or the user's turn in the model's chat template
+    backend: str = "local"  # one of :data:`evals.generation.backend.BACKENDS`
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32"  # auto: the checkpoint's own
     device: Literal["cpu", "cuda"] = "cpu"
-    max_model_len: int | None = Field(default=None, ge=1)
-    tensor_parallel_size: int = 1
-    gpu_memory_utilization: float = 0.9
+    max_model_len: int | None = Field(default=None, ge=1)  # a context shorter than the model's
+    tensor_parallel_size: int = 1  # GPUs that one model is spread over
+    gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM takes; changes no sample
 
     @field_validator("prompt")
     @classmethod
@@ -71,31 +54,18 @@ class EvaluationSettings(Record):
 
 @dataclass(frozen=True)
 class Plan:
-    """All samples that are wanted, and what identifies them.
+    """All samples that are wanted, and what identifies them."""
 
-    Attributes:
-        models: one model, or several that decode in step.
-        settings: how the benchmark is sampled.
-        ids: the problems, in order.
-        prompts: token ids of each problem's prompt.
-        context_length: longest prompt and response together.
-        end_tokens: ids that end a response.
-        inputs: path -> SHA-256 of the files that were read.
-        parameters: everything that the samples depend on.
-        unknown_tokens: how many of the prompts' tokens stand for text that the tokenizer does not know.
-        gated: the texts, and responses that could quote them, may be written nowhere.
-    """
-
-    models: Sequence[Checkpoint]
+    models: Sequence[Checkpoint]  # one, or several that decode in step
     settings: EvaluationSettings
-    ids: Sequence[str | int]
-    prompts: Sequence[tuple[int, ...]]
-    context_length: int
-    end_tokens: Sequence[int]
-    inputs: Mapping[str, str]
-    parameters: Mapping[str, Any]
-    unknown_tokens: int
-    gated: bool
+    ids: Sequence[str | int]  # of the problems, in order
+    prompts: Sequence[tuple[int, ...]]  # token ids of each problem's prompt
+    context_length: int  # longest prompt and response together
+    end_tokens: Sequence[int]  # ids that end a response
+    inputs: Mapping[str, str]  # path -> SHA-256 of the files that were read
+    parameters: Mapping[str, Any]  # everything that the samples depend on
+    unknown_tokens: int  # of the prompts' tokens, how many stand for text that the tokenizer does not know
+    gated: bool  # the texts, and responses that could quote them, may be written nowhere
 
     @property
     def room(self) -> list[int]:
@@ -119,17 +89,11 @@ class Plan:
         ]
 
     def load_backend(self) -> Backend:
-        """Load the models; errors as for :func:`evals.generation.registry.load_backend`."""
-        settings = self.settings
-        backend_settings = BackendSettings(
-            self.parameters["dtype"],
-            settings.device,
-            self.context_length,
-            self.end_tokens,
-            settings.sampling,
-            settings.tensor_parallel_size,
-            settings.gpu_memory_utilization,
-        )
+        """Load the models."""
+        settings, context = self.settings, (self.context_length, self.end_tokens)
+        gpus = settings.tensor_parallel_size, settings.gpu_memory_utilization
+        dtype = self.parameters["dtype"]
+        backend_settings = BackendSettings(dtype, settings.device, *context, settings.sampling, *gpus)
         return load_backend(settings.backend, self.models, backend_settings)
 
     def with_parameters(self, **parameters: Any) -> Self:
@@ -144,11 +108,7 @@ class Plan:
 
 
 def make_plan(models: Sequence[Checkpoint], problems: Path, settings: EvaluationSettings) -> Plan:
-    """Plan the samples of a problem set; prompts are those of the last model.
-
-    Raises:
-        UserError: problems or a checkpoint are missing or damaged.
-    """
+    """Plan the samples of a problem set; prompts are those of the last model."""
     problem_set, model = load(problems), models[-1]
     texts = problem_set.prompts(settings.prompt)
     prompts = encode_prompts(model, texts, settings.prompt_form)

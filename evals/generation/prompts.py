@@ -17,9 +17,6 @@ def encode_prompts(checkpoint: Checkpoint, texts: Sequence[str], form: str) -> l
         checkpoint: the model, for its tokenizer and its template.
         texts: what is asked; in a chat, the user's turn.
         form: ``base`` or ``chat``.
-
-    Raises:
-        UserError: a chat prompt for a model without template, or a prompt with another number of BOS tokens.
     """
     tokenizer, bos = checkpoint.tokenizer, checkpoint.special_token("bos_token")
     begins = bos is not None and tokenizer.encode("").ids[:1] == [bos]

@@ -2,8 +2,7 @@
 
 Written for throughput on small models, where the cost of a step is the number of operations as much as their size:
 projections that share an input are one matrix product, rotary angles are computed once a step, the cache is allocated
-once.
-Same numbers as ``transformers``' Qwen3ForCausalLM up to rounding.
+once. Same numbers as ``transformers``' Qwen3ForCausalLM up to rounding.
 
 Shapes: B sequences, T new tokens, L cache length, H query heads, G key-value heads, E head dimension, V vocabulary.
 """
@@ -38,11 +37,7 @@ class Qwen3Config:
 
     @classmethod
     def from_json(cls, config: Mapping[str, Any], source: str) -> Qwen3Config:
-        """Read a checkpoint's configuration; ``source`` names it in messages.
-
-        Raises:
-            UserError: another architecture, scaled rotary embeddings, sliding windows, or a missing key.
-        """
+        """Read a checkpoint's configuration; ``source`` names it in messages."""
         if config.get("model_type") != "qwen3":
             raise UserError(f"{source}: model_type is {config.get('model_type')!r}; the local sampler accepts qwen3")
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
@@ -105,14 +100,9 @@ class KeyValueCache:
 
 
 class Qwen3Decoder:
-    """Runs tokens through a Qwen3 model, appending to a cache."""
+    """Runs tokens through a Qwen3 model, appending to a cache; weights have the names of a Hugging Face checkpoint."""
 
     def __init__(self, config: Qwen3Config, weights: Mapping[str, Tensor]) -> None:
-        """Take weights under the names of a Hugging Face checkpoint.
-
-        Raises:
-            UserError: a weight is missing.
-        """
         self.config = config
         try:
             self._embedding = weights["model.embed_tokens.weight"]

@@ -22,46 +22,26 @@ from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """The settings of drawing tokens.
+    """The settings of drawing tokens."""
 
-    Attributes:
-        max_new_tokens: longest response, in tokens, its end token included.
-        temperature: divides the logits; 0 takes the most likely token.
-        top_p: keeps the smallest set of tokens whose probability reaches this; 1 keeps all.
-        batch_size: samples decoded at a time. Not part of a sample's identity, but it can change rounding.
-    """
-
-    max_new_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    batch_size: int = 256
+    max_new_tokens: int  # longest response, in tokens, its end token included
+    temperature: float = 1.0  # divides the logits; 0 takes the most likely token
+    top_p: float = 1.0  # keeps the smallest set of tokens whose probability reaches this; 1 keeps all
+    batch_size: int = 256  # samples decoded at a time; not part of a sample's identity, but it can change rounding
 
     def resolved(self) -> dict[str, float | int]:
         """Everything that shapes the distribution, so that no default of an engine or checkpoint enters."""
-        return {
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "top_k": 0,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-        }
+        penalties = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+        return {"temperature": self.temperature, "top_p": self.top_p, "top_k": 0, "min_p": 0.0, **penalties}
 
 
 @dataclass(frozen=True)
 class Response:
-    """One sampled response.
+    """One sampled response."""
 
-    Attributes:
-        tokens: token ids, the end token included if there is one.
-        finished: False if it was cut at ``max_new_tokens``.
-        replaced: tokens that were drawn again, where two models decoded together.
-    """
-
-    tokens: list[int]
-    finished: bool
-    replaced: int | None = None
+    tokens: list[int]  # token ids, the end token included if there is one
+    finished: bool  # False if it was cut at ``max_new_tokens``
+    replaced: int | None = None  # tokens that were drawn again, where two models decoded together
 
 
 class Draw(Protocol):
@@ -110,7 +90,6 @@ class OwnDraw:
         self._uniforms = uniform_streams(identities, length, device)
 
     def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
-        """Draw the tokens [R] of the running samples."""
         return draw_tokens(logits[0][row_of], self._uniforms[running, step], self._sampling)
 
 
@@ -134,9 +113,6 @@ def sample(
 
     Returns:
         Responses in the order of ``identities``.
-
-    Raises:
-        UserError: prompt and response together could leave the model's context.
     """
     longest = max(map(len, prompts)) + parameters.max_new_tokens
     if longest > decoder.config.context_length:
@@ -239,10 +215,8 @@ def _read_prompts(
     logits = decoder.forward(tokens, positions, _as_bias(allowed)[:, None], cache)
     place = {row: index for index, row in enumerate(distinct)}
     row_of = torch.tensor([place[row] for row in rows], device=device)
-    bias = None
-    if not bool(real.all()):
-        seen = torch.cat([real, real.new_ones(len(distinct), new_tokens)], dim=1)
-        bias = _as_bias(seen)[:, None, None]
+    seen = torch.cat([real, real.new_ones(len(distinct), new_tokens)], dim=1)
+    bias = None if bool(real.all()) else _as_bias(seen)[:, None, None]
     return logits, cache, bias, lengths, row_of
 
 

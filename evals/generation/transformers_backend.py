@@ -40,19 +40,10 @@ class TransformersBackend:
 
 
 def load_model(directory: Path, dtype: str, device: str) -> Module:
-    """Load a checkpoint's model for inference.
-
-    Raises:
-        UserError: transformers cannot load it.
-    """
+    """Load a checkpoint's model for inference."""
+    safe = {"trust_remote_code": False, "use_safetensors": True, "local_files_only": True}
     try:
-        model: Module = AutoModelForCausalLM.from_pretrained(
-            directory,
-            dtype=getattr(torch, dtype),
-            trust_remote_code=False,
-            use_safetensors=True,
-            local_files_only=True,
-        )
+        model: Module = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype), **safe)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"{directory}: cannot be loaded by transformers ({first_line(error)})") from error
     model.to(torch.device(device))
@@ -74,7 +65,13 @@ def generate_in_step(
     device = end_tokens.device
     limits = torch.tensor([request.max_new_tokens for request in requests], device=device)
     longest = int(limits.max())
-    tokens, mask = _pad([request.prompt for request in requests], device)
+    width = max(len(request.prompt) for request in requests)
+    tokens = torch.zeros(len(requests), width, dtype=torch.long)
+    mask = torch.zeros_like(tokens)
+    for row, request in enumerate(requests):
+        tokens[row, width - len(request.prompt) :] = torch.tensor(request.prompt)
+        mask[row, width - len(request.prompt) :] = 1
+    tokens, mask = tokens.to(device), mask.to(device)
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
     drawn = torch.zeros(len(requests), longest, dtype=torch.long, device=device)
     lengths = torch.zeros_like(limits)
@@ -85,15 +82,9 @@ def generate_in_step(
     ]
     caches: list[Any] = [None] * len(models)
     for step in range(longest):
+        read = {"input_ids": tokens, "attention_mask": mask, "position_ids": positions, "use_cache": True}
         outputs = [
-            model(
-                input_ids=tokens,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                **kept,
-            )
+            model(**read, past_key_values=cache, **kept)
             for model, cache, kept in zip(models, caches, keep, strict=True)
         ]
         caches = [output.past_key_values for output in outputs]
@@ -107,14 +98,3 @@ def generate_in_step(
         tokens, positions = drawn[:, step : step + 1], positions[:, -1:] + 1
         mask = torch.cat([mask, mask.new_ones(len(requests), 1)], dim=1)
     return as_responses(drawn, lengths, finished, draw)
-
-
-def _pad(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids [B, T] padded on the left, and where they are real, [B, T]."""
-    width = max(map(len, prompts))
-    tokens = torch.zeros(len(prompts), width, dtype=torch.long)
-    mask = torch.zeros_like(tokens)
-    for row, prompt in enumerate(prompts):
-        tokens[row, width - len(prompt) :] = torch.tensor(prompt)
-        mask[row, width - len(prompt) :] = 1
-    return tokens.to(device), mask.to(device)

@@ -46,6 +46,12 @@ class VllmBackend:
         self._sampling = settings.sampling
         self._end_tokens = list(settings.end_tokens)
         self._make_parameters: Any = SamplingParams
+        execution: dict[str, int | bool] = {}
+        if settings.device == "cpu":
+            # Compiling takes longer than a small model's samples. After a part of a prompt vLLM resets the request's
+            # random numbers, which torch's generators on CPUs cannot do: no prompt is cut into parts.
+            at_a_time = max(_PROMPT_TOKENS_AT_A_TIME_ON_CPU, settings.context_length)
+            execution = {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": at_a_time}
         try:
             self._engine: Any = LLM(
                 model=str(checkpoint.directory),
@@ -58,7 +64,7 @@ class VllmBackend:
                 generation_config="vllm",  # or the checkpoint's own top_k and top_p would be taken silently
                 skip_tokenizer_init=True,
                 seed=0,
-                **_execution(settings),
+                **execution,
             )
         except (ValueError, OSError, RuntimeError, SafetensorError) as error:
             raise UserError(f"{checkpoint.directory}: cannot be loaded by vllm ({first_line(error)})") from error
@@ -70,7 +76,7 @@ class VllmBackend:
         parameters = [
             self._make_parameters(
                 n=1,
-                seed=request_seed(request.identity),
+                seed=stream_seed(request.identity),
                 max_tokens=request.max_new_tokens,
                 stop_token_ids=self._end_tokens,
                 ignore_eos=True,  # the end tokens are those above and no other
@@ -84,20 +90,3 @@ class VllmBackend:
             Response(tokens=list(output.outputs[0].token_ids), finished=output.outputs[0].finish_reason == "stop")
             for output in outputs
         ]
-
-
-def _execution(settings: BackendSettings) -> dict[str, int | bool]:
-    """The engine's options without a GPU: nothing is compiled, and no prompt is cut into parts.
-
-    Compiling takes longer than a small model's samples. After a part of a prompt vLLM resets the request's random
-    numbers, which torch's generators on CPUs cannot do.
-    """
-    if settings.device != "cpu":
-        return {}
-    at_a_time = max(_PROMPT_TOKENS_AT_A_TIME_ON_CPU, settings.context_length)
-    return {"enforce_eager": True, "enable_chunked_prefill": False, "max_num_batched_tokens": at_a_time}
-
-
-def request_seed(identity: str) -> int:
-    """A seed of 63 bits that belongs to ``identity``."""
-    return stream_seed(identity)

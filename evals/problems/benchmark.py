@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from evals.core.config.problem_sets import BenchmarkProblems, Columns
@@ -44,27 +44,38 @@ class ReadProblems:
         tests: of a benchmark of programs, by id.
     """
 
-    rows: Sequence[Row]
-    repairs: Sequence[Row] = field(default=())
-    excluded: Sequence[Row] = field(default=())
-    tests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rows: list[Row]
+    repairs: list[Row]
+    excluded: list[Row]
+    tests: Mapping[str, Mapping[str, Any]]
 
 
 def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
-    """Read a benchmark's problems, in the source's order.
-
-    Raises:
-        UserError: the source cannot be read, or does not hold what the settings say.
-    """
+    """Read a benchmark's problems, in the source's order."""
     source = Source(settings, settings.gated)
-    columns = _columns(settings, source)
-    found = source.read(_names(columns))
+    columns, where = _columns(settings, source), source.where
+    values = columns.model_dump().values()
+    names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]
+    found = source.read([name for name in dict.fromkeys(names) if name is not None])
     if len(found) != settings.count:
-        raise InvalidInput(source.where, "", f"has {len(found)} problems; expected {settings.count}")
-    read = _Reader(settings, columns, source.where).read(found)
-    if len({row["id"] for row in read.rows}) != len(read.rows):
-        raise InvalidInput(source.where, f"column {columns.id}", "two problems have the same value")
-    return _without_excluded(read, settings, source.where)
+        raise InvalidInput(where, "", f"has {len(found)} problems; expected {settings.count}")
+    reader = _Reader(settings, columns)
+    make = {"math": reader.answer, "choice": reader.choice, "code": reader.program}[settings.grader]
+    rows = [make(row, f"{where}: row {number}") for number, row in enumerate(found, start=1)]
+    golds = {row["id"]: row["answer"] for row in rows}
+    if len(golds) != len(rows):
+        raise InvalidInput(where, f"column {columns.id}", "two problems have the same value")
+    excluded = {f"{settings.name}-{each.id}": each for each in settings.exclude or ()}
+    for identifier, each in excluded.items():
+        if golds.get(identifier) != each.answer:
+            found_gold = f"the gold of {identifier} is {golds.get(identifier)!r}, not {each.answer!r}"
+            raise InvalidInput(where, "exclude", f"{found_gold}; the reason to exclude it may be gone")
+    return ReadProblems(
+        [row for row in rows if row["id"] not in excluded],
+        [row for row in reader.repairs if row["id"] not in excluded],
+        [{"id": identifier, "reason": each.reason} for identifier, each in excluded.items()],
+        reader.tests,
+    )
 
 
 def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
@@ -82,71 +93,55 @@ def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
     return Columns.parse(own, source.where)
 
 
-def _names(columns: Columns) -> list[str]:
-    values = columns.model_dump().values()
-    names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]
-    return [name for name in dict.fromkeys(names) if name is not None]
-
-
 class _Reader:
-    """Makes problems of the rows of one source."""
+    """Makes problems of the rows of one source; keeps what was repaired, and the tests of programs by id."""
 
-    def __init__(self, settings: BenchmarkProblems, columns: Columns, where: str) -> None:
-        self._settings, self._columns, self._where = settings, columns, where
-        self._repairs: list[Row] = []
-        self._tests: dict[str, Mapping[str, Any]] = {}
+    def __init__(self, settings: BenchmarkProblems, columns: Columns) -> None:
+        self._settings, self._columns = settings, columns
+        self.repairs: list[Row] = []
+        self.tests: dict[str, Mapping[str, Any]] = {}
 
-    def read(self, found: Sequence[Row]) -> ReadProblems:
-        """Read all rows."""
-        make = {"math": self._answer, "choice": self._choice, "code": self._program}[self._settings.grader]
-        rows = [make(row, f"{self._where}: row {number}") for number, row in enumerate(found, start=1)]
-        return ReadProblems(rows, self._repairs, tests=self._tests)
-
-    def _answer(self, row: Row, where: str) -> Row:
+    def answer(self, row: Row, where: str) -> Row:
         """A problem whose reference answer is a text."""
-        problem = _text(row, self._columns.problem, where)
-        was = _text(row, str(self._columns.answer), where)
+        problem = _text(row[self._columns.problem], self._columns.problem, where)
+        was = _text(row[str(self._columns.answer)], str(self._columns.answer), where)
         if self._settings.boxed_answer:
             was = ", ".join(last_boxes(was) or [was])
         gold, applied = repair(was, self._settings.repairs or ())
         identifier = self._identifier(row, problem)
         if applied:
-            self._repairs.append({"id": identifier, "repairs": applied, "was": was, "is": gold})
+            self.repairs.append({"id": identifier, "repairs": applied, "was": was, "is": gold})
         return {"id": identifier, "problem": problem, "answer": gold, "family": self._settings.name}
 
-    def _choice(self, row: Row, where: str) -> Row:
+    def choice(self, row: Row, where: str) -> Row:
         """A problem with options, in an order of its own."""
-        question = _text(row, self._columns.problem, where)
+        question = _text(row[self._columns.problem], self._columns.problem, where)
         column = self._columns.options
         values = [row[name] for name in column] if isinstance(column, tuple) else row[column or "options"]
         if not isinstance(values, list) or not 2 <= len(values) <= len(LETTERS):
             raise InvalidInput(where, str(column), f"is no list of 2 to {len(LETTERS)} options")
-        options = [_as_text(value, str(column), where) for value in values]
+        options = [_text(value, str(column), where) for value in values]
         identifier = self._identifier(row, question)
         order = permutation(identifier, len(options), self._settings.option_seed or 0)
+        letter = "A"  # of the right option in the source's order: the first, unless a column says which
+        if self._columns.answer is not None:
+            letter = str(row[self._columns.answer]).strip()
+            if len(letter) != 1 or letter not in LETTERS[: len(options)]:
+                raise InvalidInput(where, self._columns.answer, f"is no letter of its {len(options)} options")
         return {
             "id": identifier,
             "problem": with_options(question, [options[index] for index in order]),
-            "answer": LETTERS[order.index(self._right_option(row, len(options), where))],
+            "answer": LETTERS[order.index(LETTERS.index(letter))],
             "family": self._settings.name,
             "options": order,
         }
 
-    def _right_option(self, row: Row, count: int, where: str) -> int:
-        """Position of the right option in the source's order: the first, unless a column gives its letter."""
-        if self._columns.answer is None:
-            return 0
-        letter = str(row[self._columns.answer]).strip()
-        if len(letter) != 1 or letter not in LETTERS[:count]:
-            raise InvalidInput(where, self._columns.answer, f"is no letter of its {count} options")
-        return LETTERS.index(letter)
-
-    def _program(self, row: Row, where: str) -> Row:
+    def program(self, row: Row, where: str) -> Row:
         """A problem whose answer is a program, with the hash of the tests that it has to pass."""
         tests_format = "own" if self._columns.tests == "tests" else str(self._settings.tests_format)
         problem, tests = program_problem(row, self._columns, tests_format, where)
         identifier = self._identifier(row, problem)
-        self._tests[identifier] = tests
+        self.tests[identifier] = tests
         gold = {"answer": tests.get("entry_point", "standard output"), "tests_sha256": tests_hash(tests)}
         return {"id": identifier, "problem": problem.strip(), "family": self._settings.name, **gold}
 
@@ -157,11 +152,7 @@ class _Reader:
         return f"{self._settings.name}-{row[self._columns.id]}"
 
 
-def _text(row: Row, column: str, where: str) -> str:
-    return _as_text(row[column], column, where)
-
-
-def _as_text(value: Any, column: str, where: str) -> str:
+def _text(value: Any, column: str, where: str) -> str:
     """A cell as text: numbers as written, a list of one item as that item."""
     if isinstance(value, list):
         value = ", ".join(str(item) for item in value)
@@ -170,33 +161,13 @@ def _as_text(value: Any, column: str, where: str) -> str:
     return str(value).strip()
 
 
-def _without_excluded(read: ReadProblems, settings: BenchmarkProblems, where: str) -> ReadProblems:
-    """Leave out the problems that the settings exclude, after checking that their reference answers are these."""
-    wrong = {f"{settings.name}-{each.id}": each for each in settings.exclude or ()}
-    golds = {row["id"]: row["answer"] for row in read.rows}
-    for identifier, each in wrong.items():
-        if golds.get(identifier) != each.answer:
-            found = f"the gold of {identifier} is {golds.get(identifier)!r}, not {each.answer!r}"
-            raise InvalidInput(where, "exclude", f"{found}; the reason to exclude it may be gone")
-    return ReadProblems(
-        [row for row in read.rows if row["id"] not in wrong],
-        [row for row in read.repairs if row["id"] not in wrong],
-        [{"id": identifier, "reason": each.reason} for identifier, each in wrong.items()],
-        {identifier: tests for identifier, tests in read.tests.items() if identifier not in wrong},
-    )
-
-
 def permutation(identifier: str, count: int, seed: int) -> list[int]:
     """The order in which a problem's options are shown: ``[2, 0, 1]`` shows the third one first.
 
     A function of the problem and the seed alone, so that neither the order of calls nor the other problems matter.
     Each option is placed by a hash of its own, so that all orders are equally likely.
     """
-
-    def place(option: int) -> bytes:
-        return hashlib.sha256(f"{seed}/{identifier}/{option}".encode()).digest()
-
-    return sorted(range(count), key=place)
+    return sorted(range(count), key=lambda option: hashlib.sha256(f"{seed}/{identifier}/{option}".encode()).digest())
 
 
 def with_options(question: str, options: Sequence[str]) -> str:
@@ -220,12 +191,10 @@ def integer(gold: str) -> str:
 
 def e_notation(gold: str) -> str:
     """``8.7e8``, in which a reader of LaTeX sees Euler's number."""
-    match = _E_NOTATION.fullmatch(gold)
-    if not match:
+    if not (match := _E_NOTATION.fullmatch(gold)):
         return gold
-    mantissa, exponent = match.groups()
-    power = f"10^{{{int(exponent)}}}"
-    return power if mantissa == "1" else rf"{mantissa} \times {power}"
+    power = f"10^{{{int(match[2])}}}"
+    return power if match[1] == "1" else rf"{match[1]} \times {power}"
 
 
 def python(gold: str) -> str:

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_json
@@ -31,12 +30,11 @@ _MOST_LISTED = 200
 _WORD = re.compile(r"[a-z]+|\d+")
 
 
-def normalise(statement: str) -> str:
-    """The text without case and white space; texts that are then equal are the same problem."""
+def _normalise(statement: str) -> str:
     return "".join(statement.split()).casefold()
 
 
-def word_runs(statement: str) -> frozenset[tuple[str, ...]]:
+def _word_runs(statement: str) -> frozenset[tuple[str, ...]]:
     """Every run of :data:`RUN_LENGTH` words and numbers; signs and the way that formulas are set do not matter."""
     words = _WORD.findall(statement.casefold())
     return frozenset(tuple(words[start : start + RUN_LENGTH]) for start in range(len(words) - RUN_LENGTH + 1))
@@ -44,17 +42,11 @@ def word_runs(statement: str) -> frozenset[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A benchmark's problems, for comparison with training problems.
+    """A benchmark's problems, for comparison with training problems."""
 
-    Attributes:
-        whole: normalised text -> id.
-        runs: word run -> ids of the problems that have it; of long problems only.
-        counts: id -> number of its runs.
-    """
-
-    whole: Mapping[str, str]
-    runs: Mapping[tuple[str, ...], Sequence[str]]
-    counts: Mapping[str, int]
+    whole: Mapping[str, str]  # text without case and white space -> id
+    runs: Mapping[tuple[str, ...], Sequence[str]]  # word run -> ids of the problems that have it; of long ones only
+    counts: Mapping[str, int]  # id -> number of its runs
 
     @classmethod
     def of(cls, problems: Mapping[str, str], generated: Collection[str] = ()) -> Evaluated:
@@ -62,19 +54,18 @@ class Evaluated:
         runs: dict[tuple[str, ...], list[str]] = defaultdict(list)
         counts = {}
         for identifier, text in problems.items():
-            found = word_runs(text)
-            if len(found) < FEWEST_RUNS or identifier in generated:
-                continue
-            counts[identifier] = len(found)
-            for run in found:
-                runs[run].append(identifier)
-        return cls({normalise(text): identifier for identifier, text in problems.items()}, runs, counts)
+            found = _word_runs(text)
+            if len(found) >= FEWEST_RUNS and identifier not in generated:
+                counts[identifier] = len(found)
+                for run in found:
+                    runs[run].append(identifier)
+        return cls({_normalise(text): identifier for identifier, text in problems.items()}, runs, counts)
 
     def trained_on(self, text: str) -> tuple[str, str] | None:
         """The problem that a training text is, or nearly is, and which of the two; None if it is none."""
-        if (same := self.whole.get(normalise(text))) is not None:
+        if (same := self.whole.get(_normalise(text))) is not None:
             return same, "also"
-        shared = Counter(identifier for run in word_runs(text) for identifier in self.runs.get(run, ()))
+        shared = Counter(identifier for run in _word_runs(text) for identifier in self.runs.get(run, ()))
         for identifier, count in shared.most_common(1):
             if count >= NEARLY_ALL * self.counts[identifier]:
                 return identifier, "nearly word for word"
@@ -82,15 +73,12 @@ class Evaluated:
 
 
 def check_disjoint(benchmark: Path, trained_on: Sequence[Path], out: Path) -> None:
-    """Compare a benchmark's problems with every file that something is trained on; write what was compared to ``out``.
+    """Check that a benchmark's problems are in no file that something is trained on.
 
     Args:
         benchmark: directory of the benchmark's problems.
         trained_on: JSONL files with a ``problem`` in every row; none for a model whose training is not ours.
-        out: where the finding goes.
-
-    Raises:
-        UserError: a problem is in both, or a file is damaged.
+        out: file that says what was compared.
     """
     path = benchmark / "problems.jsonl"
     evaluated_on = load(benchmark).problems
@@ -99,21 +87,19 @@ def check_disjoint(benchmark: Path, trained_on: Sequence[Path], out: Path) -> No
     rows_checked = {}
     for other in trained_on:
         trained = read_jsonl(other, required=("problem",))
-        found = [(number, row, evaluated.trained_on(row["problem"])) for number, row in enumerate(trained, start=1)]
-        _refuse(path, other, [(number, row, match) for number, row, match in found if match is not None])
+        shared = [
+            (number, row, match)
+            for number, row in enumerate(trained, start=1)
+            if (match := evaluated.trained_on(row["problem"])) is not None
+        ]
+        if shared:  # name the first, and all training problems to leave out if they have ids
+            number, _, (identifier, how) = shared[0]
+            ids = [str(row["id"]) for _, row, _ in shared if "id" in row]
+            remedy = f"; a published training set without them: problems.exclude: [{', '.join(ids)}]" if ids else ""
+            if len(ids) > _MOST_LISTED:
+                remedy = f"; the same holds of {len(ids) - 1} more training problems"
+            raise UserError(f"{path}: problem {identifier} is {how} trained on ({other}, line {number}){remedy}")
         rows_checked[str(other)] = {"rows": len(trained), "sha256": sha256_file(other)}
     finding = {"benchmark": benchmark.name, "problems": len(problems), "sha256": sha256_file(path)}
     content = {**finding, "trained_on": rows_checked, "shared": 0}
     write_json(out, {**content, "fingerprint": fingerprint(content)})
-
-
-def _refuse(path: Path, other: Path, shared: Sequence[tuple[int, Mapping[str, Any], tuple[str, str]]]) -> None:
-    """Name the first problem that both files have, and all training problems to leave out if they have ids."""
-    if not shared:
-        return
-    number, _, (identifier, how) = shared[0]
-    ids = [str(row["id"]) for _, row, _ in shared if "id" in row]
-    remedy = f"; a published training set without them: problems.exclude: [{', '.join(ids)}]" if ids else ""
-    if len(ids) > _MOST_LISTED:
-        remedy = f"; the same holds of {len(ids) - 1} more training problems"
-    raise UserError(f"{path}: problem {identifier} is {how} trained on ({other}, line {number}){remedy}")

@@ -8,17 +8,16 @@ files all the same.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, read_jsonl, sha256_file, write_jsonl
-from evals.core.manifest import Manifest, hash_files
+from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl, sha256_file
 from evals.core.records import ProblemKind
 from evals.problems.arithmetic import FAMILIES, Problem, answer
+from evals.problems.problem_set import parse_json, write_problem_set
 
 Split = Literal["train", "evaluation"]
 
@@ -52,11 +51,7 @@ def draw_stream(kinds: Sequence[ProblemKind], split: Split, seed: int) -> Iterat
 def draw_distinct(
     kinds: Sequence[ProblemKind], split: Split, count: int, seed: int, without: Collection[str] = ()
 ) -> list[Problem]:
-    """``count`` different problems of one side, none of which has its statement in ``without``.
-
-    Raises:
-        InvalidInput: the kinds do not hold that many different problems.
-    """
+    """``count`` different problems of one side, none of which has its statement in ``without``."""
     problems: dict[str, Problem] = {}
     for draws, problem in enumerate(draw_stream(kinds, split, seed)):
         if len(problems) == count:
@@ -84,15 +79,8 @@ def as_rows(problems: Sequence[Problem], name: str) -> list[dict[str, str]]:
 
 
 def parse_kinds(text: str) -> list[ProblemKind]:
-    """Parse problem kinds from a JSON list of ``{"family", "operands"}``.
-
-    Raises:
-        UserError: not such a list.
-    """
-    try:
-        kinds = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"--kinds: is not valid JSON ({error})") from None
+    """Parse problem kinds from a JSON list of ``{"family", "operands"}``."""
+    kinds = parse_json(text, "--kinds")
     if not isinstance(kinds, list):
         raise InvalidInput("--kinds", "", f"is {kinds!r}", "a list of objects with family and operands")
     return [ProblemKind.parse(kind, "--kinds") for kind in kinds]
@@ -111,26 +99,8 @@ def write_problems(
         seed: of the draws.
         without: JSONL files whose problems are not drawn.
         out: directory.
-
-    Raises:
-        UserError: the kinds hold too few different problems, or a file cannot be read or written.
     """
     excluded = {row["problem"] for file in without for row in read_jsonl(file, required=("problem",))}
-    problems = draw_distinct(kinds, split, count, seed, excluded)
-    path = out / "problems.jsonl"
-    write_jsonl(path, as_rows(problems, name))
-    parameters = {
-        "name": name,
-        "split": split,
-        "count": count,
-        "seed": seed,
-        "kinds": [kind.to_json() for kind in kinds],
-    }
-    Manifest(
-        kind="problems",
-        inputs={str(file): sha256_file(file) for file in without},
-        outputs=hash_files(out, path),
-        parameters=parameters,
-        fingerprint=fingerprint(parameters),
-        details={"rows": len(problems)},
-    ).write(out / "manifest.json")
+    rows = as_rows(draw_distinct(kinds, split, count, seed, excluded), name)
+    content = {"name": name, "split": split, "count": count, "seed": seed, "kinds": [kind.to_json() for kind in kinds]}
+    write_problem_set(out, rows, content, {str(file): sha256_file(file) for file in without}, {"rows": len(rows)})

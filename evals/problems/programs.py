@@ -40,31 +40,19 @@ sys.setrecursionlimit(50000)
 
 
 def program_problem(row: Row, columns: Columns, tests_format: str, where: str) -> tuple[str, Mapping[str, Any]]:
-    """Read a row's text as it is asked, and its tests.
-
-    Args:
-        row: of the source.
-        columns: of the source.
-        tests_format: form of the tests: own, evalplus or livecodebench.
-        where: names the row in messages.
-
-    Raises:
-        UserError: the row is not of that format.
-    """
+    """Read a row's text as it is asked, and its tests; ``where`` names the row in messages."""
     problem = row[columns.problem]
     if not isinstance(problem, str) or not problem.strip():
         raise InvalidInput(where, columns.problem, "is empty")
     try:
-        read = {"own": _own, "evalplus": _evalplus, "livecodebench": _livecodebench}[tests_format]
-        text, tests = read(row, columns, problem)
+        if tests_format == "own":
+            text, tests = problem, row[str(columns.tests)]
+        else:
+            read = {"evalplus": _evalplus, "livecodebench": _livecodebench}[tests_format]
+            text, tests = read(row, columns, problem)
     except (KeyError, TypeError, IndexError, ValueError, zlib.error) as error:
         raise InvalidInput(where, "tests", f"are not those of {tests_format} ({error})") from None
     return text, check_tests(tests, where)
-
-
-def _own(row: Row, columns: Columns, problem: str) -> tuple[str, Any]:
-    """A local file in the project's format."""
-    return problem, row[str(columns.tests)]
 
 
 def _evalplus(row: Row, columns: Columns, problem: str) -> tuple[str, Any]:
@@ -112,11 +100,7 @@ def _livecodebench_cases(text: str) -> list[dict[str, Any]]:
 
 
 def unpickled_text(pickled: bytes) -> str:
-    """The string of a pickle that holds one string and nothing else. It is disassembled, never loaded.
-
-    Raises:
-        ValueError: it holds anything else.
-    """
+    """The string of a pickle that holds one string and nothing else. It is disassembled, never loaded."""
     texts = []
     for opcode, argument, _ in pickletools.genops(pickled):
         if opcode.name in _TEXT_OPCODES:

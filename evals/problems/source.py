@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.config.problem_sets import SourceTable
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_jsonl, sha256_file
 
 TOKEN_VARIABLE = "HF_TOKEN"
@@ -22,12 +22,7 @@ _ROWS_AT_A_TIME = 1000
 
 
 class Source:
-    """One table of rows.
-
-    Args:
-        table: which table, and where it is.
-        gated: whether the Hub asks for a token, and no message may quote a row.
-    """
+    """One table of rows; of a gated one, the Hub asks for a token, and no message may quote a row."""
 
     def __init__(self, table: SourceTable, gated: bool = False) -> None:
         self._at = table
@@ -37,7 +32,7 @@ class Source:
 
     @property
     def is_file(self) -> bool:
-        """True if the rows are those of one local file, in the project's own format (docs/benchmarks.md)."""
+        """Whether the rows are those of one local file, in the project's own format (docs/benchmarks.md)."""
         return self.path is not None and not self.path.is_dir()
 
     @property
@@ -46,26 +41,13 @@ class Source:
         return {str(self.path): sha256_file(self.path)} if self.is_file and self.path is not None else {}
 
     def read(self, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """All rows, with at least the named columns.
-
-        Raises:
-            UserError: the source cannot be read, or lacks a column.
-        """
-        if self.is_file:
-            assert self.path is not None
-            rows = read_jsonl(self.path, required=columns)
-            return [{**row, "id": row.get(_UPSTREAM_ID, row.get("id"))} for row in rows]
-        table: list[dict[str, Any]] = self._table(columns).to_list()
-        return table
+        """All rows, with at least the named columns."""
+        rows = self.scan(columns)
+        return [{**row, "id": row.get(_UPSTREAM_ID, row.get("id"))} for row in rows] if self.is_file else list(rows)
 
     def scan(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """All rows one by one, a local file's with the repository's own columns: for millions of rows.
-
-        Raises:
-            UserError: the source cannot be read, or lacks a column.
-        """
-        if self.is_file:
-            assert self.path is not None
+        """All rows one by one, a local file's with the repository's own columns: for millions of rows."""
+        if self.path is not None and self.is_file:
             yield from read_jsonl(self.path, required=columns)
         else:
             for batch in self._table(columns).iter(batch_size=_ROWS_AT_A_TIME):
@@ -73,7 +55,6 @@ class Source:
                     yield dict(zip(batch, values, strict=True))
 
     def _table(self, columns: Sequence[str]) -> Any:
-        """The data set with the columns."""
         at = self._at
         if at.repository is None:
             raise InvalidInput(at.name, "path", f"{self.path} is a directory", "a JSON lines file")
@@ -99,9 +80,9 @@ class Source:
     def _unreadable(self, error: Exception) -> str:
         """One line: what cannot be read, from where, why, and what to do instead."""
         cause = type(error).__name__
-        if not self._gated:  # a reader's complaint may quote the row that it stumbled over
-            first_line = next(iter(str(error).strip().splitlines()), "")
-            cause = f"{cause}: {_without_token(first_line)[:_LONGEST_CAUSE]}" if first_line else cause
+        if not self._gated and str(error).strip():  # a reader's complaint may quote the row that it stumbled over
+            told, token = first_line(error), os.environ.get(TOKEN_VARIABLE)
+            cause = f"{cause}: {(told.replace(token, '***') if token else told)[:_LONGEST_CAUSE]}"
         if self.path is not None:
             return f"{self.where}: cannot be read as a copy of {self._at.repository} ({cause})"
         terms = f"accept its terms on the Hub and set {TOKEN_VARIABLE}, or " if self._gated else ""
@@ -109,8 +90,3 @@ class Source:
             f"{self.where}: cannot be read from the Hugging Face Hub ({cause}); {terms}name a local copy in the "
             f"study: benchmark_sources: {{{self._at.name}: {{path: FILE_OR_DIRECTORY}}}} (docs/benchmarks.md)"
         )
-
-
-def _without_token(text: str) -> str:
-    token = os.environ.get(TOKEN_VARIABLE)
-    return text.replace(token, "***") if token else text

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evals.core.config.problem_sets import TrainingProblems
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, sha256_bytes, write_text
-from evals.core.manifest import Manifest, hash_files
-from evals.problems.read import NOT_OF_THE_CONTENT
+from evals.core.files import sha256_bytes
+from evals.problems.problem_set import hash_of, write_problem_set
 from evals.problems.source import Source
 
 _HASHED_ID_LENGTH = 12
@@ -33,9 +31,6 @@ def write_training_set(content: Mapping[str, Any], out: Path) -> None:
     Args:
         content: of a :class:`evals.core.config.problem_sets.TrainingProblems`.
         out: the directory to write to.
-
-    Raises:
-        UserError: the source cannot be read, or it is not what the settings say.
     """
     settings = TrainingProblems.parse(content, "--settings")
     source, columns = Source(settings), settings.columns
@@ -43,35 +38,30 @@ def write_training_set(content: Mapping[str, Any], out: Path) -> None:
     top_level = list(dict.fromkeys(column.split(".")[0] for column in names))
     where = source.where
     problems, counts = _gather(source.scan(top_level), settings, where)
+    for stage, expected in settings.counts.to_json().items():
+        if expected is not None and counts[stage] != expected:
+            raise InvalidInput(where, stage, f"is {counts[stage]}; expected {expected}")
     conflicts = [problem for problem in problems if len(problem.answers) > 1]
-    _check_counts(counts, settings.counts.to_json(), where)
     _check_conflicts(conflicts, settings.conflicts, where)
-    kept = _without_excluded([problem for problem in problems if len(problem.answers) == 1], settings.exclude, where)
+    consistent = [problem for problem in problems if len(problem.answers) == 1]
+    if unknown := set(settings.exclude) - {problem.ids[0] for problem in consistent}:
+        raise InvalidInput(where, "exclude", f"has no problem {', '.join(sorted(unknown))}")
     rows = [
         {"id": problem.ids[0], "problem": problem.text, "answer": problem.answers[0], "family": settings.name}
-        for problem in kept
+        for problem in consistent
+        if problem.ids[0] not in settings.exclude
     ]
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    found = sha256_bytes(text.encode("utf-8"))
+    found = hash_of(rows)
     if settings.sha256 is not None and not settings.exclude and found != settings.sha256:
         raise UserError(f"{where}: its problems have SHA-256 {found}; expected {settings.sha256}")
-    path = out / "problems.jsonl"
-    write_text(path, text)
-    parameters = {key: value for key, value in content.items() if key not in NOT_OF_THE_CONTENT}
-    Manifest(
-        kind="problems",
-        inputs=source.inputs,
-        outputs=hash_files(out, path),
-        parameters=parameters,
-        fingerprint=fingerprint(parameters),
-        details={
-            **counts,
-            "written": len(rows),
-            "path": settings.path,
-            "expected_sha256": settings.sha256,
-            "conflicts": [vars(problem) for problem in conflicts],
-        },
-    ).write(out / "manifest.json")
+    details = {
+        **counts,
+        "written": len(rows),
+        "path": settings.path,
+        "expected_sha256": settings.sha256,
+        "conflicts": [vars(problem) for problem in conflicts],
+    }
+    write_problem_set(out, rows, content, source.inputs, details)
 
 
 def _gather(
@@ -105,27 +95,14 @@ def _gather(
     return list(problems.values()), {**counts, "distinct_problems": len(problems), "kept": kept}
 
 
-def _check_counts(counts: Mapping[str, int], expected: Mapping[str, int | None], where: str) -> None:
-    for stage, count in expected.items():
-        if count is not None and counts[stage] != count:
-            raise InvalidInput(where, stage, f"is {counts[stage]}; expected {count}")
-
-
 def _check_conflicts(conflicts: Sequence[_Problem], expected: Sequence[Sequence[str]] | None, where: str) -> None:
-    """The problems with two answers are those that are known to have them."""
+    """Check that the problems with two answers are those that are known to have them."""
     if expected is None:
         return
     found, known = ({frozenset(ids) for ids in groups} for groups in ((c.ids for c in conflicts), expected))
     for ids, complaint in [(found - known, "has two answers, unexpectedly"), (known - found, "has no two answers")]:
         if ids:
             raise InvalidInput(where, "conflicts", f"{', '.join(sorted(min(ids, key=sorted)))}: {complaint}")
-
-
-def _without_excluded(problems: Sequence[_Problem], excluded: Collection[str], where: str) -> list[_Problem]:
-    """The problems without those that the study leaves out, such as those of a benchmark."""
-    if unknown := set(excluded) - {problem.ids[0] for problem in problems}:
-        raise InvalidInput(where, "exclude", f"has no problem {', '.join(sorted(unknown))}")
-    return [problem for problem in problems if problem.ids[0] not in excluded]
 
 
 def _value(row: Mapping[str, Any], column: str, where: str) -> Any:

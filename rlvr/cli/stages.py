@@ -45,7 +45,7 @@ def draw_problems(
 @commands.add("read-problems")
 def read_problems(settings: Settings, out: Path) -> None:
     """Read a benchmark from the Hub or from files."""
-    from evals.problems.read import parse_json, write_benchmark
+    from evals.problems.problem_set import parse_json, write_benchmark
 
     write_benchmark(parse_json(settings), out)
 
@@ -53,7 +53,7 @@ def read_problems(settings: Settings, out: Path) -> None:
 @commands.add("read-training-set")
 def read_training_set(settings: Settings, out: Path) -> None:
     """Read a published training set, without its repetitions."""
-    from evals.problems.read import parse_json
+    from evals.problems.problem_set import parse_json
     from evals.problems.training_set import write_training_set
 
     write_training_set(parse_json(settings), out)

@@ -13,7 +13,7 @@ from evals.core.records import BASE, ResultStatus, Run
 from evals.core.run_spec import VERL
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
-from evals.problems.read import NOT_OF_THE_CONTENT
+from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.engines.verl import PINNED

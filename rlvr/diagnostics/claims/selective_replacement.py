@@ -13,9 +13,8 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import Criterion, Decoding, Driver, Mode
-from evals.generation.backend import BackendSettings, Request
+from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.generation.registry import load_backend
 from evals.generation.sampler import Response, SamplingParameters
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt

@@ -15,15 +15,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
+from evals.core.random import stream_seed
 from evals.core.records import Sample
-from evals.generation.backend import BackendSettings, Request
+from evals.generation.backend import BackendSettings, Request, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import FinishedSamples, sample_benchmark
 from evals.generation.plan import EvaluationSettings
 from evals.generation.prompts import encode_prompts
-from evals.generation.registry import load_backend
 from evals.generation.sampler import SamplingParameters
-from evals.generation.vllm_backend import request_seed
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10.", "8" * 126, "9" * 200]
 
@@ -46,7 +45,7 @@ def test_transformers_draws_the_samples_of_the_local_backend(
 
 
 def test_every_sample_of_vllm_has_a_seed_of_its_own() -> None:
-    seeds = {request_seed(f"evaluation/1/p{problem}/{number}") for problem in range(50) for number in range(50)}
+    seeds = {stream_seed(f"evaluation/1/p{problem}/{number}") for problem in range(50) for number in range(50)}
     assert len(seeds) == 2500
     assert all(0 <= seed < 2**63 for seed in seeds)
 

@@ -17,7 +17,7 @@ from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.grading import Case, GradingPool, Kind
 from evals.problems.benchmark import REPAIRS, read_benchmark, repair
-from evals.problems.read import write_benchmark
+from evals.problems.problem_set import write_benchmark
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
 from tests.commands import rlvr_bench
 

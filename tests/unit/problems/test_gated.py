@@ -188,7 +188,7 @@ def test_ten_options_with_their_letters_are_read(tmp_path: Path) -> None:
 
 
 def _error(settings: dict[str, Any], tmp_path: Path) -> str:
-    from evals.problems.read import write_benchmark
+    from evals.problems.problem_set import write_benchmark
 
     with pytest.raises(UserError) as caught:
         write_benchmark(settings, tmp_path / "out")
