@@ -106,6 +106,29 @@ def show(
     write_page(table, step, problem, groups, responses, texts, out)
 
 
+@commands.add("contrast")
+def contrast(
+    run_file: RunFile,
+    methods: Annotated[Words, Option(help="entries of the catalogue")],
+    steps: Annotated[list[int], Option(help="rollout steps, from 1")],
+    out: Annotated[Path, Option(help="directory for contrast.parquet")],
+    threads: int = 1,
+    device: Device = "cpu",
+    grading_workers: int = 1,
+) -> None:
+    """Measure the angle between the updates that methods and a run's own method give, along the run's training."""
+    import torch
+
+    from rlvr.diagnostics.contrast import write_contrast
+    from rlvr.study.catalogue import load_catalogue, resolve_method
+
+    torch.set_num_threads(threads)
+    entries = {name: resolve_method(name, {}, load_catalogue(), "--methods") for name in methods}
+    frame = write_contrast(run_file, entries, steps, out, device, grading_workers)
+    degrees = frame.pivot(index="method", columns="step", values="degrees").loc[list(dict.fromkeys(methods))]
+    print(degrees.assign(mean=degrees.mean(axis=1)).round(1).to_string())
+
+
 @commands.add("claim")
 def claim(
     claim: Annotated[str, Argument(help=f"of the papers: {', '.join(claim_names())}")],
