@@ -62,9 +62,7 @@ class Overlong(RewardShaping):
     it, of any size, because they are divided by a small standard deviation.
     """
 
-    buffer: float = hyper_parameter(
-        0.2, "part of the longest response that the penalty rises over", above=0.0, maximum=1.0
-    )
+    buffer: float = hyper_parameter(0.2, "part of the length limit that the penalty rises over", above=0.0, maximum=1.0)
     penalty: float = hyper_parameter(1.0, "taken from the reward of the longest response", minimum=0.0)
 
     def __call__(self, rewards: Tensor, lengths: Tensor, longest: int) -> Tensor:

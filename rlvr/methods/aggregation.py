@@ -46,9 +46,7 @@ class Aggregation:
 
     mode: Mode = hyper_parameter("token-mean", "how token losses become the loss of a mini-batch")
     constant: float | None = hyper_parameter(
-        None,
-        "length in tokens that seq-mean-token-sum-norm divides by, such as the longest response allowed",
-        above=0.0,
+        None, "length in tokens that seq-mean-token-sum-norm divides by, such as the length limit", above=0.0
     )
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -136,6 +137,14 @@ class LengthSorted(VerlV1):
         """Return the share with the short rollouts at both ends and the long ones in the middle."""
         order = share[lengths[share].argsort(stable=True)]
         return torch.cat([order[::2], order[1::2].flip(0)])
+
+
+def mini_batch_ids(mini_batches: Sequence[Tensor], rollouts: int) -> Tensor:
+    """Number the mini-batch that each rollout belongs to: [B] int64; -1 for none."""
+    ids = torch.full((rollouts,), -1)
+    for number, indices in enumerate(mini_batches):
+        ids[indices] = number
+    return ids
 
 
 def balanced_shares(lengths: Tensor, ranks: int) -> list[Tensor]:

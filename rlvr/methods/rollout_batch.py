@@ -1,4 +1,4 @@
-"""The rollout batch that token weights are computed from, and the floating type that methods compute in."""
+"""The rollout batch that token weights are computed from, its metrics, and the type that methods compute in."""
 
 from __future__ import annotations
 
@@ -114,6 +114,23 @@ class RolloutBatch:
     def per_token(self, values: Tensor) -> Tensor:
         """Repeat each rollout's value of [B] for its real tokens: [N], in the row order of ``hidden_states``."""
         return values.repeat_interleave(self.response_mask.sum(dim=1))
+
+
+def rollout_metrics(
+    rewards: Tensor, groups: Tensor, lengths: Tensor, truncated: Tensor, discarded_fraction: float
+) -> dict[str, float]:
+    """Compute means and counts over all rollouts that were sampled, [B] each; a fraction of them is not trained on."""
+    numbers = groups.unique(return_inverse=True)[1]
+    means = torch.zeros(int(numbers.max()) + 1).scatter_add_(0, numbers, rewards) / torch.bincount(numbers)
+    return {
+        "reward_mean": float(rewards.mean()),
+        "response_length_mean": float(lengths.float().mean()),
+        "truncation_rate": float(truncated.double().mean()),
+        "groups_mixed_fraction": float(((means > 0) & (means < 1)).float().mean()),
+        "tokens_generated": int(lengths.sum()),
+        "prompts_sampled": len(means),
+        "rollouts_discarded_fraction": discarded_fraction,
+    }
 
 
 def computation_type(values: Tensor | RecomputedRows) -> torch.dtype:

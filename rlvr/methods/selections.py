@@ -100,9 +100,7 @@ class RewardBalanced(BatchSelection):
     ``max_rounds`` rounds of sampling it is taken as it is.
     """
 
-    alpha: float = hyper_parameter(
-        0.3, "smallest part of the batch that the rarer of right and wrong may be", minimum=0.0, maximum=0.5
-    )
+    alpha: float = hyper_parameter(0.3, "smallest share of the rarer of right and wrong", minimum=0.0, maximum=0.5)
 
     def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
         """Choose the units whose correct rollouts come nearest to half of all theirs.

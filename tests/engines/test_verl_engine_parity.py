@@ -22,7 +22,7 @@ from evals.core.run_spec import LocalTraining
 from evals.core.yaml_file import read_yaml
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.update import Updater
-from rlvr.engines.rollout_metrics import mini_batch_ids
+from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import Method, compose
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.study.catalogue import load_catalogue, resolve_method

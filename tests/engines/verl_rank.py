@@ -30,10 +30,10 @@ def main() -> None:
 def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
     from evals.core.run_spec import Cluster, VerlRun
-    from rlvr.engines.rollout_metrics import mini_batch_ids
     from rlvr.engines.verl.checks import compose_config
     from rlvr.engines.verl.launch import Places, launch
     from rlvr.engines.verl.mini_batches import lay_out
+    from rlvr.methods.assignments import mini_batch_ids
     from rlvr.methods.method import compose as compose_method
 
     given, directory = json.loads(path.read_text(encoding="utf-8")), path.parent

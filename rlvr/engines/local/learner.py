@@ -25,9 +25,9 @@ from evals.grading import GradingPool
 from rlvr.engines.local.policy import HiddenStateStore, score_in_chunks, unpack
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, roll_out
 from rlvr.engines.local.update import Updater
-from rlvr.engines.rollout_metrics import mini_batch_ids, rollout_metrics
+from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
-from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
 from rlvr.runs.state import State, StateStore, load_training_tensors, training_tensors
 
 _COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")

@@ -57,49 +57,31 @@ class Updater:
                 group["lr"] = learning_rate
             self.optimizer.zero_grad()
             generator = generator_for("loss", self._seed, number)
-            metrics = self._accumulate(tokens, old_log_probs, weighted_advantages, group_ids, indices, generator)
+            normaliser = Normaliser.of(tokens.select(indices).response_mask)
+            # Only losses that look at single rollouts may be cut into micro-batches freely.
+            size = self._training.micro_batch_size if self._loss.coupling == "rollout" else len(indices)
+            totals: dict[str, float] = {"loss": 0.0}
+            for part in indices.split(size):
+                batch = tokens.select(part)
+                mask = batch.response_mask.to(self._model.device)
+                width = mask.shape[1]
+                log_probs = unpack(score(self._model, batch, self._training.temperature).log_probs, mask)
+                old, weighted = old_log_probs[part, :width], weighted_advantages[part, :width]
+                token_loss, metrics = self._loss(
+                    log_probs, old, weighted, mask, group_ids[part], generator, self._aggregation
+                )
+                if self.observer is not None:
+                    slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
+                    self.observer(part, log_probs.detach(), slope)
+                loss = self._aggregation(token_loss, mask, normaliser)
+                loss.backward()
+                totals["loss"] += loss.item()
+                for name, values in metrics.items():
+                    mean = float(values.detach()[mask].sum()) / max(1, normaliser.tokens)
+                    totals[name] = totals.get(name, 0.0) + mean
             norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.gradient_clip)
             if not torch.isfinite(norm):
                 raise UserError(f"update {number + 1}: the gradient is not finite; the run has diverged")
             self.optimizer.step()
-            rows.append({**metrics, "grad_norm": float(norm), "learning_rate": learning_rate})
+            rows.append({**totals, "grad_norm": float(norm), "learning_rate": learning_rate})
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
-
-    def _accumulate(
-        self,
-        tokens: TokenBatch,
-        old_log_probs: Tensor,
-        weighted_advantages: Tensor,
-        group_ids: Tensor,
-        indices: Tensor,
-        generator: torch.Generator,
-    ) -> dict[str, float]:
-        """Gradients of one mini-batch, and its loss and metrics."""
-        normaliser = Normaliser.of(tokens.select(indices).response_mask)
-        # Only losses that look at single rollouts may be cut into micro-batches freely.
-        size = self._training.micro_batch_size if self._loss.coupling == "rollout" else len(indices)
-        totals: dict[str, float] = {"loss": 0.0}
-        for rows in indices.split(size):
-            batch = tokens.select(rows)
-            mask = batch.response_mask.to(self._model.device)
-            width = mask.shape[1]
-            log_probs = unpack(score(self._model, batch, self._training.temperature).log_probs, mask)
-            token_loss, metrics = self._loss(
-                log_probs,
-                old_log_probs[rows, :width],
-                weighted_advantages[rows, :width],
-                mask,
-                group_ids[rows],
-                generator,
-                self._aggregation,
-            )
-            if self.observer is not None:
-                slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
-                self.observer(rows, log_probs.detach(), slope)
-            loss = self._aggregation(token_loss, mask, normaliser)
-            loss.backward()
-            totals["loss"] += loss.item()
-            for name, values in metrics.items():
-                mean = float(values.detach()[mask].sum()) / max(1, normaliser.tokens)
-                totals[name] = totals.get(name, 0.0) + mean
-        return totals

@@ -24,11 +24,11 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
-from rlvr.engines.rollout_metrics import mini_batch_ids, rollout_metrics
 from rlvr.engines.verl.metrics import PREFIX, token_metrics
 from rlvr.engines.verl.mini_batches import canonical_order, lay_out, truncations, whole_groups_fraction
 from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, unpacked_metrics
-from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.methods.assignments import mini_batch_ids
+from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
 
 
 class MethodTrainer(PPOTrainerSync):

@@ -27,9 +27,7 @@ class FIPO(PolicyLoss):
 
     half_life: float = hyper_parameter(32.0, "tokens over which the influence of the future halves", above=0.0)
     future_low: float = hyper_parameter(0.0, "f_t is at least 1 minus this", minimum=0.0, maximum=1.0)
-    future_high: float | None = hyper_parameter(
-        0.2, "f_t is at most 1 plus this; null for the released code's limit of 10", minimum=0.0
-    )
+    future_high: float | None = hyper_parameter(0.2, "f_t is at most 1 plus this; null: 10, as released", minimum=0.0)
     safety_ratio: float = hyper_parameter(10.0, "ratio above which a negative advantage is not amplified", above=1.0)
     safety_rule: Literal["limit", "reset"] = hyper_parameter("limit", "what happens to f_t there")
     epsilon_low: float = hyper_parameter(0.2, "the ratio is clipped below 1 minus this", above=0.0, maximum=1.0)

@@ -26,10 +26,8 @@ class GSPO(PolicyLoss):
 
     default_aggregation: ClassVar[Mode] = "seq-mean-token-mean"
 
-    epsilon_low: float = hyper_parameter(
-        3e-4, "the sequence ratio is clipped below 1 minus this", above=0.0, maximum=1.0
-    )
-    epsilon_high: float = hyper_parameter(4e-4, "the sequence ratio is clipped above 1 plus this", above=0.0)
+    epsilon_low: float = hyper_parameter(3e-4, "a sequence ratio is clipped below 1 minus this", above=0.0, maximum=1.0)
+    epsilon_high: float = hyper_parameter(4e-4, "a sequence ratio is clipped above 1 plus this", above=0.0)
 
     def token_loss(self, tokens: Tokens) -> TokenLoss:
         """Compute the loss; clip fractions count tokens whose sequence ratio's gradient is stopped."""
@@ -101,9 +99,7 @@ class DFPO(PolicyLoss):
 
     coupling: ClassVar[Coupling] = "group"
 
-    transform: Literal["min_replace", "advantage_orthogonal"] = hyper_parameter(
-        "min_replace", "how the weights of a group are changed"
-    )
+    transform: Literal["min_replace", "advantage_orthogonal"] = hyper_parameter("min_replace", "change of the weights")
     weight: Literal["sequence_mean", "product"] = hyper_parameter("sequence_mean", "the weight of a response")
 
     def token_loss(self, tokens: Tokens) -> TokenLoss:

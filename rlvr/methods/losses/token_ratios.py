@@ -33,9 +33,7 @@ class Clipped(PolicyLoss):
 
     epsilon_low: float = hyper_parameter(0.2, "the ratio is clipped below 1 minus this", above=0.0, maximum=1.0)
     epsilon_high: float = hyper_parameter(0.28, "the ratio is clipped above 1 plus this", above=0.0)
-    dual_clip: float | None = hyper_parameter(
-        10.0, "largest ratio that counts for a negative advantage; null for no dual clip", above=1.0
-    )
+    dual_clip: float | None = hyper_parameter(10.0, "largest ratio that counts where A < 0; null for none", above=1.0)
 
     def token_loss(self, tokens: Tokens) -> TokenLoss:
         """Compute the loss; clip fractions mark tokens whose gradient the clip or the dual clip stops."""

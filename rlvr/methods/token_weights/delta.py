@@ -33,10 +33,8 @@ class LambdaRange(TokenWeights):
 
     needs_hidden_states: ClassVar[bool] = True
 
-    lambda_min: float = hyper_parameter(
-        0.8, "weight, before normalisation, of the least telling token", minimum=0.0, maximum=1.0
-    )
-    lambda_max: float = hyper_parameter(1.2, "weight, before normalisation, of the most telling token", minimum=1.0)
+    lambda_min: float = hyper_parameter(0.8, "unnormalised weight of the least telling token", minimum=0.0, maximum=1.0)
+    lambda_max: float = hyper_parameter(1.2, "unnormalised weight of the most telling token", minimum=1.0)
     refinements: int = hyper_parameter(1, "refinement steps of the centroids (the paper's K)", minimum=0)
 
 
@@ -100,12 +98,8 @@ class DelTA(SideWeights):
     top_k: int = hyper_parameter(20, "tokens that the hidden gradient's softmax is cut to", minimum=1)
     range_map: bool = hyper_parameter(True, "whether assignments are mapped to [lambda_min, lambda_max]")
     normalised: bool = hyper_parameter(True, "whether weights are divided by their mean")
-    scope: Literal["global", "group", "rank"] = hyper_parameter(
-        "global", "rollouts whose tokens' statistics are taken together"
-    )
-    ranks: int = hyper_parameter(
-        8, "equal contiguous shards of the rollout batch that scope rank parts it into", minimum=1
-    )
+    scope: Literal["global", "group", "rank"] = hyper_parameter("global", "rollouts whose statistics are taken as one")
+    ranks: int = hyper_parameter(8, "equal contiguous shards of the rollout batch that scope rank makes", minimum=1)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         """Compute the weights [N], with mean 1 if normalised."""

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlvr.engines.rollout_metrics import mini_batch_ids
 from rlvr.engines.verl.mini_batches import dealt_layout, rank_layout, whole_groups_fraction
-from rlvr.methods.assignments import QueryPreserved, RandomSplit
+from rlvr.methods.assignments import QueryPreserved, RandomSplit, mini_batch_ids
 
 
 def sliced_by_workers(order: Tensor, ranks: int, updates: int) -> list[set[int]]:
