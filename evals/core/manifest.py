@@ -6,7 +6,7 @@ import contextlib
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,7 +30,7 @@ class Manifest:
         parameters: every resolved setting that the artifact depends on.
         fingerprint: identity of what was asked for; results of another fingerprint are never read as these.
         details: counts and measurements worth keeping (rows, steps, seconds).
-        environment: versions and machine, for the reader; never part of the fingerprint.
+        environment: versions and machine, for the reader.
     """
 
     kind: str
@@ -44,17 +44,11 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write this manifest to ``path``, stamped with the time and the environment."""
-        content = {
-            "schema": SCHEMA,
-            "kind": self.kind,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "fingerprint": self.fingerprint,
-            "inputs": dict(self.inputs),
-            "outputs": dict(self.outputs),
-            "parameters": dict(self.parameters),
-            "details": dict(self.details),
-            "environment": describe_environment(),
-        }
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        content = {"schema": SCHEMA, "kind": self.kind, "created": now, "fingerprint": self.fingerprint}
+        for key in ("inputs", "outputs", "parameters", "details"):
+            content[key] = dict(getattr(self, key))
+        content["environment"] = describe_environment()
         write_json(path, content | {"sha256": fingerprint(content)})
 
 
@@ -101,7 +95,7 @@ def read_any_manifest(path: Path) -> Manifest:
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(f"{path}: is not a manifest of schema {SCHEMA}")
-    keys = ("kind", "inputs", "outputs", "parameters", "fingerprint", "details", "environment", "created")
+    keys = [each.name for each in fields(Manifest)]
     missing = [key for key in keys if key not in content]
     if missing:
         raise UserError(f"{path}: lacks {', '.join(missing)}")

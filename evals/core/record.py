@@ -23,11 +23,7 @@ class Record(BaseModel):
 
     @classmethod
     def parse(cls, content: Any, source: str) -> Self:
-        """Read parsed JSON or YAML.
-
-        Raises:
-            InvalidInput: one line that names the file ``source``, the key, what was found and what is accepted.
-        """
+        """Read parsed JSON or YAML of the file ``source``; what is not accepted is an :class:`InvalidInput`."""
         try:
             # As JSON, where a list may stand for a tuple and text for a path while numbers stay strict.
             return cls.model_validate_json(json.dumps(content, ensure_ascii=False).encode("utf-8"))

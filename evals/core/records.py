@@ -70,7 +70,6 @@ class Condition:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The training seeds; empty for the base model."""
         return tuple(run.seed for run in self.runs if run.seed is not None)
 
 
@@ -161,7 +160,6 @@ class Sample(ExtensibleRecord):
     replaced: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The line's JSON object, without the fields that it has not."""
         return self.model_dump(mode="json", exclude_none=True)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from typer import Option
 
+from evals.core.config.named_study import Criterion
 from evals.core.errors import UserError
 from evals.generation.options import SamplingOptions
 from rlvr.cli.command import Commands
@@ -20,10 +21,6 @@ decode = Commands(
 )
 commands.add_typer(decode, name="decode")
 
-CriterionName = Literal[
-    "log_prob_difference", "kl_trained_base", "kl_base_trained", "js", "jeffreys", "entropy", "random"
-]
-
 
 @decode.add("sample")
 def sample(
@@ -35,10 +32,7 @@ def sample(
     mode: Annotated[Literal["replacement", "extrapolation"] | None, Option(help="what is drawn where it fires")] = None,
     driver: Annotated[Literal["base", "trained"], Option(help="whose tokens are kept otherwise")] = "base",
     criterion: Annotated[
-        CriterionName,
-        Option(
-            help="log_prob_difference fires at or below tau, random with probability tau, the others at or above it"
-        ),
+        Criterion, Option(help="log_prob_difference fires at or below tau, random with probability tau, others above")
     ] = "log_prob_difference",
     tau: Annotated[float | None, Option(help="threshold in nats; write --tau=-0.3, --tau=-inf")] = None,
     gamma: Annotated[float, Option(help="how far extrapolation goes beyond the trained model")] = 0.0,
@@ -74,7 +68,7 @@ def sweep(
     trained: Path,
     problems: ProblemDirectory,
     sampling: SamplingOptions,
-    criteria: Annotated[list[str], Option(help=f"of replacement, out of {', '.join(get_args(CriterionName))}")],
+    criteria: Annotated[list[str], Option(help=f"of replacement, out of {', '.join(get_args(Criterion))}")],
     fractions: Annotated[list[float], Option(help="of tokens beyond the thresholds")],
     out: Annotated[Path, Option(help="directory; its name is the run's in what follows")],
     extrapolation_fractions: Annotated[list[float], Option(help="the same in extrapolation")] = [],

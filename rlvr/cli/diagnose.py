@@ -15,6 +15,13 @@ commands = Commands()
 tokens = Commands(help="Tables and pages of what training does to each token.")
 commands.add_typer(tokens, name="tokens")
 
+_COMPARISON = "directory made by `tokens compare`, of any two checkpoints: for " + " and ".join(
+    claim_names(of_checkpoints=True)
+)
+_BASE_COMPARISON = (
+    "the same checkpoints compared on the base model's samples, --comparison on the trained one's: adds what tells the "
+    "two apart (update_direction)"
+)
 TableDirectory = Annotated[Path, Argument(help="directory made by `tokens replay` or `tokens compare`")]
 
 
@@ -135,20 +142,8 @@ def claim(
     out: Annotated[Path, Option(help="path of the findings without their ending")],
     figure: Annotated[Path, Option(help="path of the figure without its ending")],
     tables: Annotated[Paths, Option(help="directories made by `tokens replay`")] = [],
-    comparison: Annotated[
-        Path | None,
-        Option(
-            help="directory made by `tokens compare`, of any two checkpoints: for "
-            + " and ".join(claim_names(of_checkpoints=True)),
-        ),
-    ] = None,
-    base_comparison: Annotated[
-        Path | None,
-        Option(
-            help="the same checkpoints compared on the base model's samples, --comparison on the trained one's: adds "
-            "what tells the two apart (update_direction)",
-        ),
-    ] = None,
+    comparison: Annotated[Path | None, Option(help=_COMPARISON)] = None,
+    base_comparison: Annotated[Path | None, Option(help=_BASE_COMPARISON)] = None,
     contrast_tables: Annotated[Paths, Option(help="as --tables, of runs of DelTA")] = [],
     steps: list[int] = [],
     results: Path = Path("results"),

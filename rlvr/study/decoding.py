@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +30,9 @@ DECODING_NOTE = (
 
 @dataclass(frozen=True)
 class DecodedRun:
-    """One row of the table for one seed.
+    """A row of the table for one seed: both models decode by a scheme (:data:`evals.decoding.SCHEMES`).
 
-    Attributes:
-        run: as in the run sheet; its method is the reference method's with the scheme's name behind it.
-        trained: the run whose checkpoint is the trained model; its base is the other.
-        scheme: one of :data:`evals.decoding.SCHEMES`.
+    The method of ``run`` is the reference method's with the scheme's name behind it; ``trained`` has the trained model.
     """
 
     run: Run
@@ -45,24 +40,38 @@ class DecodedRun:
     scheme: str
 
 
-@dataclass(frozen=True)
 class DecodingJobs:
-    """The jobs on the checkpoints of the main study's reference method and on their base models."""
+    """The jobs on the checkpoints of the main study's reference method and on their base models.
 
-    plan: Plan
-    settings: DecodingConfig
+    Attributes:
+        settings: config/decoding.yaml.
+        trained: the reference method's runs.
+        alone: the runs of one model: bases and the reference method's.
+        decoded: run id -> run that both models decode together.
+        sweeps: the sweeps that thresholds are chosen by.
+    """
 
-    @classmethod
-    def of(cls, plan: Plan) -> DecodingJobs:
-        """Read config/decoding.yaml; it is refused with a :class:`UserError` of one line."""
-        return cls(plan, DecodingConfig.parse(read_yaml(CONFIG / "decoding.yaml"), "config/decoding.yaml"))
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.settings = DecodingConfig.parse(read_yaml(CONFIG / "decoding.yaml"), "config/decoding.yaml")
+        self.trained = [run for run in plan.study.trained_runs if run.method == plan.study.config.reference_method]
+        self.alone = [run for run in plan.study.runs if run.seed is None] + self.trained
+        self.sweeps = [f"results/decoding/sweeps/{run.run}/sweep.json" for run in self.trained]
+        self.scores = [f"results/decoding/scores/{benchmark}.json" for benchmark in plan.study.benchmarks]
+        self.decoded: dict[str, DecodedRun] = {}
+        for scheme in SCHEMES:
+            for trained in self.trained:
+                method, title = f"{trained.method}_{scheme}", _TITLES[scheme].format(trained.title)
+                name = f"{trained.model}-{method}-s{trained.seed}"
+                run = Run(run=name, model=trained.model, method=method, seed=trained.seed, title=title)
+                self.decoded[name] = DecodedRun(run, trained, scheme)
+        self._kinds: list[dict[str, Any]] = []
+        for entry in (benchmark.entry for benchmark in plan.study.benchmarks.values()):
+            if isinstance(entry, GeneratedBenchmark) and entry.kind not in self._kinds:
+                self._kinds.append(entry.kind)
 
     def targets(self) -> list[str]:
-        """The files that people look at.
-
-        Raises:
-            UserError: the study trains nothing, or has no generated benchmark to draw further problems like.
-        """
+        """The files that people look at, of a study that trains and has generated benchmarks."""
         if not self.plan.study.methods:
             raise UserError("snakemake decoding: needs trained models; accepted: a study that has methods")
         if not self._kinds:
@@ -70,51 +79,13 @@ class DecodingJobs:
         names = ("decoding/tables/decoding.md", "decoding/figures/replaced_tokens.png")
         return [f"results/{name}" for name in (*names, "decoding.html", "decoding.tracking.json")]
 
-    @cached_property
-    def _kinds(self) -> list[dict[str, Any]]:
-        entries = [benchmark.entry for benchmark in self.plan.study.benchmarks.values()]
-        kinds = [entry.kind for entry in entries if isinstance(entry, GeneratedBenchmark)]
-        return [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
-
     def kinds(self) -> str:
         """Families and lengths of the problems that thresholds are chosen on: those of the generated benchmarks."""
         return canonical_json(self._kinds)
 
-    @cached_property
-    def trained(self) -> list[Run]:
-        """The reference method's runs."""
-        reference = self.plan.study.config.reference_method
-        return [run for run in self.plan.study.trained_runs if run.method == reference]
-
-    @cached_property
-    def decoded(self) -> Mapping[str, DecodedRun]:
-        """Run id -> run that both models decode together."""
-        made = {}
-        for scheme in SCHEMES:
-            for trained in self.trained:
-                method, title = f"{trained.method}_{scheme}", _TITLES[scheme].format(trained.title)
-                name = f"{trained.model}-{method}-s{trained.seed}"
-                run = Run(run=name, model=trained.model, method=method, seed=trained.seed, title=title)
-                made[name] = DecodedRun(run, trained, scheme)
-        return made
-
-    @cached_property
-    def alone(self) -> Sequence[Run]:
-        """The runs of one model: bases and the reference method's."""
-        return [run for run in self.plan.study.runs if run.seed is None] + self.trained
-
     def run_sheet(self) -> str:
         """All runs of the table."""
         return canonical_json([run.to_json() for run in [*self.alone, *(each.run for each in self.decoded.values())]])
-
-    @property
-    def sweeps(self) -> list[str]:
-        """The sweeps that thresholds are chosen by."""
-        return [f"results/decoding/sweeps/{run.run}/sweep.json" for run in self.trained]
-
-    @property
-    def scores(self) -> list[str]:
-        return [f"results/decoding/scores/{benchmark}.json" for benchmark in self.plan.study.benchmarks]
 
     def pair(self, run: str) -> list[str]:
         """Manifests of the base and of the trained model of a run."""

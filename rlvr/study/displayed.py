@@ -94,7 +94,6 @@ class Displayed:
         return {"scores": self.plan.scores(folder), "comparisons": f"{own}comparisons.json", "runs": f"{own}runs.json"}
 
     def table_inputs(self, folder: str, table: str) -> dict[str, Any]:
-        """The files that a table beside the main one is made from."""
         if table == "audit":
             return {"audits": self.plan.audits(folder), "runs": f"results/{folder}runs.json"}
         return self.results_inputs(folder)
@@ -105,19 +104,17 @@ class Displayed:
         return [f"{REFERENCE}/{name}" for name in names.get(table, [])]
 
     def table_options(self, folder: str, table: str) -> list[str]:
-        """The options of the command that makes a table beside the main one."""
-        own: dict[str, Any] = {}
+        options = self.table_inputs(folder, table)
         if table == "paper":
-            own = {"reference": REFERENCE, "title": self.named_study(folder).title, "note": self.notes(folder)}
+            options |= {"reference": REFERENCE, "title": self.named_study(folder).title, "note": self.notes(folder)}
         elif table == "paper_vs_ours":
-            own = {"reference": REFERENCE, "own": self.own_settings()}
-        return words({**self.table_inputs(folder, table), **own})
+            options |= {"reference": REFERENCE, "own": self.own_settings()}
+        return words(options)
 
     def table_code(self, table: str) -> list[str]:
         return code_of(TABLES[table])
 
     def figure_inputs(self, folder: str, figure: str) -> dict[str, Any]:
-        """The files that a figure is made from."""
         if figure == "training_curves":
             return {"metrics": self.plan.metrics(folder), "runs": f"results/{folder}runs.json"}
         if figure == "reward_curves":
@@ -131,18 +128,16 @@ class Displayed:
         return self.results_inputs(folder)
 
     def figure_options(self, folder: str, figure: str) -> list[str]:
-        """The options of the command that draws a figure."""
-        own: dict[str, Any] = {}
-        if figure in ("training_curves", "reward_curves"):
-            own = {"training": "results/runs"}
+        options = self.figure_inputs(folder, figure)
+        if options.pop("metrics", None):
+            options["training"] = "results/runs"
         if figure == "reward_curves":
-            own |= {"titles": [self.named_study(each).title for each in self.with_beside(folder)]}
-            own |= {"reference_method": self.plan.reference_method(folder)}
+            options["titles"] = [self.named_study(each).title for each in self.with_beside(folder)]
+            options["reference_method"] = self.plan.reference_method(folder)
         if figure == "score_curves":
             points = score_points(self.plan.in_folder(folder), self.named_study(folder).score_at or ())
-            own = {"points": canonical_json(points)}
-        inputs = {key: value for key, value in self.figure_inputs(folder, figure).items() if key != "metrics"}
-        return words({**inputs, **own})
+            options["points"] = canonical_json(points)
+        return words(options)
 
     def figure_code(self, figure: str) -> list[str]:
         return code_of(FIGURES[figure])
@@ -166,18 +161,13 @@ class Displayed:
         )
 
     def named_study(self, folder: str) -> NamedStudy:
-        """A named study as written."""
         return read_named_study(named_study_files()[folder.split("/")[1]])
 
     def with_beside(self, folder: str) -> list[str]:
-        """The folders that are made together: a named study's, and that of the study it names in ``beside``.
-
-        Raises:
-            UserError: a study was refused, and now it is asked for.
-        """
+        """The folders that are made together: a named study's, and that of the study it names in ``beside``."""
         folders = [folder]
         for each in folders:
-            if each in self.plan.studies.refused:
+            if each in self.plan.studies.refused:  # and now it is asked for
                 raise UserError(self.plan.studies.refused[each])
             other = self.named_study(each).beside
             folders += [f"studies/{other}/"] if other else []

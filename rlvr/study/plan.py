@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from rlvr.study.source_files import REPOSITORY
 from rlvr.study.training import TRAIN, TrainingPlan
 
 
-@dataclass(frozen=True)
 class Plan(TrainingPlan):
     """All jobs of the studies of one invocation."""
 
@@ -49,17 +47,12 @@ class Plan(TrainingPlan):
         return {key: value for key, value in sorted(settings.items()) if value is not None}
 
     def sampling_options(self, run: str) -> list[str]:
-        """The sampling settings as options of the command."""
         renamed = {"sampling_batch_size": "batch_size"}
         return words({renamed.get(key, key): value for key, value in self.evaluation(run).items()})
 
     @cached_property
     def sampling_command(self) -> str:
-        """The beginning of the command that samples, in the environment of the backend.
-
-        Raises:
-            UserError: there is no such Python.
-        """
+        """The beginning of the command that samples, in the environment of the backend."""
         python = self.execution.get("sampling_python", "python")
         if "/" in python:  # relative to the repository; a bare name is on the PATH
             path = REPOSITORY / Path(python).expanduser()
@@ -73,7 +66,6 @@ class Plan(TrainingPlan):
 
     @property
     def sampling_gpus(self) -> int:
-        """GPUs that a job of sampling takes."""
         return (self.study.config.evaluation.tensor_parallel_size or 1) if self.execution["device"] == "cuda" else 0
 
     def sample_parts(self, run: str, benchmark: str) -> list[str]:
@@ -114,18 +106,15 @@ class Plan(TrainingPlan):
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """The settings of comparisons."""
         return dict(sorted(self.study.config.statistics.to_json().items()))
 
     def reference_method(self, folder: str) -> str:
-        """The method that every other one of a study is compared with."""
         return self.in_folder(folder).config.reference_method
 
     def study_name(self, folder: str) -> str:
         return self.in_folder(folder).config.study
 
     def study_json(self, folder: str) -> str:
-        """The whole configuration of a study."""
         return canonical_json(self.in_folder(folder).config.to_json())
 
     def run_sheet(self, folder: str) -> str:

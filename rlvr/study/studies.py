@@ -24,11 +24,7 @@ def named_study_files(directory: Path = NAMED_STUDIES) -> dict[str, Path]:
 
 
 def read_named_study(path: Path) -> NamedStudy:
-    """Read a named study.
-
-    Raises:
-        UserError: a value is not accepted, or the study that it names in ``beside`` does not correspond to it.
-    """
+    """Read a named study, which has to correspond to the one that it names in ``beside``."""
     source = f"config/studies/{path.name}"
     named = NamedStudy.parse(read_yaml(path), source)
     if named.beside is None:
@@ -134,9 +130,6 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
     """Resolve the main study ``config``, which came from ``source``, and every named study on top of it.
 
     A named study that does not go with ``config`` stands in nobody's way: it is refused where it is asked for.
-
-    Raises:
-        UserError: ``config`` itself is not accepted.
     """
     study = Study.resolve(config, source)
     by_folder = {"": study}
@@ -149,8 +142,7 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
         try:
             named = resolve_named_study(name, path, config)
             policies = earlier_policies(named, read_named_study(path).score_at or ())
-            _check_shared(named, path, runs, owners)
-            _check_earlier(named, path, policies, owners, [each for others in earlier.values() for each in others])
+            _check_names(named, f"config/studies/{path.name}", policies, runs, owners, earlier)
         except UserError as error:
             refused[folder] = str(error)
             continue
@@ -163,34 +155,27 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
     return Studies(by_folder, runs, earlier, refused)
 
 
-def _check_shared(study: Study, path: Path, runs: Mapping[str, tuple[Study, Run]], owners: Mapping[str, str]) -> None:
-    """Check that the runs that ``study`` has in common with others are the same in both."""
-    for run in study.trained_runs:
-        if run.run in runs and runs[run.run][0].resolved_run(run.run) != study.resolved_run(run.run):
-            raise InvalidInput(
-                f"config/studies/{path.name}",
-                f"methods.{run.method}",
-                f"is not what {owners[run.run]} means by that name",
-                "the same changes of the catalogue's entry, or another name in one of them",
-            )
-
-
-def _check_earlier(
+def _check_names(
     study: Study,
-    path: Path,
+    source: str,
     policies: Sequence[EarlierPolicy],
+    runs: Mapping[str, tuple[Study, Run]],
     owners: Mapping[str, str],
-    of_others: Sequence[EarlierPolicy],
+    earlier: Mapping[str, Sequence[EarlierPolicy]],
 ) -> None:
-    """Check that no run has the name of a policy along another one: its samples would stand for both."""
-    source = f"config/studies/{path.name}"
-    own = {run.run for run in study.trained_runs}
+    """Check that a name means one policy in all studies, for its samples lie in one place."""
+    of_others = {each.run.run: each for others in earlier.values() for each in others}
+    for run in study.trained_runs:
+        key = f"methods.{run.method}"
+        if run.run in runs and runs[run.run][0].resolved_run(run.run) != study.resolved_run(run.run):
+            accepted = "the same changes of the catalogue's entry, or another name in one of them"
+            raise InvalidInput(source, key, f"is not what {owners[run.run]} means by that name", accepted)
+        if other := of_others.get(run.run):
+            found = f"is the name of {other.trained.method} after {other.step} steps, which another study is scored at"
+            raise InvalidInput(source, key, found, "another name")
+    owners = {**dict.fromkeys((run.run for run in study.trained_runs), source), **owners}
     for each in policies:
-        if each.run.run in own or each.run.run in owners:
+        if each.run.run in owners:
             found = f"gives {each.trained.method} after {each.step} steps the name {each.run.method}, which is a method"
-            found += f" of {source if each.run.run in own else owners[each.run.run]}"
-            raise InvalidInput(source, "score_at", found, f"another name of the method {each.run.method}")
-    for each in of_others:
-        if each.run.run in own:
-            found = f"is the name of {each.trained.method} after {each.step} steps, which another study is scored at"
-            raise InvalidInput(source, f"methods.{each.run.method}", found, "another name")
+            accepted = f"another name of the method {each.run.method}"
+            raise InvalidInput(source, "score_at", f"{found} of {owners[each.run.run]}", accepted)

@@ -53,17 +53,13 @@ class Study:
 
     @classmethod
     def read(cls, path: Path) -> Study:
-        """Read and resolve a study's configuration, or the study.json of its results.
-
-        Raises:
-            UserError: one line that names the file, the key and what is accepted.
-        """
+        """Read and resolve a study's configuration, or the study.json of its results."""
         # YAML takes JSON's 1e-06 for text.
         return cls.resolve(read_json(path) if path.suffix == ".json" else read_yaml(path), str(path))
 
     @classmethod
     def resolve(cls, content: Mapping[str, Any], source: str = "config") -> Study:
-        """Check a configuration and look up everything that it names; errors as for :meth:`read`."""
+        """Check a configuration and look up everything that it names; what is not accepted is named in one line."""
         config = StudyConfig.parse(dict(content), source)
         if not config.methods:  # such a study trains nothing
             nothing = {"seeds": (), "training": TrainingChanges(), "problems": None, "reference_method": BASE}
@@ -96,9 +92,9 @@ class Study:
     @cached_property
     def runs(self) -> list[Run]:
         """The base models, then every trained run: everything that is evaluated."""
+        title = "Base model"
         bases = [
-            Run(run=f"{model}-{BASE}", model=model, method=BASE, seed=None, title="Base model")
-            for model in self.config.models
+            Run(run=f"{name}-{BASE}", model=name, method=BASE, seed=None, title=title) for name in self.config.models
         ]
         return bases + self.trained_runs
 
@@ -132,12 +128,10 @@ class Study:
         return parse_run(content, source)
 
     def resolved_run(self, identifier: str) -> dict[str, Any]:
-        """The content of a run's ``run.json``."""
         return self.run_spec(identifier).to_json()
 
     @property
     def engine(self) -> str:
-        """The engine that trains the runs: ``local`` or ``verl``."""
         return self.config.trained_by
 
     def cluster(self, identifier: str) -> dict[str, Any]:
@@ -154,7 +148,6 @@ class Study:
         return f"results/base/{run.model}" if run.method == BASE else f"results/runs/{run.run}"
 
     def problem_settings(self, benchmark: str) -> dict[str, Any]:
-        """The values that decide a benchmark's problems."""
         return self.benchmarks[benchmark].problem_settings()
 
     @cached_property
@@ -174,7 +167,6 @@ class Study:
 
     @cached_property
     def models_from_scratch(self) -> dict[str, FromScratch]:
-        """The models that the study trains from scratch."""
         return {name: model for name, model in self.config.models.items() if isinstance(model, FromScratch)}
 
     @cached_property

@@ -9,8 +9,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,27 +23,46 @@ from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.rules import files_of, manifests, words
-from rlvr.study.studies import EarlierPolicy, Studies, resolve_studies
+from rlvr.study.studies import Studies, resolve_studies
 from rlvr.study.study import Study
 
 TRAIN = "train"
 """The name of the problems that the methods train on, beside the benchmarks' names."""
 
 
-@dataclass(frozen=True)
 class TrainingPlan:
-    """The jobs of the studies of one invocation."""
+    """The jobs of the studies of one invocation, up to the trainings.
 
-    studies: Studies
+    Attributes:
+        study: the main study.
+        folders: the folders of the studies' own results.
+        earlier: run id -> the policy along a training that is evaluated under it.
+        trained: ids of the runs that are trained, of all studies.
+        runs: ids of everything that is evaluated: base models, runs, and policies along their training.
+        execution: how jobs are carried out; it changes no result.
+        training_threads, base_threads: the study's and not the machine's, for they decide how sums are rounded.
+        generated, read_benchmarks: benchmarks that are drawn, and that are read from the Hub or from files.
+        trained_on: files of everything that models are trained on.
+    """
+
+    def __init__(self, studies: Studies) -> None:
+        self.studies = studies
+        self.study = study = studies.by_folder[""]
+        self.folders = [*studies.by_folder, *studies.earlier]
+        self.earlier = {each.run.run: each for policies in studies.earlier.values() for each in policies}
+        self.trained = [identifier for identifier, (_, run) in studies.runs.items() if run.seed is not None]
+        self.runs = [*studies.runs, *self.earlier]
+        self.execution = study.config.execution.to_json()
+        self.training_threads = study.config.execution.training_threads or 1
+        self.base_threads = study.config.execution.base_threads or 1
+        self.generated = [name for name, each in study.benchmarks.items() if each.entry.source == "generated"]
+        self.read_benchmarks = [name for name in study.benchmarks if name not in self.generated]
+        self.trained_on = ["results/problems/train/problems.jsonl"] if study.methods else []
+        self.trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
 
     @classmethod
     def read(cls, content: Mapping[str, Any], source: str) -> Self:
-        """Resolve a configuration, and check what it needs of this machine.
-
-        Raises:
-            UserError: the configuration is not accepted, a local copy of problems is missing, or programs cannot be
-                run here; better said now than after the training.
-        """
+        """Resolve a configuration, and check what it needs of this machine: better said now than after the training."""
         plan = cls(resolve_studies(content, source))
         copies = {name: benchmark.path for name, benchmark in plan.study.benchmarks.items()}
         for name, path in {**copies, "problems": plan.study.training_settings.get("path")}.items():
@@ -58,56 +75,6 @@ class TrainingPlan:
                 except UserError as error:
                     raise UserError(f"benchmark {name}: {error}") from None
         return plan
-
-    @property
-    def study(self) -> Study:
-        """The main study."""
-        return self.studies.by_folder[""]
-
-    @property
-    def folders(self) -> list[str]:
-        """The folders of the studies' own results."""
-        return [*self.studies.by_folder, *self.studies.earlier]
-
-    @cached_property
-    def earlier(self) -> dict[str, EarlierPolicy]:
-        """Run id -> the policy along a training that is evaluated under it."""
-        return {each.run.run: each for policies in self.studies.earlier.values() for each in policies}
-
-    @property
-    def trained(self) -> list[str]:
-        """Ids of the runs that are trained, of all studies."""
-        return [identifier for identifier, (_, run) in self.studies.runs.items() if run.seed is not None]
-
-    @property
-    def runs(self) -> list[str]:
-        """Ids of everything that is evaluated: base models, runs, and policies along their training."""
-        return [*self.studies.runs, *self.earlier]
-
-    @cached_property
-    def execution(self) -> dict[str, Any]:
-        """The execution of jobs; it changes no result."""
-        return self.study.config.execution.to_json()
-
-    @property
-    def training_threads(self) -> int:
-        """The threads of a training: the study's and not the machine's, for they decide how sums are rounded."""
-        return self.study.config.execution.training_threads or 1
-
-    @property
-    def base_threads(self) -> int:
-        """The threads of a job that trains a base model, likewise."""
-        return self.study.config.execution.base_threads or 1
-
-    @cached_property
-    def generated(self) -> list[str]:
-        """The benchmarks whose problems are drawn."""
-        return [name for name, each in self.study.benchmarks.items() if each.entry.source == "generated"]
-
-    @cached_property
-    def read_benchmarks(self) -> list[str]:
-        """The benchmarks that are read from the Hub or from files."""
-        return [name for name in self.study.benchmarks if name not in self.generated]
 
     def in_folder(self, folder: str) -> Study:
         """The study whose results lie there."""
@@ -146,19 +113,11 @@ class TrainingPlan:
         return int(self._problem_settings(benchmark)["seed"])
 
     def problem_files(self, benchmark: str) -> list[str]:
-        """The local copy that problems are read from."""
         return files_of(self._problem_settings(benchmark).get("path"))
-
-    @cached_property
-    def trained_on(self) -> list[str]:
-        """Files of everything that models are trained on."""
-        drawn = ["results/problems/train/problems.jsonl"] if self.study.methods else []
-        return [*drawn, *(f"results/base/{model}/corpus.jsonl" for model in self.study.models_from_scratch)]
 
     # Models and training
 
     def corpus_settings(self, model: str) -> str:
-        """A model's corpus, as configured."""
         return canonical_json(self.study.models_from_scratch[model].corpus.to_json())
 
     def corpus_count(self, model: str) -> int:
@@ -166,11 +125,9 @@ class TrainingPlan:
         return self.study.models_from_scratch[model].training.examples
 
     def base_model_settings(self, model: str) -> str:
-        """A model's architecture and training."""
         return canonical_json(self.study.models_from_scratch[model].training_settings())
 
     def model_source(self, model: str) -> list[str]:
-        """The source of a model, as options."""
         entry = self.study.existing_models[model]
         if entry.path is not None:
             return words({"model": absolute_path(entry.path)})
@@ -180,10 +137,7 @@ class TrainingPlan:
         """The files of a local checkpoint: with one of them changed, it is imported and sampled again.
 
         A plan (``snakemake -n``) of a study by verl only says that a model is missing: it may be made far from where
-        the models are.
-
-        Raises:
-            UserError: there is no such directory.
+        the models are. Otherwise that is a :class:`UserError`.
         """
         entry = self.study.existing_models[model]
         if entry.path is None:
@@ -217,14 +171,9 @@ class TrainingPlan:
         execution = self.execution
         if self.study.engine == VERL:
             return f"--cluster-json {{resources.cluster_json:q}} --python {execution['training_python']}"
-        options = {
-            "checkpoint_interval": execution.get("checkpoint_interval", 1),
-            "device": execution["device"],
-            "threads": self.training_threads,
-            "hidden_state_budget": execution.get("hidden_state_budget", 0),
-            "grading_workers": execution["grading_workers"],
-        }
-        return shlex.join(words(options))
+        options = {"checkpoint_interval": execution.get("checkpoint_interval", 1), "device": execution["device"]}
+        options |= {"threads": self.training_threads, "hidden_state_budget": execution.get("hidden_state_budget", 0)}
+        return shlex.join(words({**options, "grading_workers": execution["grading_workers"]}))
 
     def cluster(self, run: str) -> str:
         """The content of ``cluster.json``: where verl carries a run out; empty for the local engine."""

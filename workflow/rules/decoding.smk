@@ -4,7 +4,7 @@ from evals.grading import VERSION as GRADER_VERSION
 from rlvr.study.decoding import DECODING_NOTE, DecodingJobs
 
 with one_line_errors():
-    DECODING = DecodingJobs.of(PLAN)
+    DECODING = DecodingJobs(PLAN)
 
 
 wildcard_constraints:

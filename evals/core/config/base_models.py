@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -105,15 +105,8 @@ class FromScratch(Settings):
     corpus: Corpus = Field(description="worked solutions")
     training: BaseTraining = Field(description="optimizer and length")
 
-    @property
-    def prompt_form(self) -> str:
-        """The form of prompts that the model is given."""
-        return "base"
-
-    @property
-    def sampling_dtype(self) -> str:
-        """The precision that the model is sampled in."""
-        return "float32"
+    prompt_form: ClassVar[str] = "base"
+    sampling_dtype: ClassVar[str] = "float32"
 
     def training_settings(self) -> dict[str, Any]:
         """What decides the model beside its corpus."""

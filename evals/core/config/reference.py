@@ -72,47 +72,49 @@ def _tables(root: Schema, definitions: dict[str, Schema]) -> Iterator[str]:
         for mapping in _mappings(schema, definitions):
             if place:
                 yield f"### `{place}`\n"
-            yield _plain(mapping["description"]) + "\n"
+            # Without the attributes, which have a table of their own.
+            text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", mapping["description"].partition("Attributes:")[0].strip())
+            yield text.replace("``", "`").replace("\n\n", "\n") + "\n"
             yield "| key | value | meaning |\n|---|---|---|"
             for key, field in mapping["properties"].items():
-                inner = list(_nested(f"{place}.{key}" if place else key, field, definitions))
+                inner = list(_nested(f"{place}.{key}" if place else key, field))
                 known = [places[name] for _, name in inner if name in places]
                 for where, name in inner:
                     if name not in places:
                         places[name] = where
                         waiting.append((where, definitions[name]))
-                value = f"the keys of `{known[0]}`" if known else _value(field, definitions)
+                value = f"the keys of `{known[0]}`" if known else _value(field)
                 shown = f"**`{key}`**" if key in mapping.get("required", ()) else f"`{key}`"
                 yield f"| {shown} | {value} | {field.get('description', '')} |"
             yield ""
 
 
-def _plain(docstring: str) -> str:
-    """Turn a docstring into Markdown, without the attributes that have a table of their own."""
-    text = re.sub(r":\w+:`~?([^`]*)`", r"`\1`", docstring.partition("Attributes:")[0].strip())
-    return text.replace("``", "`").replace("\n\n", "\n")
+def _branches(schema: Schema) -> list[Schema]:
+    """List the schemas of which a value has to fit one."""
+    branches: list[Schema] = schema.get("oneOf") or schema.get("anyOf") or []
+    return branches
 
 
 def _mappings(schema: Schema, definitions: dict[str, Schema]) -> Iterator[Schema]:
     """Yield the mappings that a schema allows."""
     if "$ref" in schema:
         yield from _mappings(definitions[_name(schema)], definitions)
-    for branch in schema.get("oneOf") or schema.get("anyOf") or ():
+    for branch in _branches(schema):
         yield from _mappings(branch, definitions)
     if "properties" in schema:
         yield schema
 
 
-def _nested(place: str, schema: Schema, definitions: dict[str, Schema]) -> Iterator[tuple[str, str]]:
+def _nested(place: str, schema: Schema) -> Iterator[tuple[str, str]]:
     """Yield the mappings inside a key: where they stand, and the name of their definition."""
     if "$ref" in schema:
         yield place, _name(schema)
-    for branch in schema.get("oneOf") or schema.get("anyOf") or ():
-        yield from _nested(place, branch, definitions)
+    for branch in _branches(schema):
+        yield from _nested(place, branch)
     if isinstance(schema.get("items"), dict):
-        yield from _nested(f"{place}[]", schema["items"], definitions)
+        yield from _nested(f"{place}[]", schema["items"])
     for each in _by_name(schema):
-        yield from _nested(f"{place}.NAME", each, definitions)
+        yield from _nested(f"{place}.NAME", each)
 
 
 def _by_name(schema: Schema) -> list[Schema]:
@@ -125,17 +127,17 @@ def _name(reference: Schema) -> str:
     return str(reference["$ref"]).rpartition("/")[2]
 
 
-def _value(schema: Schema, definitions: dict[str, Schema]) -> str:
+def _value(schema: Schema) -> str:
     """Say which values a key accepts."""
     if "$ref" in schema or "oneOf" in schema:
         kinds = [each for each in schema.get("oneOf", [schema]) if "$ref" not in each]
-        return " or ".join(dict.fromkeys([*(_value(each, definitions) for each in kinds), "mapping"]))
+        return " or ".join(dict.fromkeys([*(_value(each) for each in kinds), "mapping"]))
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_value(each, definitions) for each in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(_value(each) for each in schema["anyOf"]))
     if "const" in schema or "enum" in schema:
         return ", ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
     if schema.get("type") == "array":
-        kind = f"list: {_value(schema['items'], definitions)}"
+        kind = f"list: {_value(schema['items'])}"
         kind += ", each once" if schema.get("uniqueItems") else ""
     elif _by_name(schema):
         kind = "mapping of names"
