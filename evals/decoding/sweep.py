@@ -30,7 +30,7 @@ from evals.generation.plan import EvaluationSettings
 from evals.grading.grade_file import grade_file
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
-from evals.scores.grades import read_graded_run
+from evals.scores.score import read_graded_run
 
 FloatArray = npt.NDArray[np.float64]
 

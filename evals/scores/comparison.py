@@ -20,6 +20,8 @@ from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
 
+Pair = tuple[str, str, str]
+"""A model, its method, and the method that it is compared against."""
 MINIMUM_DIFFERING_PROBLEMS = 6
 """With fewer problems that differ no sign flip can reach 5 % (2 / 2^5 is more), and no interval is given either."""
 
@@ -29,12 +31,9 @@ class Settings:
     """The way in which methods are compared.
 
     Attributes:
-        reference_method: what all others are compared with.
         claim: about methods or about these checkpoints.
         confidence: level of the intervals; 1 less it is the level of the tests.
         seed: of the resampling.
-        bootstrap_resamples: bootstrap replicates.
-        permutations: random sign flips.
         resample_samples: draw the samples within each problem anew as well. Their noise is inside the spread of the
             problems already, so intervals then err on the long side.
         given: methods that are one given policy each, as the base model is: their seeds add no variance.
@@ -58,13 +57,16 @@ class Settings:
         if not 0.5 <= self.confidence < 1.0:
             raise InvalidInput("--confidence", "", f"is {self.confidence}", "0.5 up to 1, 1 excluded")
 
+    def is_fixed(self, method: str) -> bool:
+        """Return whether a method's seeds are no sample of seeds."""
+        return self.claim is Claim.CHECKPOINTS or method in self.given
+
 
 @dataclass(frozen=True)
 class BenchmarkCounts:
-    """The correct samples of all runs on one benchmark.
+    """The correct samples of all runs on one benchmark, of the file ``path``.
 
     Attributes:
-        path: the file, for messages.
         samples: samples per problem.
         methods: run -> its model and method, in file order.
         counts: run -> correct samples of each problem.
@@ -76,51 +78,14 @@ class BenchmarkCounts:
     methods: Mapping[str, tuple[str, str]]
     counts: Mapping[str, Sequence[int]]
 
-    @property
-    def problems(self) -> int:
-        """The number of problems N."""
-        return len(next(iter(self.counts.values())))
-
     def accuracies(self, model: str, method: str) -> FloatArray:
         """Fraction of correct samples [S, N] of a method's runs."""
         runs = [run for run, known in self.methods.items() if known == (model, method)]
         return np.array([self.counts[run] for run in runs]) / self.samples
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Two methods of one model.
-
-    Attributes:
-        treatment: for each benchmark, accuracies [S, N] of the method's seeds.
-        control: the same for the method that it is compared against.
-        fixed: which of the two has seeds that are no sample, as options of the statistics.
-    """
-
-    model: str
-    method: str
-    against: str
-    treatment: tuple[FloatArray, ...]
-    control: tuple[FloatArray, ...]
-    fixed: Mapping[str, bool]
-
-    def contributions(self, benchmarks: Sequence[int]) -> FloatArray:
-        """Each problem's share [sum of N] in the difference of the means over some benchmarks."""
-        shares = [
-            (self.treatment[index].mean(axis=0) - self.control[index].mean(axis=0)) / self.treatment[index].shape[1]
-            for index in benchmarks
-        ]
-        return np.concatenate(shares) / len(benchmarks)
-
-
 def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path) -> None:
-    """Write the comparisons, and a manifest beside them.
-
-    Args:
-        scores: results/scores/*.json; manifests among them are passed over.
-        settings: how to compare.
-        out: results/comparisons.json.
-    """
+    """Write the comparisons of ``scores``, results/scores/*.json without the manifests, and a manifest beside them."""
     paths = [path for path in scores if not path.name.endswith(".manifest.json")]
     if not paths:
         raise UserError("--scores: names no file of scores")
@@ -143,32 +108,42 @@ def _read_counts(path: Path) -> BenchmarkCounts:
 
 def compare(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> Comparisons:
     """Compare every method with the reference method and the base model, on each benchmark and on all."""
-    pairs = _pairs(benchmarks, settings)
-    draws = [
-        draw_problems(
-            each.problems, _generator(settings.seed, "problems", each.benchmark), settings.bootstrap_resamples
-        )
-        for each in benchmarks
-    ]
-    suites = {each.benchmark: [index] for index, each in enumerate(benchmarks)}
-    suites |= {ALL_BENCHMARKS: [*range(len(benchmarks))]}
-    compared: list[list[dict[str, Any]]] = [[] for _ in pairs]
+    pairs = _pairs(benchmarks, settings.reference_method)
+    draws = {}
+    for each in benchmarks:
+        generator = _generator(settings.seed, "problems", each.benchmark)
+        problems = len(next(iter(each.counts.values())))
+        draws[each.benchmark] = draw_problems(problems, generator, settings.bootstrap_resamples)
+    suites = {each.benchmark: [each] for each in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
+    rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
     for name, members in suites.items() if pairs else ():  # a study of base models alone compares nothing
-        contributions = np.array([pair.contributions(members) for pair in pairs])
+        contributions = np.array([_contributions(*_arms(pair, members)) for pair in pairs])
         generator = _generator(settings.seed, "sign flips", name)
-        p_values = sign_flip_p_values(contributions, generator, settings.permutations)
-        samples = [benchmarks[index].samples for index in members] if settings.resample_samples else None
-        for rows, pair, p_value in zip(compared, pairs, p_values.tolist(), strict=True):
-            row = _compare_on(pair, members, [draws[index] for index in members], samples, p_value, settings)
-            rows.append({"benchmark": name, **row})
+        p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
+        drawn = [draws[each.benchmark] for each in members]
+        for pair, p_value in zip(pairs, p_values, strict=True):
+            rows[pair].append({"benchmark": name, **_compare(pair, members, drawn, p_value, settings)})
     asked = {name: getattr(settings, name) for name in Comparisons.model_fields if name != "comparisons"}
-    judged = [row for rows in compared for row in _judged(rows, 1.0 - settings.confidence)]
+    judged = [row for of_pair in rows.values() for row in _judged(of_pair, 1.0 - settings.confidence)]
     return Comparisons(**asked, comparisons=tuple(judged))
 
 
-def _pairs(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> list[_Pair]:
+def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts]) -> tuple[list[FloatArray], list[FloatArray]]:
+    """For each benchmark, the accuracies [S, N] of a pair's method and of what it is compared against."""
+    model, method, against = pair
+    treatment = [each.accuracies(model, method) for each in benchmarks]
+    return treatment, [each.accuracies(model, against) for each in benchmarks]
+
+
+def _contributions(treatment: Sequence[FloatArray], control: Sequence[FloatArray]) -> FloatArray:
+    """Each problem's share [sum of N] in the difference of the means over benchmarks."""
+    shares = [(a.mean(axis=0) - b.mean(axis=0)) / a.shape[1] for a, b in zip(treatment, control, strict=True)]
+    return np.concatenate(shares) / len(shares)
+
+
+def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
     """All pairs to compare: models and methods in file order, seeds in the same order on every benchmark."""
-    first, reference = benchmarks[0], settings.reference_method
+    first = benchmarks[0]
     for number, each in enumerate(benchmarks):
         if differing := sorted(set(first.counts) ^ set(each.counts)):
             raise UserError(f"{each.path}: run {differing[0]} is in only one of it and {first.path}")
@@ -177,28 +152,24 @@ def _pairs(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> list[_P
     by_model: dict[str, list[str]] = {}
     for model, method in dict.fromkeys(first.methods.values()):
         by_model.setdefault(model, []).append(method)
-    given = {*settings.given, *(method for _, method in first.methods.values() if settings.claim is Claim.CHECKPOINTS)}
     pairs = []
     for model, methods in by_model.items():
         if reference not in methods:
             has = f"it has {', '.join(methods)}"
             raise UserError(f"--reference-method: {reference} has no scores for {model}; {has}")
-        accuracies = {method: tuple(each.accuracies(model, method) for each in benchmarks) for method in methods}
         for method in methods:
             for against in dict.fromkeys((reference, BASE)):
                 if method not in (against, BASE) and against in methods:
-                    fixed = {"treatment_is_fixed": method in given, "control_is_fixed": against in given}
-                    pairs.append(_Pair(model, method, against, accuracies[method], accuracies[against], fixed))
-    if not pairs and reference != BASE:  # a study of base models has nothing to compare
+                    pairs.append((model, method, against))
+    if not pairs and reference != BASE:
         raise UserError(f"--scores: hold no method but {reference}; nothing to compare")
     return pairs
 
 
-def _compare_on(
-    pair: _Pair,
-    members: Sequence[int],
+def _compare(
+    pair: Pair,
+    benchmarks: Sequence[BenchmarkCounts],
     draws: Sequence[npt.NDArray[np.int64]],
-    samples: Sequence[int] | None,
     flip_p_value: float,
     settings: Settings,
 ) -> dict[str, Any]:
@@ -208,22 +179,25 @@ def _compare_on(
     The interval is the hull of the t interval, which knows of the seeds, and the percentile bootstrap, which knows of
     skewness. There is none unless enough problems differ, and differ among themselves, for it to mean anything.
     """
-    treatment, control = [pair.treatment[index] for index in members], [pair.control[index] for index in members]
-    difference = estimate_difference(treatment, control, **pair.fixed)
+    model, method, against = pair
+    treatment, control = _arms(pair, benchmarks)
+    fixed = {"treatment_is_fixed": settings.is_fixed(method), "control_is_fixed": settings.is_fixed(against)}
+    difference = estimate_difference(treatment, control, **fixed)
     is_known, is_spread = bool(np.isfinite(difference.standard_error)), bool(difference.problem_variance > 0.0)
     interval = None
-    if is_known and is_spread and np.count_nonzero(pair.contributions(members)) >= MINIMUM_DIFFERING_PROBLEMS:
-        generator = _generator(settings.seed, "seeds", pair.model, pair.method, pair.against)
-        replicates = bootstrap_differences(treatment, control, draws, generator, samples=samples, **pair.fixed)
+    if is_known and is_spread and np.count_nonzero(_contributions(treatment, control)) >= MINIMUM_DIFFERING_PROBLEMS:
+        generator = _generator(settings.seed, "seeds", *pair)
+        samples = [each.samples for each in benchmarks] if settings.resample_samples else None
+        replicates = bootstrap_differences(treatment, control, draws, generator, samples=samples, **fixed)
         tail = (1.0 - settings.confidence) / 2.0
         low, high = np.quantile(replicates, [tail, 1.0 - tail])
         t_low, t_high = difference.interval(settings.confidence)
         interval = float(max(-1.0, min(low, t_low))), float(min(1.0, max(high, t_high)))
     effect = minimum_detectable_effect(difference, 1.0 - settings.confidence)
     return {
-        "model": pair.model,
-        "method": pair.method,
-        "against": pair.against,
+        "model": model,
+        "method": method,
+        "against": against,
         "method_average": float(np.mean([values.mean() for values in treatment])),
         "against_average": float(np.mean([values.mean() for values in control])),
         "difference": float(difference.estimate),

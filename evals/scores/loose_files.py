@@ -17,7 +17,7 @@ from evals.core.records import Gold, Grade, Sample
 from evals.grading.grade_file import grade_samples
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
-from evals.scores.grades import GradedRun, grades_by_problem
+from evals.scores.score import GradedRun, grades_by_problem
 
 _NAMES = ("grades.jsonl", "samples.jsonl")
 

@@ -14,9 +14,8 @@ import pandas as pd
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, Claim, Comparison
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
-from evals.scores.grades import GradedRun
 from evals.scores.loose_files import Reader, find_seeds
-from evals.scores.score import majority_of, measure
+from evals.scores.score import GradedRun, majority_of, measure
 from evals.statistics.accuracy import g_pass_at_k, pass_at_k
 from evals.statistics.average import estimate_average
 from evals.tables import numbers
@@ -60,13 +59,8 @@ def print_scores(
 ) -> None:
     """Print the score of every file; a run with several benchmarks gets one more row, the mean over them.
 
-    Args:
-        paths: files or directories of grades or samples.
-        reader: how they are read.
-        k: of pass@k, maj@k and G-Pass@k; none: half of the samples.
-        threshold: of G-Pass@k: share of the k samples that has to be correct.
-        confidence: of the intervals.
-        form: what is printed.
+    ``k`` is that of pass@k, maj@k and G-Pass@k, half of the samples if there is none; ``threshold`` the share of the k
+    samples that has to be correct for G-Pass@k.
     """
     if not 0.5 <= confidence < 1.0:
         raise InvalidInput("--confidence", "", f"is {confidence}", "0.5 up to 1, 1 excluded")
@@ -166,12 +160,8 @@ def _not_judged(row: Values) -> float | None:
 def print_comparison(a: str, b: str, reader: Reader, settings: Settings, form: Format) -> None:
     """Print how two policies, or two methods with several seeds each, compare.
 
-    Args:
-        a: files, directories or patterns, separated by commas; one for each seed.
-        b: what A is compared against, likewise.
-        reader: how they are read.
-        settings: how they are compared; the claim follows from the number of seeds.
-        form: what is printed.
+    ``a`` and ``b``, what A is compared against, are files, directories or patterns, separated by commas, one for each
+    seed. The claim follows from the number of seeds.
     """
     sides = {
         side: [reader.read([path]) for path in find_seeds(side, text)]

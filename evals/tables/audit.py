@@ -19,12 +19,7 @@ _SECOND = ("compared", "failed", "only_ours", "only_second")
 
 @dataclass(frozen=True)
 class Audits:
-    """The audits of a study.
-
-    Attributes:
-        by_benchmark: benchmark -> the audit of every run, in the study's order.
-        second_grader: name and version of the second grader, of all if there were several.
-    """
+    """The audits of a study: benchmark -> the audit of every run, and name and version of the second graders."""
 
     by_benchmark: dict[str, list[Audit]]
     second_grader: str

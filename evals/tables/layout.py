@@ -29,14 +29,9 @@ _LATEX_SPECIAL = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table as people see it.
+    """A table as people see it, with notes under it; ``name`` is for links and LaTeX labels.
 
-    Attributes:
-        name: short identifier for links and LaTeX labels.
-        title: one line that says what the rows and numbers are.
-        header: one label a column; the first column names the row and is set flush left, the others flush right.
-        rows: cells, as many a row as the header has.
-        notes: sentences that belong under the table.
+    The first column names the row and is set flush left, the others flush right.
     """
 
     name: str
@@ -48,13 +43,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column of a table.
+    """A column of a table: the value of a row, and how it is shown.
 
-    Attributes:
-        header: its label.
-        value: the value of a row.
-        text: how a value is shown.
-        name: its name in the CSV file, in full precision; empty if the CSV file has no such column.
+    ``name`` is its name in the CSV file, in full precision; empty if the CSV file has no such column.
     """
 
     header: str

@@ -67,15 +67,7 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
 
 
 def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
-    """Write the main table as Markdown, CSV and LaTeX, with its manifest.
-
-    Args:
-        results: runs, scores and comparisons.
-        costs: results/costs.
-        training: results/runs.
-        notes: sentences on what the numbers are evidence of.
-        out: path without an ending.
-    """
+    """Write the main table as Markdown, CSV and LaTeX, with its manifest; ``out`` has no ending."""
     measured = read_costs(results, costs, training)
     named = [column for column in main_columns(results, measured) if column.name]
     rows = [

@@ -26,8 +26,7 @@ class PaperRow:
 
     Attributes:
         against: the comparison with the reference method; None for the reference itself.
-        pass_level: the k of ``pass_rate``, the largest below the number of samples.
-        pass_rate: pass@k.
+        pass_level: the k of ``pass_rate``, pass@k; the largest below the number of samples.
         p_value: of the comparison; None for the base model.
         p_value_holm: corrected over the methods.
         verdict: in words, after the correction; None where nothing was compared.
@@ -105,15 +104,7 @@ def paper_frame(results: Results) -> pd.DataFrame:
 
 
 def write_paper_table(results: Results, reference: Path, title: str, notes: Sequence[str], out: Path) -> None:
-    """Write a named study's table as Markdown and CSV, with its manifest.
-
-    Args:
-        results: runs, scores and comparisons.
-        reference: config/reference, with the published numbers.
-        title: of the study.
-        notes: sentences on what it asks and what the numbers are evidence of.
-        out: path without an ending.
-    """
+    """Write a named study's table as Markdown and CSV, with its manifest; ``out`` has no ending."""
     path = reference / "published.csv"
     tables = paper_tables(results, read_published(path), title, notes)
     write_table(out, tables, paper_frame(results), [*results.sources, path], {"title": title, "notes": notes})

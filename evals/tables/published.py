@@ -7,7 +7,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import ConfigDict, Field
@@ -21,25 +21,14 @@ from evals.statistics.average import Average
 from evals.tables.layout import Column, Table, make_table, write_table
 from evals.tables.main import average_text, interval_columns
 
+Text = Annotated[str, Field(min_length=1)]
 _AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")
-_COMPARED = {
-    "temperature": "temperature",
-    "top_p": "top-p",
-    "max_new_tokens": "longest response",
-    "training_problems": "training problems",
-    "checkpoint": "checkpoint",
-}
-"""Settings that have to be the same for a comparison, and their names for people."""
 
 
 class Published(Record):
     """A published number, a line of ``published.csv``.
 
     Attributes:
-        paper: short name.
-        arxiv: identifier.
-        table: where in the paper.
-        model: that was trained.
         method: entry of the catalogue that the row is about.
         row: name of the row in the paper.
         benchmark: entry of config/benchmarks that the number is of, or the paper's name of its column.
@@ -48,14 +37,14 @@ class Published(Record):
         certainty: how certain it is that this is what the paper says.
     """
 
-    paper: str = Field(min_length=1)
-    arxiv: str = Field(min_length=1)
-    table: str = Field(min_length=1)
-    model: str = Field(min_length=1)
-    method: str = Field(min_length=1)
-    row: str = Field(min_length=1)
-    benchmark: str = Field(min_length=1)
-    metric: str = Field(min_length=1)
+    paper: Text
+    arxiv: Text
+    table: Text
+    model: Text
+    method: Text
+    row: Text
+    benchmark: Text
+    metric: Text
     value: float = Field(ge=0, le=100)
     certainty: Literal["published", "column inferred", "third-party text"]
 
@@ -77,15 +66,15 @@ class Published(Record):
 
 
 class Settings(Record):
-    """The settings that numbers were made with; null where a paper does not say."""
+    """The settings that have to be the same for a comparison, with names for people; null where a paper is silent."""
 
     model_config = ConfigDict(extra="ignore")
 
-    temperature: Any
-    top_p: Any
-    max_new_tokens: Any
-    training_problems: Any
-    checkpoint: Any
+    temperature: Any = Field(title="temperature")
+    top_p: Any = Field(title="top-p")
+    max_new_tokens: Any = Field(title="longest response")
+    training_problems: Any = Field(title="training problems")
+    checkpoint: Any = Field(title="checkpoint")
 
 
 class PaperSettings(Settings):
@@ -157,7 +146,7 @@ def confront(
     results: Results, published: Sequence[Published], settings: Mapping[str, PaperSettings], own: OwnSettings
 ) -> list[Confrontation]:
     """Put ours beside every published number of a method of the study, in the study's order of methods."""
-    found = []
+    found, compared = [], Settings.model_fields.items()
     for condition in results.conditions:
         for row in published:
             if row.method != condition.method:
@@ -165,40 +154,30 @@ def confront(
             benchmark = row.benchmark if row.benchmark in results.benchmarks else None
             average = results.average(condition, benchmark or ALL_BENCHMARKS)
             theirs = settings[row.arxiv]
-            pairs: list[tuple[str, Any, Any]] = [
+            pairs: list[tuple[str | None, Any, Any]] = [
                 ("model", row.model, own.models[condition.model]),
                 ("benchmark", row.benchmark, benchmark or "mean of ours"),
                 ("metric", row.metric, f"avg@{results.samples_per_problem}"),
-                *((words, getattr(theirs, name), getattr(own, name)) for name, words in _COMPARED.items()),
+                *((field.title, getattr(theirs, name), getattr(own, name)) for name, field in compared),
             ]
             differing = tuple(
                 f"{words} ({'not given' if their is None else their}, {mine})"
                 for words, their, mine in pairs
                 if their is None or their != mine
             )
-            found.append(Confrontation(row, condition, average, differing, _verdict(row, average, differing)))
+            verdict = "not comparable" if differing else "not comparable: no interval"
+            if average.confidence_interval is not None and not differing:
+                low, high = (100 * bound for bound in average.confidence_interval)
+                outside = max(low - row.value, row.value - high)
+                verdict = "inside" if outside <= 0 else f"outside by {outside:.1f}"
+            found.append(Confrontation(row, condition, average, differing, verdict))
     return found
-
-
-def _verdict(row: Published, ours: Average, differing: Sequence[str]) -> str:
-    if differing:
-        return "not comparable"
-    if ours.confidence_interval is None:
-        return "not comparable: no interval"
-    low, high = (100 * bound for bound in ours.confidence_interval)
-    if low <= row.value <= high:
-        return "inside"
-    return f"outside by {max(low - row.value, row.value - high):.1f}"
 
 
 def write_paper_vs_ours_table(results: Results, reference: Path, own: str, out: Path) -> None:
     """Write published numbers, ours, and whether they compare, as Markdown and CSV with a manifest.
 
-    Args:
-        results: runs, scores and comparisons.
-        reference: config/reference.
-        own: JSON of :class:`OwnSettings`.
-        out: path without an ending.
+    ``reference`` is config/reference, ``own`` the JSON of :class:`OwnSettings`; ``out`` has no ending.
     """
     numbers_path, settings_path = reference / "published.csv", reference / "settings.yaml"
     published = read_published(numbers_path)

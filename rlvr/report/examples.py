@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl
@@ -16,28 +16,7 @@ from rlvr.report.summary import best_condition
 _WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """A response of a run, and how it was judged."""
-
-    title: str
-    run: str
-    text: str
-    correct: bool
-    reason: str
-
-
-@dataclass(frozen=True)
-class Example:
-    """The first problem of a benchmark."""
-
-    benchmark: str
-    problem: str
-    answer: str
-    rollouts: tuple[Rollout, ...]
-
-
-def read_examples(results: Results, directory: Path) -> tuple[list[Example], list[Path]]:
+def read_examples(results: Results, directory: Path) -> tuple[list[dict[str, Any]], list[Path]]:
     """Each benchmark's first problem and the first sample that the base model and the best method's first seed gave it.
 
     Both are those of the first model; ``directory`` is results/, with problems, samples and grades. The second value is
@@ -46,8 +25,7 @@ def read_examples(results: Results, directory: Path) -> tuple[list[Example], lis
     model = results.runs[0].model
     chosen = [condition for condition in results.conditions if (condition.model, condition.method) == (model, BASE)]
     chosen = list(dict.fromkeys([*chosen, best_condition(results, model)]))
-    examples: list[Example] = []
-    files: list[Path] = []
+    examples, files = list[dict[str, Any]](), list[Path]()
     for benchmark in results.benchmarks:
         path = directory / "problems" / benchmark / "problems.jsonl"
         files.append(path)
@@ -57,9 +35,10 @@ def read_examples(results: Results, directory: Path) -> tuple[list[Example], lis
             run = condition.runs[0].run
             samples, grades = (directory / kind / run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades"))
             sample, grade = _first(samples, str(gold.id), Sample), _first(grades, str(gold.id), Grade)
-            rollouts.append(Rollout(condition.title, run, sample.text, grade.correct, grade.reason))
+            rollouts.append({"title": condition.title, "run": run, "sample": sample, "grade": grade})
             files += [samples, grades]
-        examples.append(Example(benchmark, str(line.get("problem", _WITHHELD)), gold.answer, tuple(rollouts)))
+        problem = line.get("problem", _WITHHELD)
+        examples.append({"benchmark": benchmark, "problem": problem, "answer": gold.answer, "rollouts": rollouts})
     return examples, files
 
 

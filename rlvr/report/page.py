@@ -22,7 +22,7 @@ from evals.tables.paper import paper_tables
 from evals.tables.published import read_published
 from rlvr.report.examples import read_examples
 from rlvr.report.html import EmbeddedFigure, write_page
-from rlvr.report.provenance import read_runs_provenance, read_status, run_directory
+from rlvr.report.provenance import read_run_manifest, read_status, run_directory
 from rlvr.report.summary import findings
 
 _FIGURES = {
@@ -70,9 +70,7 @@ class ReportFiles:
 
     Attributes:
         study: the resolved study, an object with ``study``, its name.
-        scored: runs, scores and comparisons.
-        audits: one file for each benchmark.
-        results: the directory results/, for everything else that is shown.
+        results: the directory results/, for everything that is not named here.
         figures: directory whose SVG files are embedded.
         status: which results are current.
     """
@@ -87,13 +85,7 @@ class ReportFiles:
 
 @dataclass(frozen=True)
 class NamedStudy:
-    """The additional sections in the report of a named study.
-
-    Attributes:
-        title: its heading.
-        published: config/reference/published.csv; the numbers of its methods are shown.
-        figures: names of the figures that only it has.
-    """
+    """What only the report of a named study has: its heading, published numbers, and names of figures."""
 
     title: str
     published: Path
@@ -101,14 +93,7 @@ class NamedStudy:
 
 
 def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: NamedStudy | None = None) -> None:
-    """Write the report with its manifest.
-
-    Args:
-        files: what it is made from.
-        notes: sentences on what the numbers are evidence of.
-        out: the HTML file.
-        named: of a named study, what only its report has.
-    """
+    """Write the report with its manifest; the notes say what the numbers are evidence of."""
     study = read_json(files.study)
     if not isinstance(study, dict) or "study" not in study:
         raise InvalidInput(str(files.study), "", "lacks study")
@@ -116,7 +101,17 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
     captions = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())} | _FIGURES
     figures = {files.figures / f"{name}.svg": caption for name, caption in captions.items()}
     words = {"level": round(100 * results.confidence), "reference": results.drawn_against[1]}
-    runs = read_runs_provenance(results.runs, directory)
+    manifests = {run: read_run_manifest(run, directory) for run in results.runs}
+    runs = [
+        {
+            "run": run.run,
+            "result": f"base model {run.model}" if run.method == BASE else f"run {run.run}",
+            "fingerprint": manifest.fingerprint,
+            "created": manifest.created,
+            "weights": {name: sha256 for name, sha256 in manifest.outputs.items() if name.endswith(".safetensors")},
+        }
+        for run, manifest in manifests.items()
+    ]
     audit, *audit_by_benchmark = audit_tables(read_audits(files.audits, results.runs))
     costs = read_costs(results, directory / "costs", directory / "runs")
     summary, *by_benchmark = main_tables(results, costs, notes)
@@ -149,7 +144,7 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
         stale=[row for row in status if not row.current],
         status={row.result: row for row in status},
         runs=runs,
-        others=[row for row in status if row.result not in {run.result for run in runs}],
+        others=[row for row in status if row.result not in {run["result"] for run in runs}],
         problem_sets=[ProblemFile.of(path.parent) for path in sorted((directory / "problems").glob("*/manifest.json"))],
     )
 

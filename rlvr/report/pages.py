@@ -34,7 +34,7 @@ def write_phenomena_page(
         findings: ``{claim}.json``, in order.
         figures: directory of ``{claim}.svg``.
         rollouts: pages of single rollouts that are linked to.
-        notes: sentences on what the numbers are evidence of.
+        notes: on what the numbers are evidence of.
         out: the HTML file.
     """
     found = {path.stem: Summary.read(path) for path in findings}
@@ -58,13 +58,8 @@ def write_decoding_page(
 ) -> None:
     """Write the page of decoding with two models with its manifest.
 
-    Args:
-        results: decoding's own runs, scores and comparisons.
-        chosen: the thresholds that were chosen.
-        samples: directory of its samples.
-        figure: the SVG file that is embedded.
-        notes: sentences on what the numbers are evidence of.
-        out: the HTML file.
+    ``results`` are decoding's own, ``chosen`` the thresholds, ``samples`` the directory of its samples; the SVG file
+    ``figure`` is embedded.
     """
     caption = (
         "On problems that are not scored: the base model drives, and a token that the criterion picks is drawn again "

@@ -21,18 +21,13 @@ from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
 
-LOCK_SECONDS = 600.0
 _SQLITE_HEADER = b"SQLite format 3\0"
+_DELETE_IT = "delete it, it is made again from the results"
 
 
 @dataclass(frozen=True)
 class Store:
-    """The MLflow store of a results directory.
-
-    Attributes:
-        database: SQLite file.
-        artifacts: directory for copies of tables, figures and manifests.
-    """
+    """The MLflow store of a results directory: an SQLite file, and a directory for copies of tables and figures."""
 
     database: Path
     artifacts: Path
@@ -44,23 +39,21 @@ class Store:
 
     @property
     def uri(self) -> str:
-        """The address of the database."""
+        """MLflow's address of the database."""
         return f"sqlite:///{self.database.resolve()}"
 
     @contextlib.contextmanager
-    def writing(self, lock_seconds: float = LOCK_SECONDS) -> Iterator[MlflowClient]:
-        """Hold the database's lock, and make the database if there is none.
-
-        Raises:
-            UserError: another process kept the lock for ``lock_seconds``, or the file is no MLflow database.
-        """
+    def writing(self, lock_seconds: float = 600.0) -> Iterator[MlflowClient]:
+        """Hold the database's lock, and make the database if there is none."""
         path = self.database
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(path.with_name(path.name + ".lock"), timeout=lock_seconds), _without_waiting_for_the_disk():
                 if not path.exists():
                     self._initialise()
-                self._check_header()
+                with open(path, "rb") as handle:  # MLflow would try to open another file for more than a minute
+                    if handle.read(len(_SQLITE_HEADER)) != _SQLITE_HEADER:
+                        raise UserError(f"{path}: is not an SQLite database; {_DELETE_IT}")
                 yield self._client()
         except Timeout:
             raise UserError(f"{path}: another process has been writing it for {lock_seconds:.0f} s") from None
@@ -73,14 +66,6 @@ class Store:
         Store(unfinished, self.artifacts)._client()
         os.replace(unfinished, self.database)
 
-    def _check_header(self) -> None:
-        """Refuse a file that is no SQLite database: MLflow would try to open it for more than a minute."""
-        with open(self.database, "rb") as handle:
-            if handle.read(len(_SQLITE_HEADER)) != _SQLITE_HEADER:
-                raise UserError(
-                    f"{self.database}: is not an SQLite database; delete it, it is made again from the results"
-                )
-
     def _client(self) -> MlflowClient:
         for name in ("alembic", "mlflow.store.db.utils"):
             logging.getLogger(name).setLevel(logging.WARNING)  # dozens of lines about migrations of an empty database
@@ -89,9 +74,7 @@ class Store:
             client.get_experiment("0")
         except (sqlalchemy.exc.SQLAlchemyError, mlflow.exceptions.MlflowException) as error:
             reason = str(error).splitlines()[0]
-            raise UserError(
-                f"{self.database}: is not an MLflow database ({reason}); delete it, it is made again from the results"
-            ) from None
+            raise UserError(f"{self.database}: is not an MLflow database ({reason}); {_DELETE_IT}") from None
         return client
 
 

@@ -8,10 +8,9 @@ are deleted in the same way; runs without the tag are the user's own and stay.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
@@ -21,7 +20,6 @@ from mlflow.entities import Param, Run, RunTag, ViewType
 from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
-from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.planned_run import PlannedRun
 
 RESULT_TAG, CONTENT_TAG, GROUP_TAG = "rlvr.result", "rlvr.content", "rlvr.part"
@@ -46,17 +44,13 @@ class Experiment:
 
     @classmethod
     def of(cls, client: MlflowClient, name: str, artifacts: Path) -> Experiment:
-        """Open an experiment; it is made or restored if need be.
-
-        Raises:
-            UserError: it exists and keeps its artifacts elsewhere, as after results/ was moved.
-        """
+        """Open an experiment; it is made or restored if need be."""
         location = artifacts.resolve().as_uri()
         found = client.get_experiment_by_name(name)
         if found is None:
             identity = client.create_experiment(name, location, {_KIND_TAG: "custom_model_development"})
             return cls(client, identity, artifacts)
-        if found.artifact_location != location:
+        if found.artifact_location != location:  # as after results/ was moved
             raise UserError(
                 f"experiment {name}: keeps its artifacts in {found.artifact_location}, not in {location}; "
                 "delete the MLflow database, it is made again from the results"
@@ -65,23 +59,15 @@ class Experiment:
             client.restore_experiment(found.experiment_id)
         return cls(client, found.experiment_id, artifacts)
 
-    @classmethod
-    @contextlib.contextmanager
-    def opened(cls, store: Store, name: str) -> Iterator[Experiment]:
-        """Lock the database and open an experiment; errors as for :meth:`of` and :meth:`Store.writing`."""
-        with store.writing() as client:
-            yield cls.of(client, name, store.artifacts)
-
     def runs(self) -> dict[str, Run]:
         """Every run that this package made, of all groups, by its result."""
         found: dict[str, Run] = {}
-        token = None
-        while True:
+        token: str | None = None
+        while token != "":
             page = self.client.search_runs([self.identity], "", ViewType.ACTIVE_ONLY, _PAGE, page_token=token)
             found |= {run.data.tags[RESULT_TAG]: run for run in page if RESULT_TAG in run.data.tags}
-            token = page.token
-            if not token:
-                return found
+            token = page.token or ""
+        return found
 
     def bring_into_line(
         self, planned: Iterable[PlannedRun], group: str = "", untouched: Container[str] = ()
@@ -128,10 +114,9 @@ class Experiment:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
     def _create(self, plan: PlannedRun, parent: str | None, group: str) -> str:
-        tags = {**plan.tags, RESULT_TAG: plan.result, _NAME_TAG: plan.name}
-        tags |= {GROUP_TAG: group} if group else {}
-        tags |= {_PARENT_TAG: parent} if parent is not None else {}
-        tags |= {} if plan.growing else {CONTENT_TAG: plan.content}
+        own = {GROUP_TAG: group or None, _PARENT_TAG: parent, CONTENT_TAG: None if plan.growing else plan.content}
+        own |= {RESULT_TAG: plan.result, _NAME_TAG: plan.name}
+        tags = {**plan.tags, **{key: value for key, value in own.items() if value is not None}}
         run = self.client.create_run(self.identity, start_time=plan.started, tags=tags)
         run_id: str = run.info.run_id
         params = [Param(key, value) for key, value in plan.params.items()]

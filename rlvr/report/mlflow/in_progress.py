@@ -10,21 +10,22 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 from pydantic import ConfigDict
 from sqlalchemy.exc import SQLAlchemyError
 
 from evals.core.errors import UserError
+from evals.core.files import read_parquet
 from evals.core.manifest import Manifest, read_manifest
 from evals.core.record import Record
 from evals.core.records import BASE, Run, read_runs
 from evals.core.single_writer import is_held
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import GROUP_TAG, Experiment
-from rlvr.report.mlflow.planned_run import PlannedRun, content_hash, flatten, metrics_of_steps, read_steps
+from rlvr.report.mlflow.planned_run import PlannedRun, content_hash, flatten, metrics_of_steps
 from rlvr.report.mlflow.study import run_tags
 from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
 
@@ -45,45 +46,42 @@ class _StudySettings(Record):
 def show_in_progress(results: Path, store: Store) -> int:
     """Bring MLflow into line with the trainings in progress of every study in ``results``.
 
+    A training whose files cannot be read does not keep others from being shown; the error is raised at the end.
+
     Returns:
         How many trainings are shown that no projection of a study shows.
-
-    Raises:
-        UserError: a file is malformed, the database cannot be written, or it is missing and has to be made again from
-            the finished results. A training whose files cannot be read does not keep others from being shown.
     """
-    studies = list(_started_studies(results))
+    sheets = [results / "runs.json", *sorted(results.glob("studies/*/runs.json"))]
+    started = [sheet for sheet in sheets if sheet.exists() and sheet.with_name("study.json").exists()]
+    studies = [(_StudySettings.read(sheet.with_name("study.json")).study, read_runs(sheet)) for sheet in started]
     if not studies:
         return 0
     if not store.database.exists() and any([*results.glob("*tracking.json"), *results.glob("studies/*/tracking.json")]):
         raise UserError(f"{store.database}: is missing; `make ui` makes it again from the results")
-    number, problems = 0, list[str]()
+    number, problems = 0, list[Exception]()
     with store.writing() as client:
         for study, runs in studies:
             experiment = Experiment.of(client, study, store.artifacts)
             shown = experiment.runs()
             finished = {run.data.tags.get("fingerprint") for run in shown.values() if GROUP_TAG not in run.data.tags}
-            planned, untouched = [], set()
-            for run in runs:
-                if run.method == BASE:
-                    continue
-                old, directory = shown.get(_result(run)), results / "runs" / run.run
+            planned, untouched = list[PlannedRun](), set[str]()
+            for run in (run for run in runs if run.method != BASE):
                 try:
-                    manifest = _manifest(directory)
+                    manifest = _manifest(results / "runs" / run.run)
                     if manifest and manifest.fingerprint in finished:
                         continue
-                    path = directory / ("metrics.parquet" if manifest else METRICS_SO_FAR)
-                    is_complete = manifest and old and old.data.tags.get(_COMPLETE_TAG) == manifest.outputs[path.name]
-                    if not is_complete and (manifest or path.exists()):
-                        planned.append(_plan(study, run, path, manifest))
-                        continue
+                    plan = _plan(study, run, results / "runs" / run.run, manifest, shown.get(_result(run)))
                 except (UserError, OSError) as error:
-                    problems.append(str(error))
-                untouched.add(_result(run))
+                    problems.append(error)
+                    plan = None
+                if plan is None:
+                    untouched.add(_result(run))
+                else:
+                    planned.append(plan)
             experiment.bring_into_line(planned, IN_PROGRESS, untouched)
             number += len(planned) + len(untouched & shown.keys())
     if problems:
-        raise UserError(problems[0])
+        raise UserError(str(problems[0]))
     return number
 
 
@@ -96,9 +94,8 @@ def watch(results: Path, store: Store, seconds: float, parent: int) -> None:
     printed, known = "", None
     while os.getppid() == parent:
         if known is not None and _file_number(store.database) != known:
-            print(
-                f"warning: {store.database}: was deleted; trainings are watched no longer", file=sys.stderr, flush=True
-            )
+            warning = f"warning: {store.database}: was deleted; trainings are watched no longer"
+            print(warning, file=sys.stderr, flush=True)
             return
         try:
             show_in_progress(results, store)
@@ -117,14 +114,6 @@ def _file_number(path: Path) -> int | None:
     return path.stat().st_ino if path.exists() else None
 
 
-def _started_studies(results: Path) -> Iterator[tuple[str, list[Run]]]:
-    """Name and runs of every study that was started."""
-    for sheet in [results / "runs.json", *sorted(results.glob("studies/*/runs.json"))]:
-        settings = sheet.with_name("study.json")
-        if sheet.exists() and settings.exists():
-            yield _StudySettings.read(settings).study, list(read_runs(sheet))
-
-
 def _result(run: Run) -> str:
     return f"{IN_PROGRESS} {run.run}"
 
@@ -135,9 +124,13 @@ def _manifest(directory: Path) -> Manifest | None:
     return read_manifest(path, "run") if path.exists() else None
 
 
-def _plan(study: str, run: Run, path: Path, manifest: Manifest | None) -> PlannedRun:
-    """Plan the MLflow run of a training with its metrics in ``path``, which is finished if it has a manifest."""
-    frame = read_steps(path)
+def _plan(study: str, run: Run, directory: Path, manifest: Manifest | None, old: MlflowRun | None) -> PlannedRun | None:
+    """Plan the MLflow run of a training, finished if it has a manifest; None if ``old`` shows all there is to show."""
+    path = directory / ("metrics.parquet" if manifest else METRICS_SO_FAR)
+    is_complete = manifest and old and old.data.tags.get(_COMPLETE_TAG) == manifest.outputs[path.name]
+    if is_complete or not (manifest or path.exists()):
+        return None
+    frame = read_parquet(path, ["step"])
     params = flatten(manifest.parameters if manifest else frame.attrs.get(PARAMETERS, {}))
     metrics = metrics_of_steps(frame, path.stat().st_mtime_ns // 1_000_000)
     times = [metric.timestamp for metric in metrics]

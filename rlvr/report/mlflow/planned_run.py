@@ -14,8 +14,7 @@ from typing import Any
 import pandas as pd
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric
 
-from evals.core.errors import InvalidInput
-from evals.core.files import fingerprint, read_parquet
+from evals.core.files import fingerprint
 from evals.core.records import ProblemFile
 
 NOTE_TAG = "mlflow.note.content"
@@ -26,7 +25,6 @@ _VERSION = 1
 _LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
 _DIGEST_LENGTH = 16  # MLflow takes up to 36 characters; the whole SHA-256 stands in a tag
 _METRICS_PER_CALL = 900  # MLflow takes 1,000 metrics and tags together
-_SECONDS_COLUMN = "seconds_step"
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,12 @@ class PlannedRun:
 
     Attributes:
         result: identity within the experiment, such as ``run tiny-dapo-s1``.
-        name: name that people see.
         content: hash of what was found; a run with another one is written again.
         tags: beside those that this package adds by itself.
         started: milliseconds since the epoch, as are all times.
         ended: None while it may go on.
         parent: ``result`` of the run that this one is nested under, which is planned before it.
         metrics: in the order of their steps; none of them is NaN.
-        problems: shown as MLflow's data set.
         artifacts: files -> the folder of the run that they are copied to.
         status: FINISHED, RUNNING or KILLED.
         growing: whether later steps are added to the run that shows the earlier ones, instead of writing it again.
@@ -67,8 +63,9 @@ class PlannedRun:
     def batches(self, after: int) -> Iterator[list[Metric]]:
         """The metrics of the steps behind ``after``, as many whole steps at once as MLflow takes in a call."""
         batch: list[Metric] = []
-        for step, metrics in groupby(self.metrics, key=lambda metric: metric.step):
-            of_step = list(metrics) if step > after else []
+        new = [metric for metric in self.metrics if metric.step > after]
+        for _, metrics in groupby(new, key=lambda metric: metric.step):
+            of_step = list(metrics)
             if batch and len(batch) + len(of_step) > _METRICS_PER_CALL:
                 yield batch
                 batch = []
@@ -106,30 +103,18 @@ def note(markdown: Path, sections: int) -> str:
 
 def flatten(value: Any, prefix: str = "") -> dict[str, str]:
     """Nested settings as dotted keys: ``{"training": {"steps": 60}}`` -> ``{"training.steps": "60"}``."""
-    if isinstance(value, Mapping) and value:
-        flat: dict[str, str] = {}
-        for key, inner in value.items():
-            flat |= flatten(inner, f"{prefix}.{key}" if prefix else str(key))
-        return flat
-    return {prefix: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
-
-
-def read_steps(path: Path) -> pd.DataFrame:
-    """Read the metrics of a training, one row per step.
-
-    Raises:
-        UserError: the file is missing, is not parquet, or lacks the column ``step``.
-    """
-    frame = read_parquet(path)
-    if "step" not in frame:
-        raise InvalidInput(str(path), "", "lacks the column step")
-    return frame
+    if not isinstance(value, Mapping) or not value:
+        return {prefix: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
+    flat: dict[str, str] = {}
+    for key, inner in value.items():
+        flat |= flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+    return flat
 
 
 def metrics_of_steps(frame: pd.DataFrame, ended: int) -> list[Metric]:
     """Every number of every step, timed so that the last step is at ``ended``; NaN (not measured) makes no metric."""
     frame = frame.sort_values("step", kind="stable")
-    seconds = frame[_SECONDS_COLUMN].fillna(0.0) if _SECONDS_COLUMN in frame else frame["step"] * 0.0
+    seconds = frame["seconds_step"].fillna(0.0) if "seconds_step" in frame else frame["step"] * 0.0
     times = (ended - 1000 * (seconds.sum() - seconds.cumsum())).round().astype(int).tolist()
     columns = frame.drop(columns="step").select_dtypes("number").astype(float)
     names = [str(name) for name in columns]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -39,18 +39,17 @@ class TrackedStudy(Record):
 
     def plan(self, record: Path, results: Path) -> list[PlannedRun]:
         """Plan the study's MLflow runs."""
-        *scores, comparisons = self._scores(record)
+        scores, comparisons = self._scores(record), record.with_name("comparisons.json")
         return list(study_runs(self.study, read_results(self.runs, scores, comparisons), results, record.parent))
 
-    def sources(self, record: Path, results: Path) -> Iterator[Path]:
+    def sources(self, record: Path, results: Path) -> list[Path]:
         """The scores, comparisons, manifests, tables and figures."""
-        yield from self._scores(record)
-        yield from (run_directory(run, results) / "manifest.json" for run in self.runs)
-        yield from tables_and_figures(record.parent)
+        manifests = [run_directory(run, results) / "manifest.json" for run in self.runs]
+        own = [*self._scores(record), record.with_name("comparisons.json"), *tables_and_figures(record.parent)]
+        return [*own, *manifests]
 
     def _scores(self, record: Path) -> list[Path]:
-        scores = [record.with_name("scores") / f"{benchmark}.json" for benchmark in self.benchmarks]
-        return [*scores, record.with_name("comparisons.json")]
+        return [record.with_name("scores") / f"{benchmark}.json" for benchmark in self.benchmarks]
 
 
 class TrackedExtra(Record):
@@ -58,7 +57,6 @@ class TrackedExtra(Record):
 
     Attributes:
         name: such as ``phenomena``.
-        title: name of its MLflow run.
         note: Markdown file that describes the run up to its second section; relative to the record, as all files are.
         files: pages, tables and figures.
     """
@@ -92,48 +90,32 @@ class TrackedExtra(Record):
         tags |= {"fingerprint": content}
         return [PlannedRun(f"{self.name} {self.study}", self.title, content, tags, now, now, artifacts=artifacts)]
 
-    def sources(self, record: Path, results: Path) -> Iterator[Path]:
+    def sources(self, record: Path, results: Path) -> list[Path]:
         """The description, then the files."""
-        return (record.parent / name for name in (self.note, *self.files))
+        return [record.parent / name for name in (self.note, *self.files)]
 
 
 def project(tracked: TrackedStudy | TrackedExtra, record: Path, results: Path, store: Store) -> dict[str, int]:
-    """Bring MLflow into line with a result and write the record, with the content hashes of what was projected.
-
-    Args:
-        tracked: the result.
-        record: its file; the study's own files are beside it.
-        results: results/.
-        store: the database.
+    """Bring MLflow into line with a result and write its record, with the content hashes of what was projected.
 
     Returns:
         How many runs were created, kept, replaced and removed.
-
-    Raises:
-        UserError: a file is missing or malformed, or the database cannot be written.
     """
     planned = tracked.plan(record, results)
-    contents = {plan.result: plan.content for plan in planned}
-    with Experiment.opened(store, tracked.study) as experiment:
+    projected: str | dict[str, str]
+    with store.writing() as client:
+        experiment = Experiment.of(client, tracked.study, store.artifacts)
         if isinstance(tracked, TrackedExtra):
-            counts = experiment.bring_into_line(planned, tracked.name)
+            counts, projected = experiment.bring_into_line(planned, tracked.name), planned[0].content
         else:
-            counts = experiment.bring_into_line(planned)
+            counts, projected = experiment.bring_into_line(planned), {plan.result: plan.content for plan in planned}
             experiment.bring_into_line([], IN_PROGRESS)  # all trainings are shown as finished now
-    projected = contents if isinstance(tracked, TrackedStudy) else planned[0].content
     write_json(record, tracked.to_json() | {"projected": projected})
     return counts
 
 
 def project_newer(record: Path, results: Path, store: Store, lost: bool = False) -> dict[str, int] | None:
-    """Project again what the record names, if the database is missing or ``lost``, or a file is newer.
-
-    Returns:
-        The counts, or None if there was nothing to do.
-
-    Raises:
-        UserError: the study was never projected, or a result is missing or malformed.
-    """
+    """Project again what the record names, if the database is missing or ``lost``, or a file is newer; else None."""
     if not record.exists():
         raise UserError(f"{record}: no such file; it is written at the end of a study, so run that first")
     tracked = (TrackedStudy if record.name == "tracking.json" else TrackedExtra).read(record)

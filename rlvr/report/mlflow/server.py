@@ -21,11 +21,7 @@ HOST = "127.0.0.1"
 
 
 def browse(results: Path, port: int) -> NoReturn:
-    """Project what is newer than MLflow's database, then become MLflow's server.
-
-    Raises:
-        UserError: the port is taken or not allowed, or no study was started.
-    """
+    """Project what is newer than MLflow's database, then become MLflow's server."""
     check_port(port)
     store = Store.of(results)
     lost = not store.database.exists()  # then everything is projected again, whoever makes the file first
@@ -35,8 +31,7 @@ def browse(results: Path, port: int) -> NoReturn:
             if (counts := project_newer(record, results, store, lost)) is not None:
                 print(f"{record}: {describe(counts)}")
     with _warning():
-        number = show_in_progress(results, store)
-        if number:
+        if number := show_in_progress(results, store):
             print(f"trainings in progress, or of a study that is: {number}")
     if not store.database.exists():
         raise UserError(f"{results}: holds no study that was started; run one first")
@@ -65,23 +60,13 @@ def serve(results: Path, store: Store, port: int) -> NoReturn:
     print(f"MLflow on http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
     watcher = ["rlvr", "watch", "--results", str(results), "--parent", str(os.getpid())]
     subprocess.Popen([sys.executable, "-m", *watcher])
-    command = [
-        *(sys.executable, "-m", "mlflow", "server"),
-        *("--backend-store-uri", store.uri),
-        *("--default-artifact-root", store.artifacts.resolve().as_uri()),
-        *("--host", HOST),
-        *("--port", str(port)),
-        *("--workers", "1"),
-    ]
-    os.execv(sys.executable, command)
+    stored = ["--backend-store-uri", store.uri, "--default-artifact-root", store.artifacts.resolve().as_uri()]
+    served = ["--host", HOST, "--port", str(port), "--workers", "1"]
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", *stored, *served])
 
 
 def check_port(port: int) -> None:
-    """Check that a server could listen on a loopback port.
-
-    Raises:
-        InvalidInput: it could not.
-    """
+    """Refuse a port on which no server could listen, on loopback."""
     try:
         _bind(port)
     except (OSError, OverflowError) as error:

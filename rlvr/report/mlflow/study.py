@@ -7,24 +7,19 @@ from datetime import datetime
 from pathlib import Path
 
 from evals.core.errors import UserError
-from evals.core.files import sha256_file
+from evals.core.files import read_parquet, sha256_file
 from evals.core.manifest import Manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, ProblemFile, Run
 from evals.results import Results
-from rlvr.report.mlflow.planned_run import (
-    NOTE_TAG,
-    PlannedRun,
-    content_hash,
-    flatten,
-    metrics_of_steps,
-    note,
-    read_steps,
-    single_metrics,
-)  # fmt: skip
+from evals.tables.main import interval_columns
+from rlvr.report.mlflow import planned_run
+from rlvr.report.mlflow.planned_run import NOTE_TAG, PlannedRun, content_hash, metrics_of_steps
 from rlvr.report.provenance import read_run_manifest, run_directory
 
-_SHOWN_FOLDERS = ("tables", "figures")
 _SHOWN_ENDINGS = (".md", ".csv", ".tex", ".png", ".svg")
+_AS_IN_SCORES = (
+    *("standard_error", "truncation_rate", "no_answer_rate", "timeout_rate", "unparsable_rate", "mean_tokens"),
+)
 
 
 def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iterator[PlannedRun]:
@@ -35,26 +30,23 @@ def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iter
         results: runs, scores and comparisons.
         directory: results/, with the manifests and metrics.
         own: directory of the study's tables and figures.
-
-    Raises:
-        UserError: a file is missing or malformed.
     """
     manifests = {run.run: read_run_manifest(run, directory) for run in results.runs}
-    latest = max(_ended(manifest) for manifest in manifests.values())
+    latest = max(map(_ended, manifests.values()))
     # MLflow lists the newest runs first and nests a child only under a parent on the same page: parents come last.
     yield _overview(study, results, own, latest + len(results.conditions))
     for place, condition in enumerate(reversed(results.conditions)):
-        yield _condition(study, results, condition, latest + place)
+        parent = _condition(study, results, condition, latest + place)
+        yield parent
         for run in condition.runs:
-            manifest = manifests[run.run]
-            yield _training(study, run, manifest, directory)
+            yield _training(study, run, manifests[run.run], directory, parent.result)
             for benchmark in results.benchmarks:
-                yield _evaluation(study, results, run, benchmark, manifest, directory)
+                yield _evaluation(study, results, run, benchmark, manifests[run.run], directory)
 
 
 def tables_and_figures(own: Path) -> dict[Path, str]:
     """The study's tables and figures and the folders that they are shown in."""
-    files = {path: folder for folder in _SHOWN_FOLDERS for path in sorted((own / folder).glob("*"))}
+    files = {path: folder for folder in ("tables", "figures") for path in sorted((own / folder).glob("*"))}
     return {path: folder for path, folder in files.items() if path.suffix in _SHOWN_ENDINGS}
 
 
@@ -69,7 +61,8 @@ def _overview(study: str, results: Results, own: Path, now: int) -> PlannedRun:
     files, table = tables_and_figures(own), own / "tables" / "main.md"
     if table not in files:
         raise UserError(f"{table}: no such file")
-    tags = {"study": study, "stage": "overview", "reference_method": results.reference_method, NOTE_TAG: note(table, 1)}
+    tags = {"study": study, "stage": "overview", "reference_method": results.reference_method}
+    tags |= {NOTE_TAG: planned_run.note(table, 1)}
     content = content_hash(tags, {path.name: sha256_file(path) for path in files})
     tags |= {"fingerprint": content}
     return PlannedRun(f"study {study}", f"{study}: tables and figures", content, tags, now, now, artifacts=files)
@@ -93,20 +86,19 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
                     tags[f"verdict_against_{against}"] = comparison.verdict
     content = content_hash(tags, condition.title, values)
     tags |= {"fingerprint": content}
-    result = _condition_result(condition.model, condition.method)
-    return PlannedRun(result, condition.title, content, tags, now, now, metrics=single_metrics(values, now))
+    result, metrics = f"method {condition.model} {condition.method}", planned_run.single_metrics(values, now)
+    return PlannedRun(result, condition.title, content, tags, now, now, metrics=metrics)
 
 
-def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> PlannedRun:
+def _training(study: str, run: Run, manifest: Manifest, directory: Path, parent: str) -> PlannedRun:
     """One seed: every column of its metrics at every step, its settings, the hashes of its weights."""
     folder, is_base = run_directory(run, directory), run.method == BASE
     tags = run_tags(study, "base_model" if is_base else "train", run)
     tags |= {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()}
     problems = None if is_base else ProblemFile.of(directory / "problems" / "train")
     tags |= {f"sha256/problems/{problems.name}": problems.sha256} if problems else {}
-    ended = _ended(manifest)
-    path = folder / "metrics.parquet"
-    metrics = metrics_of_steps(read_steps(path), ended) if path.name in manifest.outputs else []
+    ended, path = _ended(manifest), folder / "metrics.parquet"
+    metrics = metrics_of_steps(read_parquet(path, ["step"]), ended) if path.name in manifest.outputs else []
     return PlannedRun(
         f"run {run.run}",
         run.run,
@@ -114,8 +106,8 @@ def _training(study: str, run: Run, manifest: Manifest, directory: Path) -> Plan
         tags | {"fingerprint": manifest.fingerprint},
         min((metric.timestamp for metric in metrics), default=ended),
         ended,
-        parent=_condition_result(run.model, run.method),
-        params=flatten(manifest.parameters),
+        parent=parent,
+        params=planned_run.flatten(manifest.parameters),
         metrics=metrics,
         problems=problems,
         artifacts={folder / "manifest.json": ""},
@@ -126,27 +118,18 @@ def _evaluation(
     study: str, results: Results, run: Run, benchmark: str, training: Manifest, directory: Path
 ) -> PlannedRun:
     """A run on a benchmark, nested under the run."""
-    score = results.scores[run.run, benchmark]
-    k = results.samples_per_problem
+    score, k = results.scores[run.run, benchmark], results.samples_per_problem
     problems = ProblemFile.of(directory / "problems" / benchmark)
-    low, high = score.confidence_interval or (None, None)
     values = {
         f"avg_at_{k}": score.average_at_k,
-        "standard_error": score.standard_error,
-        "confidence_low": low,
-        "confidence_high": high,
+        **interval_columns(score.confidence_interval),
         **{f"pass_at_{key}": value for key, value in score.pass_at_k.items()},
         f"maj_at_{k}": score.majority_at_k,
-        "truncation_rate": score.truncation_rate,
-        "no_answer_rate": score.no_answer_rate,
-        "timeout_rate": score.timeout_rate,
-        "unparsable_rate": score.unparsable_rate,
-        "mean_tokens": score.mean_tokens,
+        **{name: getattr(score, name) for name in _AS_IN_SCORES},
     }
     tags = run_tags(study, "evaluation", run) | {f"sha256/problems/{benchmark}": problems.sha256}
     tags |= {"benchmark": benchmark, "train_fingerprint": training.fingerprint}
-    now = _ended(training)
-    content = content_hash(tags, values, score.correct_counts)
+    now, content = _ended(training), content_hash(tags, values, score.correct_counts)
     return PlannedRun(
         f"score {run.run} {benchmark}",
         f"{run.run} on {benchmark}",
@@ -156,13 +139,9 @@ def _evaluation(
         now,
         parent=f"run {run.run}",
         params={"benchmark": benchmark, "samples_per_problem": str(k), "problems": str(len(score.correct_counts))},
-        metrics=single_metrics(values, now),
+        metrics=planned_run.single_metrics(values, now),
         problems=problems,
     )
-
-
-def _condition_result(model: str, method: str) -> str:
-    return f"method {model} {method}"
 
 
 def _ended(manifest: Manifest) -> int:

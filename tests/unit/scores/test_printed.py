@@ -16,8 +16,7 @@ from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.record import read_rows
 from evals.core.records import Grade
-from evals.scores.grades import grades_by_problem
-from evals.scores.score import measure
+from evals.scores.score import grades_by_problem, measure
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed
 from tests.commands import rlvr_bench
