@@ -17,7 +17,6 @@ class Average:
     """A method's mean accuracy over benchmarks, in fractions of one.
 
     Attributes:
-        by_seed: the average of every seed, in the order given.
         standard_error: over problems and seeds; None with a single seed, which cannot tell how seeds differ.
         confidence_interval: within [0, 1]; None without a standard error, or where a handful of problems decides.
     """
@@ -42,7 +41,6 @@ def estimate_average(
         accuracies: for each benchmark, accuracies [S, N] of S seeds.
         samples: for each benchmark, the samples of one seed behind each accuracy.
         is_fixed: the seeds are no sample of seeds: the base model, or a claim about these very policies.
-        confidence: nominal coverage.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     by_seed = tuple(np.mean([values.mean(axis=1) for values in strata], axis=0).tolist())

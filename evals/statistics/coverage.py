@@ -18,7 +18,8 @@ from scipy.stats import norm
 from evals.core.errors import UserError
 from evals.statistics import interval
 
-Intervals = Callable[[npt.NDArray[np.int64], int], interval.Ends]
+Counts = npt.NDArray[np.int64]
+Intervals = Callable[[Counts, int], interval.Ends]
 INTERVALS: dict[str, Intervals] = {
     "ours": interval.score_intervals,
     "t": lambda counts, samples: interval.t_interval(counts / samples),
@@ -44,9 +45,7 @@ class Population:
     spread: float
     accuracy: float
 
-    def draw(
-        self, problems: int, samples: int, benchmarks: int, generator: np.random.Generator
-    ) -> npt.NDArray[np.int64]:
+    def draw(self, problems: int, samples: int, benchmarks: int, generator: np.random.Generator) -> Counts:
         """Counts of correct samples [benchmarks, problems]."""
         mean, spread, shape = self.accuracy, self.spread, (benchmarks, problems)
         if self.family == "beta":
@@ -67,17 +66,10 @@ class Population:
 
 @dataclass(frozen=True)
 class Coverage:
-    """A measured coverage.
-
-    Attributes:
-        given: share of benchmarks that got an interval.
-        covered: share of those whose interval covers the truth; NaN if none got one.
-        error: standard error of ``covered``, of the simulation itself.
-    """
+    """The share of benchmarks that got an interval, and of these the share that covers the truth, NaN of none."""
 
     given: float
     covered: float
-    error: float
 
 
 def measure_coverage(
@@ -94,10 +86,8 @@ def measure_coverage(
     counts = population.draw(problems, samples, benchmarks, np.random.default_rng(key))
     low, high = intervals(counts, samples)
     known = ~(np.isnan(low) | np.isnan(high))
-    if not known.any():
-        return Coverage(0.0, float("nan"), float("nan"))
-    covered = float(((low <= population.accuracy) & (population.accuracy <= high))[known].mean())
-    return Coverage(float(known.mean()), covered, float(np.sqrt(covered * (1.0 - covered) / known.sum())))
+    covered = ((low <= population.accuracy) & (population.accuracy <= high))[known]
+    return Coverage(float(known.mean()), float(covered.mean()) if known.any() else float("nan"))
 
 
 def populations() -> list[Population]:

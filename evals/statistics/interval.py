@@ -25,7 +25,6 @@ from evals.statistics.accuracy import FloatArray, check_counts, clustered_standa
 MINIMUM_INFORMATIVE_PROBLEMS = 8
 """Fewest problems with a success, and fewest with a failure, from which an interval is computed."""
 
-_NO_SKEWNESS = 1e-6
 _HIDDEN_TAIL = 7.5
 """The skewness of N accuracies is too small by about 1 + 7.5 / N: the far tail is seldom among them."""
 _STRETCH, _SHRINK, _FORGETTING = 0.8, 0.5, 0.6
@@ -39,7 +38,7 @@ def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
     """The textbook interval mean +- t_{N-1} * SE [...] from per-problem accuracies [..., N]; it may leave [0, 1]."""
     values = np.asarray(accuracies, dtype=np.float64)
     mean, problems = values.mean(axis=-1), values.shape[-1]
-    reach = _t_quantile(problems, confidence) * values.std(axis=-1, ddof=1) / np.sqrt(problems)
+    reach = stdtrit(problems - 1, 0.5 + confidence / 2.0) * values.std(axis=-1, ddof=1) / np.sqrt(problems)
     return mean - reach, mean + reach
 
 
@@ -52,9 +51,10 @@ def wilson_interval(accuracies: npt.ArrayLike, samples: int, confidence: float =
     """
     values = np.asarray(accuracies, dtype=np.float64)
     mean, problems = values.mean(axis=-1), values.shape[-1]
+    quantile = np.asarray(stdtrit(problems - 1, 0.5 + confidence / 2.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = np.minimum(mean * (1.0 - mean) / clustered_standard_error(values) ** 2, problems * samples)
-        return _score_ends(mean, effective, _t_quantile(problems, confidence))
+        return _score_ends(mean, effective, quantile)
 
 
 def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
@@ -65,16 +65,15 @@ def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
     """
     values = np.asarray(accuracies, dtype=np.float64)
     mean, problems = values.mean(axis=-1), values.shape[-1]
-    error = clustered_standard_error(values)
-    deviations = values - mean[..., None]
+    deviations, quantile = values - mean[..., None], np.asarray(stdtrit(problems - 1, 0.5 + confidence / 2.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         skewness = (deviations**3).mean(axis=-1) / (deviations**2).mean(axis=-1) ** 1.5 / np.sqrt(problems)
-        return _skewness_free(mean, error, skewness, _t_quantile(problems, confidence))
+        return _skewness_free(mean, clustered_standard_error(values), skewness, quantile)
 
 
 def _skewness_free(mean: FloatArray, error: FloatArray, skewness: FloatArray, quantile: FloatArray) -> Ends:
     """Hall's end points [...] from a mean, its standard error, the skewness of the mean, and Student's quantile."""
-    small = np.abs(skewness) < _NO_SKEWNESS
+    small = np.abs(skewness) < 1e-6
     safe = np.where(small, 1.0, skewness)
 
     def statistic(bound: FloatArray) -> FloatArray:
@@ -109,7 +108,6 @@ def suite_intervals(accuracies: Sequence[npt.ArrayLike], samples: Sequence[int],
     Args:
         accuracies: for each benchmark, the problems' accuracies [..., N].
         samples: for each benchmark, the samples behind each accuracy.
-        confidence: nominal coverage.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     if not strata or min(values.shape[-1] for values in strata) < 2:
@@ -176,8 +174,3 @@ def score_interval(correct_counts: npt.ArrayLike, samples: int, confidence: floa
     """:func:`score_intervals` for one score with counts [N]; None where no interval is to be trusted."""
     low, high = score_intervals(correct_counts, samples, confidence)
     return None if np.isnan(low) or np.isnan(high) else (float(low), float(high))
-
-
-def _t_quantile(problems: int, confidence: float) -> FloatArray:
-    """Student's two-sided quantile with N - 1 degrees of freedom."""
-    return np.asarray(stdtrit(problems - 1, 0.5 + confidence / 2.0))

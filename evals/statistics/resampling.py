@@ -11,7 +11,6 @@ from evals.statistics.accuracy import FloatArray
 
 EXACT_PROBLEMS = 20
 """Up to this many problems all sign flips are enumerated."""
-
 _FLIPS_AT_ONCE = 2_000
 
 
@@ -41,7 +40,7 @@ def bootstrap_differences(
         treatment: for each benchmark, accuracies [S, N]; see :func:`~evals.statistics.difference.estimate_difference`.
         control: the same for the other method.
         draws: for each benchmark, the problems drawn [R, N], from :func:`draw_problems`.
-        generator: source of randomness for seeds and samples.
+        generator: of seeds and samples.
         treatment_is_fixed: keep its seeds as they are.
         control_is_fixed: the same for the control.
         samples: for each benchmark, the samples behind each accuracy, to be resampled too; None leaves them.

@@ -49,13 +49,7 @@ _PANELS_PER_LINE = 5
 
 
 def write_training_curves(sheet: Path, training: Path, out: Path) -> None:
-    """Draw the training curves of a study with a manifest beside them.
-
-    Args:
-        sheet: the study's run sheet.
-        training: directory of the runs, here and below.
-        out: path of the figure without its ending, here and below.
-    """
+    """Draw the training curves of a study's run sheet with a manifest beside them; ``training`` has the runs."""
     runs = read_runs(sheet)
     metrics, files = _read_all_metrics(runs, training)
     parameters = {"figure": "training_curves"}
@@ -79,11 +73,7 @@ def write_reward_curves(
 def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points_json: str, out: Path) -> None:
     """Draw scores along the training with a manifest beside them.
 
-    Args:
-        sheets: run sheets; the first is the study's own.
-        scores: of all those runs.
-        points_json: method -> list of steps and the name it is scored under.
-        out: path of the figure without its ending.
+    The first run sheet is the study's own, ``scores`` are of the runs of all. ``points_json`` is :data:`Points`.
     """
     studies = [read_runs(path) for path in sheets]
     averages, k = read_averages([run for runs in studies for run in runs], scores)
@@ -134,13 +124,8 @@ def draw_reward_curves(
     """Reward of every method: mean over seeds, band from the smallest to the largest, reference black, others grey.
 
     One study has a small panel for every method; two studies, whose methods correspond in order, have a line of panels
-    for every method and a column each.
-
-    Args:
-        studies: their runs.
-        titles: of the studies.
-        metrics: of all their runs.
-        reference: method of the first study that is drawn black; in the second, the method in its place.
+    for every method and a column each. The reference is a method of the first study; in the second, the method in its
+    place is drawn black.
     """
     rows = [_trained(runs) for runs in studies]
     methods = [row.method for row in rows[0]]
@@ -224,24 +209,21 @@ def read_averages(runs: Sequence[Run], paths: Sequence[Path]) -> tuple[dict[str,
     """
     files = [BenchmarkScores.read(path) for path in paths]
     values: dict[str, list[float]] = {}
-    for score in (score for file in files for score in file.scores):
-        values.setdefault(score.run, []).append(score.average_at_k)
-    averages: dict[str, dict[str, float]] = {}
-    for run in runs:
-        if run.run not in values:
-            raise UserError(f"{paths[0]}: no score of {run.run}")
-        averages.setdefault(run.method, {})[run.run] = float(np.mean(values[run.run]))
-    return {method: list(of_runs.values()) for method, of_runs in averages.items()}, files[-1].samples_per_problem
+    for file in files:
+        for score in file.scores:
+            values.setdefault(score.run, []).append(score.average_at_k)
+    averages: dict[str, list[float]] = {}
+    for method, name in dict.fromkeys((run.method, run.run) for run in runs):
+        if name not in values:
+            raise UserError(f"{paths[0]}: no score of {name}")
+        averages.setdefault(method, []).append(float(np.mean(values[name])))
+    return averages, files[-1].samples_per_problem
 
 
 def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str, Sequence[float]], k: int) -> Figure:
     """A line for each method: mean over the seeds, a band from the smallest to the largest, from the base model on.
 
-    Args:
-        runs: of the study whose methods are drawn, for their titles and colours.
-        points: where each method is scored.
-        averages: name under which a method is scored -> the scores of its runs, fractions of one.
-        k: of avg@k.
+    ``averages``: name under which a method is scored -> the scores of its runs, fractions of one.
     """
     titles = {run.method: run.title for run in runs}
     base = float(np.mean(averages[BASE]))

@@ -8,6 +8,7 @@ are deleted in the same way; runs without the tag are the user's own and stay.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -16,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
-from mlflow.entities import Param, Run, RunTag, ViewType
+from mlflow.entities import Dataset, DatasetInput, InputTag, Param, Run, RunTag, ViewType
 from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
@@ -33,9 +34,7 @@ _PAGE = 1000  # runs per answer, MLflow's limit
 class Experiment:
     """The experiment of a study in a database that this process has locked.
 
-    Attributes:
-        identity: MLflow's id.
-        artifacts: the only directory under which files of replaced runs are removed.
+    ``artifacts`` is the only directory under which files of replaced runs are removed.
     """
 
     client: MlflowClient
@@ -72,15 +71,10 @@ class Experiment:
     def bring_into_line(
         self, planned: Iterable[PlannedRun], group: str = "", untouched: Container[str] = ()
     ) -> dict[str, int]:
-        """Make, extend, replace and delete the runs of a group until it consists of the planned ones.
+        """Make, extend, replace and delete the runs of a group until it consists of the planned ones; their numbers.
 
-        Args:
-            planned: parents before children.
-            group: runs of other groups are not looked at; the study's own results are the group without a name.
-            untouched: results whose runs stay as they are, though they are not planned.
-
-        Returns:
-            How many runs were ``created``, ``kept``, ``replaced`` and ``removed``.
+        Runs of other groups are not looked at; the study's own results are the group without a name. Results that are
+        ``untouched`` stay as they are, though they are not planned.
         """
         existing = {name: run for name, run in self.runs().items() if run.data.tags.get(GROUP_TAG, "") == group}
         run_ids: dict[str, str] = {}
@@ -121,8 +115,11 @@ class Experiment:
         run_id: str = run.info.run_id
         params = [Param(key, value) for key, value in plan.params.items()]
         self.client.log_batch(run_id, () if plan.growing else plan.metrics, params)
-        if plan.datasets:
-            self.client.log_inputs(run_id, datasets=plan.datasets)
+        if problems := plan.problems:
+            digest = problems.sha256[:16]  # MLflow takes up to 36 characters; the whole SHA-256 stands in a tag
+            dataset = Dataset(problems.name, digest, "local", json.dumps({"uri": problems.path}))
+            role = InputTag("mlflow.data.context", problems.role)
+            self.client.log_inputs(run_id, datasets=[DatasetInput(dataset, [role])])
         for path, folder in plan.artifacts.items():
             self.client.log_artifact(run_id, str(path), folder or None)
         if plan.growing:
@@ -148,16 +145,13 @@ class Experiment:
 
 
 def _is_right(run: Run, plan: PlannedRun) -> bool:
-    """Return whether ``run`` shows the plan or, if that grows, its first steps.
-
-    A run of finished results is still RUNNING if a killed projection left it half-written. A run that grows is wrong
-    if a step that it shows was lost since and done again.
-    """
+    """Return whether ``run`` shows the plan or, if that grows, its first steps."""
     tags, last = run.data.tags, _last_step(run)
     if tags.get(CONTENT_TAG) != plan.content:
         return False
-    if not plan.growing:
+    if not plan.growing:  # a killed projection leaves a run half-written and RUNNING
         return bool(run.info.status == "FINISHED")
+    # A step that it shows may have been lost since and done again.
     return last == 0 or tags.get(_HISTORY_TAG) == plan.history_hashes.get(last)
 
 

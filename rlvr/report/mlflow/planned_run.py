@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric
+from mlflow.entities import Metric
 
 from evals.core.files import fingerprint
 from evals.core.records import ProblemFile
@@ -23,7 +23,6 @@ NOTE_TAG = "mlflow.note.content"
 # Part of every content hash: raise it when this package shows the same files differently.
 _VERSION = 1
 _LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
-_DIGEST_LENGTH = 16  # MLflow takes up to 36 characters; the whole SHA-256 stands in a tag
 _METRICS_PER_CALL = 900  # MLflow takes 1,000 metrics and tags together
 
 
@@ -72,15 +71,6 @@ class PlannedRun:
             batch += of_step
         if batch:
             yield batch
-
-    @property
-    def datasets(self) -> list[DatasetInput]:
-        """The problems as MLflow's data sets."""
-        if self.problems is None:
-            return []
-        source = json.dumps({"uri": self.problems.path})
-        dataset = Dataset(self.problems.name, self.problems.sha256[:_DIGEST_LENGTH], "local", source)
-        return [DatasetInput(dataset, [InputTag("mlflow.data.context", self.problems.role)])]
 
     @cached_property
     def history_hashes(self) -> dict[int, str]:
