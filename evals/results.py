@@ -64,25 +64,10 @@ class Results:
         The base model is one given policy: its error has no share of seeds, and its interval on one benchmark is
         that of its score.
         """
-        return self._averages[condition, benchmark]
-
-    @cached_property
-    def _averages(self) -> Mapping[tuple[Condition, str], Average]:
-        averages, k = {}, self.samples_per_problem
-        suites = {ALL_BENCHMARKS: self.benchmarks, **{name: (name,) for name in self.benchmarks}}
-        for condition in self.conditions:
-            rates = {
-                name: np.array([self.scores[run.run, name].correct_counts for run in condition.runs]) / k
-                for name in self.benchmarks
-            }
-            for suite, names in suites.items():
-                averages[condition, suite] = estimate_average(
-                    [rates[name] for name in names],
-                    [k] * len(names),
-                    is_fixed=condition.method == BASE,
-                    confidence=self.confidence,
-                )
-        return averages
+        k, names = self.samples_per_problem, self.benchmarks if benchmark == ALL_BENCHMARKS else (benchmark,)
+        counts = [[self.scores[run.run, name].correct_counts for run in condition.runs] for name in names]
+        rates, is_fixed = [np.array(each) / k for each in counts], condition.method == BASE
+        return estimate_average(rates, [k] * len(rates), is_fixed=is_fixed, confidence=self.confidence)
 
     def mean_score(self, condition: Condition, value: Callable[[Score], float]) -> float:
         """The mean over seeds and benchmarks of a number of a condition's scores."""

@@ -11,7 +11,7 @@ from evals.scores.loose_files import Reader, find_files
 from evals.scores.printed import Format, Values, print_rows
 from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, make_table
+from evals.tables.layout import Column, make_table
 
 
 def make_design(
@@ -82,10 +82,7 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
         asked, samples = "samples", samples_needed(design, effect, problems, alpha, power)
     sizes = {"effect": effect, "problems": problems, "samples": samples, "alpha": alpha, "power": power}
     row = {"worked_out": asked, **sizes, **dataclasses.asdict(design)}
-    print_rows(form, [row], _plan_table(row), "plan")
 
-
-def _plan_table(row: Values) -> Table:
     def number(value: int | None) -> str:
         return "none suffices" if value is None else str(value)
 
@@ -104,8 +101,9 @@ def _plan_table(row: Values) -> Table:
         "For one comparison; over several benchmarks Holm asks for more, at worst what the level divided by their "
         "number gives."
     ]
-    if row["problems"] is None:
+    if problems is None:
         notes.append("No number of problems suffices: the seeds alone vary more than that.")
-    if row["samples"] is None:
+    if samples is None:
         notes.append("No number of samples suffices: the problems, or the seeds, alone vary more than that.")
-    return make_table("power", "What a comparison can detect", columns, [row], notes)
+    table = make_table("power", "What a comparison can detect", columns, [row], notes)
+    print_rows(form, [row], table, "plan")

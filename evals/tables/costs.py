@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -15,11 +16,9 @@ from evals.core.records import BASE, Condition, Run
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one run, or of one seed of a method on average.
+    """The cost of one run, or of one seed of a method on average; None for training if there was none.
 
     Attributes:
-        tokens_generated: tokens rolled out in training; None for the base model, which RL did not train.
-        optimizer_steps: updates of the weights in training; None likewise.
         training_seconds: wall time of the training job; of a job that was killed and resumed, whose benchmark file
             knows its last process alone, the time of its steps.
         evaluation_seconds: wall time of sampling and grading, summed over benchmarks.
@@ -34,27 +33,19 @@ class Cost:
 
 
 def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
-    """Read the mean cost of a seed; of the memory, the largest over seeds.
+    """Read the mean cost of a seed on some benchmarks; of the memory, the largest over seeds.
 
-    Args:
-        condition: the method whose runs are read.
-        benchmarks: names whose evaluation counts.
-        costs: directory with ``{stage}/...tsv``, one file a job.
-        training: directory with ``{run}/metrics.parquet``.
+    ``costs`` has ``{stage}/...tsv``, one file a job; ``training`` has ``{run}/metrics.parquet``.
     """
     per_run = [run_cost(run, benchmarks, costs, training) for run in condition.runs]
 
-    def mean(values: Sequence[float | None]) -> float | None:
-        present = [value for value in values if value is not None]
-        return sum(present) / len(present) if present else None
+    def mean(name: str) -> Any:
+        values = [getattr(cost, name) for cost in per_run]
+        return None if None in values else sum(values) / len(values)
 
-    return Cost(
-        tokens_generated=mean([cost.tokens_generated for cost in per_run]),
-        optimizer_steps=mean([cost.optimizer_steps for cost in per_run]),
-        training_seconds=mean([cost.training_seconds for cost in per_run]),
-        evaluation_seconds=sum(cost.evaluation_seconds for cost in per_run) / len(per_run),
-        peak_memory_mebibytes=_largest([cost.peak_memory_mebibytes for cost in per_run]),
-    )
+    names = ("tokens_generated", "optimizer_steps", "training_seconds", "evaluation_seconds")
+    memory = _largest([cost.peak_memory_mebibytes for cost in per_run])
+    return Cost(**{name: mean(name) for name in names}, peak_memory_mebibytes=memory)
 
 
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:

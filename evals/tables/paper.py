@@ -27,8 +27,7 @@ class PaperRow:
     Attributes:
         against: the comparison with the reference method; None for the reference itself.
         pass_level: the k of ``pass_rate``, pass@k; the largest below the number of samples.
-        p_value: of the comparison; None for the base model.
-        p_value_holm: corrected over the methods.
+        p_value_holm: of the comparison, corrected over the methods.
         verdict: in words, after the correction; None where nothing was compared.
     """
 
@@ -37,24 +36,19 @@ class PaperRow:
     against: Comparison | None
     pass_level: int
     pass_rate: float
-    p_value: float | None
     p_value_holm: float | None
     verdict: str | None
 
 
 def paper_rows(results: Results) -> list[PaperRow]:
     """Compare every method with the reference, with Holm's correction over the methods."""
-    p_values: dict[Condition, float] = {}
-    for condition in results.conditions:
-        comparison = results.comparison(condition, results.reference_method)
-        if comparison and comparison.p_value is not None and condition.method != BASE:
-            p_values[condition] = comparison.p_value
-    corrected = dict(zip(p_values, holm([*p_values.values()]).tolist(), strict=True)) if p_values else {}
+    against = {row: results.comparison(row, results.reference_method) for row in results.conditions}
+    p_values = {row: found.p_value for row, found in against.items() if found and found.p_value is not None}
+    corrected = dict(zip(p_values, holm([*p_values.values()]).tolist(), strict=True))
     levels = [int(k) for k in next(iter(results.scores.values())).pass_at_k]
     level = max((k for k in levels if k < results.samples_per_problem), default=1)
     rows = []
-    for condition in results.conditions:
-        comparison = results.comparison(condition, results.reference_method)
+    for condition, comparison in against.items():
         p_value_holm = corrected.get(condition)
         verdict: str | None = comparison.verdict.value if comparison else None
         if condition.method == results.reference_method:
@@ -68,7 +62,6 @@ def paper_rows(results: Results) -> list[PaperRow]:
                 comparison,
                 level,
                 results.mean_score(condition, lambda score: score.pass_at_k[str(level)]),
-                p_values.get(condition),
                 p_value_holm,
                 verdict,
             )
@@ -94,7 +87,7 @@ def paper_frame(results: Results) -> pd.DataFrame:
                 "difference": getattr(row.against, "difference", None),
                 "difference_low": low,
                 "difference_high": high,
-                "p_value": row.p_value,
+                "p_value": getattr(row.against, "p_value", None),
                 "p_value_holm_over_methods": row.p_value_holm,
                 "minimum_detectable_effect": getattr(row.against, "minimum_detectable_effect", None),
                 "verdict": row.verdict,
@@ -119,7 +112,7 @@ def paper_tables(results: Results, published: Sequence[Published], title: str, n
         Column(f"avg@{k} (%)", lambda row: row.average, average_text),
         Column(f"pass@{rows[0].pass_level} (%)", lambda row: row.pass_rate, numbers.percent),
         Column(f"Versus {reference} (pp)", lambda row: row.against, difference_text),
-        Column("p", lambda row: row.p_value, numbers.p_value),
+        Column("p", lambda row: row.against and row.against.p_value, numbers.p_value),
         Column("p (Holm)", lambda row: row.p_value_holm, numbers.p_value),
         Column("MDE (pp)", lambda row: row.against and row.against.minimum_detectable_effect, numbers.percent),
         Column(f"Verdict versus {reference}", lambda row: row.verdict or numbers.NOTHING),
@@ -127,7 +120,7 @@ def paper_tables(results: Results, published: Sequence[Published], title: str, n
     explanation = (
         f"Means over {len(results.benchmarks)} benchmarks and all seeds; brackets: {level} % intervals over problems "
         f"and seeds, paired by problem for differences. {numbers.NO_INTERVAL_NOTE} "
-        f"p (Holm) is corrected over the study's {sum(row.p_value is not None for row in rows)} comparisons "
+        f"p (Holm) is corrected over the study's {sum(row.p_value_holm is not None for row in rows)} comparisons "
         f"with {reference}; MDE is the smallest true difference that one comparison finds in 80 % of studies."
     )
     own = make_table("paper", title, columns, rows, [*notes, explanation])

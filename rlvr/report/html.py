@@ -38,12 +38,8 @@ class EmbeddedFigure:
 def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:
     """Write a page and its manifest.
 
-    Args:
-        template: file of ``templates/``.
-        out: the HTML file.
-        inputs: the files that the page was made from, for the manifest.
-        notes: sentences on what the numbers are evidence of.
-        content: the template's other variables.
+    ``template`` is a file of ``templates/`` and ``content`` its variables, beside the notes on what the numbers are
+    evidence of.
     """
     style = resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8")
     created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

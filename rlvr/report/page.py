@@ -68,11 +68,8 @@ _OF_EVERY_ENGINE = ("seconds_rollout", "seconds_step", "tokens_generated")
 class ReportFiles:
     """The files that a report is made from.
 
-    Attributes:
-        study: the resolved study, an object with ``study``, its name.
-        results: the directory results/, for everything that is not named here.
-        figures: directory whose SVG files are embedded.
-        status: which results are current.
+    ``study`` is the resolved study, ``results`` the directory results/ for everything that is not named here; the SVG
+    files of ``figures`` are embedded.
     """
 
     study: Path

@@ -30,12 +30,7 @@ def write_phenomena_page(
 ) -> None:
     """Write the page of the papers' claims with its manifest.
 
-    Args:
-        findings: ``{claim}.json``, in order.
-        figures: directory of ``{claim}.svg``.
-        rollouts: pages of single rollouts that are linked to.
-        notes: on what the numbers are evidence of.
-        out: the HTML file.
+    ``findings`` are ``{claim}.json`` in order, ``figures`` has ``{claim}.svg``; the pages ``rollouts`` are linked to.
     """
     found = {path.stem: Summary.read(path) for path in findings}
     sections = [Section("Verdicts", [summary_table({each.title: each.measurements for each in found.values()})])]

@@ -66,18 +66,19 @@ def show_in_progress(results: Path, store: Store) -> int:
             finished = {run.data.tags.get("fingerprint") for run in shown.values() if GROUP_TAG not in run.data.tags}
             planned, untouched = list[PlannedRun](), set[str]()
             for run in (run for run in runs if run.method != BASE):
+                directory = results / "runs" / run.run
+                path, plan = directory / "manifest.json", None
                 try:
-                    manifest = _manifest(results / "runs" / run.run)
+                    manifest = read_manifest(path, "run") if path.exists() else None
                     if manifest and manifest.fingerprint in finished:
                         continue
-                    plan = _plan(study, run, results / "runs" / run.run, manifest, shown.get(_result(run)))
+                    plan = _plan(study, run, directory, manifest, shown.get(_result(run)))
                 except (UserError, OSError) as error:
                     problems.append(error)
-                    plan = None
-                if plan is None:
-                    untouched.add(_result(run))
-                else:
+                if plan:
                     planned.append(plan)
+                else:
+                    untouched.add(_result(run))
             experiment.bring_into_line(planned, IN_PROGRESS, untouched)
             number += len(planned) + len(untouched & shown.keys())
     if problems:
@@ -116,12 +117,6 @@ def _file_number(path: Path) -> int | None:
 
 def _result(run: Run) -> str:
     return f"{IN_PROGRESS} {run.run}"
-
-
-def _manifest(directory: Path) -> Manifest | None:
-    """The manifest of a finished training."""
-    path = directory / "manifest.json"
-    return read_manifest(path, "run") if path.exists() else None
 
 
 def _plan(study: str, run: Run, directory: Path, manifest: Manifest | None, old: MlflowRun | None) -> PlannedRun | None:

@@ -25,11 +25,7 @@ _AS_IN_SCORES = (
 def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iterator[PlannedRun]:
     """Plan every MLflow run of a study, parents before children.
 
-    Args:
-        study: name of the study, tagged on every run.
-        results: runs, scores and comparisons.
-        directory: results/, with the manifests and metrics.
-        own: directory of the study's tables and figures.
+    ``directory`` is results/, with the manifests and metrics; ``own`` has the study's tables and figures.
     """
     manifests = {run.run: read_run_manifest(run, directory) for run in results.runs}
     latest = max(map(_ended, manifests.values()))
