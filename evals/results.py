@@ -20,26 +20,16 @@ from evals.statistics.average import Average, estimate_average
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that the tables and figures of a study show.
+    """Everything that the tables and figures of a study show."""
 
-    Attributes:
-        runs: in the study's order.
-        benchmarks: their names, in the order of the files.
-        samples_per_problem: the k of avg@k, the same for every benchmark.
-        scores: (run, benchmark) -> score; every run has every benchmark.
-        comparisons: (model, method, against, benchmark) -> comparison.
-        confidence: the level of every interval in ``comparisons``.
-        sources: the files that all of this was read from.
-    """
-
-    runs: tuple[Run, ...]
-    benchmarks: tuple[str, ...]
-    samples_per_problem: int
-    scores: Mapping[tuple[str, str], Score]
-    comparisons: Mapping[tuple[str, str, str, str], Comparison]
+    runs: tuple[Run, ...]  # in the study's order
+    benchmarks: tuple[str, ...]  # in the order of the files
+    samples_per_problem: int  # the k of avg@k, the same for every benchmark
+    scores: Mapping[tuple[str, str], Score]  # (run, benchmark) -> score; every run has every benchmark
+    comparisons: Mapping[tuple[str, str, str, str], Comparison]  # (model, method, against, benchmark) -> comparison
     reference_method: str
-    confidence: float
-    sources: tuple[Path, ...] = ()
+    confidence: float  # the level of every interval of a comparison
+    sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
@@ -82,12 +72,8 @@ class Results:
 def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons: Path) -> Results:
     """Read the results of a study, and check that they are whole: every run on every benchmark with the same k.
 
-    Every method must be compared with the reference and, where its model's base was scored, with that.
-
-    Args:
-        runs: the run sheet, or its runs.
-        scores: ``scores/{benchmark}.json``, in the order of the study's benchmarks.
-        comparisons: ``comparisons.json``.
+    Every method must be compared with the reference and, where its model's base was scored, with that. ``runs`` is the
+    run sheet, or its runs; the benchmarks have the order of ``scores``.
     """
     known = tuple(records.read_runs(runs) if isinstance(runs, Path) else runs)
     if not scores:

@@ -30,23 +30,18 @@ MINIMUM_DIFFERING_PROBLEMS = 6
 class Settings:
     """The way in which methods are compared.
 
-    Attributes:
-        claim: about methods or about these checkpoints.
-        confidence: level of the intervals; 1 less it is the level of the tests.
-        seed: of the resampling.
-        resample_samples: draw the samples within each problem anew as well. Their noise is inside the spread of the
-            problems already, so intervals then err on the long side.
-        given: methods that are one given policy each, as the base model is: their seeds add no variance.
+    To draw the samples within each problem anew as well makes intervals err on the long side: their noise is inside the
+    spread of the problems already.
     """
 
     reference_method: str
     claim: Claim = Claim.METHODS
-    confidence: float = 0.95
-    seed: int = 0
+    confidence: float = 0.95  # level of the intervals; 1 less it is the level of the tests
+    seed: int = 0  # of the resampling
     bootstrap_resamples: int = 10_000
     permutations: int = 100_000
     resample_samples: bool = False
-    given: tuple[str, ...] = (BASE,)
+    given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
@@ -64,19 +59,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class BenchmarkCounts:
-    """The correct samples of all runs on one benchmark, of the file ``path``.
-
-    Attributes:
-        samples: samples per problem.
-        methods: run -> its model and method, in file order.
-        counts: run -> correct samples of each problem.
-    """
+    """The correct samples of all runs on one benchmark, of the file ``path``."""
 
     path: Path
     benchmark: str
-    samples: int
-    methods: Mapping[str, tuple[str, str]]
-    counts: Mapping[str, Sequence[int]]
+    samples: int  # per problem
+    methods: Mapping[str, tuple[str, str]]  # run -> its model and method, in file order
+    counts: Mapping[str, Sequence[int]]  # run -> correct samples of each problem
 
     def accuracies(self, model: str, method: str) -> FloatArray:
         """Fraction of correct samples [S, N] of a method's runs."""

@@ -24,17 +24,11 @@ _NAMES = ("grades.jsonl", "samples.jsonl")
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads grades, and grades samples.
+    """Reads grades, and grades samples."""
 
-    Attributes:
-        problems: files of problems, for samples; those that a samples' manifest names are found by themselves.
-        kind: how samples are read; None: choices if their problems have options, else completions.
-        workers: processes that grade.
-    """
-
-    problems: Sequence[Path]
-    kind: Kind | None
-    workers: int
+    problems: Sequence[Path]  # for samples; those that a samples' manifest names are found by themselves
+    kind: Kind | None  # how samples are read; None: choices if their problems have options, else completions
+    workers: int  # processes that grade
 
     def read(self, paths: Sequence[Path]) -> list[GradedRun]:
         """Read files of grades or samples: those named, and of a directory the ones in it or one level below.

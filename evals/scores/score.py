@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,13 @@ G_PASS_THRESHOLDS = (0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class GradedRun:
-    """The grades of one run on one benchmark, read from the file ``path``.
-
-    Attributes:
-        grades: problem id -> the problem's grades, one a sample, as many for each problem; both in file order.
-        hashes: path -> SHA-256 of every file that a manifest vouches for; empty without a manifest.
-    """
+    """The grades of one run on one benchmark, read from the file ``path``."""
 
     path: Path
     run: str
     benchmark: str
-    grades: Mapping[str, Sequence[Grade]]
-    hashes: Mapping[str, str] = field(default_factory=dict)
+    grades: Mapping[str, Sequence[Grade]]  # of each problem, one a sample, as many for each; both in file order
+    hashes: Mapping[str, str]  # path -> SHA-256 of every file that a manifest vouches for; empty without a manifest
 
     @property
     def samples(self) -> int:
@@ -81,10 +76,7 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[str, list[Gra
 
 
 def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) -> None:
-    """Write the scores of one benchmark, and a manifest beside them.
-
-    ``grades`` are results/grades/{run}/{benchmark} of every run, ``runs`` is the run sheet.
-    """
+    """Write the scores of results/grades/{run}/{benchmark} of every run on the sheet, and a manifest beside them."""
     graded = [read_graded_run(directory) for directory in grades]
     content = _score_runs(benchmark, graded, {run.run: run for run in read_runs(runs)}, runs)
     write_json(out, content.to_json())

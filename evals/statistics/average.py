@@ -14,17 +14,14 @@ from evals.statistics.interval import suite_intervals
 
 @dataclass(frozen=True)
 class Average:
-    """A method's mean accuracy over benchmarks, in fractions of one.
-
-    Attributes:
-        standard_error: over problems and seeds; None with a single seed, which cannot tell how seeds differ.
-        confidence_interval: within [0, 1]; None without a standard error, or where a handful of problems decides.
-    """
+    """A method's mean accuracy over benchmarks, in fractions of one."""
 
     value: float
     by_seed: tuple[float, ...]
-    standard_error: float | None = None
-    confidence_interval: tuple[float, float] | None = None
+    standard_error: float | None = (
+        None  # over problems and seeds; None with one seed, which cannot tell how they differ
+    )
+    confidence_interval: tuple[float, float] | None = None  # None without an error, or if a handful of problems decides
 
 
 def estimate_average(

@@ -31,17 +31,14 @@ _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom ov
 class Difference:
     """An estimated difference [...] and the two parts of its variance, each with its degrees of freedom.
 
-    Attributes:
-        estimate: mean accuracy of the treatment less that of the control, in 0..1 units.
-        problem_variance: variance that another draw of problems would cause.
-        seed_variance: variance that another draw of training seeds would cause; 0 where the policies themselves are
-            compared, NaN where a method has a single seed, for then it cannot be known.
+    The variance of the seeds is 0 where the policies themselves are compared, and NaN where a method has a single seed,
+    for then it cannot be known.
     """
 
-    estimate: FloatArray
-    problem_variance: FloatArray
+    estimate: FloatArray  # mean accuracy of the treatment less that of the control, in 0..1 units
+    problem_variance: FloatArray  # that another draw of problems would cause
     problem_freedom: FloatArray
-    seed_variance: FloatArray
+    seed_variance: FloatArray  # that another draw of training seeds would cause
     seed_freedom: FloatArray
 
     @property

@@ -27,19 +27,12 @@ def minimum_detectable_effect(difference: Difference, alpha: float = 0.05, power
 
 @dataclass(frozen=True)
 class Design:
-    """The variances that a paired comparison of two methods meets.
+    """The variances that a paired comparison of two methods meets."""
 
-    Attributes:
-        effect_sd: standard deviation over problems of the true per-problem difference.
-        sampling_variance: mean over problems of p (1 - p), summed over the two methods: the variance of one sample.
-        seed_sd: standard deviation of a method's mean accuracy over training seeds.
-        seeds: training seeds of each method; 0 compares two given policies.
-    """
-
-    effect_sd: float
-    sampling_variance: float
-    seed_sd: float = 0.0
-    seeds: int = 0
+    effect_sd: float  # standard deviation over problems of the true per-problem difference
+    sampling_variance: float  # mean over problems of p (1 - p), summed over the two methods: the variance of one sample
+    seed_sd: float = 0.0  # standard deviation of a method's mean accuracy over training seeds
+    seeds: int = 0  # training seeds of each method; 0 compares two given policies
 
     def __post_init__(self) -> None:
         """Refuse variances that cannot be."""

@@ -18,18 +18,15 @@ from evals.core.records import BASE, Condition, Run
 class Cost:
     """The cost of one run, or of one seed of a method on average; None for training if there was none.
 
-    Attributes:
-        training_seconds: wall time of the training job; of a job that was killed and resumed, whose benchmark file
-            knows its last process alone, the time of its steps.
-        evaluation_seconds: wall time of sampling and grading, summed over benchmarks.
-        peak_memory_mebibytes: largest resident set of any of its jobs; None if no job lived long enough to be measured.
+    A training job that was killed and resumed, whose benchmark file knows its last process alone, costs the time of
+    its steps.
     """
 
     tokens_generated: float | None
     optimizer_steps: float | None
     training_seconds: float | None
-    evaluation_seconds: float
-    peak_memory_mebibytes: float | None
+    evaluation_seconds: float  # of sampling and grading, summed over benchmarks
+    peak_memory_mebibytes: float | None  # largest resident set of any of its jobs; None if none lived to be measured
 
 
 def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:

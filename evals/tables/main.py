@@ -80,10 +80,7 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
 
 
 def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Table]:
-    """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model.
-
-    ``notes``, sentences on what the numbers are evidence of, stand under the first table.
-    """
+    """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
     k, level, benchmarks = results.samples_per_problem, round(100 * results.confidence), len(results.benchmarks)
     explanation = (
         f"avg@{k}: mean over {benchmarks} benchmarks and all training seeds, {k} samples a problem. "

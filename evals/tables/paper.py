@@ -22,22 +22,15 @@ _SIGNIFICANCE = 0.05
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A method in a named study's table; fractions of one, over all benchmarks and seeds.
-
-    Attributes:
-        against: the comparison with the reference method; None for the reference itself.
-        pass_level: the k of ``pass_rate``, pass@k; the largest below the number of samples.
-        p_value_holm: of the comparison, corrected over the methods.
-        verdict: in words, after the correction; None where nothing was compared.
-    """
+    """A method in a named study's table; fractions of one, over all benchmarks and seeds."""
 
     condition: Condition
     average: Average
-    against: Comparison | None
-    pass_level: int
+    against: Comparison | None  # with the reference method; None for the reference itself
+    pass_level: int  # the k of pass@k, the largest below the number of samples
     pass_rate: float
-    p_value_holm: float | None
-    verdict: str | None
+    p_value_holm: float | None  # of the comparison, corrected over the methods
+    verdict: str | None  # after the correction; None where nothing was compared
 
 
 def paper_rows(results: Results) -> list[PaperRow]:

@@ -26,26 +26,17 @@ _AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")
 
 
 class Published(Record):
-    """A published number, a line of ``published.csv``.
-
-    Attributes:
-        method: entry of the catalogue that the row is about.
-        row: name of the row in the paper.
-        benchmark: entry of config/benchmarks that the number is of, or the paper's name of its column.
-        metric: such as avg@16.
-        value: per cent.
-        certainty: how certain it is that this is what the paper says.
-    """
+    """A published number, a line of ``published.csv``; ``certainty`` is whether this is what the paper says."""
 
     paper: Text
     arxiv: Text
     table: Text
     model: Text
-    method: Text
-    row: Text
-    benchmark: Text
-    metric: Text
-    value: float = Field(ge=0, le=100)
+    method: Text  # entry of the catalogue
+    row: Text  # its name in the paper
+    benchmark: Text  # entry of config/benchmarks, or the paper's name of its column
+    metric: Text  # such as avg@16
+    value: float = Field(ge=0, le=100)  # per cent
     certainty: Literal["published", "column inferred", "third-party text"]
 
     @property
@@ -88,31 +79,20 @@ class PaperSettings(Settings):
 
 
 class OwnSettings(Settings):
-    """The settings of a study.
+    """The settings of a study."""
 
-    Attributes:
-        models: name in the study -> what it is, such as Qwen3-8B-Base.
-    """
-
-    models: dict[str, str]
+    models: dict[str, str]  # name in the study -> what it is, such as Qwen3-8B-Base
 
 
 @dataclass(frozen=True)
 class Confrontation:
-    """A published number and ours.
-
-    Attributes:
-        condition: our method on our model.
-        ours: our average, over all benchmarks where the number is of none of ours.
-        differing: settings that differ or that the paper does not give, as ``setting (theirs, ours)``.
-        verdict: ``inside``, ``outside by ...`` or ``not comparable``.
-    """
+    """A published number and ours."""
 
     published: Published
-    condition: Condition
-    ours: Average
-    differing: tuple[str, ...]
-    verdict: str
+    condition: Condition  # our method on our model
+    ours: Average  # over all benchmarks where the number is of none of ours
+    differing: tuple[str, ...]  # settings that differ or that the paper does not give, as "setting (theirs, ours)"
+    verdict: str  # inside, outside by ..., or not comparable
 
 
 def read_published(path: Path) -> list[Published]:
@@ -175,10 +155,7 @@ def confront(
 
 
 def write_paper_vs_ours_table(results: Results, reference: Path, own: str, out: Path) -> None:
-    """Write published numbers, ours, and whether they compare, as Markdown and CSV with a manifest.
-
-    ``reference`` is config/reference, ``own`` the JSON of :class:`OwnSettings`; ``out`` has no ending.
-    """
+    """Write published numbers, ours, and whether they compare; ``own`` is the JSON of :class:`OwnSettings`."""
     numbers_path, settings_path = reference / "published.csv", reference / "settings.yaml"
     published = read_published(numbers_path)
     settings = read_settings(settings_path, published)

@@ -172,10 +172,7 @@ def _draw_methods(
     width: float,
     black: int | None = None,
 ) -> None:
-    """Draw each method in its panel over the means of all methods; the one in the place ``black`` stands out.
-
-    A method is the mean over its seeds and their range.
-    """
+    """Draw mean and range of each method in its panel, over the means of all; the one at ``black`` stands out."""
     styles = style.method_styles(runs)
     seeds = [
         pd.concat([metrics[run.run].set_index("step")[curve.column] for run in row.runs], axis="columns") * curve.scale
@@ -203,10 +200,7 @@ def _label_lines(panels: Iterable[Axes], rows: Sequence[Condition], width: int) 
 
 
 def read_averages(runs: Sequence[Run], paths: Sequence[Path]) -> tuple[dict[str, list[float]], int]:
-    """Method -> the mean over all benchmarks of each of its runs, as a fraction; and the k of avg@k.
-
-    ``runs`` are of every study that the score files in ``paths`` are of.
-    """
+    """Method -> the mean over all benchmarks of each of its ``runs``, as a fraction; and the k of avg@k."""
     files = [BenchmarkScores.read(path) for path in paths]
     values: dict[str, list[float]] = {}
     for file in files:

@@ -36,11 +36,7 @@ class EmbeddedFigure:
 
 
 def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:
-    """Write a page and its manifest.
-
-    ``template`` is a file of ``templates/`` and ``content`` its variables, beside the notes on what the numbers are
-    evidence of.
-    """
+    """Write a page and its manifest; ``template`` is a file of ``templates/``, ``content`` has its other variables."""
     style = resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8")
     created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     page = page_template(template, "rlvr.report").render(style=style, created=created, notes=notes, **content)

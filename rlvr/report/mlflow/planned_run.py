@@ -28,36 +28,22 @@ _METRICS_PER_CALL = 900  # MLflow takes 1,000 metrics and tags together
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """An MLflow run that should exist.
+    """An MLflow run that should exist."""
 
-    Attributes:
-        result: identity within the experiment, such as ``run tiny-dapo-s1``.
-        content: hash of what was found; a run with another one is written again.
-        tags: beside those that this package adds by itself.
-        started: milliseconds since the epoch, as are all times.
-        ended: None while it may go on.
-        parent: ``result`` of the run that this one is nested under, which is planned before it.
-        metrics: in the order of their steps; none of them is NaN.
-        artifacts: files -> the folder of the run that they are copied to.
-        status: FINISHED, RUNNING or KILLED.
-        growing: whether later steps are added to the run that shows the earlier ones, instead of writing it again.
-        final_tags: written when everything else is.
-    """
-
-    result: str
+    result: str  # identity within the experiment, such as "run tiny-dapo-s1"
     name: str
-    content: str
-    tags: Mapping[str, str]
-    started: int | None
-    ended: int | None
-    parent: str | None = None
+    content: str  # hash of what was found; a run with another one is written again
+    tags: Mapping[str, str]  # beside those that this package adds by itself
+    started: int | None  # milliseconds since the epoch, as are all times
+    ended: int | None  # None while it may go on
+    parent: str | None = None  # result of the run that this one is nested under, which is planned before it
     params: Mapping[str, str] = field(default_factory=dict)
-    metrics: Sequence[Metric] = ()
+    metrics: Sequence[Metric] = ()  # in the order of their steps; none of them is NaN
     problems: ProblemFile | None = None
-    artifacts: Mapping[Path, str] = field(default_factory=dict)
-    status: str = "FINISHED"
-    growing: bool = False
-    final_tags: Mapping[str, str] = field(default_factory=dict)
+    artifacts: Mapping[Path, str] = field(default_factory=dict)  # files -> the run's folder that they are copied to
+    status: str = "FINISHED"  # or RUNNING, KILLED
+    growing: bool = False  # later steps are added to the run that shows the earlier ones, instead of writing it again
+    final_tags: Mapping[str, str] = field(default_factory=dict)  # written when everything else is
 
     def batches(self, after: int) -> Iterator[list[Metric]]:
         """The metrics of the steps behind ``after``, as many whole steps at once as MLflow takes in a call."""

@@ -53,21 +53,15 @@ class TrackedStudy(Record):
 
 
 class TrackedExtra(Record):
-    """An extra result of a study, such as the claims of the papers: one run, the content of ``{name}.tracking.json``.
-
-    Attributes:
-        name: such as ``phenomena``.
-        note: Markdown file that describes the run up to its second section; relative to the record, as all files are.
-        files: pages, tables and figures.
-    """
+    """An extra result of a study, such as the papers' claims: one run, the content of ``{name}.tracking.json``."""
 
     model_config = ConfigDict(extra="ignore", serialize_by_alias=True)
 
     study: str
-    name: str = Field(alias="part")
+    name: str = Field(alias="part")  # such as phenomena
     title: str
-    note: str
-    files: tuple[str, ...]
+    note: str  # Markdown file whose beginning describes the run; relative to the record, as all files are
+    files: tuple[str, ...]  # pages, tables and figures
 
     @classmethod
     def of(cls, record: Path, study: str, name: str, title: str, description: Path, files: Sequence[Path]) -> Self:
@@ -96,11 +90,7 @@ class TrackedExtra(Record):
 
 
 def project(tracked: TrackedStudy | TrackedExtra, record: Path, results: Path, store: Store) -> dict[str, int]:
-    """Bring MLflow into line with a result and write its record, with the content hashes of what was projected.
-
-    Returns:
-        How many runs were created, kept, replaced and removed.
-    """
+    """Bring MLflow into line with a result and write its record, with hashes of what was projected; counts of runs."""
     planned = tracked.plan(record, results)
     projected: str | dict[str, str]
     with store.writing() as client:
