@@ -26,7 +26,7 @@ _MEAN = "mean of all benchmarks"
 def write_results_figure(name: str, results: Results, out: Path) -> None:
     """Draw ``scores`` or ``differences`` as PNG and SVG, with a manifest; ``out`` is the path without an ending."""
     draw = {"scores": draw_scores, "differences": draw_differences}[name]
-    style.write_figure(lambda: draw(results), out, results.sources, {"figure": name})
+    style.write_figure(name, lambda: draw(results), out, results.sources)
 
 
 def draw_scores(results: Results) -> Figure:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,11 +110,11 @@ def number_of_seeds(numbers: Iterable[int]) -> str:
     return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
 
 
-def write_figure(draw: Callable[[], Figure], out: Path, inputs: Sequence[Path], parameters: Mapping[str, Any]) -> None:
+def write_figure(name: str, draw: Callable[[], Figure], out: Path, inputs: Sequence[Path], **parameters: Any) -> None:
     """Draw a figure in this look; write it as ``{out}.png`` and ``{out}.svg`` with a manifest."""
     with figure_style():
         save(draw(), out)
-    write_output_manifest("figure", out, ENDINGS, inputs, parameters)
+    write_output_manifest("figure", out, ENDINGS, inputs, {"figure": name, **parameters})
 
 
 def save(figure: Figure, out: Path) -> None:

@@ -34,10 +34,8 @@ def estimate_average(
     :func:`~evals.statistics.interval.suite_intervals` in place of Student's quantile, for accuracies are skewed near 0
     and 1 where differences are not. With no variance between seeds it is that interval.
 
-    Args:
-        accuracies: for each benchmark, accuracies [S, N] of S seeds.
-        samples: for each benchmark, the samples of one seed behind each accuracy.
-        is_fixed: the seeds are no sample of seeds: the base model, or a claim about these very policies.
+    ``accuracies`` [S, N] are of S seeds on each benchmark, from ``samples`` each. The seeds are no sample of seeds
+    (``is_fixed``) of the base model, or if the claim is about these very policies.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     by_seed = tuple(np.mean([values.mean(axis=1) for values in strata], axis=0).tolist())

@@ -33,17 +33,14 @@ _BAND = (0.93, 0.97)
 class Population:
     """A population that the problems of a benchmark are drawn from.
 
-    Attributes:
-        family: ``beta``: Beta(m c, (1 - m) c) with concentration c, from all or nothing (0.1) to equally hard (1e6);
-            ``normal``: normal logits with standard deviation s; ``two``: half of the problems at m + d, half at m - d,
-            with d = s min(m, 1 - m); ``impossible``: a part of the problems is never solved, the others at level s.
-        spread: c, s, s or s.
-        accuracy: the mean m, which an interval is to cover.
+    ``beta``: Beta(m c, (1 - m) c) with concentration c, from all or nothing (0.1) to equally hard (1e6); ``normal``:
+    normal logits with standard deviation s; ``two``: half of the problems at m + d, half at m - d, with
+    d = s min(m, 1 - m); ``impossible``: a part of the problems is never solved, the others at level s.
     """
 
     family: str
-    spread: float
-    accuracy: float
+    spread: float  # c or s
+    accuracy: float  # the mean m, which an interval is to cover
 
     def draw(self, problems: int, samples: int, benchmarks: int, generator: np.random.Generator) -> Counts:
         """Counts of correct samples [benchmarks, problems]."""

@@ -105,9 +105,7 @@ def suite_intervals(accuracies: Sequence[npt.ArrayLike], samples: Sequence[int],
     pass are moved away from the side that was given away (:func:`_selection`). The three constants of the two
     corrections were fitted on simulated benchmarks of 30 problems and hold on others (docs/evaluation.md).
 
-    Args:
-        accuracies: for each benchmark, the problems' accuracies [..., N].
-        samples: for each benchmark, the samples behind each accuracy.
+    ``accuracies`` [..., N] are of each benchmark's problems, from ``samples`` each.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     if not strata or min(values.shape[-1] for values in strata) < 2:

@@ -47,26 +47,24 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
 
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
     """Read the cost of one run; arguments as for :func:`condition_cost`."""
-    jobs = [read_benchmark_file(path) for path in _evaluation_files(run, benchmarks, costs)]
-    seconds = sum(job_seconds for job_seconds, _ in jobs)
-    if run.method == BASE:
-        return Cost(None, None, None, seconds, _largest([memory for _, memory in jobs]))
-    jobs.append(read_benchmark_file(costs / "train" / f"{run.run}.tsv"))
+    files = cost_files(run, benchmarks, costs, training)
+    metrics = None if run.method == BASE else files.pop()
+    jobs = [read_benchmark_file(path) for path in files]
+    memory = _largest([job_memory for _, job_memory in jobs])
+    if metrics is None:
+        return Cost(None, None, None, sum(seconds for seconds, _ in jobs), memory)
+    training_seconds, _ = jobs.pop()
     columns = ["tokens_generated", "optimizer_steps", "seconds_step"]
-    tokens, steps, step_seconds = read_parquet(training / run.run / "metrics.parquet", columns)[columns].sum().tolist()
-    return Cost(tokens, steps, max(jobs[-1][0], step_seconds), seconds, _largest([memory for _, memory in jobs]))
+    tokens, steps, step_seconds = read_parquet(metrics, columns)[columns].sum().tolist()
+    return Cost(tokens, steps, max(training_seconds, step_seconds), sum(seconds for seconds, _ in jobs), memory)
 
 
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
-    """The files that :func:`run_cost` reads."""
-    files = _evaluation_files(run, benchmarks, costs)
-    if run.method == BASE:
-        return files
-    return [*files, costs / "train" / f"{run.run}.tsv", training / run.run / "metrics.parquet"]
-
-
-def _evaluation_files(run: Run, benchmarks: Sequence[str], costs: Path) -> list[Path]:
-    return [costs / stage / run.run / f"{benchmark}.tsv" for stage in ("sample", "grade") for benchmark in benchmarks]
+    """The files that :func:`run_cost` reads: of a trained run, those of its training stand last."""
+    names = [f"{run.run}/{benchmark}.tsv" for benchmark in benchmarks]
+    files = [costs / stage / name for stage in ("sample", "grade") for name in names]
+    own = [costs / "train" / f"{run.run}.tsv", training / run.run / "metrics.parquet"]
+    return files if run.method == BASE else [*files, *own]
 
 
 def read_benchmark_file(path: Path) -> tuple[float, float | None]:

@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,7 @@ def write_training_curves(sheet: Path, training: Path, out: Path) -> None:
     """Draw the training curves of a study's run sheet with a manifest beside them; ``training`` has the runs."""
     runs = read_runs(sheet)
     metrics, files = _read_all_metrics(runs, training)
-    parameters = {"figure": "training_curves"}
-    style.write_figure(lambda: draw_training_curves(runs, metrics), out, [sheet, *files], parameters)
+    style.write_figure("training_curves", partial(draw_training_curves, runs, metrics), out, [sheet, *files])
 
 
 def write_reward_curves(
@@ -64,10 +64,8 @@ def write_reward_curves(
         raise InvalidInput("", "--titles", f"are {len(titles)}", f"one for each of --runs, {len(sheets)}")
     studies = [read_runs(path) for path in sheets]
     metrics, files = _read_all_metrics([run for runs in studies for run in runs], training)
-    parameters = {"figure": "reward_curves"}
-    style.write_figure(
-        lambda: draw_reward_curves(studies, titles, metrics, reference_method), out, [*sheets, *files], parameters
-    )
+    figure = partial(draw_reward_curves, studies, titles, metrics, reference_method)
+    style.write_figure("reward_curves", figure, out, [*sheets, *files])
 
 
 def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points_json: str, out: Path) -> None:
@@ -79,8 +77,8 @@ def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points_js
     averages, k = read_averages([run for runs in studies for run in runs], scores)
     content = json.loads(points_json)
     points = {method: [(int(step), str(name)) for step, name in scored] for method, scored in content.items()}
-    parameters = {"figure": "score_curves", "points": points}
-    style.write_figure(lambda: draw_score_curves(studies[0], points, averages, k), out, [*sheets, *scores], parameters)
+    figure = partial(draw_score_curves, studies[0], points, averages, k)
+    style.write_figure("score_curves", figure, out, [*sheets, *scores], points=points)
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:

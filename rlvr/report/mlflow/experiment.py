@@ -71,10 +71,9 @@ class Experiment:
     def bring_into_line(
         self, planned: Iterable[PlannedRun], group: str = "", untouched: Container[str] = ()
     ) -> dict[str, int]:
-        """Make, extend, replace and delete the runs of a group until it consists of the planned ones; their numbers.
+        """Make, extend, replace and delete runs until a group consists of the planned and the ``untouched`` ones.
 
-        Runs of other groups are not looked at; the study's own results are the group without a name. Results that are
-        ``untouched`` stay as they are, though they are not planned.
+        The study's own results are the group without a name. Returns how many runs were created, kept and so on.
         """
         existing = {name: run for name, run in self.runs().items() if run.data.tags.get(GROUP_TAG, "") == group}
         run_ids: dict[str, str] = {}

@@ -70,8 +70,8 @@ def check_port(port: int) -> None:
     try:
         _bind(port)
     except (OSError, OverflowError) as error:
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        reason = f"{port} is taken" if taken else f"{port} cannot be used ({error})"
+        is_taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        reason = f"{port} is taken" if is_taken else f"{port} cannot be used ({error})"
         raise InvalidInput("", "--port", reason, f"a free port, such as {_bind(0)}") from None
 
 
