@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,11 +34,10 @@ class Reader:
         Where a directory has both, the grades are meant. A file ``{run}/{benchmark}/grades.jsonl`` gives the names of
         run and benchmark; any other file is a run by its own name.
         """
-        with contextlib.ExitStack() as stack:
-            pool = functools.cache(lambda: stack.enter_context(GradingPool(self.workers)))
+        with GradingPool(self.workers) as pool:
             return [self._read(path, pool) for path in find_files(paths)]
 
-    def _read(self, path: Path, pool: Callable[[], GradingPool]) -> GradedRun:
+    def _read(self, path: Path, pool: GradingPool) -> GradedRun:
         place, is_standard = path.absolute().parent, path.name in _NAMES
         run, benchmark = (place.parent.name, place.name) if is_standard else (path.stem, "–")
         hashes: dict[str, str] = {}
@@ -54,7 +51,7 @@ class Reader:
             grades = read_rows(path, Grade)
         elif "text" in rows[0]:
             problems = self._problems_of(path)
-            graded, _ = grade_samples(path, problems, pool(), self.kind or _kind_of(problems))
+            graded, _ = grade_samples(path, problems, pool, self.kind or _kind_of(problems))
             grades = [Grade.parse(row, str(path)) for row in graded]
         else:
             raise UserError(f"{path}: line 1 has neither correct, as grades have, nor text, as samples have")

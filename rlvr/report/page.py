@@ -9,20 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.core.errors import InvalidInput
 from evals.core.files import read_json, read_parquet
 from evals.core.records import BASE, ProblemFile
 from evals.results import Results
-from evals.tables import numbers
-from evals.tables.audit import audit_tables, read_audits
+from evals.tables import audit, main, numbers, paper
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
-from evals.tables.main import by_seed_tables, main_tables, read_costs
-from evals.tables.paper import paper_tables
 from evals.tables.published import read_published
 from rlvr.report.examples import read_examples
 from rlvr.report.html import EmbeddedFigure, write_page
-from rlvr.report.provenance import read_run_manifest, read_status, run_directory
+from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
 from rlvr.report.summary import findings
 
 _FIGURES = {
@@ -92,11 +88,10 @@ class NamedStudy:
 def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: NamedStudy | None = None) -> None:
     """Write the report with its manifest; the notes say what the numbers are evidence of."""
     study = read_json(files.study)
-    if not isinstance(study, dict) or "study" not in study:
-        raise InvalidInput(str(files.study), "", "lacks study")
+    name = StudyName.parse(study, str(files.study)).study
     results, directory, status = files.scored, files.results, read_status(files.status)
-    captions = {name: _FIGURES_OF_NAMED_STUDIES[name] for name in (named.figures if named else ())} | _FIGURES
-    figures = {files.figures / f"{name}.svg": caption for name, caption in captions.items()}
+    captions = {each: _FIGURES_OF_NAMED_STUDIES[each] for each in (named.figures if named else ())} | _FIGURES
+    figures = {files.figures / f"{each}.svg": caption for each, caption in captions.items()}
     words = {"level": round(100 * results.confidence), "reference": results.drawn_against[1]}
     manifests = {run: read_run_manifest(run, directory) for run in results.runs}
     runs = [
@@ -109,9 +104,9 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
         }
         for run, manifest in manifests.items()
     ]
-    audit, *audit_by_benchmark = audit_tables(read_audits(files.audits, results.runs))
-    costs = read_costs(results, directory / "costs", directory / "runs")
-    summary, *by_benchmark = main_tables(results, costs, notes)
+    audited, *audited_by_benchmark = audit.audit_tables(audit.read_audits(files.audits, results.runs))
+    costs = main.read_costs(results, directory / "costs", directory / "runs")
+    summary, *by_benchmark = main.main_tables(results, costs, notes)
     examples, read = read_examples(results, directory)
     inputs = [files.study, *results.sources, *files.audits, files.status, *figures]
     for run in results.runs:
@@ -123,15 +118,15 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
         out,
         list(dict.fromkeys(inputs)),
         notes,
-        title=named.title if named else study["study"],
+        title=named.title if named else name,
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
-        paper_tables=paper_tables(results, read_published(named.published), named.title, []) if named else [],
+        paper_tables=paper.paper_tables(results, read_published(named.published), named.title, []) if named else [],
         main_table=replace(summary, notes=summary.notes[len(notes) :]),
         benchmark_tables=by_benchmark,
-        seed_tables=by_seed_tables(results),
-        audit_table=audit,
-        audit_tables=audit_by_benchmark,
+        seed_tables=main.by_seed_tables(results),
+        audit_table=audited,
+        audit_tables=audited_by_benchmark,
         timing_table=_timing_table(results, directory / "runs"),
         figures=[
             EmbeddedFigure.read(path, alternative, caption.format(**words))

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import ConfigDict
+
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.manifest import Manifest, read_manifest
+from evals.core.record import Record
 from evals.core.records import BASE, ResultStatus, Run
+
+
+class StudyName(Record):
+    """The part of a resolved study, ``study.json``, that names it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    study: str
 
 
 def read_status(path: Path) -> list[ResultStatus]:

@@ -14,33 +14,24 @@ from pathlib import Path
 
 from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
-from pydantic import ConfigDict
 from sqlalchemy.exc import SQLAlchemyError
 
 from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.manifest import Manifest, read_manifest
-from evals.core.record import Record
 from evals.core.records import BASE, Run, read_runs
 from evals.core.single_writer import is_held
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import GROUP_TAG, Experiment
 from rlvr.report.mlflow.planned_run import PlannedRun, content_hash, flatten, metrics_of_steps
 from rlvr.report.mlflow.study import run_tags
+from rlvr.report.provenance import StudyName
 from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
 
 IN_PROGRESS = "under way"
 """The group of these runs; a part of their names."""
 
 _COMPLETE_TAG = "rlvr.whole"  # the hash of a finished training's metrics, which are not read again
-
-
-class _StudySettings(Record):
-    """The part of ``study.json`` that is read here."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    study: str
 
 
 def show_in_progress(results: Path, store: Store) -> int:
@@ -53,7 +44,7 @@ def show_in_progress(results: Path, store: Store) -> int:
     """
     sheets = [results / "runs.json", *sorted(results.glob("studies/*/runs.json"))]
     started = [sheet for sheet in sheets if sheet.exists() and sheet.with_name("study.json").exists()]
-    studies = [(_StudySettings.read(sheet.with_name("study.json")).study, read_runs(sheet)) for sheet in started]
+    studies = [(StudyName.read(sheet.with_name("study.json")).study, read_runs(sheet)) for sheet in started]
     if not studies:
         return 0
     if not store.database.exists() and any([*results.glob("*tracking.json"), *results.glob("studies/*/tracking.json")]):
