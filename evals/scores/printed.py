@@ -45,8 +45,7 @@ def _flat(row: Values) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if key.endswith("confidence_interval"):
-            low, high = value or (None, None)
-            flat |= {f"{key}_low": low, f"{key}_high": high}
+            flat[f"{key}_low"], flat[f"{key}_high"] = value or (None, None)
         elif isinstance(value, dict):
             flat |= {f"{key}_{inner}": each for inner, each in value.items()}
         else:

@@ -13,7 +13,7 @@ from evals.core.errors import UserError
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows
-from evals.core.records import BenchmarkScores, Grade, Run, Score, read_runs
+from evals.core.records import BenchmarkScores, Grade, Score, read_runs
 from evals.statistics import accuracy
 from evals.statistics.interval import score_interval
 
@@ -78,28 +78,13 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[str, list[Gra
 def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) -> None:
     """Write the scores of results/grades/{run}/{benchmark} of every run on the sheet, and a manifest beside them."""
     graded = [read_graded_run(directory) for directory in grades]
-    content = _score_runs(benchmark, graded, {run.run: run for run in read_runs(runs)}, runs)
-    write_json(out, content.to_json())
-    inputs = [runs, *(Path(path) for entry in graded for path in entry.hashes)]
-    parameters = {"benchmark": benchmark, "confidence": CONFIDENCE}
-    details = {
-        "runs": len(content.scores),
-        "problems": len(content.problem_ids),
-        "samples_per_problem": content.samples_per_problem,
-    }
-    write_output_manifest("scores", out.with_suffix(""), [out.suffix], inputs, parameters, details)
-
-
-def _score_runs(
-    benchmark: str, graded: Sequence[GradedRun], runs: Mapping[str, Run], runs_path: Path
-) -> BenchmarkScores:
-    first, scores = graded[0], dict[str, Score]()
+    known, first, scores = {run.run: run for run in read_runs(runs)}, graded[0], dict[str, Score]()
     for entry in graded:
         about = f"{entry.path}: run {entry.run}"
         if entry.benchmark != benchmark:
             raise UserError(f"{entry.path.parent}: holds grades of {entry.benchmark}, not of {benchmark}")
-        if entry.run not in runs:
-            raise UserError(f"{about} is not in {runs_path}, which lists {', '.join(runs)}")
+        if entry.run not in known:
+            raise UserError(f"{about} is not in {runs}, which lists {', '.join(known)}")
         if entry.run in scores:
             raise UserError(f"--grades: run {entry.run} is given twice")
         if lacking := [problem for problem in first.grades if problem not in entry.grades]:
@@ -108,14 +93,19 @@ def _score_runs(
             raise UserError(f"{about} has {len(extra)} problems that {first.run} lacks: {extra[0]} ...")
         if entry.samples != first.samples:
             raise UserError(f"{about} has {entry.samples} samples per problem where {first.run} has {first.samples}")
-        run, values = runs[entry.run], measure(entry.rows(tuple(first.grades)), CONFIDENCE)
+        run, values = known[entry.run], measure(entry.rows(tuple(first.grades)), CONFIDENCE)
         scores[run.run] = Score(run=run.run, model=run.model, method=run.method, seed=run.seed, **values)
-    return BenchmarkScores(
+    content = BenchmarkScores(
         benchmark=benchmark,
         samples_per_problem=first.samples,
         problem_ids=tuple(first.grades),
         scores=tuple(scores.values()),
     )
+    write_json(out, content.to_json())
+    inputs = [runs, *(Path(path) for entry in graded for path in entry.hashes)]
+    parameters = {"benchmark": benchmark, "confidence": CONFIDENCE}
+    details = {"runs": len(scores), "problems": len(first.grades), "samples_per_problem": first.samples}
+    write_output_manifest("scores", out.with_suffix(""), [out.suffix], inputs, parameters, details)
 
 
 def measure(rows: Sequence[Sequence[Grade]], confidence: float) -> dict[str, Any]:

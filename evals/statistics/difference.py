@@ -95,13 +95,10 @@ def estimate_difference(
     Seeds count as independent between the methods, even where they share a number: the same seed in two methods gives
     the same order of problems, not the same policy.
 
-    Args:
-        treatment: for each benchmark, accuracies [..., S, N] of S seeds on N problems. Seed s is the same policy in
-            every benchmark; S may differ between the two methods, N may differ between benchmarks.
-        control: the same for the other method, on the same problems in the same order.
-        treatment_is_fixed: the claim is about these very policies, or the method has no training randomness (the base
-            model); its seeds then add no variance.
-        control_is_fixed: the same for the control.
+    ``treatment`` and ``control`` hold for each benchmark accuracies [..., S, N] of S seeds on N problems, the same in
+    the same order. Seed s is the same policy in every benchmark; S may differ between the two methods, N between
+    benchmarks. The seeds of a method that is fixed add no variance: the claim is about these very policies, or the
+    method has no training randomness (the base model).
     """
     treated = [np.asarray(values, dtype=np.float64) for values in treatment]
     controls = [np.asarray(values, dtype=np.float64) for values in control]

@@ -36,14 +36,8 @@ def bootstrap_differences(
     Benchmarks are weighted alike. With S seeds the spread of their share comes out too small by sqrt((S - 1) / S):
     use it beside :class:`~evals.statistics.difference.Difference`, not instead of it.
 
-    Args:
-        treatment: for each benchmark, accuracies [S, N]; see :func:`~evals.statistics.difference.estimate_difference`.
-        control: the same for the other method.
-        draws: for each benchmark, the problems drawn [R, N], from :func:`draw_problems`.
-        generator: of seeds and samples.
-        treatment_is_fixed: keep its seeds as they are.
-        control_is_fixed: the same for the control.
-        samples: for each benchmark, the samples behind each accuracy, to be resampled too; None leaves them.
+    Accuracies [S, N] and what is fixed are as for :func:`~evals.statistics.difference.estimate_difference`; ``draws``
+    are for each benchmark the problems drawn [R, N], from :func:`draw_problems`.
     """
     resamples = len(draws[0])
     total = np.zeros(resamples)
