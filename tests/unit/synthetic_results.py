@@ -16,6 +16,7 @@ import pandas as pd
 
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
 from evals.core.manifest import Manifest, hash_files
+from evals.core.records import Score
 
 # Method -> (title, true gain over the base model in logits).
 METHODS = {
@@ -225,6 +226,7 @@ def score_row(run: dict[str, Any], counts: np.ndarray, k: int) -> dict[str, Any]
     rates = counts / k
     average, error = float(rates.mean()), float(rates.std(ddof=1) / np.sqrt(len(rates)))
     return {
+        **dict.fromkeys(Score.model_fields, 0.0),
         **{key: run[key] for key in ("run", "model", "method", "seed")},
         "average_at_k": average,
         "standard_error": error,
