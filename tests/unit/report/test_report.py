@@ -165,7 +165,8 @@ def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
         (lambda study: (study.results / "figures/scores.svg").unlink(), "figures/scores.svg: no such file"),
         (lambda study: study.status_file.write_text('[{"result": "x"}]'), "status.json: entry 1: lacks current"),
         (lambda study: study.status_file.write_text("{}"), "status.json: is no list"),
-        (lambda study: study.study_file.write_text("[]"), "study.json: lacks study"),
+        (lambda study: study.study_file.write_text("[]"), "study.json: is []; accepted: "),
+        (lambda study: study.study_file.write_text("{}"), "study.json: lacks study"),
         (lambda study: (study.results / "runs/tiny-dapo-s1/manifest.json").unlink(), "manifest.json: no such file"),
         (
             lambda study: (study.results / "grades/tiny-base/chain_3/grades.jsonl").write_text("{}\n"),
