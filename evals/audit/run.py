@@ -49,7 +49,6 @@ class SecondGrader:
         self._processes: dict[Judge, WorkerProcesses] = {}
 
     def close(self) -> None:
-        """Stop the processes."""
         for processes in self._processes.values():
             processes.close()
         self._processes.clear()

@@ -25,29 +25,27 @@ _EXPONENT = re.compile(r"\*\*\s*(-?\d+(?:\.\d+)?)")
 
 def judge_text(text: str, gold: str, time_limit: float) -> tuple[Reason, float]:
     """Grade a whole text of kind ``completion`` or ``answer``; a pool's ``judge`` (``evals.grading.workers``)."""
-    return limited(lambda: _judge_text(text, gold), time_limit)
+    import math_verify
+
+    def compare() -> Reason:
+        _compile_nothing()
+        # The pool keeps the limit on time, so the library's own alarms, which kill no C code, stay off
+        reference = math_verify.parse(gold if "$" in gold or r"\boxed" in gold else f"${gold}$", parsing_timeout=None)
+        return _verify(reference, math_verify.parse(text, parsing_timeout=None))
+
+    return limited(compare, time_limit)
 
 
 def judge_choice(text: str, gold: str, time_limit: float) -> tuple[Reason, float]:
     """Grade multiple choice by the letter that math-verify's own patterns find."""
-    return limited(lambda: _judge_choice(text, gold), time_limit)
-
-
-def _judge_text(text: str, gold: str) -> Reason:
     import math_verify
 
-    _compile_nothing()
-    # The pool keeps the limit on time, so the library's own alarms, which kill no C code, stay off
-    reference = math_verify.parse(gold if "$" in gold or r"\boxed" in gold else f"${gold}$", parsing_timeout=None)
-    return _verify(reference, math_verify.parse(text, parsing_timeout=None))
+    def compare() -> Reason:
+        letter = gold_letter(gold)
+        letters = [math_verify.StringExtractionConfig(strings=tuple(LETTERS), lowercase=False)]
+        return _verify([letter] if letter else [], math_verify.parse(text, letters, parsing_timeout=None))
 
-
-def _judge_choice(text: str, gold: str) -> Reason:
-    import math_verify
-
-    letter = gold_letter(gold)
-    letters = [math_verify.StringExtractionConfig(strings=tuple(LETTERS), lowercase=False)]
-    return _verify([letter] if letter else [], math_verify.parse(text, letters, parsing_timeout=None))
+    return limited(compare, time_limit)
 
 
 def _verify(reference: list[Any], found: list[Any]) -> Reason:

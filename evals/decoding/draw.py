@@ -84,15 +84,9 @@ class PairDraw:
 def criterion_values(
     criterion: Criterion, base: Tensor, trained: Tensor, driver: Tensor, row_of: Tensor, tokens: Tensor
 ) -> Tensor:
-    """A criterion other than random, in nats, for every token drawn, [R].
+    """A criterion other than random, in nats, for every token [R] that the driver drew.
 
-    Args:
-        criterion: which one.
-        base: logits [P, V] of the base model.
-        trained: logits [P, V] of the trained model.
-        driver: the one of the two that drives.
-        row_of: the history [R] of every token.
-        tokens: drawn by the driver, [R].
+    ``base`` and ``trained`` are logits [P, V], ``driver`` is one of the two, ``row_of`` [R] each token's history.
     """
     if criterion.looks_at_token:
         return log_prob_differences(base, trained, row_of, tokens)

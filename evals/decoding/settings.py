@@ -183,11 +183,9 @@ class Sweep(Record):
 
 
 class Choice(Record):
-    """The fraction and gamma that did best for one row of the table.
+    """The fraction and gamma that did best for one row of the table, with their mean accuracy over the sweeps.
 
-    Attributes:
-        average: mean accuracy over the sweeps.
-        by_run: run -> its way of decoding, with the threshold of that pair.
+    ``by_run`` has each run's way of decoding, with the threshold of that pair.
     """
 
     fraction: float

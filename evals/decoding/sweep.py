@@ -35,9 +35,7 @@ from evals.scores.score import read_graded_run
 FloatArray = npt.NDArray[np.float64]
 
 
-class _Point(NamedTuple):
-    """A way of decoding that is to be tried; see :class:`evals.decoding.settings.SweepPoint`."""
-
+class _Point(NamedTuple):  # see SweepPoint
     name: str
     decoding: Decoding
     fraction: float | None

@@ -72,9 +72,6 @@ def decoding_tables(
         chosen: the thresholds that were chosen.
         samples: directory with ``{run}/{benchmark}/samples.jsonl``.
         notes: sentences on what the numbers are evidence of.
-
-    Raises:
-        UserError: an input is missing or malformed.
     """
     choices = Choices.read(chosen).chosen
     rows: list[DecodingRow] = []

@@ -23,11 +23,8 @@ class Maker:
     """A manifest, as the maker of the files that it lists.
 
     Attributes:
-        path: of the manifest.
-        kind: of what it made.
         inputs: path as written -> SHA-256 of what was read.
         files: absolute path -> SHA-256 of what was written.
-        parameters: what the command was asked for.
     """
 
     path: Path
@@ -38,7 +35,6 @@ class Maker:
 
     @classmethod
     def read(cls, path: Path) -> Maker:
-        """Read a manifest."""
         manifest = read_any_manifest(path)
         files = {path.parent / name: digest for name, digest in manifest.outputs.items()}
         return cls(path, manifest.kind, manifest.inputs, files, manifest.parameters)
@@ -166,11 +162,7 @@ class Chain:
 
 
 def follow(path: Path) -> Chain:
-    """Check everything behind a file.
-
-    Raises:
-        UserError: the file is missing, no manifest beside it lists it, or its manifest is none.
-    """
+    """Check everything behind a file; UserError if it is missing, or no manifest beside it lists it."""
     path = path.absolute()
     if not path.is_file():
         raise UserError(f"{path}: no such file")

@@ -154,8 +154,8 @@ def claim(
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
     import torch
 
+    from rlvr.diagnostics.claims.findings import measure_claim
     from rlvr.diagnostics.claims.inputs import Inputs
-    from rlvr.diagnostics.claims.results import measure_claim
 
     torch.set_num_threads(threads)
     inputs = Inputs(

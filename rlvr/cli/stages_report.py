@@ -70,7 +70,7 @@ def phenomena_table(
     note: Words = [],
 ) -> None:
     """Write the table of all claims, from their findings."""
-    from rlvr.diagnostics.claims.results import write_table
+    from rlvr.diagnostics.claims.findings import write_table
 
     write_table({path.stem: path for path in findings}, figures, note, out)
 

@@ -72,7 +72,6 @@ class PolicySnapshot:
 
     @property
     def temperature(self) -> float:
-        """The sampling temperature of the run."""
         return self.run.training.temperature
 
     def column(self, name: str) -> Tensor:

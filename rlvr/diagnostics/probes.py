@@ -185,22 +185,21 @@ class Probed:
     displacements: Mapping[str, Tensor]
 
 
-def read_probes(directory: Path, snapshots: Sequence[PolicySnapshot]) -> dict[str, Probed]:
-    """Read the probes of each snapshot, by the name of its update.
+def read_probes(directory: Path, snapshots: Sequence[PolicySnapshot]) -> list[Probed]:
+    """Read the probes of each snapshot.
 
     Raises:
         UserError: a file is missing or changed, or a snapshot was not probed.
     """
     verify_outputs(directory / "probes.manifest.json", "probes")
     frame = read_parquet(directory / "probes.parquet")
-    found = {}
+    found = []
     for snapshot in snapshots:
         rows = frame[frame["step"] == snapshot.step]
         if len(rows) != len(snapshot.rows):
-            raise UserError(
-                f"{directory}: step {snapshot.step} was not probed; accepted: probe it, or name other --steps"
-            )
+            lacks = f"step {snapshot.step} was not probed"
+            raise UserError(f"{directory}: {lacks}; accepted: probe it, or name other --steps")
         probes = {name: torch.tensor(rows[name].to_numpy(), dtype=torch.float64) for name in PROBES}
         step_size = float(rows["step_size"].iloc[0])
-        found[snapshot.unit] = Probed(step_size, {"as_trained": snapshot.own_displacement, **probes})
+        found.append(Probed(step_size, {"as_trained": snapshot.own_displacement, **probes}))
     return found

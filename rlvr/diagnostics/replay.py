@@ -44,7 +44,6 @@ class UpdateLog:
     slopes: Tensor
 
     def __call__(self, rows: Tensor, log_probs: Tensor, slopes: Tensor) -> None:
-        """Record one micro-batch."""
         width = log_probs.shape[1]
         self.log_probs[rows, :width] = log_probs
         self.slopes[rows, :width] = slopes
@@ -58,9 +57,7 @@ class ReplayedStep:
         prepared: the rollout batch and its weights, before the optimizer steps.
         weights_before: the model's parameters before the optimizer steps.
         problems: id of each rollout's problem.
-        updates: the optimizer steps.
-        new_log_probs: [B, T] after all of them.
-        metrics: metrics of the step.
+        new_log_probs: [B, T] after all optimizer steps.
     """
 
     step: int
@@ -75,8 +72,7 @@ class ReplayedStep:
 def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: str, grading_workers: int) -> None:
     """Write ``tokens.parquet``, a snapshot for each of ``steps`` and ``manifest.json`` to ``out``.
 
-    ``run_file`` is the run's run.json; its manifest.json and metrics.parquet lie beside it. The ``device`` has to be
-    the run's.
+    ``run_file`` is the run's run.json; the other files of the run lie beside it. The ``device`` has to be the run's.
 
     Raises:
         UserError: the run has no such step, an input is missing or damaged, or the replay differs from the run.

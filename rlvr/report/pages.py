@@ -10,8 +10,7 @@ from pathlib import Path
 from evals.decoding.table import decoding_tables
 from evals.results import Results
 from evals.tables.layout import Table
-from rlvr.diagnostics.claims.findings import Summary
-from rlvr.diagnostics.claims.results import EXPLANATION, TITLE, claim_table, summary_table
+from rlvr.diagnostics.claims.findings import EXPLANATION, TITLE, Summary, claim_table, summary_table
 from rlvr.report.html import EmbeddedFigure, write_page
 
 

@@ -8,23 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from evals.core.errors import InvalidInput
-from rlvr.diagnostics.claims.base import CLAIMS, OPTIONS, Need, find_claim
+from rlvr.diagnostics.claims.base import CLAIMS, Need, find_claim
 from rlvr.study.plan import Plan
-
-_CONFIGURED_BY = {
-    Need.TOKEN_TABLES: "method",
-    Need.PROBES: "method",
-    Need.WEIGHTING_TABLES: "weighting_method",
-    Need.COMPARED_RUNS: "compared",
-    Need.SELECTED_RUNS: "selected",
-    Need.BENCHMARK: "benchmark",
-}
-"""Need -> the key of `diagnostics` that meets it."""
 
 
 def measurable_claims(settings: Mapping[str, Any]) -> list[str]:
     """Return the names of the claims whose needs a study's `diagnostics` meets, in order."""
-    met = {need for need, key in _CONFIGURED_BY.items() if key in settings}
+    met = {need for need in Need if need.key in settings}
     return [claim.name for claim in CLAIMS if claim.needs <= met]
 
 
@@ -61,14 +51,14 @@ class ClaimJobs:
             raise InvalidInput("", "diagnostics.benchmark", f"is {settings.benchmark!r}", accepted)
         found = {Need.BENCHMARK: [settings.benchmark]}
         model, known = next(iter(study.config.models)), set(self.plan.runs)
-        for need, key in _CONFIGURED_BY.items():
-            if need != Need.BENCHMARK:
-                named = getattr(settings, key)
+        for need in Need:
+            if need.key and need is not Need.BENCHMARK:
+                named = getattr(settings, need.key)
                 methods = [named] if isinstance(named, str) else named or ()
                 found[need] = [f"{model}-{method}-s{seed}" for method in methods for seed in study.config.seeds]
                 if missing := [run for run in found[need] if run not in known]:
                     raise InvalidInput(
-                        "", f"diagnostics.{key}", f"no study has the run {missing[0]}", "methods of some study"
+                        "", f"diagnostics.{need.key}", f"no study has the run {missing[0]}", "methods of some study"
                     )
         return found
 
@@ -100,8 +90,8 @@ class ClaimJobs:
                 names = [f"results/diagnostics/{run}" for run in names]
             elif need in (Need.COMPARED_RUNS, Need.SELECTED_RUNS):
                 names = [self.plan.checkpoint(run).removeprefix("results/runs/") for run in names]
-            if names and need in OPTIONS:
-                found += [OPTIONS[need], *names]
+            if names and need.option:
+                found += [need.option, *names]
         return found
 
     def rollout_pages(self) -> list[str]:

@@ -51,7 +51,7 @@ rule probes:
 rule phenomenon:
     input:
         given(CLAIM_JOBS.inputs),
-        code=given(lambda claim: code_of(f"rlvr.diagnostics.claims.{claim}", "rlvr.diagnostics.claims.results")),
+        code=given(lambda claim: code_of(f"rlvr.diagnostics.claims.{claim}")),
     output:
         multiext("results/phenomena/{claim}", ".json", ".parquet", ".manifest.json"),
         report(
@@ -75,7 +75,7 @@ rule phenomenon:
 rule table_phenomena:
     input:
         findings=CLAIM_JOBS.findings(),
-        code=code_of("rlvr.diagnostics.claims.results"),
+        code=code_of("rlvr.diagnostics.claims.findings"),
     output:
         report("results/tables/phenomena.md", caption="../report/phenomena.rst", category="Tables"),
         multiext("results/tables/phenomena", ".csv", ".manifest.json"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Set
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import TYPE_CHECKING, cast
 
 from evals.core.errors import InvalidInput, UserError
@@ -14,37 +14,28 @@ if TYPE_CHECKING:
     from rlvr.diagnostics.claims.findings import Claim
 
 
-class Need(StrEnum):
-    """Something that a claim is measured on."""
+class Need(Enum):
+    """Something that a claim is measured on: a study's `diagnostics` name it by ``key``, commands by ``option``."""
 
-    TOKEN_TABLES = "token tables"
+    TOKEN_TABLES = ("method", "--tables")
     """Token tables of the method that the study diagnoses, with the policies before their steps."""
-    PROBES = "probes"
-    """Probing updates of these tables."""
-    WEIGHTING_TABLES = "token tables of the weighting method"
+    PROBES = ("method", "")
+    """Probing updates of these tables, which lie beside them."""
+    WEIGHTING_TABLES = ("weighting_method", "--contrast-tables")
     """Token tables of the method that weights tokens."""
-    COMPARED_RUNS = "compared runs"
+    COMPARED_RUNS = ("compared", "--runs")
     """The runs whose training and checkpoints are compared."""
-    SELECTED_RUNS = "selected runs"
+    SELECTED_RUNS = ("selected", "--runs")
     """The runs that train on the tokens of highest and of lowest weight."""
-    BENCHMARK = "benchmark"
+    BENCHMARK = ("benchmark", "--benchmarks")
     """The benchmark on which base and trained model are compared."""
-    COMPARISON = "comparison"
+    COMPARISON = ("", "--comparison")
     """Two checkpoints compared on given responses."""
-    BASE_COMPARISON = "comparison on the base model's responses"
+    BASE_COMPARISON = ("", "--base-comparison")
     """The same two compared on the base model's own responses."""
 
-
-OPTIONS = {
-    Need.TOKEN_TABLES: "--tables",
-    Need.WEIGHTING_TABLES: "--contrast-tables",
-    Need.COMPARED_RUNS: "--runs",
-    Need.SELECTED_RUNS: "--runs",
-    Need.BENCHMARK: "--benchmarks",
-    Need.COMPARISON: "--comparison",
-    Need.BASE_COMPARISON: "--base-comparison",
-}
-"""Need -> the option of the command that gives it; probes lie beside their tables."""
+    def __init__(self, key: str, option: str) -> None:
+        self.key, self.option = key, option
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,6 @@ class CancellationFilter(Claim):
         ]
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw the cross terms of parts of groups, and the boosted tokens by class."""
         figure = new_figure(8.5, 3.2)
         terms, classes = figure.subplots(1, 2)
 

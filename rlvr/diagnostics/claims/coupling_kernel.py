@@ -82,7 +82,6 @@ class CouplingKernel(Claim):
         ]
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw the factors by confidence, for pairs of the same and of different tokens."""
         figure = new_figure(10.0, 3.2)
         titles = {
             "representation": "Representation factor",

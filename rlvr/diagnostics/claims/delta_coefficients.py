@@ -79,7 +79,6 @@ class DeltaCoefficients(Claim):
         ]
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw the distributions by side, the tokens at either end, and values by weight."""
         series = findings.series
 
         def values(quantity: str) -> pd.Series:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_parquet
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import LocalRun
-from rlvr.diagnostics.claims.base import OPTIONS, Declaration, Need
+from rlvr.diagnostics.claims.base import Declaration, Need
 from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.diagnostics.probes import Probed, read_probes
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, read_comparison
@@ -37,17 +37,17 @@ class RunMetrics:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files that claims are measured on.
+    """The files that claims are measured on: what :class:`Need` describes.
 
     Attributes:
-        tables: directories of token tables, of runs of the diagnosed method.
-        weighting_tables: directories of token tables, of runs that weight tokens (DelTA).
+        tables: directories of token tables.
+        weighting_tables: directories of token tables.
         steps: kept steps to measure; None for all.
         results: results/, for runs, samples and grades.
-        runs: ids of further runs whose metrics are read.
-        benchmarks: names of benchmarks, for claims about evaluation.
+        runs: ids of further runs.
+        benchmarks: names of benchmarks.
         comparison: directory of a comparison of two checkpoints.
-        base_comparison: the same checkpoints compared on the base model's own responses.
+        base_comparison: directory of one.
     """
 
     tables: Sequence[Path] = ()
@@ -68,9 +68,9 @@ class Inputs:
             Need.BENCHMARK: self.benchmarks,
             Need.COMPARISON: self.comparison,
         }
-        if missing := [OPTIONS[need] for need, value in given.items() if need in claim.needs and not value]:
+        if missing := [need.option for need, value in given.items() if need in claim.needs and not value]:
             raise InvalidInput(claim.name, "", f"lacks {', '.join(missing)}")
-        of_runs = {OPTIONS[need]: value for need, value in given.items() if need is not Need.COMPARISON}
+        of_runs = {need.option: value for need, value in given.items() if need is not Need.COMPARISON}
         for option, value in {**of_runs, "--steps": self.steps}.items():
             if value and claim.of_checkpoints:
                 raise InvalidInput(option, "", "is for replayed runs", "with --tables")
@@ -87,31 +87,23 @@ class Inputs:
         return [*(directory / "tokens.parquet" for directory in [*tables, *compared]), *probed, *runs, *problems]
 
     @cached_property
-    def snapshots_by_table(self) -> dict[Path, list[PolicySnapshot]]:
-        """The snapshots of each of ``tables``."""
-        return {directory: read_snapshots(directory, self.steps) for directory in self.tables}
-
-    @property
     def snapshots(self) -> list[PolicySnapshot]:
-        """The snapshots of all of ``tables``."""
-        return [snapshot for snapshots in self.snapshots_by_table.values() for snapshot in snapshots]
+        """The snapshots of ``tables``."""
+        return [snapshot for directory in self.tables for snapshot in read_snapshots(directory, self.steps)]
 
     @cached_property
     def weighting_snapshots(self) -> list[PolicySnapshot]:
         """The snapshots of ``weighting_tables``."""
         return [snapshot for directory in self.weighting_tables for snapshot in read_snapshots(directory, self.steps)]
 
-    @cached_property
-    def probed(self) -> list[tuple[PolicySnapshot, Probed]]:
-        """The snapshots of all of ``tables`` with their probes."""
-        found: list[tuple[PolicySnapshot, Probed]] = []
-        for directory, snapshots in self.snapshots_by_table.items():
-            probes = read_probes(directory, snapshots)
-            found += [(snapshot, probes[snapshot.unit]) for snapshot in snapshots]
-        return found
+    @property
+    def probed(self) -> Iterator[tuple[PolicySnapshot, Probed]]:
+        """The snapshots of ``tables`` with their probes."""
+        for directory in self.tables:
+            snapshots = read_snapshots(directory, self.steps)
+            yield from zip(snapshots, read_probes(directory, snapshots), strict=True)
 
     def read_run(self, name: str) -> RunMetrics:
-        """Read a finished run."""
         directory = self.results / "runs" / name
         return RunMetrics(LocalRun.read(directory / "run.json"), read_parquet(directory / "metrics.parquet"))
 

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -81,11 +81,9 @@ class LearningTax(Claim):
                 first, last = table.columns.min(), table.columns.max()
                 quantity = f"{_UNITS['drift']}: after step {last} less after step {first} ({name})"
                 found.append(beside(quantity, table[last] - table[first], "seeds"))
-        objectives = list(dict.fromkeys(series["objective"]))
-        return found + [each for contrast in contrasts(objectives) for each in _contrasted(ends, contrast)]
+        return found + _contrasts(ends, list(dict.fromkeys(series["objective"])))
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw reward and entropy over training at each learning rate, and the drift of format tokens."""
         series = findings.series
         figure = new_figure(12.5, 6.4)
         rates = [rate for rate in (STABLE, UNSTABLE) if rate in set(series["rate"])]
@@ -207,55 +205,39 @@ def _common_words(names: Sequence[str]) -> str:
     return "_".join(words[0] for words in takewhile(lambda words: len(set(words)) == 1, columns)) or names[0]
 
 
-class Contrast(NamedTuple):
-    """A statement about runs that differ in one thing: ``treated`` less ``control`` in ``column``.
-
-    Attributes:
-        quantity: compared number, a key of the units above.
-        direction: claimed side of 0.
-        rate: rate of both sides, or None for runs of every rate.
-    """
-
-    statement: str
-    quantity: str
-    column: str
-    treated: str
-    control: str
-    direction: Direction
-    rate: str | None = None
-
-
-def contrasts(objectives: Sequence[str]) -> Iterator[Contrast]:
-    """Yield the statements about runs of these objectives, known by the first words of their names."""
+def _contrasts(ends: pd.DataFrame, objectives: Sequence[str]) -> list[Measurement]:
+    """Statements about runs that differ in one thing; objectives are known by the first words of their names."""
     known = {objective.split("_")[0]: objective for objective in objectives}
-    dfpo = known.get("dfpo")
+    found: list[Measurement] = []
+
+    def contrast(
+        statement: str, quantity: str, column: str, treated: str, control: str, direction: Direction, rate: str = ""
+    ) -> None:
+        """Measure ``treated`` less ``control`` over pairs of runs that share everything else, if there are any."""
+        rows = select(ends, quantity=quantity, **({"rate": rate} if rate else {}))
+        shared = [name for name in (*_CONDITION, "seed") if name != column]
+        table = rows.pivot(index=shared, columns=column, values="value")
+        if treated in table and control in table:
+            differences = (table[treated] - table[control]).dropna()
+            words = f"{_UNITS[quantity]}: {treated} less {control}"
+            found.append(measure(statement, words, differences, "pairs of runs", direction=direction))
+
     for rate in (STABLE, UNSTABLE):
         for other in ("grpo", "gspo"):
-            if dfpo and other in known:
+            if "dfpo" in known and other in known:
                 sentence = f"DFPO drifts less than {other.upper()} ({rate})"
-                yield Contrast(sentence, "drift", "objective", dfpo, known[other], "below", rate)
-        if dfpo and "grpo" in known:
+                contrast(sentence, "drift", "objective", known["dfpo"], known[other], "below", rate)
+        if "dfpo" in known and "grpo" in known:
             sentence = f"DFPO ends with more reward than GRPO ({rate})"
-            yield Contrast(sentence, "reward", "objective", dfpo, known["grpo"], "above", rate)
+            contrast(sentence, "reward", "objective", known["dfpo"], known["grpo"], "above", rate)
         sentence = f"Query-preserved batches drift less ({rate})"
-        yield Contrast(sentence, "drift", "batching", PRESERVED, RANDOM, "below", rate)
+        contrast(sentence, "drift", "batching", PRESERVED, RANDOM, "below", rate)
         sentence = f"Query-preserved batches end with more reward ({rate})"
-        yield Contrast(sentence, "reward", "batching", PRESERVED, RANDOM, "above", rate)
-    yield Contrast("A higher learning rate drifts more", "drift", "rate", UNSTABLE, STABLE, "above")
-    yield Contrast("A higher learning rate leaves less entropy", "entropy", "rate", UNSTABLE, STABLE, "below")
-    yield Contrast("A higher learning rate ends with less reward", "reward", "rate", UNSTABLE, STABLE, "below")
-
-
-def _contrasted(ends: pd.DataFrame, contrast: Contrast) -> list[Measurement]:
-    """The mean difference over pairs of runs that share everything else; nothing where there are no such pairs."""
-    rows = select(ends, quantity=contrast.quantity, **({"rate": contrast.rate} if contrast.rate else {}))
-    shared = [name for name in (*_CONDITION, "seed") if name != contrast.column]
-    table = rows.pivot(index=shared, columns=contrast.column, values="value")
-    if contrast.treated not in table or contrast.control not in table:
-        return []
-    differences = (table[contrast.treated] - table[contrast.control]).dropna()
-    quantity = f"{_UNITS[contrast.quantity]}: {contrast.treated} less {contrast.control}"
-    return [measure(contrast.statement, quantity, differences, "pairs of runs", direction=contrast.direction)]
+        contrast(sentence, "reward", "batching", PRESERVED, RANDOM, "above", rate)
+    contrast("A higher learning rate drifts more", "drift", "rate", UNSTABLE, STABLE, "above")
+    contrast("A higher learning rate leaves less entropy", "entropy", "rate", UNSTABLE, STABLE, "below")
+    contrast("A higher learning rate ends with less reward", "reward", "rate", UNSTABLE, STABLE, "below")
+    return found
 
 
 def _draw_drift(axes: Axes, own: pd.DataFrame, place: int, colour: str, marker: str) -> None:

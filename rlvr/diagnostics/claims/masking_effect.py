@@ -107,7 +107,6 @@ class MaskingEffect(Claim):
         ]
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw the boost rate by set and mode, and the effect against the dose."""
         figure = new_figure(8.5, 3.2)
         rate_axes, dose_axes = figure.subplots(1, 2)
         rows = {each.quantity: each for each in findings.measurements}

@@ -48,7 +48,6 @@ class OutputLayerProxy(Claim):
         return found
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw the agreement over training, and the agreement by chance."""
         figure = new_figure(6.0, 3.4)
         axes = figure.subplots()
         for pair, colour in zip(_PAIRS, SERIES, strict=False):

@@ -1,13 +1,16 @@
-"""One run and its base model on a benchmark: their own responses, and the base model's with tokens replaced."""
+"""Both models' numbers of response tokens as rows, and one run beside its base model on a benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
@@ -18,7 +21,7 @@ from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.sampler import Response, SamplingParameters
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
-from rlvr.diagnostics.measures import log_prob_difference
+from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
 from rlvr.diagnostics.policy import load_model
 from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.engines.local.policy import TokenBatch
@@ -26,73 +29,72 @@ from rlvr.engines.local.policy import TokenBatch
 SAMPLES = 8
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
 CRITERIA = (Criterion.LOG_PROB_DIFFERENCE, Criterion.KL_TRAINED_BASE, Criterion.ENTROPY, Criterion.RANDOM)
+_PROBABILITY_BINS = 10
+_HISTOGRAMS = {
+    "difference": np.linspace(-3, 3, 61),
+    "kl_trained_base": np.geomspace(1e-6, 10, 43),
+    "base_entropy": np.geomspace(1e-6, 10, 43),
+}
+"""Column -> edges of its bins, in nats; values beyond are counted in the last bins."""
+_SEPARATED = {"difference": "difference", "KL": "kl_trained_base", "entropy": "base_entropy"}
 
 
-class ReplacementOnBenchmark:
-    """One run beside its base model on a benchmark.
+def benchmark_rows(
+    run: LocalRun, directory: Path, problems: Sequence[Problem], pool: GradingPool
+) -> Iterator[dict[str, Any]]:
+    """Rows of the accuracy of both models alone, of their tokens, and of the base model with tokens replaced.
 
-    Attributes:
-        tokens: the tokens of the "base" and of the "trained" model's responses, with both models' numbers.
+    ``directory`` is the run's.
     """
+    base, trained = run.base / "checkpoint", directory / "checkpoint"
+    tokenizer, training = load_tokenizer(base), run.training
+    prompts = [tokenizer.encode(render_prompt(run.prompt, problem.problem)).ids for problem in problems]
+    requests = [
+        Request(tuple(prompt), f"direction/{problem.id}/{number}", training.max_new_tokens)
+        for problem, prompt in zip(problems, prompts, strict=True)
+        for number in range(SAMPLES)
+    ]
+    problem_of = [problem for problem in problems for _ in range(SAMPLES)]
+    pair = Checkpoint(base), Checkpoint(trained)
+    sampling = SamplingParameters(training.max_new_tokens, training.temperature)
+    settings = BackendSettings("float32", "cpu", pair[0].context_length(None), pair[0].end_tokens, sampling)
+    backend = load_backend("local", pair, settings)
+    models = ModelPair(load_model(base), load_model(trained), training.temperature)
 
-    def __init__(self, run: LocalRun, directory: Path, problems: Sequence[Problem], pool: GradingPool) -> None:
-        """Sample both models alone; ``directory`` is the run's."""
-        base, trained = run.base / "checkpoint", directory / "checkpoint"
-        self._problems, self._pool = problems, pool
-        self._tokenizer = load_tokenizer(base)
-        training = run.training
-        prompts = [self._tokenizer.encode(render_prompt(run.prompt, row.problem)).ids for row in problems]
-        self._requests = [
-            Request(tuple(prompt), f"direction/{row.id}/{number}", training.max_new_tokens)
-            for row, prompt in zip(problems, prompts, strict=True)
-            for number in range(SAMPLES)
-        ]
-        pair = Checkpoint(base), Checkpoint(trained)
-        self._sampling = SamplingParameters(training.max_new_tokens, training.temperature)
-        settings = BackendSettings("float32", "cpu", pair[0].context_length(None), pair[0].end_tokens, self._sampling)
-        self._backend = load_backend("local", pair, settings)
-        models = ModelPair(load_model(base), load_model(trained), training.temperature)
-        self._alone = {driver.value: self._sample(Decoding.alone(driver)) for driver in Driver}
-        self.tokens = {name: self._tokens_of(responses, models) for name, responses in self._alone.items()}
+    def sample(decoding: Decoding) -> list[Response]:
+        return backend.generate(requests, partial(PairDraw, decoding, sampling))
 
-    def accuracies(self) -> Iterator[tuple[str, str, float]]:
-        """Yield model, problem and accuracy of each model alone."""
-        for name, responses in self._alone.items():
-            for problem, value in self._graded(responses):
-                yield name, problem, value
-
-    def replaced(self) -> Iterator[tuple[str, float, float, str, float]]:
-        """Yield criterion, fraction wanted, fraction replaced, problem and accuracy with tokens replaced."""
-        for criterion in CRITERIA:
-            for fraction in FRACTIONS:
-                tau = _threshold(criterion, self.tokens["base"], fraction)
-                decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau)
-                made = self._sample(decoding)
-                replaced = sum(each.replaced or 0 for each in made) / sum(len(each.tokens) for each in made)
-                for problem, value in self._graded(made):
-                    yield criterion.value, fraction, replaced, problem, value
-
-    def _sample(self, decoding: Decoding) -> list[Response]:
-        return self._backend.generate(self._requests, partial(PairDraw, decoding, self._sampling))
-
-    def _graded(self, responses: Sequence[Response]) -> list[tuple[str, float]]:
+    def accuracies(responses: Sequence[Response]) -> Iterator[tuple[str, float]]:
         """Each problem's accuracy."""
-        texts = self._tokenizer.decode_batch([each.tokens for each in responses], skip_special_tokens=True)
+        texts = tokenizer.decode_batch([each.tokens for each in responses], skip_special_tokens=True)
         cases = [
-            Case(text, self._problems[place // SAMPLES].answer, truncated=not response.finished)
-            for place, (text, response) in enumerate(zip(texts, responses, strict=True))
+            Case(text, problem.answer, truncated=not response.finished)
+            for text, problem, response in zip(texts, problem_of, responses, strict=True)
         ]
-        correct = np.array([verdict.correct for verdict in self._pool.grade(cases)], dtype=np.float64)
-        means = correct.reshape(-1, SAMPLES).mean(axis=1)
-        return [(str(row.id), float(mean)) for row, mean in zip(self._problems, means, strict=True)]
+        correct = np.array([verdict.correct for verdict in pool.grade(cases)], dtype=np.float64)
+        for problem, mean in zip(problems, correct.reshape(-1, SAMPLES).mean(axis=1), strict=True):
+            yield str(problem.id), float(mean)
 
-    def _tokens_of(self, responses: Sequence[Response], models: ModelPair) -> pd.DataFrame:
+    def tokens_of(responses: Sequence[Response]) -> pd.DataFrame:
         """Both models' numbers of the responses' tokens, with the problem of each."""
-        batch = TokenBatch([list(each.prompt) for each in self._requests], [each.tokens for each in responses])
+        batch = TokenBatch([list(each.prompt) for each in requests], [each.tokens for each in responses])
         frame = pd.DataFrame({name: values.numpy() for name, values in models.compare(batch).items()})
-        lengths = [len(each.tokens) for each in responses]
-        names = [self._problems[place // SAMPLES].id for place in range(len(responses))]
-        return frame.assign(problem=np.repeat(names, lengths), difference=log_prob_difference(frame))
+        names = np.repeat([problem.id for problem in problem_of], [len(each.tokens) for each in responses])
+        return frame.assign(problem=names, difference=log_prob_difference(frame))
+
+    alone = {driver.value: sample(Decoding.alone(driver)) for driver in Driver}
+    for name, responses in alone.items():
+        for problem, value in accuracies(responses):
+            yield _row(f"accuracy {name}", value, problem)
+    tokens = {name: tokens_of(responses) for name, responses in alone.items()}
+    yield from direction_rows(tokens)
+    for criterion in CRITERIA:
+        for fraction in FRACTIONS:
+            tau = _threshold(criterion, tokens["base"], fraction)
+            made = sample(Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau))
+            replaced = sum(each.replaced or 0 for each in made) / sum(len(each.tokens) for each in made)
+            for problem, value in accuracies(made):
+                yield _row("accuracy replaced", value, problem, criterion.value, fraction, replaced)
 
 
 def _threshold(criterion: Criterion, tokens: pd.DataFrame, fraction: float) -> float:
@@ -103,3 +105,54 @@ def _threshold(criterion: Criterion, tokens: pd.DataFrame, fraction: float) -> f
         return float(tokens["difference"].quantile(fraction))
     column = "base_entropy" if criterion is Criterion.ENTROPY else "kl_trained_base"
     return float(tokens[column].quantile(1 - fraction))
+
+
+def direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
+    """Rows of the series.
+
+    ``tokens`` are those of the "trained" and the "base" model's responses, or of "given" ones, with problem, difference
+    and :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`.
+    """
+    every = pd.concat([frame.assign(source=name) for name, frame in tokens.items()])
+    for problem, frame in every.groupby("problem"):
+        name = str(problem)
+        if {"base", "trained"} <= tokens.keys():
+            for quantity, column in _SEPARATED.items():
+                base, trained = (frame.loc[frame["source"] == each, column] for each in ("base", "trained"))
+                yield _row(f"separation {quantity}", separation(trained.to_numpy(float), base.to_numpy(float)), name)
+        moved = frame["difference"].abs().to_numpy(float)
+        probability = np.exp(frame["base_log_prob"].to_numpy(float))
+        yield _row("moved fraction", float((moved > MOVED).mean()), name)
+        yield _row("correlation with probability", rank_correlation(moved, probability), name)
+        bins = np.minimum((probability * _PROBABILITY_BINS).astype(int), _PROBABILITY_BINS - 1)
+        for place in np.unique(bins):
+            middle = (place + 0.5) / _PROBABILITY_BINS
+            yield _row("moved by probability", float(moved[bins == place].mean()), name, fraction=middle)
+    for source, frame in tokens.items():
+        for column, edges in _HISTOGRAMS.items():
+            values = frame[column].astype("float64").clip(edges[0], np.nextafter(edges[-1], 0))
+            counts = np.histogram(values, bins=edges)[0] / len(frame)
+            for place, share in zip(edges[:-1], counts, strict=True):
+                yield _row(f"histogram {column} {source}", float(share), fraction=float(place))
+
+
+def _row(
+    quantity: str,
+    value: float,
+    problem: str = "",
+    criterion: str = "",
+    fraction: float = np.nan,
+    replaced: float = np.nan,
+) -> dict[str, Any]:
+    """One row of the series; ``fraction`` is the argument that ``quantity`` is a function of."""
+    identity = {"quantity": quantity, "criterion": criterion, "problem": problem}
+    return {**identity, "fraction": fraction, "replaced": replaced, "value": value}
+
+
+def separation(first: FloatArray, second: FloatArray) -> float:
+    """Return |AUC - 1/2| in [0, 1/2] of a number in two samples, ties counting half; NaN if one is empty."""
+    if not len(first) or not len(second):
+        return math.nan
+    ranks = rankdata(np.concatenate([first, second]))[: len(first)]
+    auc = (ranks.sum() - len(first) * (len(first) + 1) / 2) / (len(first) * len(second))
+    return abs(float(auc) - 0.5)

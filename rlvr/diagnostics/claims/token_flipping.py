@@ -69,7 +69,6 @@ class TokenFlipping(Claim):
         ]
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw fractions over training, flip rates by update, and the sweep of the threshold."""
         series = findings.series
         figure = new_figure(10.5, 3.4)
         over_training, by_update, swept = figure.subplots(1, 3)
@@ -151,7 +150,6 @@ class TokenFlippingOfCheckpoints(Claim):
         ]
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw fractions at the threshold, and the threshold swept."""
         series = findings.series
         figure = new_figure(9.0, 3.5)
         fractions, swept = figure.subplots(1, 2)

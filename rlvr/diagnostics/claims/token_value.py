@@ -98,7 +98,6 @@ class TokenValue(Claim):
         ]
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw mean values of boosted and suppressed tokens, by side and by entropy, and the gap by update."""
         series = findings.series
         figure = new_figure(10.5, 6.0)
         (by_side, by_entropy), (by_group, by_repeats) = figure.subplots(2, 2)

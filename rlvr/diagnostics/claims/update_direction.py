@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import rankdata
 
 from evals.core.record import read_rows
 from evals.core.records import Problem
@@ -20,21 +17,13 @@ from evals.grading import GradingPool
 from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, SERIES, draw_means, finish
 from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
-from rlvr.diagnostics.claims.selective_replacement import CRITERIA, SAMPLES, ReplacementOnBenchmark
-from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
+from rlvr.diagnostics.claims.selective_replacement import CRITERIA, SAMPLES, benchmark_rows, direction_rows
+from rlvr.diagnostics.measures import MOVED, log_prob_difference
 
 _COMPARED_AT = 0.03
 """The fraction of tokens replaced at which criteria are compared: small enough that the choice of tokens matters."""
 _UNIT = "problems"
-_PROBABILITY_BINS = 10
 _OVER_LINES: dict[str, Any] = {"fontsize": 7, "frameon": True, "framealpha": 0.85, "edgecolor": "none"}
-_HISTOGRAMS = {
-    "difference": np.linspace(-3, 3, 61),
-    "kl_trained_base": np.geomspace(1e-6, 10, 43),
-    "base_entropy": np.geomspace(1e-6, 10, 43),
-}
-"""Column -> edges of its bins, in nats; values beyond are counted in the last bins."""
-_SEPARATED = {"difference": "difference", "KL": "kl_trained_base", "entropy": "base_entropy"}
 
 
 class UpdateDirection(Claim):
@@ -44,12 +33,7 @@ class UpdateDirection(Claim):
         problems = read_rows(inputs.results / "problems" / inputs.benchmarks[0] / "problems.jsonl", Problem)
         with GradingPool(workers=1) as pool:
             for run in {snapshot.run.run: snapshot.run for snapshot in inputs.snapshots}.values():
-                model = ReplacementOnBenchmark(run, inputs.results / "runs" / run.run, problems, pool)
-                found = [_row(f"accuracy {name}", value, problem) for name, problem, value in model.accuracies()]
-                found += _direction_rows(model.tokens)
-                for criterion, fraction, replaced, problem, value in model.replaced():
-                    found.append(_row("accuracy replaced", value, problem, criterion, fraction, replaced))
-                for row in found:
+                for row in benchmark_rows(run, inputs.results / "runs" / run.run, problems, pool):
                     yield {"run": run.run, **row}
                 print(f"{run.run}: compared with its base model", flush=True)
 
@@ -79,7 +63,6 @@ class UpdateDirection(Claim):
         ]
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw the statistics of both models' tokens, and the accuracy with tokens replaced."""
         series = findings.series
         figure = new_figure(10.0, 6.6)
         (histogram, spread), (relation, curves) = figure.subplots(2, 2)
@@ -119,7 +102,7 @@ class UpdateDirectionOfCheckpoints(Claim):
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         found = inputs.compared_tokens()
-        return _direction_rows(
+        return direction_rows(
             {name: frame.assign(difference=log_prob_difference(frame)) for name, frame in found.items()}
         )
 
@@ -127,7 +110,6 @@ class UpdateDirectionOfCheckpoints(Claim):
         return _direction_measurements(series)
 
     def draw(self, findings: Findings) -> Figure:
-        """Draw log-prob difference, KL and entropy, and the displacement of tokens of each probability."""
         figure = new_figure(11.0, 3.5)
         histogram, spread, relation = figure.subplots(1, 3)
         _draw_directions(histogram, spread, relation, findings.series)
@@ -146,57 +128,6 @@ class UpdateDirectionOfCheckpoints(Claim):
         "models to sample, is not part of this; `rlvr-bench decode sweep` makes its curves for the same "
         "pair."
     )
-
-
-def _direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
-    """Rows of the series.
-
-    ``tokens`` are those of the "trained" and the "base" model's responses, or of "given" ones, with problem, difference
-    and :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`.
-    """
-    every = pd.concat([frame.assign(source=name) for name, frame in tokens.items()])
-    for problem, frame in every.groupby("problem"):
-        name = str(problem)
-        if {"base", "trained"} <= tokens.keys():
-            for quantity, column in _SEPARATED.items():
-                base, trained = (frame.loc[frame["source"] == each, column] for each in ("base", "trained"))
-                yield _row(f"separation {quantity}", separation(trained.to_numpy(float), base.to_numpy(float)), name)
-        moved = frame["difference"].abs().to_numpy(float)
-        probability = np.exp(frame["base_log_prob"].to_numpy(float))
-        yield _row("moved fraction", float((moved > MOVED).mean()), name)
-        yield _row("correlation with probability", rank_correlation(moved, probability), name)
-        bins = np.minimum((probability * _PROBABILITY_BINS).astype(int), _PROBABILITY_BINS - 1)
-        for place in np.unique(bins):
-            middle = (place + 0.5) / _PROBABILITY_BINS
-            yield _row("moved by probability", float(moved[bins == place].mean()), name, fraction=middle)
-    for source, frame in tokens.items():
-        for column, edges in _HISTOGRAMS.items():
-            values = frame[column].astype("float64").clip(edges[0], np.nextafter(edges[-1], 0))
-            counts = np.histogram(values, bins=edges)[0] / len(frame)
-            for place, share in zip(edges[:-1], counts, strict=True):
-                yield _row(f"histogram {column} {source}", float(share), fraction=float(place))
-
-
-def _row(
-    quantity: str,
-    value: float,
-    problem: str = "",
-    criterion: str = "",
-    fraction: float = np.nan,
-    replaced: float = np.nan,
-) -> dict[str, Any]:
-    """One row of the series; ``fraction`` is the argument that ``quantity`` is a function of."""
-    identity = {"quantity": quantity, "criterion": criterion, "problem": problem}
-    return {**identity, "fraction": fraction, "replaced": replaced, "value": value}
-
-
-def separation(first: FloatArray, second: FloatArray) -> float:
-    """Return |AUC - 1/2| in [0, 1/2] of a number in two samples, ties counting half; NaN if one is empty."""
-    if not len(first) or not len(second):
-        return math.nan
-    ranks = rankdata(np.concatenate([first, second]))[: len(first)]
-    auc = (ranks.sum() - len(first) * (len(first) + 1) / 2) / (len(first) * len(second))
-    return abs(float(auc) - 0.5)
 
 
 def by_problem(series: pd.DataFrame, quantity: str) -> pd.Series:

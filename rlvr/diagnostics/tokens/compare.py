@@ -72,8 +72,7 @@ def compare_checkpoints(
         grades: ``grades.jsonl`` of these samples; None leaves the table without a reward.
 
     Raises:
-        UserError: a file is missing, a sample has no problem or grade, the vocabularies differ, or a number is out of
-            range.
+        UserError: a file does not fit, the vocabularies differ, or a number is out of range.
     """
     for option, value in (("--batch-size", batch_size), ("--top", top)):
         if value is not None and value < 1:
@@ -224,11 +223,7 @@ def _write_table(
 ) -> None:
     """Put the parts, tables of whole samples, together to the table ``path``, one in memory at a time.
 
-    Args:
-        path: the table.
-        parts: tables of whole samples.
-        rewards: reward of every sample; None for a table without.
-        families: problem -> its kind, as far as known; classes of tokens are known of generated kinds.
+    ``families`` are the problems' kinds, as far as known: classes of tokens are known of generated kinds.
     """
     problems = {name for part in parts for name in pd.read_parquet(part, columns=["problem"])["problem"]}
     classified = all(families.get(problem) in FAMILIES for problem in problems)

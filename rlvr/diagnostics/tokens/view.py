@@ -6,11 +6,10 @@ sheets act on; every token's numbers are in its tooltip and in a table below its
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +34,6 @@ class Quantity:
 
     Attributes:
         key: short name, for classes of the style sheet.
-        title: name for the reader.
         formula: columns by name -> its values [rows], NaN where there is none.
         unit: unit of its values, with a space before it.
         middle: the value that has no colour; above it blue, below it orange.
@@ -55,33 +53,8 @@ class Quantity:
         return self.formula({name: numbers[name].to_numpy(dtype=np.float64) for name in numbers})
 
 
-class View(ABC):
-    """A page's content: a title, the rows of its tokens in the order of the text, and their presentation.
-
-    The rows have ``problem``, ``group``, ``sample`` and ``text``, and the columns of ``quantities``.
-    """
-
-    explanation: ClassVar[str]
-    quantities: ClassVar[Sequence[Quantity]]
-    header: ClassVar[Sequence[str]]
-    title: str
-    frame: pd.DataFrame
-
-    @abstractmethod
-    def heading(self, row: Row) -> tuple[str, str, str]:
-        """Return a response's name, outcome and small print, from its first row."""
-
-    @abstractmethod
-    def cells(self, row: Row) -> tuple[str, ...]:
-        """Return a token's row of the table of numbers, below ``header``, apart from its text."""
-
-    @abstractmethod
-    def words(self, row: Row) -> str:
-        """Return a token's numbers as a sentence."""
-
-
-class StepView(View):
-    """One step of a replayed run."""
+class StepView:
+    """One step of a replayed run: a title, and the rows of its tokens in the order of the text."""
 
     explanation = "Struck through: the loss stopped the token's gradient."
     quantities = (
@@ -112,16 +85,19 @@ class StepView(View):
         self.title = f"{self.frame['run'].iloc[0]}, step {step}"
 
     def heading(self, row: Row) -> tuple[str, str, str]:
+        """Return a response's name, outcome and small print, from its first row."""
         outcome = f"reward {row['reward']:g}, advantage {row['advantage']:+.3f}"
         return f"Rollout {row['sample']}", outcome, f"optimizer step {row['mini_batch']}"
 
     def cells(self, row: Row) -> tuple[str, ...]:
+        """Return a token's row of the table of numbers, below ``header``, apart from its text."""
         before, after = row["old_log_prob"], row["new_log_prob"]
         gate = "–" if np.isnan(row["gate"]) else f"{row['gate']:.3f}"
         numbers = (f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", f"{row['entropy']:.4f}")
         return str(row["token_class"]), f"{row['weight']:.3f}", *numbers, f"{row['ratio']:.4f}", gate
 
     def words(self, row: Row) -> str:
+        """Return a token's numbers as a sentence."""
         kind, weight, before, after, change, entropy, ratio, gate = self.cells(row)
         words = f"{kind}, weight {weight}, log-prob {before} → {after} ({change}), "
         return words + f"entropy {entropy}, ratio {ratio}, gate {gate}"
@@ -131,8 +107,8 @@ def _nonnegative(key: str, title: str, column: str, sign: int = 1) -> Quantity:
     return Quantity(key, title, lambda of: sign * of[column], " nats", one_sided=True)
 
 
-class ComparisonView(View):
-    """Responses to some problems under two checkpoints."""
+class ComparisonView:
+    """Responses to some problems under two checkpoints, as :class:`StepView`."""
 
     explanation = (
         "Both models read the same responses; blue in the log-prob difference is what training made more likely. "
@@ -230,9 +206,7 @@ def write_page(
         raise InvalidInput("--step", "", f"is {step}", f"none, for {table} compares two checkpoints")
     if not compared and responses is not None:
         raise InvalidInput("--responses", "", f"is {responses}", f"with a comparison; {table} is of a replayed run")
-    view: View = (
-        ComparisonView(table, problems, count, responses) if compared else StepView(table, step, problems, count)
-    )
+    view = ComparisonView(table, problems, count, responses) if compared else StepView(table, step, problems, count)
     values = {quantity.key: quantity.values(view.frame) for quantity in view.quantities}
     scales = {quantity.key: scale_of(values[quantity.key], quantity.middle) for quantity in view.quantities}
     groups: dict[Any, dict[str, Any]] = {}

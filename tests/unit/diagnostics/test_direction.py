@@ -20,7 +20,7 @@ from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import load_tokenizer
-from rlvr.diagnostics.claims.update_direction import separation
+from rlvr.diagnostics.claims.selective_replacement import separation
 from rlvr.diagnostics.policy import PolicySnapshot
 from rlvr.diagnostics.tokens.compare import compare_checkpoints
 from rlvr.diagnostics.tokens.model_pair import (

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from evals.core.manifest import verify_outputs
-from rlvr.diagnostics.claims.findings import Findings, measure, write_findings
-from rlvr.diagnostics.claims.results import summary_table
+from rlvr.diagnostics.claims.findings import Findings, measure, summary_table, write_findings
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("stage", "page")
