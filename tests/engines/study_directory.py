@@ -103,7 +103,7 @@ def last_words(place: Path) -> str:
 
 def wait_for_end_of_processes(place: Path) -> None:
     """Until nothing works for the run of ``place`` any more: Ray and vLLM must leave nothing behind."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while left := processes_of(place):
         assert time.monotonic() < deadline, left
         time.sleep(0.5)

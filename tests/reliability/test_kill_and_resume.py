@@ -168,7 +168,7 @@ def test_an_orphaned_training_cannot_disturb_the_resumed_study(
     while study.step(RUNS[0]) < 1 and time.monotonic() < deadline:
         time.sleep(0.02)
     second = study.start()  # meanwhile, somebody starts the study a second time
-    assert second.wait(timeout=60) == 1
+    assert second.wait(timeout=PATIENCE_SECONDS) == 1
     assert "another study is running" in study.output()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -89,11 +89,11 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
             if environment.exists():
                 shutil.rmtree(environment)
             run([sys.executable, "-m", "venv", str(environment)])
-            run(
-                [*pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps", pin_of("uv", root / kind.lock)]
-            )
+            pin = pin_of("uv", root / kind.lock)
+            run([*pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps", pin])
             places = uv_options(run([*pip, "config", "list"]))
-            run([*uv, *places, *kind.options, "--requirement", str(root / kind.lock)])
+            # Now, for with PYTHONDONTWRITEBYTECODE, as in many containers, every process compiles whatever it imports.
+            run([*uv, "--compile-bytecode", *places, *kind.options, "--requirement", str(root / kind.lock)])
         complete.unlink(missing_ok=True)
         # The build backend is in the lock file: without isolation it need not be fetched.
         run([*uv, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(root)])

@@ -39,7 +39,7 @@ class Processes:
 
     def __init__(self, spans: list[tuple[int, int]]) -> None:
         self._spans = spans
-        self._barrier = threading.Barrier(len(spans), timeout=20)
+        self._barrier = threading.Barrier(len(spans), timeout=600)
         self._slots: list[Any] = [None] * len(spans)
 
     def _exchange(self, rank: int, value: Tensor) -> list[Tensor]:

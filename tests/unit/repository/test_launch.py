@@ -19,6 +19,7 @@ from rlvr.study.launch import clean_state
 
 LAUNCH = [sys.executable, "-m", "rlvr.study.launch", "--"]
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
+PATIENCE_SECONDS = 600  # only a hanging process takes as long
 Start = Callable[[list[str]], "subprocess.Popen[str]"]
 
 
@@ -45,7 +46,7 @@ def start(workflow: Path, environment: dict[str, str]) -> Iterator[Start]:
 
 
 def wait_until_training(workflow: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not list(workflow.glob("results/runs/*/progress.json")):
         assert time.monotonic() < deadline, "no training started"
         time.sleep(0.05)
@@ -57,7 +58,7 @@ def test_a_second_study_is_refused_and_the_first_goes_on(workflow: Path, start: 
     study = start(first)
     wait_until_training(workflow)
     second = start(LAUNCH)
-    answer = second.communicate(timeout=60)[0].strip()
+    answer = second.communicate(timeout=PATIENCE_SECONDS)[0].strip()
     assert second.returncode == 1
     assert re.fullmatch(
         rf"error: another study is running in {re.escape(str(workflow))} \(process {study.pid}, started \d\d:\d\d\)",
@@ -66,9 +67,9 @@ def test_a_second_study_is_refused_and_the_first_goes_on(workflow: Path, start: 
     assert "Traceback" not in answer
     if first is LAUNCH:
         dry = start([*LAUNCH, "--dry-run"])
-        assert "This was a dry-run" in dry.communicate(timeout=60)[0], "asking is allowed"
+        assert "This was a dry-run" in dry.communicate(timeout=PATIENCE_SECONDS)[0], "asking is allowed"
     (workflow / "hold").unlink()
-    study.communicate(timeout=60)
+    study.communicate(timeout=PATIENCE_SECONDS)
     assert study.returncode == 0
     assert (workflow / "results" / "report.html").exists()
 
@@ -82,7 +83,7 @@ def test_a_killed_study_goes_on(workflow: Path, start: Start) -> None:
     assert any((workflow / ".snakemake" / "locks").glob("*.lock")), "else this test shows nothing"
     (workflow / "hold").unlink()
     resumed = start(LAUNCH)
-    answer = resumed.communicate(timeout=60)[0]
+    answer = resumed.communicate(timeout=PATIENCE_SECONDS)[0]
     assert resumed.returncode == 0, answer
     assert "an earlier study was killed; continuing it" in answer
     assert not any((workflow / ".snakemake" / "locks").glob("*.lock"))
@@ -110,7 +111,7 @@ def test_a_study_that_still_plans_counts_as_running(workflow: Path, start: Start
     """Snakemake takes its own lock only once it has planned; ours is held from the start."""
     with launch.only_study(workflow):
         second = start(LAUNCH)
-        answer = second.communicate(timeout=60)[0].strip()
+        answer = second.communicate(timeout=PATIENCE_SECONDS)[0].strip()
     assert second.returncode == 1
     assert answer == f"error: another study is running in {workflow}"
 

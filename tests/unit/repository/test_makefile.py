@@ -22,7 +22,7 @@ def make(*arguments: str, path: str | None = None) -> subprocess.CompletedProces
     }
     environment |= {} if path is None else {"PATH": path}
     return subprocess.run(
-        [MAKE, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [MAKE, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -21,7 +21,13 @@ WITHOUT_PLUGIN = ["--workflow-profile", "none", "--cores", "1", "--rerun-trigger
 
 def snakemake(workflow: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*SNAKEMAKE, *arguments], cwd=workflow, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [*SNAKEMAKE, *arguments],
+        cwd=workflow,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
 
 
@@ -67,7 +73,7 @@ def test_a_terminal_has_a_bar_and_gets_its_cursor_back(workflow: Path, environme
         except OSError:  # the other end is closed: Linux says EIO
             break
     os.close(terminal)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=600) == 0
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode())
     assert "0 of 4 jobs" in shown and "train a" in shown
     assert re.search(r"all 4 jobs finished in \d+ s\r\n  report: results/report.html\r\n", shown)
