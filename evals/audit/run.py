@@ -10,11 +10,12 @@ from typing import Any
 
 from evals.audit import second_grader
 from evals.audit.second_grader import judge_choice, judge_text
+from evals.core.audits import Audit, BenchmarkAudits, Disagreement, GraderName, SecondOpinion
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows
-from evals.core.records import Audit, BenchmarkAudits, Disagreement, Grade, GraderName, Sample, SecondOpinion
+from evals.core.records import Grade, Sample
 from evals.grading.grade_file import read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT
 from evals.grading.verdict import CODE, Kind, Reason

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from evals.core.audits import Audit, BenchmarkAudits, SecondOpinion
 from evals.core.errors import InvalidInput
-from evals.core.records import Audit, BenchmarkAudits, Run, SecondOpinion, read_runs
+from evals.core.records import Run, read_runs
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, make_table, write_table
 

@@ -1,0 +1,64 @@
+"""The records of audits: how far the grades of a run can be relied on."""
+
+from __future__ import annotations
+
+from evals.core.record import ExtensibleRecord, Record
+
+
+class Disagreement(Record):
+    """A sample on which the second grader disagrees, with the reasons of both."""
+
+    problem_id: str | int
+    sample: int
+    ours: str
+    second: str
+
+
+class SecondOpinion(ExtensibleRecord):
+    """The verdicts of the second grader on the samples of a run.
+
+    Attributes:
+        compared, failed: samples on which both graders have a verdict, and on which the second one has none.
+        only_ours, only_second: samples that only one of them takes as correct; ``disagreements`` are the first of both.
+    """
+
+    compared: int
+    failed: int
+    only_ours: int
+    only_second: int
+    disagreements: tuple[Disagreement, ...] = ()
+
+
+class Audit(ExtensibleRecord):
+    """The reliability of a run's grades on a benchmark, in samples.
+
+    Attributes:
+        other_failures: of grading: memory, a killed process, an unreadable gold.
+        no_second_because: why the second grader was not asked: ``withheld`` texts or ``code``; None if it was.
+    """
+
+    run: str
+    samples: int
+    correct: int
+    truncated: int
+    no_answer: int
+    timeouts: int
+    unparsable: int
+    other_failures: int
+    no_second_because: str | None
+    second: SecondOpinion | None
+
+
+class GraderName(Record):
+    """The name and version of a grader."""
+
+    name: str
+    version: str
+
+
+class BenchmarkAudits(ExtensibleRecord):
+    """The audits of all runs on one benchmark, the content of ``audits/{benchmark}.json``."""
+
+    benchmark: str
+    second_grader: GraderName
+    audits: tuple[Audit, ...]
