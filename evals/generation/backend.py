@@ -43,12 +43,7 @@ class Backend(Protocol):
     """One loaded model, or several of one vocabulary that read the same tokens in step."""
 
     def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:
-        """Answer each request, in order; all of them are decoded together.
-
-        Args:
-            requests: what is wanted.
-            draws: the rule that tokens are drawn by; None draws from the only model.
-        """
+        """Answer each request, in order, all decoded together; ``draws`` None draws from the only model."""
         ...
 
 

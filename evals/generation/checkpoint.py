@@ -142,10 +142,7 @@ def checkpoint_files(directory: Path) -> list[Path]:
 def import_model(model: str, revision: str | None, out: Path) -> None:
     """Link ``out/checkpoint`` to a checkpoint, and write a manifest with the hash of every file in it.
 
-    Args:
-        model: a directory, or an id of the Hugging Face Hub.
-        revision: commit of the Hub's repository; None with a directory.
-        out: directory of the base model.
+    ``model`` is a directory, or with a ``revision`` an id of the Hugging Face Hub.
     """
     directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)

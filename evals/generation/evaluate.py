@@ -25,14 +25,7 @@ from evals.generation.sampler import Draws, Response
 def sample_benchmark(
     source: Path, problems: Path, settings: EvaluationSettings, out: Path, split: int | None, splits: int
 ) -> None:
-    """Sample what is missing of a checkpoint's responses; ``out``, ``split`` and ``splits`` as in :func:`sample_plan`.
-
-    Args:
-        source: directory of a run or base model, with ``checkpoint/`` and ``manifest.json``.
-        problems: directory of the benchmark's problems.
-        settings: how to sample.
-        out, split, splits: see there.
-    """
+    """Sample what is missing of the responses of a run or base model to a problem set (:func:`sample_plan`)."""
     plan = make_plan([Checkpoint.of(source)], problems, settings)
     sample_plan(plan, plan.load_backend, out, source.name, split=split, splits=splits)
 
@@ -144,11 +137,7 @@ class FinishedSamples:
     """The finished samples of one plan, in append-only files of one line a batch that survive a kill at any moment.
 
     They lie in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier samples
-    outlive a job, a larger k and a deleted output.
-
-    Args:
-        directory: of the plan.
-        part: name of this job's file, the only one that it appends to.
+    outlive a job, a larger k and a deleted output. ``part`` names this job's file, the only one that it appends to.
     """
 
     def __init__(self, directory: Path, part: str) -> None:

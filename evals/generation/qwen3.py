@@ -111,15 +111,11 @@ class Qwen3Decoder:
             self._layers = [self._prepare(weights, f"model.layers.{index}.") for index in range(config.layers)]
         except KeyError as error:
             raise UserError(f"checkpoint: lacks the weight {error.args[0]}") from None
-        self._rotations = self._rotary_table(self._embedding.device)
-
-    def _rotary_table(self, device: torch.device) -> Tensor:
-        """exp(i position frequency) for every position and pair of channels, complex [context length, E / 2]."""
-        config = self.config
-        exponents = torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=device)
+        exponents = torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=self.device)
         frequencies = config.rope_theta ** -(exponents / config.head_dimension)
-        angles = torch.arange(config.context_length, device=device)[:, None] * frequencies
-        return torch.polar(torch.ones_like(angles), angles)
+        angles = torch.arange(config.context_length, device=self.device)[:, None] * frequencies
+        # exp(i position frequency) for every position and pair of channels, complex [context length, E / 2]
+        self._rotations = torch.polar(torch.ones_like(angles), angles)
 
     def _prepare(self, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
         """Fold, stack and reorder one block's weights, see :class:`_Layer`."""

@@ -151,12 +151,9 @@ class _Line(Record):
 
 
 def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> None:
-    """Grade every line of ``source``; nothing is graded, and nothing written, if any line is malformed.
+    """Grade lines of JSON with id, pred, gold and, if wanted, kind and truncated; nothing if any line is malformed.
 
-    Args:
-        source: lines of JSON with id, pred, gold and, if wanted, kind and truncated.
-        target: gets lines of JSON with id, correct, answer, reason and seconds.
-        pool: what grades.
+    ``target`` gets lines of JSON with id, correct, answer, reason and seconds.
     """
     lines: list[_Line] = []
     for number, text in enumerate(source, start=1):

@@ -97,17 +97,14 @@ def parse(text: str) -> sympy.Basic:
         roots = {
             power: -sympy.Pow(-power.base, power.exp)
             for power in expression.atoms(sympy.Pow)
-            if _is_odd_root(power.exp) and power.base.is_number and power.base.evalf(30).is_negative is True
+            if power.exp.is_Rational and power.exp.q % 2 == 1 and power.exp.p == 1 < power.exp.q
+            if power.base.is_number and power.base.evalf(30).is_negative is True
         }
         expression = expression.xreplace(roots) if roots else expression
     # the variable i is the imaginary unit, unless it is what a sum runs over
     bound = {limits[0] for node in expression.atoms(sympy.Sum, sympy.Product) for limits in node.limits}
     units = {symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i" and symbol not in bound}
     return expression.xreplace(units) if units else expression
-
-
-def _is_odd_root(exponent: sympy.Expr) -> bool:
-    return bool(exponent.is_Rational and exponent.q % 2 == 1 and exponent.p == 1 < exponent.q)
 
 
 MAX_BITS = 400_000.0

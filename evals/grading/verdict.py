@@ -39,19 +39,12 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One answer to grade.
+    """One answer to grade."""
 
-    Attributes:
-        prediction: the model's text.
-        gold: the reference answer: LaTeX with or without ``$``, plain text, or a solution with a box in it.
-        kind: how to read ``prediction``.
-        truncated: the sample ended at the limit on tokens instead of by itself.
-    """
-
-    prediction: str
-    gold: str
-    kind: Kind = Kind.COMPLETION
-    truncated: bool = False
+    prediction: str  # the model's text
+    gold: str  # the reference answer: LaTeX with or without $, plain text, or a solution with a box in it
+    kind: Kind = Kind.COMPLETION  # how to read the prediction
+    truncated: bool = False  # the sample ended at the limit on tokens instead of by itself
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", Kind(self.kind))
@@ -59,19 +52,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The grader's verdict on one case.
+    """The grader's verdict on one case."""
 
-    Attributes:
-        correct: the answer equals the gold answer; true exactly where ``reason`` is ``match``.
-        answer: the answer as extracted (never more than 1,000 characters), or None where there is none.
-        reason: why.
-        seconds: time spent on this case; about 0 where an equal comparison had been made before.
-    """
-
-    correct: bool
-    answer: str | None
+    correct: bool  # the answer equals the gold answer; true exactly where the reason is "match"
+    answer: str | None  # as extracted (never more than 1,000 characters); None where there is none
     reason: Reason
-    seconds: float
+    seconds: float  # spent on this case; about 0 where an equal comparison had been made before
 
     @classmethod
     def of(cls, answer: str | None, reason: Reason, seconds: float) -> Verdict:

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from dataclasses import dataclass, field
 from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
@@ -79,22 +80,15 @@ _WINDOW = 32  # comparisons handed to the pool at a time, per worker
 _PRELOADED = ["math_verify", "latex2sympy2_extended", "sympy", "pebble.pool.process"]
 
 
+@dataclass
 class WorkerProcesses:
-    """Compares pairs of normalised answers in processes that may be killed at any moment.
+    """Compares pairs of normalised answers in processes that may be killed at any moment."""
 
-    Args:
-        workers: how many processes.
-        time_limit: seconds of wall-clock time per comparison.
-        memory_limit: bytes of address space per process.
-        judge: what compares a pair, given the limit on time too; a function of a module, which each process imports.
-    """
-
-    def __init__(self, workers: int, time_limit: float, memory_limit: int, judge: Judge = judge) -> None:
-        self._workers = workers
-        self._time_limit = time_limit
-        self._memory_limit = memory_limit
-        self._judge = judge
-        self._pool: ProcessPool | None = None
+    workers: int
+    time_limit: float  # seconds of wall-clock time per comparison
+    memory_limit: int  # bytes of address space per process
+    judge: Judge = judge  # compares a pair; a function of a module, which each process imports
+    _pool: ProcessPool | None = field(default=None, init=False)
 
     def close(self) -> None:
         """Kill the processes."""
@@ -111,7 +105,7 @@ class WorkerProcesses:
         anything, one comparison at a time, so that the one at fault is the one to pay.
         """
         outcomes: dict[Pair, Outcome] = {}
-        window = _WINDOW * self._workers
+        window = _WINDOW * self.workers
         while missing := [pair for pair in pairs if pair not in outcomes]:
             answered = len(outcomes)
             if self._ask(missing, outcomes, window):
@@ -133,11 +127,11 @@ class WorkerProcesses:
         try:
             while True:
                 while len(asked) < window and (pair := next(remaining, None)) is not None:
-                    arguments = [*pair, self._time_limit]
-                    asked[self._started().schedule(self._judge, args=arguments, timeout=self._time_limit)] = pair
+                    arguments = [*pair, self.time_limit]
+                    asked[self._started().schedule(self.judge, args=arguments, timeout=self.time_limit)] = pair
                 if not asked:
                     return True
-                done, _ = wait(asked, timeout=self._time_limit + STARTUP_ALLOWANCE, return_when=FIRST_COMPLETED)
+                done, _ = wait(asked, timeout=self.time_limit + STARTUP_ALLOWANCE, return_when=FIRST_COMPLETED)
                 if not done:
                     return False
                 for future in done:
@@ -145,7 +139,7 @@ class WorkerProcesses:
                     try:
                         outcomes[pair] = future.result()
                     except TimeoutError:
-                        outcomes[pair] = Reason.TIMEOUT, self._time_limit
+                        outcomes[pair] = Reason.TIMEOUT, self.time_limit
                     except ProcessExpired:
                         outcomes[pair] = Reason.WORKER_DIED, 0.0
         except (BrokenExecutor, CancelledError):
@@ -158,7 +152,7 @@ class WorkerProcesses:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(_PRELOADED)
             self._pool = ProcessPool(
-                max_workers=self._workers, initializer=initialise, initargs=[self._memory_limit], context=context
+                max_workers=self.workers, initializer=initialise, initargs=[self.memory_limit], context=context
             )
         if not self._pool.active:
             raise BrokenExecutor("the pool has stopped")

@@ -11,10 +11,17 @@ function, so that the same code writes correct solutions and flawed ones.
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol, Self
+
+from evals.core.errors import InvalidInput
+from evals.core.files import read_jsonl, sha256_file
+from evals.core.records import ProblemKind
+from evals.problems.problem_set import parse_json, write_problem_set
 
 OPERATORS = ("+", "-", "*")
 """The three operations, all modulo 10."""
@@ -186,3 +193,79 @@ FAMILIES: dict[str, Callable[[int, random.Random], Problem]] = {
     Worded.family: Worded.draw,
 }
 """Family name -> function that draws a problem with a number of operands."""
+
+Split = Literal["train", "evaluation"]
+
+_EVALUATION_SHARE = 5
+"""One problem in this many belongs to evaluation."""
+
+_MOST_DRAWS_PER_PROBLEM = 200
+"""Draws after which a set is called impossible: a family of short problems holds only so many different ones."""
+
+
+def draw_problem(kind: ProblemKind, generator: random.Random) -> Problem:
+    """Draw one problem of a kind."""
+    return FAMILIES[kind.family](kind.operands, generator)
+
+
+def split_of(statement: str) -> Split:
+    """The side that a problem belongs to, by the SHA-256 of its text."""
+    digest = hashlib.sha256(statement.encode("utf-8")).digest()
+    return "evaluation" if int.from_bytes(digest[:8], "big") % _EVALUATION_SHARE == 0 else "train"
+
+
+def draw_stream(kinds: Sequence[ProblemKind], split: Split, seed: int) -> Iterator[Problem]:
+    """Problems of one side without end, kinds equally likely, the same for the same seed; a problem may come again."""
+    generator = random.Random(f"{split}/{seed}")
+    while True:
+        problem = draw_problem(generator.choice(kinds), generator)
+        if split_of(problem.statement) == split:
+            yield problem
+
+
+def draw_distinct(
+    kinds: Sequence[ProblemKind], split: Split, count: int, seed: int, without: Collection[str] = ()
+) -> list[Problem]:
+    """``count`` different problems of one side, none of which has its statement in ``without``."""
+    problems: dict[str, Problem] = {}
+    for draws, problem in enumerate(draw_stream(kinds, split, seed)):
+        if len(problems) == count:
+            break
+        if draws > _MOST_DRAWS_PER_PROBLEM * count:
+            names = ", ".join(f"{kind.family} of {kind.operands}" for kind in kinds)
+            raise InvalidInput("", "count", f"{count} different {split} problems of {names} cannot be drawn", "fewer")
+        if problem.statement not in without:
+            problems.setdefault(problem.statement, problem)
+    return list(problems.values())
+
+
+def as_rows(problems: Sequence[Problem], name: str) -> list[dict[str, str]]:
+    """Rows of ``problems.jsonl``: id, problem, answer, family."""
+    width = len(str(len(problems) - 1))
+    return [
+        {
+            "id": f"{name}-{number:0{width}d}",
+            "problem": problem.statement,
+            "answer": str(answer(problem)),
+            "family": problem.family,
+        }
+        for number, problem in enumerate(problems)
+    ]
+
+
+def parse_kinds(text: str) -> list[ProblemKind]:
+    """Parse problem kinds from a JSON list of ``{"family", "operands"}``."""
+    kinds = parse_json(text, "--kinds")
+    if not isinstance(kinds, list):
+        raise InvalidInput("--kinds", "", f"is {kinds!r}", "a list of objects with family and operands")
+    return [ProblemKind.parse(kind, "--kinds") for kind in kinds]
+
+
+def write_problems(
+    name: str, kinds: Sequence[ProblemKind], split: Split, count: int, seed: int, without: Sequence[Path], out: Path
+) -> None:
+    """Draw different problems that are in none of the JSONL files ``without``; write them with ids after ``name``."""
+    excluded = {row["problem"] for file in without for row in read_jsonl(file, required=("problem",))}
+    rows = as_rows(draw_distinct(kinds, split, count, seed, excluded), name)
+    content = {"name": name, "split": split, "count": count, "seed": seed, "kinds": [kind.to_json() for kind in kinds]}
+    write_problem_set(out, rows, content, {str(file): sha256_file(file) for file in without}, {"rows": len(rows)})

@@ -35,19 +35,12 @@ _BRACED_EXPONENTIAL = re.compile(r"\\exp\s*\{([^{}]*)\}")
 
 @dataclass(frozen=True)
 class ReadProblems:
-    """The content of a source.
+    """The content of a source."""
 
-    Attributes:
-        rows: ``{"id", "problem", "answer", "family"}``, with the order of the ``options`` where there are any.
-        repairs: ``{"id", "repairs", "was", "is"}`` of every repaired reference answer.
-        excluded: ``{"id", "reason"}`` of every problem left out.
-        tests: of a benchmark of programs, by id.
-    """
-
-    rows: list[Row]
-    repairs: list[Row]
-    excluded: list[Row]
-    tests: Mapping[str, Mapping[str, Any]]
+    rows: list[Row]  # {"id", "problem", "answer", "family"}, with the order of the "options" where there are any
+    repairs: list[Row]  # {"id", "repairs", "was", "is"} of every repaired reference answer
+    excluded: list[Row]  # {"id", "reason"} of every problem left out
+    tests: Mapping[str, Mapping[str, Any]]  # of a benchmark of programs, by id
 
 
 def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:

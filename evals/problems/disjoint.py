@@ -73,13 +73,7 @@ class Evaluated:
 
 
 def check_disjoint(benchmark: Path, trained_on: Sequence[Path], out: Path) -> None:
-    """Check that a benchmark's problems are in no file that something is trained on.
-
-    Args:
-        benchmark: directory of the benchmark's problems.
-        trained_on: JSONL files with a ``problem`` in every row; none for a model whose training is not ours.
-        out: file that says what was compared.
-    """
+    """Check that no problem of a benchmark is in the JSONL files ``trained_on``; write what was compared to ``out``."""
     path = benchmark / "problems.jsonl"
     evaluated_on = load(benchmark).problems
     problems = {str(each.id): each.problem for each in evaluated_on}

@@ -53,15 +53,9 @@ def write_problem_set(
     details: Mapping[str, Any],
     *beside: Path,
 ) -> None:
-    """Write ``problems.jsonl`` and its manifest.
+    """Write ``problems.jsonl`` and its manifest, which lists further files of the set too (``beside``).
 
-    Args:
-        out: the directory to write to.
-        rows: of the file.
-        content: the settings of the set.
-        inputs: path -> hash of the files that it was made from.
-        details: for the manifest.
-        beside: further files of the set, which have been written.
+    ``content`` are the settings of the set, ``inputs`` path -> hash of the files that it was made from.
     """
     path = out / "problems.jsonl"
     write_jsonl(path, rows)
@@ -72,15 +66,13 @@ def write_problem_set(
 
 
 def write_benchmark(content: Mapping[str, Any], out: Path) -> None:
-    """Write the problems of a benchmark after checking them against what is known of it.
-
-    Args:
-        content: of a :class:`evals.core.config.problem_sets.BenchmarkProblems`.
-        out: the directory to write to.
-    """
+    """Write a benchmark (:class:`BenchmarkProblems`) after checking it against what is known of it."""
     settings = BenchmarkProblems.parse(content, "--settings")
     read = read_benchmark(settings)
-    rows = [_without_text(row) for row in read.rows] if settings.gated else read.rows
+    rows = read.rows
+    if settings.gated:
+        rows = [{**row, "problem_sha256": _sha256(row["problem"])} for row in rows]
+        rows = [{key: value for key, value in row.items() if key != "problem"} for row in rows]
     found, expected, name = hash_of(rows), settings.sha256, settings.name
     if expected not in (None, found):
         raise UserError(
@@ -100,18 +92,12 @@ def write_benchmark(content: Mapping[str, Any], out: Path) -> None:
     write_problem_set(out, rows, content, Source(settings).inputs, details, *([out / TESTS_FILE] if read.tests else []))
 
 
-def _without_text(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "problem"} | {"problem_sha256": _sha256(row["problem"])}
-
-
 @dataclass(frozen=True)
 class ProblemSet:
-    """The problems of one directory, with their texts.
+    """The problems of one directory, with their texts, in the file's order.
 
-    Attributes:
-        problems: in the file's order.
-        gated: the texts may be read and answered, and written nowhere: no artifact, table or message may hold them, nor
-            a response that could quote them.
+    Those of a ``gated`` set may be read and answered, and written nowhere: no artifact, table or message may hold them,
+    nor a response that could quote them.
     """
 
     problems: Sequence[Problem]

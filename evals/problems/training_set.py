@@ -26,12 +26,7 @@ class _Problem:
 
 
 def write_training_set(content: Mapping[str, Any], out: Path) -> None:
-    """Write ``problems.jsonl`` and its manifest, which lists the problems left out, to ``out``.
-
-    Args:
-        content: of a :class:`evals.core.config.problem_sets.TrainingProblems`.
-        out: the directory to write to.
-    """
+    """Write the problems of a published set (:class:`TrainingProblems`), and a manifest that lists those left out."""
     settings = TrainingProblems.parse(content, "--settings")
     source, columns = Source(settings), settings.columns
     names = [column for column in (columns.id, columns.problem, columns.answer) if column is not None]

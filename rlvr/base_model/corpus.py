@@ -18,8 +18,7 @@ from evals.core.config.base_models import Corpus, Wording
 from evals.core.files import fingerprint, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
-from evals.problems.arithmetic import OPERATORS, Worded, exact, worked_solution
-from evals.problems.generate import draw_stream
+from evals.problems.arithmetic import OPERATORS, Worded, draw_stream, exact, worked_solution
 from rlvr.base_model import VERSION
 from rlvr.base_model.worded_solutions import WordedSolutions
 

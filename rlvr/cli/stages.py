@@ -37,7 +37,7 @@ def draw_problems(
     without: Annotated[Paths, Option(help="JSONL files whose problems are not drawn")] = [],
 ) -> None:
     """Draw different problems from a seed."""
-    from evals.problems.generate import parse_kinds, write_problems
+    from evals.problems.arithmetic import parse_kinds, write_problems
 
     write_problems(name, parse_kinds(kinds), split, count, seed, without, out)
 

@@ -75,11 +75,7 @@ _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 
 
 def seccomp_filter() -> bytes:
-    """The filter as an array of ``struct sock_filter``.
-
-    Raises:
-        UserError: this machine's processor is none whose system calls are known here.
-    """
+    """The filter as an array of ``struct sock_filter``."""
     machine = platform.machine()
     if machine not in _ARCHITECTURES:
         raise UserError(

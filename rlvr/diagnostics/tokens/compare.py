@@ -22,7 +22,7 @@ from evals.core.record import read_rows
 from evals.core.records import Grade
 from evals.core.single_writer import single_writer
 from evals.generation.checkpoint import Checkpoint, checkpoint_files, load_tokenizer
-from evals.generation.prompts import encode_prompts
+from evals.generation.plan import encode_prompts
 from evals.generation.transformers_backend import load_model
 from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import render_prompt

@@ -11,8 +11,7 @@ import pytest
 from evals.core.config.base_models import Wording
 from evals.core.errors import InvalidInput
 from evals.core.records import ProblemKind
-from evals.problems.arithmetic import Worded, answer, exact
-from evals.problems.generate import split_of
+from evals.problems.arithmetic import Worded, answer, exact, split_of
 from rlvr.base_model import worded_solutions
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import UNKNOWN, build_word_tokenizer

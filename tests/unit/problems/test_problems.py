@@ -14,9 +14,17 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
-from evals.problems.arithmetic import FAMILIES, answer, exact, worked_solution
+from evals.problems.arithmetic import (
+    FAMILIES,
+    answer,
+    as_rows,
+    draw_distinct,
+    draw_problem,
+    exact,
+    split_of,
+    worked_solution,
+)
 from evals.problems.disjoint import Evaluated, check_disjoint
-from evals.problems.generate import as_rows, draw_distinct, draw_problem, split_of
 from evals.problems.problem_set import load, render_prompt
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from tests.commands import rlvr_bench
