@@ -134,7 +134,6 @@ class LengthSorted(VerlV1):
     """
 
     def _in_order(self, share: Tensor, lengths: Tensor) -> Tensor:
-        """Return the share with the short rollouts at both ends and the long ones in the middle."""
         order = share[lengths[share].argsort(stable=True)]
         return torch.cat([order[::2], order[1::2].flip(0)])
 

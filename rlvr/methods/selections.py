@@ -83,7 +83,6 @@ class DynamicSampling(BatchSelection):
     max_rounds: int = hyper_parameter(10, "rounds of sampling after which the batch is filled up", minimum=1)
 
     def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
-        """Choose the first groups of mixed outcomes, then the first others."""
         mixed = rewards.amax(dim=1) > rewards.amin(dim=1)
         preferred = torch.cat([mixed.nonzero()[:, 0], (~mixed).nonzero()[:, 0]])[:wanted]
         return preferred, int(mixed.sum()) >= wanted

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, replacing, sha256_file, write_json, write_text
+from evals.core.files import json_text, read_json, replacing, sha256_file, write_json, write_text
 from evals.core.single_writer import single_writer
 
 if TYPE_CHECKING:
@@ -137,22 +137,23 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, 
     config = model.config.to_diff_dict()
     config["architectures"] = [type(model).__name__]
     config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
-    contents: dict[str, Any] = {
-        "config.json": config,
-        "generation_config.json": {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id},
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": tokenizer.eos_token,
-            "pad_token": tokenizer.pad_token,
-            "unk_token": tokenizer.unk_token,
-            "clean_up_tokenization_spaces": False,
-            "model_max_length": tokenizer.model_max_length,
-        },
+    tokenizer_config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": tokenizer.eos_token,
+        "pad_token": tokenizer.pad_token,
+        "unk_token": tokenizer.unk_token,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": tokenizer.model_max_length,
     }
-    for name, content in contents.items():
-        write_json(directory / name, content)
-    write_text(directory / "tokenizer.json", tokenizer.backend_tokenizer.to_str(pretty=True))
+    end_tokens = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    texts = {
+        "config.json": json_text(config),
+        "generation_config.json": json_text(end_tokens),
+        "tokenizer.json": tokenizer.backend_tokenizer.to_str(pretty=True),
+        "tokenizer_config.json": json_text(tokenizer_config),
+    }
+    for name, text in texts.items():
+        write_text(directory / name, text)
     # Weights tied to the embedding are one tensor, stored once, as Hugging Face does.
     save_tensors(directory / "model.safetensors", dict(model.named_parameters()))
-    names = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
-    return [directory / name for name in names]
+    return [directory / name for name in (*texts, "model.safetensors")]

@@ -89,7 +89,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         current = current_run()
         if not current.method.needs_hidden_states or Field.ADVANTAGE not in data:
             return super().infer_batch(data, loss_function)
-        tokens = len(data["response_mask"].values())
+        tokens = int(data["response_mask"].offsets().diff().sum())
         most = torch.tensor(tokens, device=self._communication_device)
         distributed.all_reduce(most, op=distributed.ReduceOp.MAX)
         width = int(self.module.get_output_embeddings().weight.shape[1])

@@ -129,12 +129,9 @@ def report(run: VerlRun, cluster: Cluster, measured: Sequence[Mapping[str, Any]]
     ]
     for part in measured[0]["seconds"]:
         for rank, found in enumerate(measured):
-            name = part if rank == 0 else ""
-            memory = "".join(
-                f"{found[kind][part] >> 20:>{width}}" if part in found[kind] else f"{'':>{width}}"
-                for kind, width in (("device_bytes", 12), ("host_bytes", 10))
-            )
-            lines.append(f"{name:22}{found['seconds'][part]:>10.2f}{memory}  device {rank}")
+            name, seconds = part if rank == 0 else "", found["seconds"][part]
+            memory = (found[kind][part] >> 20 if part in found[kind] else "" for kind in ("device_bytes", "host_bytes"))
+            lines.append("{:22}{:>10.2f}{:>12}{:>10}  device {}".format(name, seconds, *memory, rank))
     step_seconds = max(sum(list(found["seconds"].values())[1:]) for found in measured)
     peak = max(max(found["device_bytes"].values()) for found in measured)
     lines += ["", f"one step without its rollouts: {step_seconds:.1f} s; largest memory of a device: {peak >> 20} MiB"]

@@ -157,7 +157,8 @@ def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows
     W[y] stays the first term where the sampled token y is not among them. Computed in float32 or better, and kept in
     the type of the hidden states.
     """
-    if batch.hidden_states is None or batch.head_weight is None:
+    hidden_states = batch.hidden_states
+    if hidden_states is None or batch.head_weight is None:
         raise ValueError("the hidden gradient needs the hidden states and the head weight of the rollout batch")
     head = at_least_float32(batch.head_weight)
     tokens = batch.token_ids[batch.response_mask]
@@ -169,7 +170,6 @@ def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows
         expected = (top.values.softmax(dim=1)[:, :, None] * head[top.indices]).sum(dim=1)
         return ((head[sampled] - expected) / batch.temperature).to(hidden.dtype)
 
-    hidden_states = batch.hidden_states
     if isinstance(hidden_states, RecomputedRows):
         return hidden_states.changed(lambda at, hidden: gradients(tokens[at.to(tokens.device)], hidden))
     chunks = zip(tokens.split(_CHUNK_ROWS), hidden_states.split(_CHUNK_ROWS), strict=True)
