@@ -14,7 +14,7 @@ from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.assignments import Assignment
 from rlvr.methods.declarations import KINDS, composition, declarations
 from rlvr.methods.losses.base import PolicyLoss
-from rlvr.methods.selections import BatchSelection
+from rlvr.methods.selections import BatchSelection, Selection
 from rlvr.methods.token_weights.base import TokenWeights
 
 
@@ -47,6 +47,20 @@ class Method:
         generator = generator_for("sketch", seed)
         matrix = random_projection(hidden_states.shape[1], self.sketch_dimensions, generator)
         return hidden_states.float() @ matrix.to(hidden_states.device)
+
+    def assign(
+        self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, updates: int, seed: int, step: int
+    ) -> list[Tensor]:
+        """Rollout indices of each mini-batch of a rollout batch [B]; ``step`` counts from 0."""
+        return self.assignment(rewards, group_ids, lengths, updates, generator_for("mini_batches", seed, step))
+
+    def select(
+        self, rewards: Tensor, group_ids: Tensor, size: int, rounds: int, seed: int, step: int
+    ) -> Selection | None:
+        """Choose ``size`` of the rollouts [B] that so many rounds of a step, from 0, sampled; None to sample more."""
+        assert self.selection is not None
+        generator = generator_for("selection", seed, step, rounds)
+        return self.selection(rewards, group_ids, size, self.assignment.keeps_groups, rounds, generator)
 
     def advantages(self, rewards: Tensor, group_ids: Tensor, lengths: Tensor, longest: int) -> Tensor:
         """Advantages [B] of rewards [B], shaped if the method says so; ``longest`` is the length limit in tokens."""

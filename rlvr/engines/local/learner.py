@@ -23,7 +23,7 @@ from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.engines.local.policy import HiddenStateStore, score_in_chunks, unpack
-from rlvr.engines.local.rollout import PromptOrder, Rollouts, roll_out
+from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler
 from rlvr.engines.local.update import Updater
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
@@ -100,15 +100,16 @@ class Learner:
         self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
         self.model.to(device)  # type: ignore[arg-type]
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
-        self._fast_tokenizer = load_tokenizer(checkpoint)
         self._decoder_config = Qwen3Config.from_json(self.model.config.to_dict(), str(checkpoint))
         problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer"))
         self.order = PromptOrder(problems, run.seed)
-        self._sampling = SamplingParameters(
+        parameters = SamplingParameters(
             max_new_tokens=training.max_new_tokens,
             temperature=training.temperature,
             batch_size=training.sampling_batch_size,
         )
+        tokenizer, end_token = load_tokenizer(checkpoint), self.tokenizer.eos_token_id
+        self._sampler = RolloutSampler(tokenizer, run.prompt, training.samples_per_prompt, parameters, end_token)
         self.updater = Updater(self.model, self.method, training, run.seed)
 
     def restore(self, state: State) -> None:
@@ -131,9 +132,8 @@ class Learner:
         training, method, position, seed = self.run.training, self.method, self.position, self.run.seed
         clock = StepClock()
         rollouts, rewards, advantages, sampled_metrics = self._sample(pool, clock)
-        generator = generator_for("mini_batches", seed, position.step)
-        mini_batches = method.assignment(
-            rewards, rollouts.group_ids, rollouts.lengths, training.updates_per_step, generator
+        mini_batches = method.assign(
+            rewards, rollouts.group_ids, rollouts.lengths, training.updates_per_step, seed, position.step
         )
         store = None
         with clock.time("log_probs"):
@@ -211,17 +211,8 @@ class Learner:
         while True:
             with clock.time("rollout"):
                 problems = self.order.take(position.prompts_used, training.prompts_per_step)
-                part = roll_out(
-                    decoder,
-                    self._fast_tokenizer,
-                    problems,
-                    self.run.prompt,
-                    training.samples_per_prompt,
-                    self._sampling,
-                    self.tokenizer.eos_token_id,
-                    f"rollout/{self.run.seed}/{position.step}",
-                    len(parts) * training.prompts_per_step,
-                )
+                stream, first_group = f"rollout/{self.run.seed}/{position.step}", len(parts) * training.prompts_per_step
+                part = self._sampler.roll_out(decoder, problems, stream, first_group)
             position.prompts_used += training.prompts_per_step
             with clock.time("reward"):
                 reward_parts.append(part.rewards(pool))
@@ -232,13 +223,8 @@ class Learner:
             advantages = method.advantages(rewards, groups, lengths, training.max_new_tokens)
             if method.selection is None:
                 return rollouts, rewards, advantages, rollout_metrics(rewards, groups, lengths, truncated, 0.0)
-            selection = method.selection(
-                rewards,
-                groups,
-                training.rollouts_per_step,
-                method.assignment.keeps_groups,
-                len(parts),
-                generator_for("selection", self.run.seed, position.step, len(parts)),
+            selection = method.select(
+                rewards, groups, training.rollouts_per_step, len(parts), self.run.seed, position.step
             )
             if selection is not None:
                 kept, discarded = selection.indices, selection.discarded_fraction

@@ -72,32 +72,34 @@ class Rollouts:
         return Rollouts(TokenBatch(prompts, responses), cases, torch.cat([part.group_ids for part in parts]))
 
 
-def roll_out(
-    decoder: Qwen3Decoder,
-    tokenizer: Tokenizer,
-    problems: Sequence[Mapping[str, str]],
-    prompt_template: str,
-    samples_per_prompt: int,
-    parameters: SamplingParameters,
-    end_token: int,
-    stream: str,
-    first_group: int,
-) -> Rollouts:
-    """Sample ``samples_per_prompt`` responses to every problem.
+@dataclass(frozen=True)
+class RolloutSampler:
+    """Samples the responses of a run."""
 
-    ``stream`` names the rollouts' random numbers; groups are numbered from ``first_group``.
-    """
-    texts = [render_prompt(prompt_template, problem["problem"]) for problem in problems]
-    prompts = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    numbers = range(samples_per_prompt)
-    identities = [[f"{stream}/{first_group + row}/{number}" for number in numbers] for row in range(len(prompts))]
-    groups = sample(decoder, prompts, identities, parameters, end_token)
-    responses = [response for group in groups for response in group]
-    rows = [row for row in range(len(prompts)) for _ in numbers]
-    tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
-    predictions = tokenizer.decode_batch(tokens.responses, skip_special_tokens=True)
-    cases = [
-        Case(prediction=prediction, gold=problems[row]["answer"], truncated=not response.finished)
-        for prediction, row, response in zip(predictions, rows, responses, strict=True)
-    ]
-    return Rollouts(tokens, cases, first_group + torch.tensor(rows))
+    tokenizer: Tokenizer
+    prompt: str  # template
+    samples_per_prompt: int
+    parameters: SamplingParameters
+    end_token: int
+
+    def roll_out(
+        self, decoder: Qwen3Decoder, problems: Sequence[Mapping[str, str]], stream: str, first_group: int
+    ) -> Rollouts:
+        """Sample a group of responses to every problem; groups are numbered from ``first_group``.
+
+        ``stream`` names the rollouts' random numbers.
+        """
+        texts = [render_prompt(self.prompt, problem["problem"]) for problem in problems]
+        prompts = [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
+        numbers = range(self.samples_per_prompt)
+        identities = [[f"{stream}/{first_group + row}/{number}" for number in numbers] for row in range(len(prompts))]
+        groups = sample(decoder, prompts, identities, self.parameters, self.end_token)
+        responses = [response for group in groups for response in group]
+        rows = [row for row in range(len(prompts)) for _ in numbers]
+        tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
+        predictions = self.tokenizer.decode_batch(tokens.responses, skip_special_tokens=True)
+        cases = [
+            Case(prediction=prediction, gold=problems[row]["answer"], truncated=not response.finished)
+            for prediction, row, response in zip(predictions, rows, responses, strict=True)
+        ]
+        return Rollouts(tokens, cases, first_group + torch.tensor(rows))

@@ -120,9 +120,8 @@ def merge(state: Path, checkpoint: Path, places: Places, python: str, dtype: str
     probe = read_json(actor / PROBE)
     difference = probe_difference(temporary, probe["tokens"], probe["log_probs"], dtype)
     if not difference <= TOLERANCE:
-        raise UserError(
-            f"{temporary}: its log-probs differ by {difference:.3g} from the trainer's; accepted: {TOLERANCE} at most"
-        )
+        found = f"its log-probs differ by {difference:.3g} from the trainer's"
+        raise UserError(f"{temporary}: {found}; accepted: {TOLERANCE} at most")
     shutil.rmtree(checkpoint, ignore_errors=True)
     temporary.rename(checkpoint)
     return difference

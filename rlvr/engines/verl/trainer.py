@@ -45,19 +45,12 @@ class MethodTrainer(PPOTrainerSync):
         """Order the batch by rank and mini-batch, and give every rollout what its worker needs."""
         run, method = self._current.run, self._current.method
         expected = run.training.rollouts_per_step
-        if len(batch.keys) != expected:
-            raise ValueError(
-                f"{expected - len(batch.keys)} of {expected} rollouts failed; their workers' errors are above"
-            )
+        if failed := expected - len(batch.keys):
+            raise ValueError(f"{failed} of {expected} rollouts failed; their workers' errors are above")
         rewards, groups, lengths, truncated = _outcomes(batch.partition_id, batch.keys, batch.tags)
         order = canonical_order(batch.keys, groups)
-        assigned = method.assignment(
-            rewards[order],
-            groups[order],
-            lengths[order],
-            run.training.updates_per_step,
-            generator_for("mini_batches", run.seed, self.global_steps - 1),
-        )
+        updates, step = run.training.updates_per_step, self.global_steps - 1
+        assigned = method.assign(rewards[order], groups[order], lengths[order], updates, run.seed, step)
         mini_batches = [order[part] for part in assigned]
         ids = mini_batch_ids(mini_batches, expected)
         metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
@@ -160,7 +153,7 @@ class SelectingReplayBuffer(ReplayBuffer):
         if partition_id == "val" or method.selection is None:
             found: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
             return found
-        rounds = 1
+        rounds, size, step = 1, batch_size * run.training.samples_per_prompt, global_steps - 1
         while True:
             self._sync_metadata_from_transfer_queue()
             if self.pending_keys[partition_id] or self.running_keys[partition_id]:  # some are still being generated
@@ -168,14 +161,7 @@ class SelectingReplayBuffer(ReplayBuffer):
                 continue
             keys, tags = self._complete_groups(partition_id, run.training.samples_per_prompt)
             rewards, groups, lengths, truncated = _outcomes(partition_id, keys, tags)
-            selection = method.selection(
-                rewards,
-                groups,
-                batch_size * run.training.samples_per_prompt,
-                method.assignment.keeps_groups,
-                rounds,
-                generator_for("selection", run.seed, global_steps - 1, rounds),
-            )
+            selection = method.select(rewards, groups, size, rounds, run.seed, step)
             if selection is not None:
                 break
             assert self.refill_fn is not None
@@ -203,9 +189,8 @@ class SelectingReplayBuffer(ReplayBuffer):
         keys = [key for key in items if counts[_prompt(key)] == size]
         if not keys:
             prompts = len(self.finished_keys[partition_id] | self.failure_keys[partition_id])
-            raise RuntimeError(
-                f"no prompt of {prompts} has all of its {size} rollouts; their workers' errors are above"
-            )
+            found = f"no prompt of {prompts} has all of its {size} rollouts"
+            raise RuntimeError(f"{found}; their workers' errors are above")
         order = canonical_order(keys, group_ids(map(_prompt, keys))).tolist()
         return [keys[row] for row in order], [items[keys[row]] for row in order]
 
