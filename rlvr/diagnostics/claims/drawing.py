@@ -54,10 +54,10 @@ def draw_estimates(
 
     ``values`` are one per unit.
     """
-    for place, each in enumerate(beside("", own) for own in values.values()):
-        place_label = label if place == 0 else None
-        draw_estimate(axes, place + shift, each, colour, marker, place_label, level)
-    (axes.set_yticks if level else axes.set_xticks)(range(len(values)), list(values))
+    for place, own in enumerate(values.values()):
+        draw_estimate(axes, place + shift, beside("", own), colour, marker, label if place == 0 else None, level)
+    set_ticks = axes.set_yticks if level else axes.set_xticks
+    set_ticks(range(len(values)), list(values))
 
 
 def draw_estimate(
@@ -70,7 +70,8 @@ def draw_estimate(
     level: bool = False,
 ) -> None:
     """Draw an estimate at x = ``place`` with an upright interval, or at y = ``place`` with a level one."""
-    (axes.hlines if level else axes.vlines)(place, each.low, each.high, color=colour, linewidth=1.8)
+    draw_interval = axes.hlines if level else axes.vlines
+    draw_interval(place, each.low, each.high, color=colour, linewidth=1.8)
     x, y = (each.estimate, place) if level else (place, each.estimate)
     axes.plot(x, y, marker, color=colour, markersize=5, label=label)
 

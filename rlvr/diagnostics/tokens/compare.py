@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -227,23 +228,19 @@ def _write_table(
     """
     problems = {name for part in parts for name in pd.read_parquet(part, columns=["problem"])["problem"]}
     classified = all(families.get(problem) in FAMILIES for problem in problems)
-    with replacing(path) as temporary:
-        writer: parquet.ParquetWriter | None = None
-        try:
-            for part in parts:
-                frame = pd.read_parquet(part)
-                if rewards is not None:
-                    samples = zip(frame["problem"], frame["sample"], strict=True)
-                    frame["reward"] = np.array([rewards[sample] for sample in samples], dtype=np.float32)
-                if classified:
-                    starts = (frame["position"].to_numpy() == 0).cumsum()
-                    frame["token_class"] = pd.array(classes_of(starts, list(frame["text"])), dtype="string")
-                table = pyarrow.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-                writer = writer or parquet.ParquetWriter(temporary, table.schema)
-                writer.write_table(table)
-        finally:
-            if writer is not None:
-                writer.close()
+    writer: parquet.ParquetWriter | None = None
+    with replacing(path) as temporary, ExitStack() as closing:
+        for part in parts:
+            frame = pd.read_parquet(part)
+            if rewards is not None:
+                samples = zip(frame["problem"], frame["sample"], strict=True)
+                frame["reward"] = np.array([rewards[sample] for sample in samples], dtype=np.float32)
+            if classified:
+                starts = (frame["position"].to_numpy() == 0).cumsum()
+                frame["token_class"] = pd.array(classes_of(starts, list(frame["text"])), dtype="string")
+            table = pyarrow.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+            writer = writer or closing.enter_context(parquet.ParquetWriter(temporary, table.schema))
+            writer.write_table(table)
 
 
 def _error(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, Any]:
