@@ -53,7 +53,6 @@ class PairSampler:
 
     @cached_property
     def backend(self) -> Backend:
-        """The loaded models."""
         return self.plan.load_backend()
 
     def generate(self, requests: Sequence[Request], decoding: Decoding, observer: Observer) -> list[Response]:

@@ -37,12 +37,10 @@ class DecodingRow:
 
     @property
     def taus(self) -> list[float]:
-        """The thresholds, one a run."""
         return [decoding.tau for decoding in self.choice.by_run.values()] if self.choice else []
 
     @property
     def tau_text(self) -> str:
-        """The range of the thresholds."""
         if not self.taus:
             return numbers.NOTHING
         low, high = f"{min(self.taus):.2g}", f"{max(self.taus):.2g}"

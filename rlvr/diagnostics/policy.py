@@ -79,7 +79,7 @@ class PolicySnapshot:
         return torch.from_numpy(np.array(self.rows[name], dtype=np.float64))
 
     def of_class(self, name: str) -> Tensor:
-        """Return a mask [N] of the tokens of a class."""
+        """Return a mask [N]."""
         return torch.from_numpy((self.rows["token_class"] == name).to_numpy())
 
     @cached_property

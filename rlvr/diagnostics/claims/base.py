@@ -62,7 +62,6 @@ class Declaration:
         return Need.COMPARISON in self.needs
 
     def load(self) -> Claim:
-        """Import the claim."""
         module = importlib.import_module(f"{__package__}.{self.name}")
         class_name = self.name.title().replace("_", "") + ("OfCheckpoints" if self.of_checkpoints else "")
         return cast("Claim", getattr(module, class_name)())

@@ -88,12 +88,10 @@ class Inputs:
 
     @cached_property
     def snapshots(self) -> list[PolicySnapshot]:
-        """The snapshots of ``tables``."""
         return [snapshot for directory in self.tables for snapshot in read_snapshots(directory, self.steps)]
 
     @cached_property
     def weighting_snapshots(self) -> list[PolicySnapshot]:
-        """The snapshots of ``weighting_tables``."""
         return [snapshot for directory in self.weighting_tables for snapshot in read_snapshots(directory, self.steps)]
 
     @property

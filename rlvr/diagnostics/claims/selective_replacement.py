@@ -65,7 +65,6 @@ def benchmark_rows(
         return backend.generate(requests, partial(PairDraw, decoding, sampling))
 
     def accuracies(responses: Sequence[Response]) -> Iterator[tuple[str, float]]:
-        """Each problem's accuracy."""
         texts = tokenizer.decode_batch([each.tokens for each in responses], skip_special_tokens=True)
         cases = [
             Case(text, problem.answer, truncated=not response.finished)

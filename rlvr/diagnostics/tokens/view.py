@@ -48,7 +48,6 @@ class Quantity:
     one_sided: bool = False
 
     def values(self, rows: pd.DataFrame) -> Values:
-        """Return its values [rows]."""
         numbers = rows.select_dtypes("number")
         return self.formula({name: numbers[name].to_numpy(dtype=np.float64) for name in numbers})
 
