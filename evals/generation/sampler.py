@@ -101,7 +101,7 @@ def sample(
     end_token: int,
     on_finished: Callable[[int], None] | None = None,
 ) -> list[list[Response]]:
-    """Sample several responses to every prompt.
+    """Sample several responses to every prompt, in the order of ``identities``.
 
     Args:
         decoder: the model.
@@ -110,9 +110,6 @@ def sample(
         parameters: lengths, temperature, top-p.
         end_token: the token that ends a response.
         on_finished: called with the number of samples done after every batch.
-
-    Returns:
-        Responses in the order of ``identities``.
     """
     longest = max(map(len, prompts)) + parameters.max_new_tokens
     if longest > decoder.config.context_length:
@@ -142,15 +139,9 @@ def decode_in_step(
     end_token: int,
     draw: Draw,
 ) -> list[Response]:
-    """Decode samples of ``prompts[row]`` for every entry of ``rows``; several models read the same tokens, in step.
+    """Decode samples of ``prompts[row]`` for every entry of ``rows``, of at most ``limit`` tokens.
 
-    Args:
-        decoders: one or more models of one vocabulary, each with a cache of its own.
-        prompts: token ids, one list per prompt.
-        rows: the prompt of every sample.
-        limit: longest response.
-        end_token: the token that ends a response.
-        draw: the rule that tokens are drawn by.
+    Several models, of one vocabulary and each with a cache of its own, read the same tokens, in step.
     """
     device = decoders[0].device
     read = [_read_prompts(decoder, prompts, rows, limit) for decoder in decoders]

@@ -54,13 +54,9 @@ def load_model(directory: Path, dtype: str, device: str) -> Module:
 def generate_in_step(
     models: Sequence[Module], requests: Sequence[Request], end_tokens: Tensor, draw: Draw
 ) -> list[Response]:
-    """Answer each request in one batch padded on the left; several models read the same tokens, in step.
+    """Answer each request in one batch padded on the left; to ``draw``, every sample is a history of its own.
 
-    Args:
-        models: one or more of one vocabulary, each with a cache of its own.
-        requests: what is wanted.
-        end_tokens: ids that end a response, on the models' device.
-        draw: the rule that tokens are drawn by; here every sample is a history of its own.
+    Several models, of one vocabulary and each with a cache of its own, read the same tokens, in step.
     """
     device = end_tokens.device
     limits = torch.tensor([request.max_new_tokens for request in requests], device=device)

@@ -48,13 +48,7 @@ _PYTHON = ("", "python", "python3", "py")
 
 
 def grade_programs(samples: Sequence[Sample], tests_file: Path, workers: int) -> list[Verdict]:
-    """One verdict per sample, in order; one problem's tests are held at a time, equal programs are run once.
-
-    Args:
-        samples: responses, each with a program in it.
-        tests_file: ``tests.jsonl`` of their problems.
-        workers: programs that run at a time.
-    """
+    """One verdict per sample, in order; one problem's tests are held at a time, equal programs are run once."""
     places: dict[str, list[int]] = {}
     for place, sample in enumerate(samples):
         places.setdefault(str(sample.problem_id), []).append(place)
@@ -88,15 +82,10 @@ def _timed(tests: Mapping[str, Any], program: str) -> tuple[Reason, float]:
 
 
 def extract_program(text: str, entry_point: str | None, truncated: bool) -> Extraction:
-    """The program that a response commits to, a closed Markdown block of code; nothing is guessed.
+    """The program that a response commits to: its last closed Markdown block of Python; nothing is guessed.
 
-    Args:
-        text: the whole response; thinking does not count.
-        entry_point: the function (or ``Class.method``) that is called; None for a script.
-        truncated: the response was cut off; a block that was closed counts all the same.
-
-    Returns:
-        The last closed block of Python that defines the entry point; where none does, or for a script, the last one.
+    Where blocks define the entry point, a function or ``Class.method``, it is the last of those; a script has none.
+    Thinking does not count; in a response that was cut off, a block that was closed does.
     """
     text = visible_part(text)
     blocks = []

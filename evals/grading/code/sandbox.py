@@ -89,13 +89,8 @@ def start(
 ) -> Sandbox:
     """Start ``sandboxed/{script}`` in a sandbox.
 
-    Args:
-        script: a file of ``sandboxed``.
-        arguments: of the script, ``limits.inside()`` among them.
-        limits: its bounds.
-        files: path in the sandbox -> content; read-only there.
-        stdin, stdout: as for ``subprocess``.
-        descriptors: of this process that it shall have too.
+    ``limits.inside()`` is to be among the ``arguments``; ``files`` maps a path in the sandbox to its content, read-only
+    there; ``descriptors`` are those of this process that it shall have too.
     """
     handles = [_temporary(content.encode("utf-8", "replace")) for content in files.values()]
     handles.append(rules := _temporary(seccomp_filter()))
