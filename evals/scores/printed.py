@@ -26,7 +26,6 @@ Format = Literal["table", "json", "csv"]
 Values = Mapping[str, Any]
 Sides = Mapping[str, Sequence[Sequence[GradedRun]]]
 """A and B: for each seed, its files of grades."""
-_SIDES = ("A", "B")
 
 
 def print_rows(form: Format, rows: Sequence[Values], table: Table, key: str) -> None:
@@ -162,17 +161,10 @@ def print_comparison(a: str, b: str, reader: Reader, settings: Settings, form: F
     ``a`` and ``b``, what A is compared against, are files, directories or patterns, separated by commas, one for each
     seed. The claim follows from the number of seeds.
     """
-    sides = {
-        side: [reader.read([path]) for path in find_seeds(side, text)]
-        for side, text in zip(_SIDES, (a, b), strict=True)
-    }
-    several = max(len(seeds) for seeds in sides.values()) > 1
-    settings = dataclasses.replace(
-        settings,
-        reference_method="B",
-        claim=Claim.METHODS if several else Claim.CHECKPOINTS,
-        given=tuple(side for side in _SIDES if len(sides[side]) == 1),
-    )
+    sides = {side: [reader.read([path]) for path in find_seeds(side, text)] for side, text in (("A", a), ("B", b))}
+    given = tuple(side for side, seeds in sides.items() if len(seeds) == 1)
+    claim = Claim.CHECKPOINTS if len(given) == len(sides) else Claim.METHODS
+    settings = dataclasses.replace(settings, reference_method="B", claim=claim, given=given)
     rows = compare(_benchmarks(sides), settings).comparisons
     if len(rows) == 2:  # one benchmark: its mean over benchmarks is itself
         rows = rows[:1]

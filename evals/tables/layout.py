@@ -29,12 +29,9 @@ _LATEX_SPECIAL = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table as people see it, with notes under it; ``name`` is for links and LaTeX labels.
+    """A table as people see it; the first column names the row and is set flush left, the others flush right."""
 
-    The first column names the row and is set flush left, the others flush right.
-    """
-
-    name: str
+    name: str  # for links and LaTeX labels
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -43,15 +40,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column of a table: the value of a row, and how it is shown.
-
-    ``name`` is its name in the CSV file, in full precision; empty if the CSV file has no such column.
-    """
+    """A column of a table: the value of a row, and how it is shown."""
 
     header: str
     value: Callable[[Row], Any]
     text: Callable[[Any], str] = str
-    name: str = ""
+    name: str = ""  # in the CSV file, in full precision; empty if that has no such column
 
 
 def make_table(

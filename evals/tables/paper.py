@@ -48,17 +48,9 @@ def paper_rows(results: Results) -> list[PaperRow]:
             verdict = "reference"
         elif p_value_holm is not None and verdict != Verdict.NOT_DISTINGUISHABLE and p_value_holm > _SIGNIFICANCE:
             verdict = f"{verdict}, but not after Holm"
-        rows.append(
-            PaperRow(
-                condition,
-                results.average(condition),
-                comparison,
-                level,
-                results.mean_score(condition, lambda score: score.pass_at_k[str(level)]),
-                p_value_holm,
-                verdict,
-            )
-        )
+        average = results.average(condition)
+        pass_rate = results.mean_score(condition, lambda score: score.pass_at_k[str(level)])
+        rows.append(PaperRow(condition, average, comparison, level, pass_rate, p_value_holm, verdict))
     return rows
 
 

@@ -103,7 +103,7 @@ def draw_training_curves(runs: Sequence[Run], metrics: Metrics) -> Figure:
     figure = style.new_figure(10.5, 0.9 + 1.15 * len(rows))
     grid = figure.subplots(len(rows), len(CURVES), squeeze=False, sharex=True, sharey="col")
     for curve, column in zip(CURVES, grid.T, strict=True):
-        _draw_methods(column, runs, rows, curve, metrics, 0.6)
+        _draw_methods(column, runs, curve, metrics)
         column[0].set_title(f"{curve.title}\n", pad=2)
         column[0].text(0, 1.05, curve.unit, transform=column[0].transAxes, fontsize=8, color="#4d4d4d")
         column[-1].set_xlabel("rollout step")
@@ -145,8 +145,8 @@ def draw_reward_curves(
         names = [textwrap.fill(row.title, _PANEL_TITLE_WIDTH, break_long_words=False) for row in rows[0]]
         columns = [style.titled_panels(figure, names, across, fontsize=8)]
     place = methods.index(reference)
-    for runs, own, column in zip(studies, rows, columns, strict=True):
-        _draw_methods(column, runs, own, CURVES[0], metrics, 0.5, black=place)
+    for runs, column in zip(studies, columns, strict=True):
+        _draw_methods(column, runs, CURVES[0], metrics, black=place)
     seeds = number_of_seeds(len(row.runs) for own in rows for row in own)
     words = f"Reward in training: mean and range of {seeds} seeds\nblack: {rows[0][place].title}; grey: the others"
     set_title(figure, words, fontsize=9.5)
@@ -162,16 +162,10 @@ def _trained(runs: Sequence[Run]) -> list[Condition]:
 
 
 def _draw_methods(
-    panels: Sequence[Axes],
-    runs: Sequence[Run],
-    rows: Sequence[Condition],
-    curve: Curve,
-    metrics: Metrics,
-    width: float,
-    black: int | None = None,
+    panels: Sequence[Axes], runs: Sequence[Run], curve: Curve, metrics: Metrics, black: int | None = None
 ) -> None:
     """Draw mean and range of each method in its panel, over the means of all; the one at ``black`` stands out."""
-    styles = style.method_styles(runs)
+    styles, rows, width = style.method_styles(runs), _trained(runs), 0.6 if black is None else 0.5
     seeds = [
         pd.concat([metrics[run.run].set_index("step")[curve.column] for run in row.runs], axis="columns") * curve.scale
         for row in rows

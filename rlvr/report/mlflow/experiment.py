@@ -32,10 +32,7 @@ _PAGE = 1000  # runs per answer, MLflow's limit
 
 @dataclass(frozen=True)
 class Experiment:
-    """The experiment of a study in a database that this process has locked.
-
-    ``artifacts`` is the only directory under which files of replaced runs are removed.
-    """
+    """The experiment of a study in a locked database; files of replaced runs are removed only under ``artifacts``."""
 
     client: MlflowClient
     identity: str

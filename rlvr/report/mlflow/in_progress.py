@@ -37,10 +37,8 @@ _COMPLETE_TAG = "rlvr.whole"  # the hash of a finished training's metrics, which
 def show_in_progress(results: Path, store: Store) -> int:
     """Bring MLflow into line with the trainings in progress of every study in ``results``.
 
-    A training whose files cannot be read does not keep others from being shown; the error is raised at the end.
-
-    Returns:
-        How many trainings are shown that no projection of a study shows.
+    A training whose files cannot be read does not keep others from being shown; the error is raised at the end. Returns
+    how many trainings are shown that no projection of a study shows.
     """
     sheets = [results / "runs.json", *sorted(results.glob("studies/*/runs.json"))]
     started = [sheet for sheet in sheets if sheet.exists() and sheet.with_name("study.json").exists()]

@@ -25,10 +25,9 @@ _FOLDERS = {".png": "figures", ".svg": "figures", ".md": "tables", ".csv": "tabl
 
 
 class TrackedStudy(Record):
-    """A finished study, the content of ``tracking.json``.
+    """A finished study, the content of ``tracking.json``, with its own scores, tables and figures beside that file.
 
-    The study's own scores, comparisons, tables and figures are beside that file; runs, problems and samples are in
-    results/ and may be shared with other studies.
+    Runs, problems and samples are in results/ and may be shared with other studies.
     """
 
     model_config = ConfigDict(extra="ignore")
