@@ -52,12 +52,11 @@ def train(
     Exits with status 143 after a SIGTERM, with the state saved. verl's checkpoint is merged into Hugging Face's format.
     """
     from evals.core.files import read_json, write_text
+    from rlvr.runs.termination import STOPPED, Interrupted
 
     for path, text in ((run_file, run_json), (run_file.with_name("cluster.json"), cluster_json)):
         if text is not None:
             write_text(path, text)
-    from rlvr.runs.termination import STOPPED, Interrupted
-
     content = read_json(run_file)
     try:
         if isinstance(content, dict) and content.get("engine", "local") == "verl":

@@ -10,6 +10,7 @@ from typing import Any
 from evals.core.errors import InvalidInput
 from rlvr.diagnostics.claims.base import CLAIMS, Need, find_claim
 from rlvr.study.plan import Plan
+from rlvr.study.source_files import code_of
 
 
 def measurable_claims(settings: Mapping[str, Any]) -> list[str]:
@@ -93,6 +94,9 @@ class ClaimJobs:
             if names and need.option:
                 found += [need.option, *names]
         return found
+
+    def code(self, claim: str) -> list[str]:
+        return code_of(f"rlvr.diagnostics.claims.{claim}")
 
     def rollout_pages(self) -> list[str]:
         """Pages of the first seed's rollouts, of the method that is looked into and of the one that weighs tokens."""

@@ -51,7 +51,7 @@ rule probes:
 rule phenomenon:
     input:
         given(CLAIM_JOBS.inputs),
-        code=given(lambda claim: code_of(f"rlvr.diagnostics.claims.{claim}")),
+        code=given(CLAIM_JOBS.code),
     output:
         multiext("results/phenomena/{claim}", ".json", ".parquet", ".manifest.json"),
         report(

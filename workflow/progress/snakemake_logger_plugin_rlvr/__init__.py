@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 
 # What Snakemake says about its own doings in every run; the display says it better or it is of no use here.
 _ROUTINE = (
-    "Assuming unrestricted shared filesystem usage",
-    "host: ",
-    "Building DAG of jobs",
-    "Using shell: ",
-    "Select jobs to execute",
-    "Elapsed time: ",
+    *("Assuming unrestricted shared filesystem usage", "host: ", "Building DAG of jobs", "Using shell: "),
+    *("Select jobs to execute", "Elapsed time: "),
 )
 # Said when the user interrupts (Ctrl-C); the jobs that end after it did not fail.
 _INTERRUPTED = "Terminating processes on user request"
