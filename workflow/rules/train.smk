@@ -20,7 +20,7 @@ rule base_corpus:
 
 rule import_model:
     input:
-        given(partial(PLAN.model_files, only_planning=workflow.dryrun)),
+        given(lambda model: PLAN.model_files(model, only_planning=workflow.dryrun)),  # known once the rules are read
     output:
         manifest="results/base/{model}/manifest.json",
     log:
