@@ -11,9 +11,6 @@ export PATH := $(BIN):$(PATH)
 # Ordinary snakemake, after a look whether another study, living or dead, holds the directory.
 SNAKEMAKE = $(BIN)/python -m rlvr.study.launch -- $(if $(CORES),--cores $(CORES))
 
-# A process of the tests has whole files, in the order of tests/conftest.py.
-PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
-
 NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
@@ -35,7 +32,7 @@ smoke: environment ## run the same study cut down to about a minute, in results/
 	@$(SNAKEMAKE) --directory results/smoke --configfile config/smoke.yaml $(ARGS)
 
 test: environment ## run all tests that need no GPU
-	@OMP_NUM_THREADS=1 $(PYTEST) --ignore=tests/engines --numprocesses $(or $(CORES),auto) $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore=tests/engines --numprocesses $(or $(CORES),auto) $(ARGS)
 
 test-engines: ## run the tests against real verl and vLLM, in an environment of their own (.venv-engines)
 	@$(NEEDS_PYTHON)

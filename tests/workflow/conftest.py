@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from tests.workflow.snakemake_fork import run_in_fork
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("Snakefile", "workflow", "rlvr", "evals", "config", "profiles", "pyproject.toml")
@@ -29,9 +32,11 @@ class Project:
     def snakemake(self, *arguments: str, config: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run snakemake in the copy, on the copy's own code."""
         # Targets come first: --configfile takes all that follow it.
-        study = ["--configfile", str(config or self.root / "config/smoke.yaml")]
+        words = [*arguments, "--configfile", str(config or self.root / "config/smoke.yaml")]
+        if "--dry-run" in words:
+            return run_in_fork(words, self.root, _environment(self.root))
         return subprocess.run(
-            [sys.executable, "-m", "snakemake", *arguments, *study],
+            [sys.executable, "-m", "snakemake", *words],
             cwd=self.root,
             env=_environment(self.root),
             capture_output=True,
@@ -65,8 +70,6 @@ class Project:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    import os
-
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "workflow/progress")])}
 
 
@@ -88,9 +91,9 @@ def _copy(root: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def smoke_study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """The project after ``snakemake --configfile config/smoke.yaml``."""
+def smoke_study(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The project after ``snakemake --configfile config/smoke.yaml``; a test leaves it as it found it."""
     project = _copy(tmp_path_factory.mktemp("smoke") / "project")
     answer = project.snakemake()
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    yield project
+    return project

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.workflow.snakemake_fork import run_in_fork
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ("train", "sample")
@@ -16,14 +17,8 @@ PAPERS = sorted((ROOT / "config" / "papers").glob("*.yaml"))
 
 
 def snakemake(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "snakemake", "--directory", str(directory), "--cores", "4", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "workflow" / "progress")])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "workflow" / "progress")])}
+    return run_in_fork(["--directory", str(directory), "--cores", "4", *arguments], ROOT, environment)
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
