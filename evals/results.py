@@ -3,8 +3,6 @@
 Tables, figures, the report, the pages and MLflow all read it. The files are described in docs/architecture.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

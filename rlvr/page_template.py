@@ -1,7 +1,5 @@
 """Templates of HTML pages: text of data is escaped, and a name that a page was not given is an error."""
 
-from __future__ import annotations
-
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 

@@ -4,8 +4,6 @@ All rules of a laptop study share one environment, made from requirements.lock o
 would be a second set of versions. Rules that need another stack (verl, vLLM) name it.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The audit of a benchmark's grades: how often there was nothing to judge, and where a second grader disagrees."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Python's compiler by way of SymPy is read otherwise, for a model's text is never
 digits, and an expression without LaTeX goes through the LaTeX grammar.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """The records of audits: how far the grades of a run can be relied on."""
 
-from __future__ import annotations
-
 from evals.core.record import ExtensibleRecord, Record
 
 

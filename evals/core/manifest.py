@@ -1,7 +1,5 @@
 """Manifests: what an artifact was made from, by which command, and the hash of every byte on both sides."""
 
-from __future__ import annotations
-
 import contextlib
 import platform
 import sys

@@ -3,8 +3,6 @@
 A whole number that stands for a number stays one: what is stored, and fingerprints of it, tell 1 from 1.0.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, ValidatorFunctionWrapHandler, WrapValidator

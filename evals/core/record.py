@@ -1,7 +1,5 @@
 """The base of all records: frozen, checked when they are read, and silent about pydantic."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Self, TypeVar

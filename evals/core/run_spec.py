@@ -1,7 +1,5 @@
 """The specification of a training run (run.json) and of where it is carried out: what the engines are given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal, Self
 

@@ -1,7 +1,5 @@
 """One process at a time in a directory: a job that a killed study left running must not write over its successor's."""
 
-from __future__ import annotations
-
 import fcntl
 import math
 import os

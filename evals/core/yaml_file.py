@@ -1,7 +1,5 @@
 """Reading YAML files of plain values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

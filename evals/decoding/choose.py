@@ -1,7 +1,5 @@
 """Thresholds and gammas for the problems that are scored, chosen on problems that are not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -6,8 +6,6 @@ the 50 most likely tokens of each model, renormalised. Its ``js`` is the mean of
 ``jeffreys`` here; ``js`` is the divergence that bears that name.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Accuracy against the fraction of the base model's tokens that the trained model replaced, for every criterion."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sampling a problem set with two models: one more plan of evals.generation, and the rule that draws from both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path

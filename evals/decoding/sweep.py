@@ -6,8 +6,6 @@ the driver's tokens lies beyond. The fraction that is replaced in the end differ
 tokens are replaced; it is measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of decoding: the base model, the trained one, and both together in the ways that were chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The figures of a study's results: the score of every method, and its difference to the reference method."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Sequence

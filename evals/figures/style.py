@@ -3,8 +3,6 @@
 Bytes are deterministic: the same data gives the same PNG and SVG, so a rebuilt figure differs only if its data do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

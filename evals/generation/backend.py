@@ -3,8 +3,6 @@
 A backend's module is imported when it is loaded: its packages may be in another environment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module

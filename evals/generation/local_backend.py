@@ -1,7 +1,5 @@
 """The sampler of the local engine as a backend: Qwen3 in float32, shared prefixes computed once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The samples that an evaluation wants of a model, or of a pair of models, and what identifies them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ different ones: exactly what each would have drawn alone, for the price of the d
 have all ended leaves the batch.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

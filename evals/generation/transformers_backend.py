@@ -4,8 +4,6 @@
 Here every sample has the stream that the local backend gives it; the two agree up to rounding in the logits.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from functools import partial

@@ -4,8 +4,6 @@ vLLM draws by itself. A sample is seeded by its identity, but is not the sample 
 agree in the distribution.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

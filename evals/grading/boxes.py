@@ -1,7 +1,5 @@
 r"""Boxes: the contents of the last ``\boxed{...}`` (or ``\fbox``) of a text, and of those that go with it."""
 
-from __future__ import annotations
-
 import re
 
 _BOX = re.compile(r"\\(?:[a-zA-Z]*boxed|fbox|framebox)(?![a-zA-Z])")

@@ -4,8 +4,6 @@ The parts are compared by whatever ``leaf`` is given: the exact rules in the cal
 Verdicts are three-valued: True, False, or None where ``leaf`` could not tell.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain

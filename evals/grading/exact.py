@@ -3,8 +3,6 @@ r"""Decisions that need no algebra: equal spellings, numbers against numbers, wo
 A decision is either certain or not made: :func:`decide` returns None for everything that needs to be worked out.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction

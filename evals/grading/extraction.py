@@ -4,8 +4,6 @@ Nothing is guessed: a sample without a marked answer has none, however right its
 ``\boxed{...}`` (or ``\fbox``), else the last final-answer line. The rules, with examples, are in docs/grading.md.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

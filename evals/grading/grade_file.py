@@ -1,7 +1,5 @@
 """Grading of a file of samples (``rlvr-bench stage grade``), and of cases on standard input (``rlvr-bench grade``)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Container, Iterable

@@ -1,7 +1,5 @@
 """The option that a text chooses, A to J: for questions of multiple choice."""
 
-from __future__ import annotations
-
 import re
 
 from evals.grading.boxes import last_boxes

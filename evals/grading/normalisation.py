@@ -3,8 +3,6 @@ r"""One spelling for the many ways to write the same answer, by rules on text al
 Everything here takes time linear in the text, and is applied to answers of at most :data:`MAX_LENGTH` characters.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import accumulate
 

@@ -4,8 +4,6 @@ For worker processes only: it imports SymPy, which works out ``10**(10**10)`` or
 code that no signal interrupts. Bounds are taken over the unevaluated tree first: such an expression is never started.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from functools import lru_cache

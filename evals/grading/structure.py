@@ -1,7 +1,5 @@
 r"""The parts of an answer: lists, sets, tuples, intervals, unions, matrices. Text in, text out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ inequalities, sets, functions without values; with the gold first (it is not sym
 rest on signals: the pool's limits replace them.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

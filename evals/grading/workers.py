@@ -3,8 +3,6 @@
 Imported by the first comparison that needs one. The first half runs inside a worker, the second half outside.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import multiprocessing

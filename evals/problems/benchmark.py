@@ -5,8 +5,6 @@ value; each applied one is recorded in the manifest of the problem set. Problems
 the reason.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence

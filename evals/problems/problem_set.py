@@ -5,8 +5,6 @@ text. Its problem file holds ids, answer letters, option orders and a hash of ea
 and in memory.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Two upstream formats are known: EvalPlus (HumanEval+, MBPP+), whose test is a Py
 tests are pairs of input and output. Tests are data here; what is run, and where, is the grader's (evals.grading.code).
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

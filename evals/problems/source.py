@@ -3,8 +3,6 @@
 Nothing of a source is ever run: no loading script, no pickle. Hub and local copy go through the same code.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training problems from a published set: repeated rows once, contradicting ones not at all, every count checked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

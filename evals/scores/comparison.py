@@ -1,7 +1,5 @@
 """Every method against the reference method and the base model: scores in, ``results/comparisons.json`` out."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Grades and samples under any path that a person types; samples without grades are graded on the way."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Sequence
 from dataclasses import dataclass

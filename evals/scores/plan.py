@@ -1,7 +1,5 @@
 """Plans of an evaluation: what difference can be detected, or what it takes to detect one."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

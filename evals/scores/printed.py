@@ -1,7 +1,5 @@
 """Scores and comparisons that are printed: a table for people, JSON or CSV in full precision for programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence

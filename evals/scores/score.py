@@ -1,7 +1,5 @@
 """The grades of a run and its score on one benchmark: grades in, ``results/scores/{benchmark}.json`` out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

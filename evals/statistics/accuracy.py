@@ -3,8 +3,6 @@
 ``correct_counts`` are the correct samples of each problem [..., N], integers in 0..``samples``.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

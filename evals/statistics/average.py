@@ -1,7 +1,5 @@
 """A method's average over seeds and benchmarks, and the interval that knows of both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Problems are drawn anew from a population for every simulated benchmark, and eve
 samples: what an interval over problems promises to cover.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

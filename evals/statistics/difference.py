@@ -12,8 +12,6 @@ or trusts an estimate from three seeds as if it came from thirty, claims differe
   than 6 % of true nulls be rejected where the seeds dominate and one side has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ and 1. Two corrections exist and each is right where the other is wrong:
 benchmark or for the mean of several. docs/evaluation.md has the coverage, measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

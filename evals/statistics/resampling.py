@@ -1,7 +1,5 @@
 """Bootstrap and sign-flip permutation by problem, and Holm's correction for several hypotheses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

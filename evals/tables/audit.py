@@ -1,7 +1,5 @@
 """The table of the audits: how much could not be judged, and how far a second grader agrees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

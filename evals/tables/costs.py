@@ -1,7 +1,5 @@
 """The cost of a run, from its training metrics and from the benchmark files that Snakemake measures each job into."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of text and how they are written: Markdown, LaTeX and CSV with a manifest; the report makes HTML of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

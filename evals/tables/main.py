@@ -1,7 +1,5 @@
 """The main table, with a row for each method, its uncertainty and its cost; and the table of every run by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

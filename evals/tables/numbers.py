@@ -1,7 +1,5 @@
 """Numbers as text: fractions of one as per cent, p-values, counts. None is shown as a dash."""
 
-from __future__ import annotations
-
 from evals.core.records import Interval
 
 NOTHING = "–"

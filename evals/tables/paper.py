@@ -1,7 +1,5 @@
 """The table of a named study: its methods against its reference, corrected for their number, and what papers report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

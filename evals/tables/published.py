@@ -1,7 +1,5 @@
 """Published numbers (config/reference), the study's own beside them, and whether the two can be compared at all."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The chain of each row of a table, stage by stage, as it is printed."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

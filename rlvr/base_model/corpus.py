@@ -6,8 +6,6 @@ misconception), otherwise any other. So the model learns the format and the proc
 Solutions of worded problems have further mistakes (:mod:`rlvr.base_model.worded_solutions`).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

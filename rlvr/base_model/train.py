@@ -1,7 +1,5 @@
 """Train the base model and save it as an ordinary Hugging Face checkpoint."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

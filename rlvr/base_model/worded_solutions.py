@@ -7,8 +7,6 @@ connective, which of the names of a way, which remark. So most of a response car
 in the reasoning of real models.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The one command of the project: ``rlvr-bench``, or ``python -m rlvr`` where only the source is there."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """All commands, in the order of the help."""
 
-from __future__ import annotations
-
 from rlvr.cli import decode, diagnose, evaluate, stages, stages_report, study, training
 from rlvr.cli.command import Commands
 

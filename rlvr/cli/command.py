@@ -1,7 +1,5 @@
 """Declare commands: options that take several words, groups of options, errors in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Decoding with a base and a trained model together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 

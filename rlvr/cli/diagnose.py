@@ -1,7 +1,5 @@
 """Commands that measure what training does to single tokens, and the papers' claims."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Grading, scoring, comparing and tracing on any files in our format."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

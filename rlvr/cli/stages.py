@@ -1,7 +1,5 @@
 """The steps of a study up to its comparisons: problems, models, samples, grades, scores."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """The steps of a study that people look at: tables, figures, pages, MLflow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A study as a whole: whether it is current, what it would cost, its methods, its runs in MLflow."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

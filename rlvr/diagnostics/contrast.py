@@ -4,8 +4,6 @@ A direction is the gradient of a method's loss over all parameters, on one mini-
 differ cannot be told apart by any number of seeds; random token weights show how large an angle means nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ From V = pi Q + (1 - pi) V_without follows Q - V_without = (Q - V) / (1 - pi): t
 alternatives is the gain over the prefix's own accuracy, divided by the probability of the alternatives.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

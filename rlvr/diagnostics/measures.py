@@ -1,7 +1,5 @@
 """Statistics of tokens that several claims share: flips, log-probability differences and rank correlations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The policy before one rollout step of a run, with the rollouts of that step and their rows of the token table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

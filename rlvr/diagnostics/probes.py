@@ -4,8 +4,6 @@ With ratio 1 every loss here has the gradient -sum_n c_n grad log pi(y_n), c = a
 normaliser, so an update is given by its coefficients c [N].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A run is a function of its run.json, its base model and its problems, so it need
 replayed, and every replayed step must have the metrics that the run wrote down. The run's files are not changed.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

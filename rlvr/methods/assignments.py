@@ -1,7 +1,5 @@
 """Assignments: the optimizer mini-batch of each rollout."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A configuration is checked, and its defaults are filled in, before any work star
 seconds. Declarations are therefore literals, and this module parses them. A test compares the result with the classes.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

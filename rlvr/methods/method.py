@@ -1,7 +1,5 @@
 """A method: its components, composed by name from a catalogue entry."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

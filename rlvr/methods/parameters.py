@@ -3,8 +3,6 @@
 Imports no torch, so that :mod:`rlvr.methods.declarations` can use the same declarations to check a configuration.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

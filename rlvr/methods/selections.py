@@ -1,7 +1,5 @@
 """Selections: the rollouts, of all that were sampled so far, that make up the rollout batch."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar

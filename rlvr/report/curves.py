@@ -1,7 +1,5 @@
 """Figures of quantities along the training: metrics of every method, rewards of many methods, scores of checkpoints."""
 
-from __future__ import annotations
-
 import json
 import math
 import textwrap

@@ -1,7 +1,5 @@
 """A problem of every benchmark with an answer before and after training, chosen by position and not by success."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

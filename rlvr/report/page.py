@@ -1,7 +1,5 @@
 """The report of a study as one HTML file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Pages beside the report, in its look: the claims of the papers, and decoding with two models."""
 
-from __future__ import annotations
-
 import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

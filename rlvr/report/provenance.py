@@ -1,7 +1,5 @@
 """Which results are current, and the manifests of the runs behind them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import ConfigDict

@@ -1,7 +1,5 @@
 """The findings of a study in words, no stronger than its statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from evals.core.records import BASE, Condition, Verdict

@@ -4,8 +4,6 @@ They are recorded with every run, so that a report can say that code was edited 
 date: whoever changes results raises the VERSION of what was edited.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from functools import cache

@@ -1,7 +1,5 @@
 """A training that is asked to stop saves its state first."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

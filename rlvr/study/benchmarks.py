@@ -1,7 +1,5 @@
 """The benchmarks and the training set of a study: their files in config/, and the local copies that replace the Hub."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

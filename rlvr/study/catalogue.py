@@ -1,7 +1,5 @@
 """The catalogue of methods: entries that extend one another, and a study's overrides of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache

@@ -1,7 +1,5 @@
 """The jobs of ``snakemake decoding``: two models of the main study decode together (config/decoding.yaml)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

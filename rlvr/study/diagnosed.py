@@ -1,7 +1,5 @@
 """The jobs of ``snakemake phenomena``: the runs that a study's `diagnostics` names, and what claims need of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The results that people look at: which tables and figures each study has, and what they are made from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

@@ -10,8 +10,6 @@ from a dead one: a lock of ours that the kernel drops with its process, and the 
 work in the directory, so that a plain ``snakemake``, which takes no lock of ours, is seen as well.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The catalogue for people: a list of its methods, and a page for each with its equations in words."""
 
-from __future__ import annotations
-
 import difflib
 import textwrap
 from collections.abc import Iterator, Mapping

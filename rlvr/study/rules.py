@@ -1,7 +1,5 @@
 """What the rules of the workflow call: functions of wildcards, options of commands, patterns, the jobs' environment."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """The source files behind a step of the workflow: a cheap step is repeated when one of them changes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from functools import cache

@@ -1,7 +1,5 @@
 """Find stale results and why they are stale."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The main study and the named studies (config/studies/*.yaml) beside it: other methods on its models and problems."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

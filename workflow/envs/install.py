@@ -10,8 +10,6 @@ interrupted installation is thrown away and made again. (It cannot be made elsew
 path.) The project itself is installed as an editable package, again whenever pyproject.toml changes.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import fcntl

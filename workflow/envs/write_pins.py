@@ -6,8 +6,6 @@
 One resolution feeds the first two, so that pip users and conda users get the same versions.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

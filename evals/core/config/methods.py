@@ -1,7 +1,5 @@
 """Training settings, and the changes that a study makes of a method."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field

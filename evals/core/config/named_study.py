@@ -1,7 +1,5 @@
 """Named studies (config/studies/*.yaml) and decoding with two models (config/decoding.yaml)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator

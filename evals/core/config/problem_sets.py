@@ -1,7 +1,5 @@
 """Benchmarks (config/benchmarks/*.yaml) and published training sets (config/datasets/*.yaml)."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator

@@ -1,7 +1,5 @@
 """The reference of all configuration keys (docs/configuration.md) and JSON schemas for editors, from the records."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

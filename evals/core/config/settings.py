@@ -1,7 +1,5 @@
 """The base of all configuration records, and the kinds of values that their keys have."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from types import NoneType

@@ -1,7 +1,5 @@
 """Programs against their problems' tests. Nothing of either is ever run in this process."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ megabytes beside a read-only Python, and bounds on time, memory, processes, file
 program without it: :func:`require_sandbox` stops the command where it does not work.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -5,8 +5,6 @@ memory that no limit counts (shared memory, message queues), sockets of families
 between a virtual machine and its host), tracing, keys, and parts of the kernel that no program of a benchmark needs.
 """
 
-from __future__ import annotations
-
 import errno
 import platform
 import struct

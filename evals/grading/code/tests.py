@@ -7,8 +7,6 @@ They are compressed because those of LiveCodeBench are gigabytes. Unpacked they 
     {"kind": "stdin", "preamble": "", "cases": [{"input": "1 2\\n", "output": "3\\n"}]}
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

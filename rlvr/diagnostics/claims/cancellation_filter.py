@@ -5,8 +5,6 @@ the log-probability of rollout i. If all rollouts overlap by the same rho, the c
 -rho sum A^2, because its advantages sum to 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Claim 2: through the output layer, uncertain occurrences of the same token move each other most."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Claim 7: DelTA's coefficients are high where tokens tell rewarded from punished rollouts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

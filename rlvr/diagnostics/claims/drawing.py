@@ -1,7 +1,5 @@
 """Parts of the figures that several claims share."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 

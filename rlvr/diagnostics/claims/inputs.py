@@ -1,7 +1,5 @@
 """The files that claims are measured on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

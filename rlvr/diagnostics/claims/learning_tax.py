@@ -1,7 +1,5 @@
 """Claim 9: some objectives move what they have no reason to move, and a high learning rate makes it worse."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

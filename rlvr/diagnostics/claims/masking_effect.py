@@ -4,8 +4,6 @@ arXiv 2605.08666, Table 1: E_j(M) = log pi_full(y_j) - log pi_masked(y_j), where
 the tokens of M taken out of the loss. Plain SGD, for the first step of Adam is nearly that of the gradient's signs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any

@@ -1,7 +1,5 @@
 """Claim 4: the update of the output layer alone moves most tokens the way that the full update does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Both models' numbers of response tokens as rows, and one run beside its base model on a benchmark."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Claim 1: an update makes tokens of rewarded rollouts less likely and tokens of punished ones more likely."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Claim 6: the tokens that an update boosts are worth more than those that it suppresses, on either side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Claim 8: the sign of what training did to a token says more than its size, and unlikely tokens move most."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compare two Hugging Face checkpoints on every token of given responses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack

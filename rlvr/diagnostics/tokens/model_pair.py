@@ -1,7 +1,5 @@
 """Two models' opinions of the same tokens: log-probabilities, entropies and divergences (arXiv 2603.22117)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A replayed run and a comparison of two checkpoints each have a directory with a ``tokens.parquet``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any

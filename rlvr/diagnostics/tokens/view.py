@@ -4,8 +4,6 @@ The page is one HTML file without scripts or external files. The reader chooses 
 sheets act on; every token's numbers are in its tooltip and in a table below its response.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A training in progress: the model, the optimizer, the position, and the steps that change them."""
 
-from __future__ import annotations
-
 import math
 import resource
 import time

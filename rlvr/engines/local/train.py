@@ -1,7 +1,5 @@
 """Train one run in this process, through any number of interruptions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field

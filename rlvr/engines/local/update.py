@@ -1,7 +1,5 @@
 """The optimizer steps on one rollout batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -6,8 +6,6 @@ The manifest is written after everything else of a state. A merged checkpoint co
 the trainer.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -6,8 +6,6 @@ passes it). :func:`check` is arithmetic on run.json, cluster.json and the model'
 GPU.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

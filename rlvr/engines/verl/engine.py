@@ -10,8 +10,6 @@ together; its gradient with respect to them then goes through the ordinary micro
 pass, and is exact however the mini-batch is cut.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 They go into a device's memory, its node's, or nowhere, to be computed anew.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ VERL_USE_EXTERNAL_MODULES names the module that every process imports (plugin.py
 what that module has registered.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """verl's metrics under the local engine's names, and the display of a training from them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

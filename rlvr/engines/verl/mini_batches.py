@@ -7,8 +7,6 @@ fewer. A rank that has none of a small one takes part with a rollout whose mask 
 as many forward passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

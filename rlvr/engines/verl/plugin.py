@@ -3,8 +3,6 @@
 The run comes from the run.json that the environment variable RLVR_RUN names. Nothing of verl is changed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

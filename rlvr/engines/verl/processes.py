@@ -1,7 +1,5 @@
 """verl's processes: what this machine must have before they start, what their log says went wrong, and their end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

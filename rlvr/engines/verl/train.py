@@ -1,7 +1,5 @@
 """Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,8 +5,6 @@ what they need to weigh tokens while they compute the old log-probs; and the adv
 replay buffer holds rollouts back until a method that chooses its batch is content.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

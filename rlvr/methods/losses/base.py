@@ -1,7 +1,5 @@
 """The base of policy losses: it masks, forms ratios, and checks hyper-parameters, so that a loss is its equation."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

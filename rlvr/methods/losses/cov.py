@@ -1,7 +1,5 @@
 """KL-Cov and Clip-Cov (arXiv 2505.22617): both act on the few tokens whose covariance makes entropy fall."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """FIPO, Future-KL Influenced Policy Optimization (arXiv 2603.19835): weights from the drift of a token's future."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar, Literal
 

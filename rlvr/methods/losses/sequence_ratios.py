@@ -1,7 +1,5 @@
 """Losses of one importance ratio, or one weight, per response."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import torch

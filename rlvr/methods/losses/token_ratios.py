@@ -1,7 +1,5 @@
 """Losses of each token's own importance ratio: without a bound, clipped, with a bounded weight, or gated smoothly."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """The base of token weightings: it pads weights and computes the metrics that all of them report."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

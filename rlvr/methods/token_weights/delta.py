@@ -6,8 +6,6 @@ token's own side. Only the projection of the vectors on the difference of the ce
 because their length cancels in the margin: they are read 2 K + 2 times in chunks, and no forward pass is added.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Weights from a token's or a response's own probability, from entropy, or from chance: no hidden states are needed."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -5,8 +5,6 @@ a group of its own in the study's experiment, with the metrics of the steps done
 removes this group, because it shows the same trainings as finished runs.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

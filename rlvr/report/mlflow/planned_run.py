@@ -1,7 +1,5 @@
 """The record of an MLflow run that should exist, and how its parameters and metrics are read from result files."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The records of what was projected into MLflow, from which it is projected again without the workflow."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

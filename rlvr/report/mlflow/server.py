@@ -1,7 +1,5 @@
 """MLflow's web interface, on loopback only."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

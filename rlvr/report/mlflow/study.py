@@ -1,7 +1,5 @@
 """The MLflow runs of a finished study: study > method (on a model) > seed > evaluation on a benchmark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The progress display of a terminal: the whole study and every running job, redrawn in place."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from typing import TextIO

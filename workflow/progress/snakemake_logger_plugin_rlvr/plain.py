@@ -1,7 +1,5 @@
 """The progress display of a log file or a pipe: whole lines, no control characters."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The words of the progress display, the same on a terminal and in a log."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections import deque

@@ -4,8 +4,6 @@
 the program can read and change all of it, and can do no more than give other answers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,8 +4,6 @@
 candidate runs here, and what comes back is plain data, so that nothing but right values can lead to "match".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

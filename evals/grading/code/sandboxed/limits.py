@@ -1,7 +1,5 @@
 """The first thing that happens inside a sandbox: give up what is not needed, for good."""
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

@@ -1,7 +1,5 @@
 """Shows that a sandbox works: ``python probe.py LIMITS`` prints "ready" if the world outside is out of reach."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Values as lines of JSON, types kept. Plain data alone: reading a line can run nothing."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
