@@ -16,7 +16,7 @@ from torch import Tensor
 
 from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, sha256_file, write_parquet
-from evals.core.manifest import Manifest, hash_files
+from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
@@ -52,16 +52,21 @@ def write_contrast(
 
     The training of ``run_file`` is carried out in memory, whether the run is finished or not, and its own method is the
     reference. ``methods`` are resolved entries of the catalogue by name. Of a method with another batching the
-    advantage, the token weights and the loss are compared, on the run's own mini-batch.
+    advantage, the token weights and the loss are compared, on the run's own mini-batch. If the run's selection leaves
+    rollouts of a group out, an advantage other than the run's is that of the rest of the group.
 
     Raises:
-        UserError: the run has no such step, or an input is missing or not accepted.
+        UserError: the run has no such step, or an input is missing, damaged or not accepted.
     """
     run = LocalRun.read(run_file)
     wanted = sorted(set(steps))
     if not wanted or wanted[0] < 1 or wanted[-1] > run.training.steps:
         raise InvalidInput("--steps", "", f"are {wanted}", f"1 to {run.training.steps}, the steps of {run.run}")
     composed = {name: compose(entry, f"method {name}") for name, entry in methods.items()}
+    kinds = {run.base / "manifest.json": "base_model", run.problems / "manifest.json": "problems"}
+    for path, kind in kinds.items():
+        verify_outputs(path, kind)
+    inputs = {str(path): sha256_file(path) for path in kinds}
     out.mkdir(parents=True, exist_ok=True)
     learner = Learner(run, device, HiddenStateBudget(1 << 32, out))
     rows = []
@@ -80,14 +85,9 @@ def write_contrast(
     frame = pd.DataFrame(rows)
     write_parquet(out / "contrast.parquet", frame)
     parameters = {"run": run.parameters(), "steps": wanted, "methods": dict(methods), "version": VERSION}
-    inputs = [run.base / "manifest.json", run.problems / "manifest.json"]
-    Manifest(
-        kind="contrast",
-        inputs={str(path): sha256_file(path) for path in inputs},
-        outputs=hash_files(out, out / "contrast.parquet"),
-        parameters=parameters,
-        fingerprint=fingerprint(parameters),
-    ).write(out / "manifest.json")
+    identity = fingerprint({"parameters": parameters, "inputs": sorted(inputs.values())})
+    outputs = hash_files(out, out / "contrast.parquet")
+    Manifest("contrast", inputs, outputs, parameters, identity).write(out / "manifest.json")
     return frame
 
 
@@ -125,9 +125,11 @@ def directions_along(
 
 def _signal(learner: Learner, method: Method, prepared: PreparedStep) -> Tensor:
     """The weighted advantages [B, T] that a method gives the rollout batch, under the policy that sampled it."""
-    rollouts, batch, training = prepared.rollouts, prepared.batch, learner.run.training
-    advantages = method.advantages(prepared.rewards, rollouts.group_ids, rollouts.lengths, training.max_new_tokens)
-    advantages = advantages.to(batch.response_mask.device)
+    rollouts, batch, training, own = prepared.rollouts, prepared.batch, learner.run.training, learner.method
+    advantages = batch.advantages  # of whole groups, of which a selection may have left rollouts out since
+    if (method.reward_shaping, method.advantage) != (own.reward_shaping, own.advantage):
+        advantages = method.advantages(prepared.rewards, rollouts.group_ids, rollouts.lengths, training.max_new_tokens)
+        advantages = advantages.to(batch.response_mask.device)
     if method.token_weights is None:
         return advantages[:, None] * batch.response_mask
     seed, step = learner.run.seed, learner.position.step
@@ -136,7 +138,7 @@ def _signal(learner: Learner, method: Method, prepared: PreparedStep) -> Tensor:
         parts: list[Tensor] = []
         size = training.micro_batch_size
         score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append)
-        head: Tensor = learner.model.get_output_embeddings().weight.detach().clone()
+        head: Tensor = learner.model.get_output_embeddings().weight.detach()
         rows = torch.cat([method.sketched(part, seed) for part in parts])
         batch = replace(batch, head_weight=head, hidden_states=rows)
     return advantages[:, None] * method.token_weights(batch)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics.contrast import directions_along, write_contrast
@@ -48,6 +49,19 @@ def test_angles_agree_with_what_is_known_of_the_methods(learner: Callable[[], Le
         assert found["rloo"].degrees > 0.5
 
 
+def test_a_selection_that_parts_groups_leaves_the_advantages_as_they_are(
+    make_run: Callable[..., LocalRun], tmp_path: Path
+) -> None:
+    entry = resolve_method("dapo_reward_balanced", {}, load_catalogue(), "dapo_reward_balanced")
+    learner = Learner(make_run(TRAINING, method=entry), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    methods = {"own": compose(entry, "own"), "dapo": METHODS["dapo"]}
+    parted = False
+    for _, prepared, found in directions_along(learner, methods, STEPS):
+        parted |= len(prepared.rollouts.group_ids.unique(return_counts=True)[1].unique()) > 1
+        assert [found[name].degrees for name in methods] == pytest.approx([0, 0], abs=0.01)
+    assert parted
+
+
 def test_looking_does_not_change_the_training(learner: Callable[[], Learner]) -> None:
     looked_at, plain = learner(), learner()
     assert [step for step, _, _ in directions_along(looked_at, METHODS, STEPS)] == list(STEPS)
@@ -72,6 +86,18 @@ def test_the_command_writes_a_row_for_each_step_and_method(
         (step, name) for step in (1, 3) for name in ("dapo", "dapo_forking_tokens")
     ]
     assert frame["entropy"].between(0, 3).all() and frame["reward"].between(0, 1).all()
+
+
+def test_a_damaged_base_model_is_refused(
+    make_run: Callable[..., LocalRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "base"
+    shutil.copytree(make_run().base, copy)
+    make_run(TRAINING, base=str(copy))
+    config = copy / "checkpoint" / "config.json"
+    config.write_text(config.read_text() + "\n")
+    with pytest.raises(UserError, match=r"config\.json"):
+        write_contrast(tmp_path / "run.json", {}, [1], tmp_path / "out", "cpu", 1)
 
 
 def test_a_step_that_the_run_does_not_have_is_refused(make_run: Callable[..., LocalRun], tmp_path: Path) -> None:
