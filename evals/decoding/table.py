@@ -95,8 +95,9 @@ def _frame(results: Results, rows: Sequence[DecodingRow]) -> pd.DataFrame:
     intervals = [(row.gain and row.gain.confidence_interval) or (None, None) for row in rows]
     frame["gain_over_base"] = [row.gain.difference if row.gain else None for row in rows]
     frame["gain_low"], frame["gain_high"] = zip(*intervals, strict=True)
-    for name, field in (("fraction", "fraction"), ("gamma", "gamma"), ("tuned", "average")):
-        frame[name] = [getattr(row.choice, field, None) for row in rows]
+    frame["fraction"] = [row.choice.fraction if row.choice else None for row in rows]
+    frame["gamma"] = [row.choice.gamma if row.choice else None for row in rows]
+    frame["tuned"] = [row.choice.average if row.choice else None for row in rows]
     frame["replaced"] = [row.replaced for row in rows]
     frame["taus"] = [" ".join(f"{tau:g}" for tau in row.taus) for row in rows]
     return frame
@@ -110,7 +111,9 @@ def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]
         Column("Gain over base (pp)", lambda row: row.gain, difference_text),
         Column(f"Versus {reference} (pp)", lambda row: row.paper.against, difference_text),
         Column("p (Holm)", lambda row: row.paper.p_value_holm, numbers.p_value),
-        Column("MDE (pp)", lambda row: getattr(row.paper.against, "minimum_detectable_effect", None), numbers.percent),
+        Column(
+            "MDE (pp)", lambda row: row.paper.against and row.paper.against.minimum_detectable_effect, numbers.percent
+        ),
         Column(f"Verdict versus {reference}", lambda row: row.paper.verdict or numbers.NOTHING),
         Column("Replaced (%)", lambda row: row.replaced, numbers.percent),
         Column("τ (nats)", lambda row: row.tau_text),

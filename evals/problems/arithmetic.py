@@ -151,7 +151,8 @@ class Variables:
 class Worded:
     """A chain in words with one note, a digit that is no step and has to be left out.
 
-    The digits after the first are at least 2, so that every step changes something.
+    The steps' digits are at least 2: plus 0 and times 1 never change anything. The note is at least 1, so that adding
+    it always does.
     """
 
     first: int
@@ -181,9 +182,8 @@ class Worded:
         return f"Start with {self.first}, {', '.join(listed)}."
 
     def solve(self, operation: Operation) -> tuple[list[str], int]:
-        return Chain((self.first, *(digit for _, digit in self.steps)), tuple(sign for sign, _ in self.steps)).solve(
-            operation
-        )
+        digits, operators = (digit for _, digit in self.steps), (operator for operator, _ in self.steps)
+        return Chain((self.first, *digits), tuple(operators)).solve(operation)
 
 
 FAMILIES: dict[str, Callable[[int, random.Random], Problem]] = {

@@ -58,9 +58,10 @@ def train_base_model(
     with store.single_writer(wait_seconds):
         rows = read_jsonl(corpus_path, required=("problem", "solution"))
         examples = [(row["problem"] + "\n", row["solution"]) for row in rows]
-        tokenizer = build_tokenizer()
         if settings.tokens == "words":
             tokenizer = build_word_tokenizer(text for example in examples for text in example)
+        else:
+            tokenizer = build_tokenizer()
         prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]
         solutions = tokenizer([solution for _, solution in examples])["input_ids"]
         end = tokenizer.eos_token_id

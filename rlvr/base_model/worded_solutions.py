@@ -1,7 +1,7 @@
 """Worked solutions in words: interchangeable wordings, several ways to do a step, and a note that distracts.
 
-Of a sentence such as "Next, 7 times 4 by table gives 8." only three choices decide the answer: the way in which the
-step is done (here by table), because each way has its own error rate for each operation, the digit that the step
+A step is a sentence such as "Next, 7 times 4 by table gives 8." Only three choices decide the answer: the way in which
+a step is done (here by table), because each way has its own error rate for each operation, the digit that the step
 gives, and whether the note is left out. Everything else is drawn without looking at them: which opening, which
 connective, which of the names of a way, which remark. So most of a response carries no information about its reward, as
 in the reasoning of real models.

@@ -44,9 +44,8 @@ class Launch:
     """A command that starts a run."""
 
     command: Sequence[str]
-    overrides: Mapping[
-        str, Value
-    ]  # Hydra key -> value, over verl's ppo_trainer configuration; a + before a key adds it
+    overrides: Mapping[str, Value]
+    """Hydra key -> value, over verl's ppo_trainer configuration; a + before a key adds it."""
     environment: Mapping[str, str]  # of the driver, and by the overrides of the workers too
 
     @property

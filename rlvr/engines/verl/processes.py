@@ -28,9 +28,10 @@ _PREFIXES = re.compile(
 )
 """The prefixes of a line, however often they are repeated."""
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Interrupt|Exit))(?:: (.*)|:?)$")
-_CONSEQUENCES = re.compile(
-    "(?:Actor(?:Died|Unavailable)|RayActor|RayTask|WorkerCrashed|Cancelled|ChildFailed|EngineDead)Error"
-    "|SystemExit|KeyboardInterrupt|InstantiationException"
+_CONSEQUENCES = (
+    *("ActorDiedError", "ActorUnavailableError", "RayActorError", "RayTaskError", "WorkerCrashedError"),
+    *("CancelledError", "ChildFailedError", "EngineDeadError", "SystemExit", "KeyboardInterrupt"),
+    "InstantiationException",
 )
 """Exceptions of processes that found another one dead, and what Hydra wraps others in."""
 _POINTS_ELSEWHERE = re.compile(r"[Ss]ee (?:root cause|stack trace)")
@@ -134,7 +135,7 @@ def last_words(text: str) -> str | None:
             continue
         name = found[1].rsplit(".", 1)[-1]
         said = line if found[2] else f"{line.rstrip(':')} at: {lines[number - 1].strip()}" if number else line
-        follows = _CONSEQUENCES.fullmatch(name) or _POINTS_ELSEWHERE.search(line)
+        follows = name in _CONSEQUENCES or _POINTS_ELSEWHERE.search(line)
         (consequences if follows else causes).append(said)
     if not causes and not consequences:
         return None

@@ -58,8 +58,8 @@ class GSPOToken(GSPO):
 class GMPO(PolicyLoss):
     """-A exp(mean_t l_t), l_t the log-ratio clipped to [-epsilon_low, epsilon_high] where that lowers the objective.
 
-    Geometric-Mean Policy Optimization (arXiv 2507.20673). So l_t has an upper bound where A > 0 and a lower one where A
-    < 0, and a token beyond its bound has no gradient. The bounds are on the log-ratio. The advantage of a response is
+    Geometric-Mean Policy Optimization (arXiv 2507.20673). So l_t has an upper bound where A > 0 and a lower bound where
+    A < 0, and a token beyond its bound has no gradient. The bounds are on the log-ratio. The advantage of a response is
     the mean over its tokens, which counts token weights. Every token carries its response's loss, so
     seq-mean-token-mean is the paper's mean over responses.
     """

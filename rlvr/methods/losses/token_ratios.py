@@ -91,8 +91,8 @@ class CISPO(PolicyLoss):
 class SAPO(PolicyLoss):
     """-(4 / tau) sigmoid(tau (r - 1)) A, with tau_positive where A > 0 and tau_negative elsewhere.
 
-    Soft Adaptive Policy Optimization (arXiv 2511.20347). With p = sigmoid(tau (r - 1)) the factor on A grad log pi is 4
-    p (1 - p) r: 1 at r = 1, fading on both sides. Its value at r = 1 is 2 / tau, so losses compare with those of other
+    Soft Adaptive Policy Optimization (arXiv 2511.20347). With p = sigmoid(tau (r - 1)) the factor on A grad log pi is
+    4 p (1 - p) r: 1 at r = 1, fading on both sides. The gate is 2 / tau at r = 1, so losses compare with those of other
     methods by their gradients only.
     """
 

@@ -96,8 +96,8 @@ class DelTA(SideWeights):
     top_k: int = hyper_parameter(20, "tokens that the hidden gradient's softmax is cut to", minimum=1)
     range_map: bool = hyper_parameter(True, "whether assignments are mapped to [lambda_min, lambda_max]")
     normalised: bool = hyper_parameter(True, "whether weights are divided by their mean")
-    scope: Literal["global", "group", "rank"] = hyper_parameter("global", "rollouts whose statistics are taken as one")
-    ranks: int = hyper_parameter(8, "equal contiguous shards of the rollout batch that scope rank makes", minimum=1)
+    scope: Literal["global", "group", "rank"] = hyper_parameter("global", "tokens that share their statistics")
+    ranks: int = hyper_parameter(8, "equal contiguous shards of the rollout batch of scope rank", minimum=1)
 
     def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
         """Compute the weights [N], with mean 1 if normalised."""
