@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.files import read_json
@@ -16,10 +16,37 @@ PLACEHOLDER = "{problem}"
 """The place of the problem's text in a prompt."""
 
 
+class LearningRateDecay(Record):
+    """A linear fall of the learning rate to 0, in rollout steps; both engines keep one rate within a step.
+
+    It is given in steps and not as a fraction of the training, so that a training's beginning does not depend on where
+    the training ends.
+
+    Attributes:
+        from_step: number of steps after which the fall begins; the step that follows still has the full rate.
+        to_step: number of steps after which the rate is 0.
+    """
+
+    from_step: Index
+    to_step: Count
+
+    @model_validator(mode="after")
+    def _check_length(self) -> Self:
+        if self.to_step < self.from_step + 2:
+            accepted = f"at least 2 more than from_step, {self.from_step}, so that a step has a lower rate"
+            raise NotAccepted(f"is {self.to_step}", accepted, "to_step")
+        return self
+
+    def factor(self, step: int) -> float:
+        """The part of the learning rate that is left in the step that follows ``step`` others."""
+        return min(1.0, max(0.0, (self.to_step - step) / (self.to_step - self.from_step)))
+
+
 class TrainingSettings(Record):
     """The length, sizes and optimizer of a training (:class:`evals.core.config.methods.TrainingChanges` says more).
 
-    Verl raises the learning rate once per rollout step, the local engine with every one of ``warmup_updates``.
+    Verl raises the learning rate once per rollout step, the local engine with every one of ``warmup_updates``. Without
+    ``learning_rate_decay`` the rate stays constant then.
     """
 
     steps: Count
@@ -30,8 +57,25 @@ class TrainingSettings(Record):
     temperature: Positive
     learning_rate: Positive
     warmup_updates: Index
+    learning_rate_decay: LearningRateDecay | None = Field(default=None, exclude_if=lambda decay: decay is None)
     weight_decay: NotNegative
     gradient_clip: Positive
+
+    @model_validator(mode="after")
+    def _check_decay(self) -> Self:
+        if (decay := self.learning_rate_decay) is None:
+            return self
+        if self.steps > decay.to_step:
+            accepted = f"at most learning_rate_decay.to_step, {decay.to_step}, after which the learning rate is 0"
+            raise NotAccepted(f"is {self.steps}", accepted, "steps")
+        if self.warmup_updates > (most := decay.from_step * self.updates_per_step):
+            accepted = f"at most {most}, the updates of the {decay.from_step} steps before the learning rate falls"
+            raise NotAccepted(f"is {self.warmup_updates}", accepted, "warmup_updates")
+        return self
+
+    def decay_factor(self, step: int) -> float:
+        """The part of the learning rate that its decay leaves in the rollout step that follows ``step`` others."""
+        return 1.0 if self.learning_rate_decay is None else self.learning_rate_decay.factor(step)
 
     @property
     def rollouts_per_step(self) -> int:
@@ -49,6 +93,11 @@ class LocalTraining(TrainingSettings):
 
     micro_batch_size: Count
     sampling_batch_size: Count
+
+    def learning_rate_of(self, step: int, update: int) -> float:
+        """The learning rate of the update that follows ``update`` others, after ``step`` whole rollout steps."""
+        warmup = min(1.0, (update + 1) / max(1, self.warmup_updates))
+        return self.learning_rate * warmup * self.decay_factor(step)
 
 
 class VerlTraining(TrainingSettings):

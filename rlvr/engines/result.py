@@ -5,9 +5,10 @@
     results/runs/{run}/checkpoints/step-{N}/             the same three after step N, and run.json
 
 Nothing in a training depends on its number of steps, so the policy after N steps of it is the policy of a training that
-is N steps long. ``checkpoints/step-{N}`` says so: its run.json and its manifest are those of that shorter training,
-under the longer one's name, so that the directory serves wherever a run's directory does. The steps that are asked for
-are no part of a training's fingerprint.
+is N steps long. A decay of the learning rate is no exception: run.json gives it in steps, and those N steps are the
+beginning of a longer schedule. ``checkpoints/step-{N}`` says so: its run.json and its manifest are those of that
+shorter training, under the longer one's name, so that the directory serves wherever a run's directory does. The steps
+that are asked for are no part of a training's fingerprint.
 """
 
 from __future__ import annotations

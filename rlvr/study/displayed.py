@@ -154,8 +154,10 @@ class Displayed:
         models = {name: f"{name}, trained from scratch" for name in study.models_from_scratch}
         # Of owner/name or of a path papers give the name.
         models |= {name: Path(model.id or model.path or "").name for name, model in study.existing_models.items()}
+        decays = any(training.learning_rate_decay for training in study.training.values())
+        checkpoint = "last, after a decay of the learning rate" if decays else "last"
         return canonical_json(
-            {"models": models, "training_problems": study.training_problems, "checkpoint": "last", **sampling}
+            {"models": models, "training_problems": study.training_problems, "checkpoint": checkpoint, **sampling}
         )
 
     def named_study(self, folder: str) -> NamedStudy:

@@ -123,7 +123,11 @@ class Study:
             "method_name": run.method,
             "method": {key: method.get(key) for key in _OF_RUN},
             "seed": run.seed,
-            "training": self.config.training.to_json() | of_model | self.config.methods[run.method].of_training,
+            "training": _decay_in_steps(
+                self.config.training.to_json() | of_model | self.config.methods[run.method].of_training,
+                source,
+                "training",
+            ),
         }
         return parse_run(content, source)
 
@@ -187,6 +191,22 @@ def _changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source
     return changed
 
 
+def _decay_in_steps(settings: Mapping[str, Any], source: str, key: str) -> dict[str, Any]:
+    """Replace the fraction of the training after which the learning rate falls by ``learning_rate_decay``, in steps."""
+    content = dict(settings)
+    fraction, steps = content.pop("learning_rate_decay_from", 1), content.get("steps")
+    if fraction == 1 or steps is None:  # the engine says that steps are lacking
+        return content
+    decay = {"from_step": round(fraction * steps), "to_step": steps}
+    if decay["to_step"] < decay["from_step"] + 2:
+        found, accepted = (
+            f"is {fraction}, which lowers the rate of none of {steps} steps",
+            "less, or 1 for a constant rate",
+        )
+        raise InvalidInput(source, f"{key}.learning_rate_decay_from", found, accepted)
+    return {**content, "learning_rate_decay": decay}
+
+
 def _training_of_methods(config: StudyConfig, source: str) -> dict[str, Training]:
     """Read the training settings of every method, and check that a rollout batch can be divided into its updates."""
     common = config.training.to_json()
@@ -194,7 +214,8 @@ def _training_of_methods(config: StudyConfig, source: str) -> dict[str, Training
     training: dict[str, Training] = {}
     for name, changes in config.methods.items():
         key = f"methods.{name}.training" if changes.training else "training"
-        settings = training[name] = kind.parse(common | changes.of_training, f"{source}: {key}")
+        content = _decay_in_steps(common | changes.of_training, source, key)
+        settings = training[name] = kind.parse(content, f"{source}: {key}")
         updates, prompts = settings.updates_per_step, settings.prompts_per_step
         accepted = ""
         if updates > prompts:

@@ -180,7 +180,7 @@ def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> 
     updater = Updater(model, method, settings, 1)
     norms = []
     for number, part in enumerate(mini_batches):
-        found = updater.update(tokens, old, advantages[:, None] * weights, groups, [part], number)
+        found = updater.update(tokens, old, advantages[:, None] * weights, groups, [part], 0, number)
         norms.append(found["grad_norm"])
     return {
         "log_probs": old[mask],

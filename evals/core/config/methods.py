@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from evals.core.config.settings import MethodName, Omittable, Settings, optional
-from evals.core.numbers import Count, Index, NotNegative, Positive
+from evals.core.numbers import Count, Index, NotNegative, Positive, ShareOrZero
 
 
 class TrainingChanges(Settings):
@@ -28,6 +28,10 @@ class TrainingChanges(Settings):
     sampling_batch_size: Omittable[Count] = optional("rollouts decoded at a time; engine local")
     learning_rate: Omittable[Positive] = optional("AdamW's, after warm-up")
     warmup_updates: Omittable[Index] = optional("optimizer steps over which the learning rate rises linearly")
+    learning_rate_decay_from: Omittable[ShareOrZero] = optional(
+        "fraction of the rollout steps after which the learning rate falls linearly, step by step, to 0; 1, as without "
+        "the key: it stays constant"
+    )
     weight_decay: Omittable[NotNegative] = optional("AdamW's")
     gradient_clip: Omittable[Positive] = optional("largest norm of the gradient")
 

@@ -21,7 +21,8 @@ class NamedStudy(Settings):
         "a named study that is made with this one; its curves are drawn beside, method by method"
     )
     score_at: Omittable[Annotated[tuple[InnerShare, ...], Field(min_length=1), *UNIQUE]] = optional(
-        "fractions of the training after which the methods are scored too"
+        "fractions of the training after which the methods are scored too; with `learning_rate_decay_from` these "
+        "policies are points of the whole schedule, and no trainings that ended there"
     )
     seeds: Seeds = Field(description="training seeds; no more than the main study has are used")
     training: Omittable[TrainingChanges] = optional(

@@ -16,7 +16,8 @@ from evals.core.numbers import Count, Index, NotNegative, Share
 from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, VERL
 
-_OF_ONE_ENGINE = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size")
+_NOT_REQUIRED = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size", "learning_rate_decay_from")
+"""Training settings that only one engine has, or that have a default."""
 
 
 class DrawnProblems(Settings):
@@ -103,8 +104,8 @@ class Diagnostics(Settings):
     )
     compared: Omittable[Annotated[tuple[str, ...], Field(min_length=1), *UNIQUE]] = optional(
         "methods, of this study or of named ones, whose training and checkpoints are compared for drift; "
-        "which of them make a pair follows from their settings. One that differs from another in its steps alone is "
-        "a point of that one's drift over training"
+        "which of them make a pair follows from their settings. One that differs from another in its steps alone, at a "
+        "constant learning rate, is a point of that one's drift over training"
     )
 
 
@@ -180,7 +181,7 @@ class StudyConfig(Settings):
     @field_validator("training")
     @classmethod
     def _check_training(cls, training: TrainingChanges) -> TrainingChanges:
-        _require(training, [key for key in TrainingChanges.model_fields if key not in _OF_ONE_ENGINE])
+        _require(training, [key for key in TrainingChanges.model_fields if key not in _NOT_REQUIRED])
         return training
 
     @model_validator(mode="after")

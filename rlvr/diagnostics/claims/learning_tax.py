@@ -157,6 +157,7 @@ def beginnings_of(runs: Mapping[str, RunMetrics]) -> dict[str, str]:
     """Map each run to the longest run that it is the beginning of: itself, or one with nothing but more steps.
 
     Nothing in a run depends on its number of steps, so the checkpoint of a shorter one is the longer one's policy then.
+    Where the learning rate decays, a shorter run with another `learning_rate_decay` is another run.
     """
 
     def without_length(run: LocalRun) -> str:

@@ -181,6 +181,7 @@ class Learner:
                 batch.advantages[:, None] * prepared.weights,
                 batch.group_ids,
                 mini_batches,
+                position.step,
                 position.updates,
             )
         position.step += 1

@@ -19,7 +19,7 @@ optimizer step, and the derivative [b, t] of the sum of the token losses with re
 
 
 class Updater:
-    """AdamW with linear warm-up and gradient clipping; one optimizer step per mini-batch.
+    """AdamW with linear warm-up and decay and gradient clipping; one optimizer step per mini-batch.
 
     ``observer`` may look at every mini-batch; it changes nothing.
     """
@@ -39,18 +39,19 @@ class Updater:
         weighted_advantages: Tensor,
         group_ids: Tensor,
         mini_batches: Sequence[Tensor],
+        steps_done: int,
         updates_done: int,
     ) -> dict[str, float]:
-        """One optimizer step for each of ``mini_batches``, the rollout indices; ``updates_done`` were done before them.
+        """One optimizer step for each of ``mini_batches``, the rollout indices.
 
+        ``steps_done`` rollout steps and ``updates_done`` optimizer steps were done before them.
         ``old_log_probs`` [B, T] are those of the policy that sampled, ``weighted_advantages`` [B, T] advantages times
         token weights. Returns the loss's metrics averaged over the tokens of each mini-batch, and all over the
         mini-batches.
         """
         rows = []
         for number, indices in enumerate(mini_batches, start=updates_done):
-            warmup = min(1.0, (number + 1) / max(1, self._training.warmup_updates))
-            learning_rate = self._training.learning_rate * warmup
+            learning_rate = self._training.learning_rate_of(steps_done, number)
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
             self.optimizer.zero_grad()

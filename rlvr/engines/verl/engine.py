@@ -160,6 +160,17 @@ class MethodEngine(FSDPEngineWithLMHead):
             outputs["metrics"][PREFIX + name] = Metric(value=value, aggregation=AggregationType.MEAN)
         return outputs
 
+    def _build_lr_scheduler(self, optimizer: Any) -> Any:
+        """verl's, which counts rollout steps and raises the learning rate, with the run's decay on top."""
+        scheduler = super()._build_lr_scheduler(optimizer)
+        training = current_run().run.training
+        if training.learning_rate_decay is not None:  # step 0 has the full rate, so that nothing is set anew
+            scheduler.lr_lambdas = [
+                lambda step, warmup=warmup: warmup(step) * training.decay_factor(step)
+                for warmup in scheduler.lr_lambdas
+            ]
+        return scheduler
+
     def save_checkpoint(self, local_path: str, *arguments: Any, **named: Any) -> None:
         """verl's, with the log-probs of a few tokens beside it, by which the merged checkpoint is recognised."""
         super().save_checkpoint(local_path, *arguments, **named)

@@ -72,6 +72,10 @@ def test_a_run_is_the_beginning_of_one_that_has_only_more_steps() -> None:
     def with_steps(steps: int, **changes: Any) -> RunMetrics:
         return _run({**content, **changes, "training": {**content["training"], "steps": steps}})
 
+    def with_decay(steps: int, to_step: int) -> RunMetrics:
+        decay = {"from_step": to_step // 2, "to_step": to_step}
+        return _run({**content, "training": {**content["training"], "steps": steps, "learning_rate_decay": decay}})
+
     runs = {
         "middle": with_steps(40, method_name="another name for the same"),
         "long": with_steps(60),
@@ -79,8 +83,13 @@ def test_a_run_is_the_beginning_of_one_that_has_only_more_steps() -> None:
         "seed": with_steps(20, seed=2),
         "method": with_steps(20, method=other["method"]),
         "rate": _run({**content, "training": {**content["training"], "steps": 20, "learning_rate": 0.5}}),
+        "decay": with_decay(20, 20),
+        "part of a decay": with_decay(20, 40),
+        "longer decay": with_decay(40, 40),
     }
-    own = {name: name for name in ("seed", "method", "rate")}
+    own = {name: name for name in ("seed", "method", "rate", "decay", "longer decay")} | {
+        "part of a decay": "longer decay"
+    }
     assert beginnings_of(runs) == {"short": "long", "middle": "long", "long": "long", **own}
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -39,6 +40,9 @@ QUERY_PRESERVED_REWARD_BALANCED = {
         "selection": {"name": "reward_balanced", "alpha": 0.5, "max_rounds": 3},
     },
 }
+
+
+DECAY = {"learning_rate_decay": {"from_step": 1, "to_step": 4}}
 
 
 def checkpoint_hash(directory: Path) -> str:
@@ -73,11 +77,14 @@ def test_a_sketch_trains(make_run: MakeRun, tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / "metrics.parquet")["token_weight_p95"].max() > 1.0
 
 
-@pytest.mark.parametrize("method", ["dapo", "balanced"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"method": QUERY_PRESERVED_REWARD_BALANCED}, {"training": DECAY}],
+    ids=["dapo", "balanced", "decay"],
+)
 def test_an_interrupted_run_ends_with_the_same_bytes(
-    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    changes = {"method": QUERY_PRESERVED_REWARD_BALANCED} if method == "balanced" else {}
     train(make_run(**changes), tmp_path / "undisturbed", EXECUTION)
     original = Learner.step
 
@@ -145,6 +152,28 @@ def test_the_policy_after_an_earlier_step_is_that_of_a_run_of_that_length(
         assert manifests[0].fingerprint == manifests[1].fingerprint
         assert manifests[0].parameters == manifests[1].parameters
         assert LocalRun.read(kept / "run.json").training.steps == steps
+
+
+def test_a_decay_lowers_the_rate_of_each_step_and_its_policies_are_those_of_the_schedule_so_far(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    """Until the rate falls the policy is that of a constant rate; after N steps it is that of N steps of the decay."""
+    train(make_run(), tmp_path / "constant", EXECUTION, checkpoints_at=[2])
+    train(make_run(training=DECAY), tmp_path / "run", EXECUTION, checkpoints_at=[2, 3])
+    rates = pd.read_parquet(tmp_path / "run" / "metrics.parquet")["learning_rate"]
+    # Two updates of warm-up in the first step, to 0.0005 and 0.001; thirds of 0.001 from the second step on.
+    assert rates.tolist() == pytest.approx([0.00075, 0.001, 0.002 / 3, 0.001 / 3])
+    early = [checkpoint_directory(tmp_path / name, 2) for name in ("constant", "run")]
+    assert checkpoint_hash(early[0]) == checkpoint_hash(early[1])
+    assert checkpoint_hash(tmp_path / "constant") != checkpoint_hash(tmp_path / "run")
+    kept = checkpoint_directory(tmp_path / "run", 3)
+    again = LocalRun.read(kept / "run.json")
+    assert (
+        again.training.steps == 3
+        and again.training.learning_rate_decay == make_run(training=DECAY).training.learning_rate_decay
+    )
+    train(again, tmp_path / "again", EXECUTION)
+    assert checkpoint_hash(tmp_path / "again") == checkpoint_hash(kept)
 
 
 def test_a_finished_run_repeats_its_steps_for_a_policy_that_was_not_kept(

@@ -35,7 +35,7 @@ def updated_weights(
     training = run.training.model_copy(update={"micro_batch_size": micro_batch_size})
     updater = Updater(model, method, training, 1)
     old_log_probs = unpack(log_probs, TOKENS.response_mask) - 0.1
-    metrics = updater.update(TOKENS, old_log_probs, advantages, torch.arange(8) // 4, MINI_BATCHES, 0)
+    metrics = updater.update(TOKENS, old_log_probs, advantages, torch.arange(8) // 4, MINI_BATCHES, 0, 0)
     return [parameter.detach() for parameter in model.parameters()], metrics
 
 

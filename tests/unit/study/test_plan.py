@@ -126,6 +126,14 @@ def test_only_tables_of_papers_depend_on_published_numbers(plan: Plan) -> None:
     assert "--comparisons" not in displayed.table_options("", "audit")
 
 
+def test_a_decayed_learning_rate_stands_beside_published_numbers(smoke: dict[str, Any], plan: Plan) -> None:
+    """No paper has such a checkpoint, so that its numbers are not comparable then."""
+    decayed = changed(smoke, "training.learning_rate_decay_from", 0.5)
+    own = [json.loads(Displayed(each).own_settings()) for each in (plan, decayed)]
+    assert own[0]["checkpoint"] == "last"
+    assert own[1] == {**own[0], "checkpoint": "last, after a decay of the learning rate"}
+
+
 def test_what_is_not_there_is_named(smoke: dict[str, Any]) -> None:
     python = changed(smoke, "execution.sampling_python", ".venv-nowhere/bin/python")
     with pytest.raises(UserError, match=r"execution.sampling_python: .venv-nowhere/bin/python: no such file"):

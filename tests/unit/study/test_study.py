@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.yaml_file import read_yaml
 from rlvr.methods.method import compose
 from rlvr.runs.source_hash import _hash_source
@@ -53,6 +53,8 @@ def test_shipped_studies_are_accepted(name: str) -> None:
         ("training.updates_per_step", 64, "at most prompts_per_step, 32"),
         ("training.micro_batch_size", None, "micro_batch_size"),
         ("training.max_prompt_tokens", 5, "unknown key max_prompt_tokens"),
+        ("training.learning_rate_decay_from", 1.5, "at most 1"),
+        ("training.learning_rate_decay_from", 0.97, "none of 40 steps; accepted: less, or 1 for a constant rate"),
         ("benchmarks", ["aime"], "aime_2024"),
         ("methods.ppo", {}, "grpo"),
         ("methods.delta", {"token_weights": {"lambda_max": 0.5}}, "token_weights.lambda_max: is 0.5"),
@@ -94,6 +96,30 @@ def test_every_run_is_resolved_with_its_own_seed_method_and_version(config: dict
         assert resolved["method"]["version"] == study.methods[run.method]["version"]
         assert resolved["method"]["loss"] == study.methods[run.method]["loss"]
         assert resolved["training"] == config["training"]
+
+
+def test_a_decay_is_resolved_into_steps_of_the_method_s_own_training(config: dict[str, Any]) -> None:
+    """Then a longer training does not seem to begin with a shorter one, whose rate falls earlier."""
+    constant = Study.resolve(config).resolved_run("tiny-dapo-s1")
+    config["training"]["learning_rate_decay_from"] = 0.5
+    config["methods"]["grpo"] = {"training": {"steps": 60}}
+    config["methods"]["delta"] = {"training": {"learning_rate_decay_from": 1}}
+    study = Study.resolve(config)
+    assert "learning_rate_decay" not in constant["training"]
+    decay = {"learning_rate_decay": {"from_step": 20, "to_step": 40}}
+    assert study.resolved_run("tiny-dapo-s1")["training"] == {**constant["training"], **decay}
+    longer = study.resolved_run("tiny-grpo-s1")["training"]
+    assert longer["learning_rate_decay"] == {"from_step": 30, "to_step": 60}
+    assert study.resolved_run("tiny-delta-s1")["training"] == constant["training"]
+
+
+def test_a_warm_up_that_reaches_into_the_decay_is_refused(config: dict[str, Any]) -> None:
+    config["training"] |= {"learning_rate_decay_from": 0.5, "warmup_updates": 80}
+    Study.resolve(config)
+    config["training"]["warmup_updates"] = 81
+    with pytest.raises(InvalidInput) as error:
+        Study.resolve(config)
+    assert error.value.key == "warmup_updates" and "at most 80" in error.value.accepted
 
 
 def test_extending_merges_by_piece_and_circles_are_refused() -> None:
