@@ -71,13 +71,16 @@ def read_benchmark_file(path: Path) -> tuple[float, float | None]:
     Snakemake samples memory every few seconds and writes ``NA`` or ``-`` for a job that ended before: None here.
     """
     try:
-        jobs = pd.read_csv(path, sep="\t", dtype=str, na_values=["-"])[["s", "max_rss"]].astype(float)
+        table = pd.read_csv(path, sep="\t", dtype=str, na_values=["-"], index_col=False)
+        jobs = table[["s", "max_rss"]].astype(float)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; Snakemake's benchmark files hold the costs") from None
     except (KeyError, ValueError) as error:
         raise UserError(f"{path}: is not a Snakemake benchmark file with columns s and max_rss ({error})") from None
     if jobs.empty:
         raise UserError(f"{path}: has no row")
+    if jobs["s"].isna().any():
+        raise UserError(f"{path}: is not a Snakemake benchmark file: s, the seconds of a job, is missing")
     return sum(jobs["s"].tolist()) / len(jobs), _largest(jobs["max_rss"].dropna().tolist())
 
 

@@ -68,7 +68,23 @@ def test_repeats_give_the_mean_time_and_the_largest_memory(tmp_path: Path) -> No
     assert read_benchmark_file(path) == (2.0, 30.0)
 
 
-@pytest.mark.parametrize("content", ["", _HEADER, "seconds\n1\n", _HEADER.replace("max_rss", "rss") + "1\t\t1\n"])
+def test_a_value_too_many_moves_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "job.tsv"
+    path.write_text("s\tmax_rss\n1.0\t2.0\t3.0\n")
+    assert read_benchmark_file(path) == (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        _HEADER,
+        "seconds\n1\n",
+        _HEADER.replace("max_rss", "rss") + "1\t\t1\n",
+        "s\tmax_rss\n1.0\t2.0\nNA\t2.0\n",
+        "s\tmax_rss\none\t2.0\n",
+    ],
+)
 def test_a_file_that_is_no_benchmark_file_is_one_line(tmp_path: Path, content: str) -> None:
     path = tmp_path / "job.tsv"
     path.write_text(content)
