@@ -56,7 +56,8 @@ def paper_frame(results: Results) -> pd.DataFrame:
     """One row per method in full precision; fractions of one."""
     rows = []
     for row in paper_rows(results):
-        low, high = getattr(row.against, "confidence_interval", None) or (None, None)
+        against = row.against
+        low, high = (against and against.confidence_interval) or (None, None)
         rows.append(
             {
                 "model": row.condition.model,
@@ -67,12 +68,12 @@ def paper_frame(results: Results) -> pd.DataFrame:
                 **interval_columns(row.average.confidence_interval),
                 "pass_level": row.pass_level,
                 "pass": row.pass_rate,
-                "difference": getattr(row.against, "difference", None),
+                "difference": against and against.difference,
                 "difference_low": low,
                 "difference_high": high,
-                "p_value": getattr(row.against, "p_value", None),
+                "p_value": against and against.p_value,
                 "p_value_holm_over_methods": row.p_value_holm,
-                "minimum_detectable_effect": getattr(row.against, "minimum_detectable_effect", None),
+                "minimum_detectable_effect": against and against.minimum_detectable_effect,
                 "verdict": row.verdict,
             }
         )

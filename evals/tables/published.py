@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import ConfigDict, Field
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.record import Record
+from evals.core.record import ExtensibleRecord, Record
 from evals.core.records import ALL_BENCHMARKS, Condition
 from evals.core.yaml_file import read_yaml
 from evals.results import Results
@@ -54,10 +54,8 @@ class Published(Record):
         return f"{self.paper} (arXiv {self.arxiv}), {self.table}{doubt}, row {self.row}"
 
 
-class Settings(Record):
+class Settings(ExtensibleRecord):
     """The settings that have to be the same for a comparison, with names for people; null where a paper is silent."""
-
-    model_config = ConfigDict(extra="ignore")
 
     temperature: Any = Field(title="temperature")
     top_p: Any = Field(title="top-p")
@@ -99,11 +97,11 @@ def read_published(path: Path) -> list[Published]:
     try:
         with open(path, encoding="utf-8", newline="") as handle:
             reader = csv.DictReader(handle)
+            if reader.fieldnames != names:
+                raise InvalidInput(str(path), "", f"columns are {reader.fieldnames}", ", ".join(names))
             rows: list[dict[str, Any]] = list(reader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    if reader.fieldnames != names:
-        raise InvalidInput(str(path), "", f"columns are {reader.fieldnames}", ", ".join(names))
     published = []
     for number, row in enumerate(rows, start=2):
         with contextlib.suppress(TypeError, ValueError):  # the record says what is accepted

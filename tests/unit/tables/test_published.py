@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.records import BASE
 from evals.results import Results, read_results
+from evals.tables.numbers import points
 from evals.tables.paper import paper_frame, paper_tables
 from evals.tables.published import (
     OwnSettings,
@@ -94,6 +97,16 @@ def test_a_wrong_line_is_named(line: str, key: str, accepted: str, tmp_path: Pat
     assert (error.value.source, error.value.key, error.value.accepted) == (f"{path}: line 2", key, accepted)
 
 
+@pytest.mark.parametrize("content", ["", "paper,value\n"])
+def test_a_file_with_other_columns_or_none_is_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "published.csv"
+    path.write_text(content)
+    with pytest.raises(InvalidInput) as error:
+        read_published(path)
+    assert error.value.source == str(path)
+    assert error.value.accepted == (REFERENCE / "published.csv").read_text().splitlines()[0].replace(",", ", ")
+
+
 def test_settings_have_to_be_complete(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text("'2600.00001': {citation: x, note: null, temperature: 1.0}\n")
@@ -174,3 +187,27 @@ def test_the_paper_table_corrects_over_methods_and_shows_published_rows(results:
     assert own.title == "Title" and own.notes[0] == "Asks."
     assert len(own.rows) == len(results.conditions)
     assert sorted(row[2] for row in reported.rows) == ["+3.5", "–"]
+
+
+def test_each_model_shows_its_own_difference_beside_the_published_one(results: Results) -> None:
+    others = tuple(run.model_copy(update={"model": "other", "run": f"other-{run.run}"}) for run in results.runs)
+    scores = {(f"other-{run}", name): score for (run, name), score in results.scores.items()}
+    comparisons = {
+        ("other", *key): row.model_copy(update={"difference": row.difference + 0.1})
+        for (_, *key), row in results.comparisons.items()
+    }
+    both = replace(
+        results,
+        runs=(*results.runs, *others),
+        scores={**results.scores, **scores},
+        comparisons={**results.comparisons, **comparisons},
+    )
+    reference = results.reference_method
+    compared = [row for row in both.conditions if row.method not in (BASE, reference)]
+    method = compared[0].method
+    rows = [published(40.0, method=reference, benchmark="Avg"), published(43.5, method=method, benchmark="Avg")]
+    _, reported = paper_tables(both, rows, "Title", [])
+    ours = {row.title: both.comparison(row, reference) for row in compared if row.method == method}
+    expected = {title: points(found.difference) for title, found in ours.items() if found}
+    assert len(set(expected.values())) == 2
+    assert expected.items() <= {row[0]: row[3] for row in reported.rows}.items()
