@@ -6,12 +6,12 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic import ConfigDict, Field
+from pydantic import field_validator
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, NotAccepted, UserError
 from evals.core.files import fingerprint, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.core.record import Record, read_rows
+from evals.core.record import ExtensibleRecord, read_rows
 from evals.core.records import Gold, Sample
 from evals.grading import VERSION
 from evals.grading.code.run import PARAMETERS, grade_programs
@@ -136,16 +136,22 @@ def _judged(verdict: Verdict) -> Row:
     }
 
 
-class _Line(Record):
+class _Line(ExtensibleRecord):
     """A case on standard input."""
-
-    model_config = ConfigDict(extra="ignore")
 
     id: Any
     pred: str
     gold: str
-    kind: Kind = Field(default=Kind.COMPLETION, strict=False)
+    kind: Kind = Kind.COMPLETION
     truncated: bool = False
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _is_known(cls, value: Any) -> Kind:
+        try:
+            return Kind(value)
+        except ValueError:
+            raise NotAccepted(f"is {value!r}", f"{', '.join(Kind)}, mcq") from None
 
 
 def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> None:

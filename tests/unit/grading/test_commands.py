@@ -58,7 +58,10 @@ def test_lines_in_lines_out() -> None:
         ("[]", "line 2: is []; accepted: a mapping"),
         ('{"id": 1, "pred": "x"}', "line 2: lacks gold"),
         ('{"id": 1, "pred": 3, "gold": "3"}', "line 2: pred: is 3; accepted: text"),
-        ('{"id": 1, "pred": "3", "gold": "3", "kind": "essay"}', "line 2: kind: is 'essay'; accepted: completion"),
+        (
+            '{"id": 1, "pred": "3", "gold": "3", "kind": "essay"}',
+            "line 2: kind: is 'essay'; accepted: completion, answer, choice, mcq",
+        ),
         ('{"id": 1, "pred": "3", "gold": "3", "truncated": 1}', "line 2: truncated: is 1; accepted: true or false"),
     ],
 )
