@@ -217,6 +217,26 @@ def test_the_disk_is_a_few_megabytes_and_nothing_else_can_be_written() -> None:
     assert refused == []
 
 
+def test_no_program_can_put_a_module_before_ours_or_pythons() -> None:
+    places, writable = told(
+        """
+        import json, os, sys
+        writable = []
+        for place in map(os.path.abspath, sys.path):
+            try:
+                os.makedirs(place, exist_ok=True)
+                open(os.path.join(place, "json.py"), "w").close()
+                writable.append(place)
+            except OSError:
+                pass
+        print(json.dumps([sys.path, writable]))
+        """
+    )
+    assert places[:2] == ["/inside", "/packages"] and writable == []
+    ours = {path.stem for path in (Path(run.__file__).parent / "sandboxed").glob("*.py")}
+    assert ours and not ours & {*sys.stdlib_module_names, "numpy"}
+
+
 def test_no_process_outside_can_be_signalled() -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as victim:
         told(

@@ -99,6 +99,7 @@ def start(
             for word in ("--perms", "0444", "--ro-bind-data", str(handle.fileno()), path)
         ]
         command = [*_command(limits.disk), *data, "--remount-ro", "/", "--seccomp", str(rules.fileno())]
+        # Modules are looked for beside the script first: /inside is read-only and has no name of the standard library.
         command += ["--", _PYTHON, "-s", f"/inside/{script}", *arguments]
         process = subprocess.Popen(
             command,
