@@ -15,10 +15,18 @@ _BOUNDS = {
     "less_than_equal": ("le", "at most"),
 }
 _KINDS = {
-    "int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "list": "a list",
-    "tuple": "a list", "dict": "a mapping", "model": "a mapping", "path": "a path", "finite_number": "a finite number",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "path": "a path",
+    "finite_number": "a finite number",
     "none_required": "null",
-}  # fmt: skip
+}
 
 
 class UserError(Exception):

@@ -28,7 +28,7 @@ _PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model in Hugging Face format. Each of its files is read once, when it is needed."""
+    """A model in Hugging Face format. Each of its files is read when it is needed."""
 
     directory: Path  # of ``config.json``, ``tokenizer.json`` and the weights
     hashes: Mapping[str, str] = field(default_factory=dict)  # path -> SHA-256 of its files, where they are known

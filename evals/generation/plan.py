@@ -88,10 +88,16 @@ class Plan:
 
     def load_backend(self) -> Backend:
         """Load the models."""
-        settings, context = self.settings, (self.context_length, self.end_tokens)
-        gpus = settings.tensor_parallel_size, settings.gpu_memory_utilization
-        dtype = self.parameters["dtype"]
-        backend_settings = BackendSettings(dtype, settings.device, *context, settings.sampling, *gpus)
+        settings = self.settings
+        backend_settings = BackendSettings(
+            dtype=self.parameters["dtype"],
+            device=settings.device,
+            context_length=self.context_length,
+            end_tokens=self.end_tokens,
+            sampling=settings.sampling,
+            tensor_parallel_size=settings.tensor_parallel_size,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
+        )
         return load_backend(settings.backend, self.models, backend_settings)
 
     def with_parameters(self, **parameters: Any) -> Self:

@@ -209,7 +209,11 @@ def draw_problem(kind: ProblemKind, generator: random.Random) -> Problem:
 
 
 def split_of(statement: str) -> Split:
-    """The side that a problem belongs to, by the SHA-256 of its text."""
+    """The side that a problem belongs to, by the SHA-256 of its text.
+
+    It is no list: a benchmark added later cannot collide with anything that was trained on, and nothing has to be drawn
+    again. :mod:`evals.problems.disjoint` checks the files all the same.
+    """
     digest = hashlib.sha256(statement.encode("utf-8")).digest()
     return "evaluation" if int.from_bytes(digest[:8], "big") % _EVALUATION_SHARE == 0 else "train"
 

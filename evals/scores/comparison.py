@@ -28,8 +28,8 @@ MINIMUM_DIFFERING_PROBLEMS = 6
 class Settings:
     """The way in which methods are compared.
 
-    To draw the samples within each problem anew as well makes intervals err on the long side: their noise is inside the
-    spread of the problems already.
+    With ``resample_samples`` the samples within each problem are drawn anew as well. Their noise is inside the spread
+    of the problems already, so intervals then err on the long side.
     """
 
     reference_method: str
@@ -43,10 +43,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
-        limits = {"resamples": (self.bootstrap_resamples, 100), "permutations": (self.permutations, 100)}
-        for option, (value, least) in {**limits, "seed": (self.seed, 0)}.items():
-            if value < least:
-                raise InvalidInput(f"--{option}", "", f"is {value}", f"{least} or more")
+        given = {"resamples": self.bootstrap_resamples, "permutations": self.permutations, "seed": self.seed}
+        least = {"resamples": 100, "permutations": 100, "seed": 0}
+        for option, value in given.items():
+            if value < least[option]:
+                raise InvalidInput(f"--{option}", "", f"is {value}", f"{least[option]} or more")
         if not 0.5 <= self.confidence < 1.0:
             raise InvalidInput("--confidence", "", f"is {self.confidence}", "0.5 up to 1, 1 excluded")
 
@@ -103,7 +104,9 @@ def compare(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> Compar
         draws[each.benchmark] = draw_problems(problems, generator, settings.bootstrap_resamples)
     suites = {each.benchmark: [each] for each in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
     rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
-    for name, members in suites.items() if pairs else ():  # a study of base models alone compares nothing
+    for name, members in suites.items():
+        if not pairs:  # a study of base models alone compares nothing
+            break
         contributions = np.array([_contributions(*_arms(pair, members)) for pair in pairs])
         generator = _generator(settings.seed, "sign flips", name)
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()

@@ -76,7 +76,8 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[str, list[Gra
 def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) -> None:
     """Write the scores of results/grades/{run}/{benchmark} of every run on the sheet, and a manifest beside them."""
     graded = [read_graded_run(directory) for directory in grades]
-    known, first, scores = {run.run: run for run in read_runs(runs)}, graded[0], dict[str, Score]()
+    known, first = {run.run: run for run in read_runs(runs)}, graded[0]
+    scores: dict[str, Score] = {}
     for entry in graded:
         about = f"{entry.path}: run {entry.run}"
         if entry.benchmark != benchmark:

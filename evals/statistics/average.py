@@ -16,9 +16,7 @@ class Average:
 
     value: float
     by_seed: tuple[float, ...]
-    standard_error: float | None = (
-        None  # over problems and seeds; None with one seed, which cannot tell how they differ
-    )
+    standard_error: float | None = None  # over problems and seeds; one seed cannot tell how seeds differ
     confidence_interval: tuple[float, float] | None = None  # None without an error, or if a handful of problems decides
 
 

@@ -36,7 +36,7 @@ def t_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
     """The textbook interval mean +- t_{N-1} * SE [...] from per-problem accuracies [..., N]; it may leave [0, 1]."""
     values = np.asarray(accuracies, dtype=np.float64)
     mean, problems = values.mean(axis=-1), values.shape[-1]
-    reach = stdtrit(problems - 1, 0.5 + confidence / 2.0) * values.std(axis=-1, ddof=1) / np.sqrt(problems)
+    reach = _t_quantile(problems, confidence) * values.std(axis=-1, ddof=1) / np.sqrt(problems)
     return mean - reach, mean + reach
 
 
@@ -49,10 +49,9 @@ def wilson_interval(accuracies: npt.ArrayLike, samples: int, confidence: float =
     """
     values = np.asarray(accuracies, dtype=np.float64)
     mean, problems = values.mean(axis=-1), values.shape[-1]
-    quantile = np.asarray(stdtrit(problems - 1, 0.5 + confidence / 2.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = np.minimum(mean * (1.0 - mean) / clustered_standard_error(values) ** 2, problems * samples)
-        return _score_ends(mean, effective, quantile)
+        return _score_ends(mean, effective, _t_quantile(problems, confidence))
 
 
 def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
@@ -63,10 +62,15 @@ def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
     """
     values = np.asarray(accuracies, dtype=np.float64)
     mean, problems = values.mean(axis=-1), values.shape[-1]
-    deviations, quantile = values - mean[..., None], np.asarray(stdtrit(problems - 1, 0.5 + confidence / 2.0))
+    deviations = values - mean[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         skewness = (deviations**3).mean(axis=-1) / (deviations**2).mean(axis=-1) ** 1.5 / np.sqrt(problems)
-        return _skewness_free(mean, clustered_standard_error(values), skewness, quantile)
+        return _skewness_free(mean, clustered_standard_error(values), skewness, _t_quantile(problems, confidence))
+
+
+def _t_quantile(problems: int, confidence: float) -> FloatArray:
+    """Student's two-sided quantile with N - 1 degrees of freedom."""
+    return np.asarray(stdtrit(problems - 1, 0.5 + confidence / 2.0))
 
 
 def _skewness_free(mean: FloatArray, error: FloatArray, skewness: FloatArray, quantile: FloatArray) -> Ends:
