@@ -108,6 +108,13 @@ class FromScratch(Settings):
     prompt_form: ClassVar[str] = "base"
     sampling_dtype: ClassVar[str] = "float32"
 
+    @model_validator(mode="after")
+    def _check_tokens(self) -> FromScratch:
+        if self.training.tokens != "words" and any(kind.family == "worded" for kind in self.corpus.kinds):
+            found = "is missing" if self.training.tokens is None else f"is {self.training.tokens}"
+            raise NotAccepted(found, "words, because the corpus has problems of the family worded", "training.tokens")
+        return self
+
     def training_settings(self) -> dict[str, Any]:
         """What decides the model beside its corpus."""
         return {"architecture": self.architecture.to_json(), **self.training.to_json()}

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow.parquet as parquet
 
 from evals.core.errors import InvalidInput
+from evals.problems.arithmetic import OPERATOR_WORDS, OPERATORS
 
 _TEXTS = ("run", "problem", "text", "token_class")
 _COUNTS = ("step", "group", "sample", "position", "token", "mini_batch")
@@ -36,22 +37,29 @@ OPTIONAL_COLUMNS = ("reward", "token_class")
 """More columns of a comparison: for graded samples, and where every problem is of a generated kind."""
 
 CLASSES = ("operand", "operator", "result", "answer", "format")
-"""Digits before "=", + - *, the digit after "=", the digit in the box, and everything else (=, line ends, the box)."""
+"""Digits before "=", + - *, the digit after "=", the digit in the box, and everything else (=, line ends, the box); in
+words the two digits of a step, "plus" and its like, the third digit, and everything else."""
+_OPERATORS = (*OPERATORS, *OPERATOR_WORDS.values())
 _BOTH_KINDS = "a directory made by `tokens` or `compare`"
 
 
 def token_class(line: str, text: str) -> str:
     """Return the class of the token ``text`` after ``line``, the beginning of its line.
 
-    The classes are those of generated problems, where a line is ``3+4=7``, ``b=3+4=7`` or ``\\boxed{7}``. In other
-    texts digits, operators and the rest are still told apart.
+    The classes are those of generated problems, where a line is ``3+4=7``, ``b=3+4=7`` or ``\\boxed{7}``, or is made of
+    sentences such as ``Next, 3 plus 4 by heart gives 7.`` In other texts digits, operators and the rest are still told
+    apart.
     """
-    if not text.isdigit():
-        return "operator" if text in ("+", "-", "*") else "format"
+    word = text.removeprefix(" ")
+    if not word.isdigit():
+        return "operator" if word in _OPERATORS else "format"
     if "{" in line:
         return "answer"
+    sentence = line.rpartition(".")[2]
+    if any(f" {operator} " in sentence for operator in OPERATOR_WORDS.values()):
+        return "result" if sum(map(str.isdigit, sentence)) > 1 else "operand"
     # The result follows an operation: "b=" alone, of a definition, starts one.
-    return "result" if line.endswith("=") and any(operator in line for operator in "+-*") else "operand"
+    return "result" if line.endswith("=") and any(operator in line for operator in OPERATORS) else "operand"
 
 
 def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:

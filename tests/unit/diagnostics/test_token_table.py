@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_parquet
+from rlvr.base_model.tokenizer import WORD
 from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.diagnostics.replay import write_token_table
 from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS, classes_of, read_token_table, token_class
@@ -102,3 +104,11 @@ def test_a_token_is_classed_by_its_place_in_the_line() -> None:
     assert token_class("b=", "3") == "operand"
     # A new rollout starts a new line.
     assert classes_of(np.array([0, 0, 1]), ["3+4", "=", "7"])[2] == "operand"
+
+
+def test_a_token_of_a_worded_solution_is_classed_by_its_place_in_the_sentence() -> None:
+    texts = re.findall(WORD, r"Now, 3 plus 4 by heart gives 7. Ignore the note 5. We end with \boxed{7}.")
+    classes = classes_of(np.zeros(len(texts), dtype=int), texts)
+    step = [(" 3", "operand"), (" plus", "operator"), (" 4", "operand"), (" 7", "result")]
+    rest = [(" 5", "operand"), ("7", "answer")]
+    assert [pair for pair in zip(texts, classes, strict=True) if pair[1] != "format"] == [*step, *rest]

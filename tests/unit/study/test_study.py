@@ -46,6 +46,13 @@ def test_shipped_studies_are_accepted(name: str) -> None:
         compose(method)
 
 
+def test_worded_problems_need_tokens_that_have_their_words() -> None:
+    content = changed(read_yaml(CONFIG / "worded.yaml"), "models.tiny.training.tokens", "characters")
+    with pytest.raises(InvalidInput) as caught:
+        Study.resolve(content, "worded.yaml")
+    assert caught.value.key == "models.tiny.training.tokens" and caught.value.accepted.startswith("words")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
