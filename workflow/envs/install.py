@@ -19,12 +19,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 PYTHON = (3, 11)
-Run = Callable[[list[str]], str]
+Run = Callable[..., str]
 UV_OPTIONS = {
     "index-url": "--default-index",
     "extra-index-url": "--index",
@@ -32,6 +32,8 @@ UV_OPTIONS = {
     "trusted-host": "--allow-insecure-host",
 }
 """How uv, which reads no settings of pip, is told where packages lie."""
+UV_VARIABLES = {"cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY", "cache-dir": "UV_CACHE_DIR"}
+"""How uv is told by which way to fetch them, and where to keep them."""
 
 
 class Environment(NamedTuple):
@@ -66,7 +68,8 @@ ENVIRONMENTS = {
 def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -> None:
     """Bring ``kind`` of ``root`` up to date.
 
-    ``run`` executes a command and returns what it printed; it raises CalledProcessError if the command fails.
+    ``run`` executes a command, with environment variables if given, and returns what it printed; it raises
+    CalledProcessError if the command fails.
     """
     environment = root / kind.folder
     complete = environment / "complete.json"
@@ -81,7 +84,8 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
             return
         python = str(environment / "bin" / "python")
         pip, uv = [python, "-m", "pip"], [python, "-m", "uv", "pip", "install", "--python", python]
-        if found.get("lock") != wanted["lock"] or found.get("path") != wanted["path"] or not Path(python).exists():
+        anew = found.get("lock") != wanted["lock"] or found.get("path") != wanted["path"] or not Path(python).exists()
+        if anew:
             print(f"making the environment {kind.folder} from {kind.lock} (a minute or two, once)", flush=True)
             complete.unlink(missing_ok=True)
             if environment.exists():
@@ -89,12 +93,14 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
             run([sys.executable, "-m", "venv", str(environment)])
             pin = pin_of("uv", root / kind.lock)
             run([*pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps", pin])
-            places = uv_options(run([*pip, "config", "list"]))
+        settings = pip_settings(run([*pip, "config", "list"]))
+        uv, variables = [*uv, *uv_options(settings)], uv_variables(settings)
+        if anew:
             # Now, for with PYTHONDONTWRITEBYTECODE, as in many containers, every process compiles whatever it imports.
-            run([*uv, "--compile-bytecode", *places, *kind.options, "--requirement", str(root / kind.lock)])
+            run([*uv, "--compile-bytecode", *kind.options, "--requirement", str(root / kind.lock)], variables)
         complete.unlink(missing_ok=True)
         # The build backend is in the lock file: without isolation it need not be fetched.
-        run([*uv, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(root)])
+        run([*uv, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(root)], variables)
         complete.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
         print(f"the environment {kind.folder} is complete", flush=True)
 
@@ -105,21 +111,32 @@ def pin_of(package: str, lock: Path) -> str:
     return next(line for line in lines if line.startswith(f"{package}=="))
 
 
-def uv_options(pip_settings: str) -> list[str]:
-    """Options that make uv look for packages where pip does, from the output of ``pip config list``."""
+def pip_settings(listed: str) -> dict[str, str]:
+    """The settings of ``pip install``, from the output of ``pip config list``."""
     found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}  # a later one overrides
-    for line in pip_settings.splitlines():
+    for line in listed.splitlines():
         name, _, value = line.partition("=")
         section, _, key = name.rpartition(".")
         found.get(section, {})[key] = ast.literal_eval(value)
-    settings = found["global"] | found["install"] | found[":env:"]
+    return found["global"] | found["install"] | found[":env:"]
+
+
+def uv_options(settings: Mapping[str, str]) -> list[str]:
+    """Options that make uv look for packages where pip does."""
     options = [
         word for key, option in UV_OPTIONS.items() for each in settings.get(key, "").split() for word in (option, each)
     ]
     if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
         options.append("--no-index")
+    if "no-cache-dir" in settings:  # whatever its value, as for pip
+        options.append("--no-cache")
     # Like pip, take the pinned version from whichever index has it.
     return [*options, "--index-strategy", "unsafe-best-match"]
+
+
+def uv_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables that make uv reach and keep packages as pip does; those that the user has set hold."""
+    return {name: settings[key] for key, name in UV_VARIABLES.items() if key in settings and name not in os.environ}
 
 
 def wanted_state(root: Path, kind: Environment) -> dict[str, str]:
@@ -157,8 +174,9 @@ def _one_at_a_time(root: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _execute(command: list[str]) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+def _execute(command: list[str], variables: Mapping[str, str] | None = None) -> str:
+    environment = {**os.environ, **(variables or {})}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
 def main() -> None:
@@ -173,6 +191,7 @@ def main() -> None:
     try:
         install(Path(__file__).resolve().parents[2], _execute, kind)
     except subprocess.CalledProcessError as error:
+        print(error.stdout, end="", file=sys.stderr, flush=True)  # venv says there, for one, that ensurepip is missing
         failed = f"{error.cmd[2]} failed (see above){kind.advice}"
         sys.exit(f"error: the environment {kind.folder} is not complete, {failed}; make tries again")
     except OSError as error:

@@ -34,8 +34,10 @@ class Shell:
         self.settings = settings
         self.steps: list[str] = []
         self.commands: list[list[str]] = []
+        self.variables: dict[str, str] = {}
 
-    def __call__(self, command: list[str]) -> str:
+    def __call__(self, command: list[str], variables: dict[str, str] | None = None) -> str:
+        self.variables |= variables or {}
         if command[-2:] == ["config", "list"]:
             return self.settings
         step = next(name for name in WHOLE if name in command)
@@ -117,10 +119,39 @@ def test_packages_come_from_where_pip_is_told_to_look(installer: ModuleType, pro
         *("--index", "https://one/simple", "--index", "https://two/simple"),
         *("--find-links", "/own"),
         *("--index-strategy", "unsafe-best-match"),
-        *("--requirement", str(project / "requirements.lock")),
+        *("--compile-bytecode", "--requirement", str(project / "requirements.lock")),
     ]
-    assert "--no-index" in installer.uv_options(":env:.no-index='1'\n")
-    assert installer.uv_options("") == ["--index-strategy", "unsafe-best-match"]
+    assert "--no-index" in installer.uv_options({"no-index": "1"})
+    assert installer.uv_options({}) == ["--index-strategy", "unsafe-best-match"]
+
+
+def test_packages_are_reached_and_kept_as_pip_is_told_to(
+    installer: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in installer.UV_VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+    listed = "global.cert='/etc/certificates.pem'\n:env:.cache-dir='/scratch/my cache'\nglobal.no-cache-dir='false'\n"
+    shell = Shell(project, settings=listed)
+    installer.install(project, shell)
+    assert shell.variables == {"SSL_CERT_FILE": "/etc/certificates.pem", "UV_CACHE_DIR": "/scratch/my cache"}
+    assert all("--no-cache" in command for command in shell.commands[2:])
+    monkeypatch.setenv("SSL_CERT_FILE", "/mine.pem")
+    assert installer.uv_variables({"cert": "/etc/certificates.pem"}) == {}
+
+
+def test_what_a_failed_command_printed_is_shown_above_the_error(
+    installer: ModuleType, project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As venv of a Python without ensurepip does, on standard output."""
+    python = project / "python"
+    python.write_text("#!/bin/sh\necho install the python3-venv package\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", ["install.py"])
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(installer, "__file__", str(project / "workflow" / "envs" / "install.py"))
+    with pytest.raises(SystemExit, match=r"\.venv is not complete, venv failed \(see above\)"):
+        installer.main()
+    assert capfd.readouterr().err == "install the python3-venv package\n"
 
 
 def test_an_unknown_environment_is_one_line(installer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
