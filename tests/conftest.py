@@ -23,6 +23,7 @@ class _WorkflowTogether(LoadFileScheduling):
         return "workflow" if nodeid.startswith("tests/workflow/") else super()._split_scope(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nothing is shared out
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling:
     """How pytest-xdist shares tests out: in the order below, where it would begin with the files of most tests."""
     config.option.loadscopereorder = False

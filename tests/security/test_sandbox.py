@@ -47,7 +47,7 @@ def told(program: str, limits: Limits = SMALL) -> Any:
     files = {"/program.py": textwrap.dedent(program)}
     sandbox = start("candidate.py", ["script", limits.inside()], limits, files)
     try:
-        output, _ = sandbox.process.communicate(timeout=limits.seconds + 100)
+        output, _ = sandbox.process.communicate(timeout=limits.seconds + 600)
     finally:
         sandbox.kill()
     assert sandbox.process.returncode == 0
@@ -66,7 +66,7 @@ def processes(limits: Limits) -> list[psutil.Process]:
     return [process for process in found if any(mark in word for word in process.info["cmdline"] or [])]
 
 
-def comes_true(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+def comes_true(condition: Callable[[], bool], seconds: float = 600.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)

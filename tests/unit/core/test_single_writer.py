@@ -23,7 +23,7 @@ from pathlib import Path
 from evals.core.single_writer import single_writer
 with single_writer(Path(sys.argv[1]), "works here"):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -54,5 +54,5 @@ def test_long_stages_wait_for_whoever_writes_there(stage: str, tmp_path: Path) -
         done.start()
         time.sleep(1.5)
         assert done.is_alive()
-    done.join(timeout=10)
+    done.join(timeout=600)
     assert not done.is_alive()

@@ -80,7 +80,7 @@ from pathlib import Path
 from rlvr.runs.state import StateStore
 with StateStore(Path(sys.argv[1]), "a" * 64).single_writer(0):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -98,7 +98,7 @@ def test_only_one_process_writes_and_a_dead_ones_lock_is_free(tmp_path: Path) ->
     started = time.monotonic()
     with StateStore(tmp_path, "a" * 64).single_writer(0):
         assert (tmp_path / "owner").read_text() == str(os.getpid())
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 120
 
 
 def test_model_and_optimizer_survive_the_round_trip() -> None:
