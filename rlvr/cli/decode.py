@@ -30,7 +30,10 @@ def sample(
     mode: Annotated[Literal["replacement", "extrapolation"] | None, Option(help="what is drawn where it fires")] = None,
     driver: Annotated[Literal["base", "trained"], Option(help="whose tokens are kept otherwise")] = "base",
     criterion: Annotated[
-        Criterion, Option(help="log_prob_difference fires at or below tau, random with probability tau, others above")
+        Criterion,
+        Option(
+            help="log_prob_difference fires at or below tau, random with probability tau, the others at or above it"
+        ),
     ] = "log_prob_difference",
     tau: Annotated[float | None, Option(help="threshold in nats; write --tau=-0.3, --tau=-inf")] = None,
     gamma: Annotated[float, Option(help="how far extrapolation goes beyond the trained model")] = 0.0,

@@ -15,9 +15,7 @@ from rlvr.report.mlflow.planned_run import NOTE_TAG, PlannedRun, content_hash, m
 from rlvr.report.provenance import read_run_manifest, run_directory
 
 _SHOWN_ENDINGS = (".md", ".csv", ".tex", ".png", ".svg")
-_AS_IN_SCORES = (
-    *("standard_error", "truncation_rate", "no_answer_rate", "timeout_rate", "unparsable_rate", "mean_tokens"),
-)
+_RATES = ("truncation_rate", "no_answer_rate", "timeout_rate", "unparsable_rate")
 
 
 def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iterator[PlannedRun]:
@@ -119,7 +117,7 @@ def _evaluation(
         **interval_columns(score.confidence_interval),
         **{f"pass_at_{key}": value for key, value in score.pass_at_k.items()},
         f"maj_at_{k}": score.majority_at_k,
-        **{name: getattr(score, name) for name in _AS_IN_SCORES},
+        **{name: getattr(score, name) for name in ("standard_error", *_RATES, "mean_tokens")},
     }
     tags = run_tags(study, "evaluation", run) | {f"sha256/problems/{benchmark}": problems.sha256}
     tags |= {"benchmark": benchmark, "train_fingerprint": training.fingerprint}

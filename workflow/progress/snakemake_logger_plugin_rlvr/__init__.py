@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 
 # What Snakemake says about its own doings in every run; the display says it better or it is of no use here.
 _ROUTINE = (
-    *("Assuming unrestricted shared filesystem usage", "host: ", "Building DAG of jobs", "Using shell: "),
-    *("Select jobs to execute", "Elapsed time: "),
+    "Assuming unrestricted shared filesystem usage",
+    "host: ",
+    "Building DAG of jobs",
+    "Using shell: ",
+    "Select jobs to execute",
+    "Elapsed time: ",
 )
 # Said when the user interrupts (Ctrl-C); the jobs that end after it did not fail.
 _INTERRUPTED = "Terminating processes on user request"
@@ -40,8 +44,14 @@ _INTERRUPTED = "Terminating processes on user request"
 _COMMAND_FAILED = "RuleException:\nCalledProcessError"
 _EXIT = re.compile(r"(exit status \d+|died with \S.*?)\.?$")
 _SHOWN_BY_DISPLAY = {
-    *(LogEvent.RUN_INFO, LogEvent.WORKFLOW_STARTED, LogEvent.RESOURCES_INFO, LogEvent.PROGRESS),
-    *(LogEvent.JOB_INFO, LogEvent.JOB_STARTED, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR),
+    LogEvent.RUN_INFO,
+    LogEvent.WORKFLOW_STARTED,
+    LogEvent.RESOURCES_INFO,
+    LogEvent.PROGRESS,
+    LogEvent.JOB_INFO,
+    LogEvent.JOB_STARTED,
+    LogEvent.JOB_FINISHED,
+    LogEvent.JOB_ERROR,
 }
 
 
