@@ -33,8 +33,8 @@ def train(
     out: Annotated[Path | None, Option(help="local: directory of the run; default: where run.json is")] = None,
     threads: Annotated[int | None, Option(help="local: that torch keeps to; needed")] = None,
     device: Device = "cpu",
-    checkpoint_interval: int = 10,
-    grading_workers: int = 1,
+    checkpoint_interval: Annotated[int, Option(help="local: steps between saved states")] = 10,
+    grading_workers: Annotated[int, Option(help="local: processes that grade")] = 1,
     hidden_state_budget: Annotated[
         int, Option(help="local: MiB kept in memory; more are spilled to a file in --out")
     ] = 4096,
