@@ -255,7 +255,8 @@ class Comparison(ExtensibleRecord):
 
     Attributes:
         against: the reference method, or ``base``.
-        p_value_holm: corrected over the benchmarks of one (method, against) pair; for ``all`` the p-value itself.
+        p_value_holm: on ``all`` corrected over the methods of the study that are compared against the same one; on a
+            benchmark over the benchmarks of this pair.
         minimum_detectable_effect: the difference that is found in 80 % of studies of this size.
     """
 

@@ -110,7 +110,7 @@ def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]
         Column(f"avg@{k} (%)", lambda row: row.paper.average, average_text),
         Column("Gain over base (pp)", lambda row: row.gain, difference_text),
         Column(f"Versus {reference} (pp)", lambda row: row.paper.against, difference_text),
-        Column("p (Holm)", lambda row: row.paper.p_value_holm, numbers.p_value),
+        Column("p (Holm)", lambda row: row.paper.against and row.paper.against.p_value_holm, numbers.p_value),
         Column(
             "MDE (pp)", lambda row: row.paper.against and row.paper.against.minimum_detectable_effect, numbers.percent
         ),
@@ -122,10 +122,11 @@ def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]
     explanation = (
         f"avg@{k}: mean over {len(results.benchmarks)} benchmarks and all seeds; its brackets are {level} % intervals "
         "over problems and seeds. Differences are between these very checkpoints, paired by problem, and say nothing "
-        f"about other training seeds; p is corrected over the ways of decoding. MDE: the smallest true difference "
-        "that such a comparison finds in 80 % of studies. Replaced: tokens drawn again, of those of the scored "
-        "responses. τ is, for every checkpoint, the quantile of the log-prob difference along the driver's text that "
-        "did best with γ on problems that are not scored; its range over the checkpoints is shown."
+        "about other training seeds; p is corrected over the ways of decoding, and verdicts follow it. MDE: the "
+        "smallest true difference that such a comparison finds in 80 % of studies, before Holm. Replaced: tokens drawn "
+        "again, of those of the scored responses. τ is, for every checkpoint, the quantile of the log-prob difference "
+        "along the driver's text that did best with γ on problems that are not scored; its range over the checkpoints "
+        "is shown."
     )
     return make_table("decoding", "Decoding with two models", columns, rows, (*notes, explanation))
 

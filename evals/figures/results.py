@@ -93,7 +93,7 @@ def draw_differences(results: Results) -> Figure:
         Line2D([], [], color=colour, marker="o", linewidth=1.8, markersize=5, label=verdict)
         for verdict, colour in VERDICT_COLOURS.items()
     ]
-    units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's as it is"
+    units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's over the methods"
     units += "" if limit is None else "; an arrow: the interval goes on"
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), title=units, title_fontsize=8.5)
     return figure

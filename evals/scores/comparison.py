@@ -114,8 +114,7 @@ def compare(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> Compar
         for pair, p_value in zip(pairs, p_values, strict=True):
             rows[pair].append({"benchmark": name, **_compare(pair, members, drawn, p_value, settings)})
     asked = {name: getattr(settings, name) for name in Comparisons.model_fields if name != "comparisons"}
-    judged = [row for of_pair in rows.values() for row in _judged(of_pair, 1.0 - settings.confidence)]
-    return Comparisons(**asked, comparisons=tuple(judged))
+    return Comparisons(**asked, comparisons=tuple(_judged(rows, 1.0 - settings.confidence)))
 
 
 def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts]) -> tuple[list[FloatArray], list[FloatArray]]:
@@ -163,7 +162,7 @@ def _compare(
     flip_p_value: float,
     settings: Settings,
 ) -> dict[str, Any]:
-    """One comparison but for its Holm p-value and verdict, which take the other benchmarks to know.
+    """One comparison but for its Holm p-value and verdict, which take the other benchmarks or methods to know.
 
     The p-value is the larger of the sign-flip one, which needs no normality, and the t one, which knows of the seeds.
     The interval is the hull of the t interval, which knows of the seeds, and the percentile bootstrap, which knows of
@@ -201,15 +200,30 @@ def _compare(
     }
 
 
-def _judged(compared: Sequence[Mapping[str, Any]], alpha: float) -> list[Comparison]:
-    """The comparisons of a pair, the last of them over all benchmarks, with Holm over the others and verdicts."""
-    *single, overall = [row["p_value"] for row in compared]
-    adjusted = single if None in single else holm(single).tolist()
+def _judged(compared: Mapping[Pair, Sequence[Mapping[str, Any]]], alpha: float) -> list[Comparison]:
+    """Each pair's comparisons, the last of them over all benchmarks, with Holm p-values and verdicts.
+
+    Over all benchmarks Holm runs over the study: every method, on every model, that is compared against the same one.
+    On single benchmarks it runs over the benchmarks of the pair.
+    """
+    over_methods: dict[Pair, float | None] = {}
+    for reference in dict.fromkeys(against for _, _, against in compared):
+        family = [pair for pair in compared if pair[2] == reference]
+        adjusted = _after_holm([compared[pair][-1]["p_value"] for pair in family])
+        over_methods |= zip(family, adjusted, strict=True)
     judged = []
-    for row, p_value in zip(compared, [*adjusted, overall], strict=True):
-        words = verdict(row["difference"], row["confidence_interval"], p_value, alpha)
-        judged.append(Comparison(**row, p_value_holm=p_value, verdict=words))
+    for pair, rows in compared.items():
+        p_values = [*_after_holm([row["p_value"] for row in rows[:-1]]), over_methods[pair]]
+        for row, p_value in zip(rows, p_values, strict=True):
+            words = verdict(row["difference"], row["confidence_interval"], p_value, alpha)
+            judged.append(Comparison(**row, p_value_holm=p_value, verdict=words))
     return judged
+
+
+def _after_holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """p-values corrected over those that are known."""
+    adjusted = iter(holm([value for value in p_values if value is not None]).tolist())
+    return [None if value is None else next(adjusted) for value in p_values]
 
 
 def verdict(
@@ -224,6 +238,9 @@ def verdict(
 
 
 def _generator(seed: int, *names: str) -> np.random.Generator:
-    """A stream of its own for every use, so that adding a method or a benchmark leaves the other rows as they are."""
+    """A stream of its own for every use, so that a method or a benchmark more leaves the other rows' numbers alone.
+
+    Only the Holm p-values, and with them the verdicts, know of the other rows.
+    """
     digest = hashlib.sha256("\x00".join(names).encode("utf-8")).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])

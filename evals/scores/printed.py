@@ -222,8 +222,8 @@ def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settin
     }[settings.claim]
     notes = [
         f"{'; '.join(names)}. {claim}",
-        "Paired by problem; p: the larger of sign flips and t; Holm over the benchmarks, not for all. MDE: the true "
-        "difference found in 80 % of comparisons of this size. Not distinguishable is not equal.",
+        "Paired by problem; p: the larger of sign flips and t; Holm over the benchmarks. MDE: the true difference "
+        "found in 80 % of comparisons of this size, before Holm. Not distinguishable is not equal.",
     ]
     if settings.given and settings.claim is Claim.METHODS:
         given = f"{settings.given[0]} has one run and counts as one given policy, as a base model is"
@@ -231,5 +231,8 @@ def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settin
     if any(row.confidence_interval is None for row in rows):
         notes.append(f"{numbers.NO_INTERVAL}: too few problems differ for an interval to be trusted.")
     if any(row.benchmark == ALL_BENCHMARKS for row in rows):
-        notes.append("all: the mean over the benchmarks, each with the same weight, resampled within each.")
+        notes.append(
+            "all: the mean over the benchmarks, each with the same weight, resampled within each. It is one "
+            "comparison: nothing is corrected for other methods that are compared with B."
+        )
     return make_table("comparison", "A against B", columns, rows, notes)

@@ -36,6 +36,7 @@ def main_columns(results: Results, costs: Costs) -> list[Column[Condition]]:
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
         Column(f"Versus {reference} (pp)", versus, difference_text),
         Column("p", lambda row: getattr(versus(row), "p_value", None), numbers.p_value),
+        Column("p (Holm)", lambda row: getattr(versus(row), "p_value_holm", None), numbers.p_value),
         Column("MDE (pp)", lambda row: getattr(versus(row), "minimum_detectable_effect", None), numbers.percent),
         Column(f"Verdict versus {reference}", verdict),
         Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
@@ -57,6 +58,17 @@ def difference_text(comparison: Comparison | None) -> str:
     if comparison is None:
         return numbers.NOTHING
     return numbers.points_with_interval(comparison.difference, comparison.confidence_interval)
+
+
+def corrected_note(results: Results) -> str:
+    """Say how p-values and verdicts are corrected for the number of methods."""
+    against, title = results.drawn_against
+    compared = [results.comparison(row, against) for row in results.conditions]
+    return (
+        f"p and brackets are those of one comparison. p (Holm) is corrected over the study's comparisons with {title} "
+        f"({sum(row is not None and row.p_value is not None for row in compared)}), and verdicts follow it: brackets "
+        'without 0 may stand beside "not distinguishable".'
+    )
 
 
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
@@ -84,8 +96,8 @@ def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Ta
         f"avg@{k}: mean over {benchmarks} benchmarks and all training seeds, {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
         f"{numbers.NO_INTERVAL_NOTE} "
-        "p is that of one comparison: nothing corrects it for how many methods are compared. "
-        "MDE: the smallest true difference that this comparison finds in 80 % of studies. "
+        f"{corrected_note(results)} "
+        "MDE: the smallest true difference that one comparison finds in 80 % of studies, before Holm. "
         "Costs: of one seed, mean over seeds; memory is the largest resident set of any job."
     )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
@@ -129,7 +141,7 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
     rows = [condition for condition in results.conditions if condition.method not in (BASE, against)]
     note = (
         f"Paired differences to {against_title} in percentage points, p in parentheses, after Holm over the "
-        "benchmarks; all: mean over the benchmarks, p as it is. "
+        "benchmarks; all: mean over the benchmarks, p after Holm over the methods. "
         "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size."
     )
     columns = [_METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]

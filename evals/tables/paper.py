@@ -1,4 +1,4 @@
-"""The table of a named study: its methods against its reference, corrected for their number, and what papers report."""
+"""The table of a named study: its methods against its reference, and what papers report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.core.records import BASE, Comparison, Condition, Verdict
+from evals.core.records import BASE, Comparison, Condition
 from evals.results import Results
 from evals.statistics.average import Average
-from evals.statistics.resampling import holm
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, make_table, write_table
-from evals.tables.main import average_text, difference_text, interval_columns
+from evals.tables.main import average_text, corrected_note, difference_text, interval_columns
 from evals.tables.published import Published, read_published
-
-_SIGNIFICANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -27,28 +24,22 @@ class PaperRow:
     against: Comparison | None  # with the reference method; None for the reference itself
     pass_level: int  # the k of pass@k, the largest below the number of samples
     pass_rate: float
-    p_value_holm: float | None  # of the comparison, corrected over the methods
-    verdict: str | None  # after the correction; None where nothing was compared
+    verdict: str | None  # None where nothing was compared
 
 
 def paper_rows(results: Results) -> list[PaperRow]:
-    """Compare every method with the reference, with Holm's correction over the methods."""
-    against = {row: results.comparison(row, results.reference_method) for row in results.conditions}
-    p_values = {row: found.p_value for row, found in against.items() if found and found.p_value is not None}
-    corrected = dict(zip(p_values, holm([*p_values.values()]).tolist(), strict=True))
+    """Average every method over all benchmarks and seeds, beside its comparison with the reference."""
     levels = [int(k) for k in next(iter(results.scores.values())).pass_at_k]
     level = max((k for k in levels if k < results.samples_per_problem), default=1)
     rows = []
-    for condition, comparison in against.items():
-        p_value_holm = corrected.get(condition)
-        verdict: str | None = comparison.verdict.value if comparison else None
+    for condition in results.conditions:
+        comparison = results.comparison(condition, results.reference_method)
+        verdict = comparison.verdict.value if comparison else None
         if condition.method == results.reference_method:
             verdict = "reference"
-        elif p_value_holm is not None and verdict != Verdict.NOT_DISTINGUISHABLE and p_value_holm > _SIGNIFICANCE:
-            verdict = f"{verdict}, but not after Holm"
         average = results.average(condition)
         pass_rate = results.mean_score(condition, lambda score: score.pass_at_k[str(level)])
-        rows.append(PaperRow(condition, average, comparison, level, pass_rate, p_value_holm, verdict))
+        rows.append(PaperRow(condition, average, comparison, level, pass_rate, verdict))
     return rows
 
 
@@ -72,7 +63,7 @@ def paper_frame(results: Results) -> pd.DataFrame:
                 "difference_low": low,
                 "difference_high": high,
                 "p_value": against and against.p_value,
-                "p_value_holm_over_methods": row.p_value_holm,
+                "p_value_holm_over_methods": against and against.p_value_holm,
                 "minimum_detectable_effect": against and against.minimum_detectable_effect,
                 "verdict": row.verdict,
             }
@@ -97,15 +88,15 @@ def paper_tables(results: Results, published: Sequence[Published], title: str, n
         Column(f"pass@{rows[0].pass_level} (%)", lambda row: row.pass_rate, numbers.percent),
         Column(f"Versus {reference} (pp)", lambda row: row.against, difference_text),
         Column("p", lambda row: row.against and row.against.p_value, numbers.p_value),
-        Column("p (Holm)", lambda row: row.p_value_holm, numbers.p_value),
+        Column("p (Holm)", lambda row: row.against and row.against.p_value_holm, numbers.p_value),
         Column("MDE (pp)", lambda row: row.against and row.against.minimum_detectable_effect, numbers.percent),
         Column(f"Verdict versus {reference}", lambda row: row.verdict or numbers.NOTHING),
     ]
     explanation = (
         f"Means over {len(results.benchmarks)} benchmarks and all seeds; brackets: {level} % intervals over problems "
         f"and seeds, paired by problem for differences. {numbers.NO_INTERVAL_NOTE} "
-        f"p (Holm) is corrected over the study's {sum(row.p_value_holm is not None for row in rows)} comparisons "
-        f"with {reference}; MDE is the smallest true difference that one comparison finds in 80 % of studies."
+        f"{corrected_note(results)} "
+        "MDE is the smallest true difference that one comparison finds in 80 % of studies, before Holm."
     )
     own = make_table("paper", title, columns, rows, [*notes, explanation])
     beside = _published(results, rows, published)

@@ -28,7 +28,7 @@ _FIGURES = {
     "differences": (
         "Paired differences of every method to the reference method with intervals",
         "Paired differences to {reference}. Line: {level} % interval; a method is called better or worse only where "
-        "its test says so after Holm over the benchmarks.",
+        "its test says so after Holm: on a benchmark over the benchmarks, for the mean over the methods.",
     ),
     "training_curves": (
         "Training curves of every method",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from evals.core.records import BASE, Condition, Verdict
+from evals.core.records import BASE, Comparison, Condition, Verdict
 from evals.results import Results
 from evals.tables import numbers
 from evals.tables.main import average_text, difference_text
@@ -35,7 +35,7 @@ def findings(results: Results) -> list[str]:
         ]
         for verdict, words in _VERDICTS.items() if compared else ():
             members = [
-                f"{title} ({numbers.points(comparison.difference)}, p {_equals(comparison.p_value)})"
+                f"{title} ({numbers.points(comparison.difference)}, {_p_values(comparison)})"
                 for title, comparison in compared
                 if comparison.verdict == verdict
             ]
@@ -56,10 +56,15 @@ def _best(results: Results, best: Condition, conditions: Sequence[Condition]) ->
     if gain is not None and base is not None:
         sentence += (
             f": {difference_text(gain)} points over the base model's {numbers.percent(results.average(base).value)} % "
-            f"(paired p {_equals(gain.p_value)})"
+            f"(paired {_p_values(gain)})"
         )
     trained = sum(condition.method != BASE for condition in conditions)
     return f"{sentence}. Being the highest of {trained} is itself no test; the comparisons below are."
+
+
+def _p_values(comparison: Comparison) -> str:
+    after_holm = _equals(comparison.p_value_holm).removeprefix("= ")
+    return f"p {_equals(comparison.p_value)}, after Holm {after_holm}"
 
 
 def _equals(p_value: float | None) -> str:

@@ -6,11 +6,15 @@ every method its own way with every problem (interaction), and every training se
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.special import expit, logit
 
+from evals.core.records import ALL_BENCHMARKS, Claim, Verdict
+from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.statistics.difference import Difference, estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
@@ -133,6 +137,42 @@ def test_holm_keeps_the_rate_of_any_false_verdict_over_six_benchmarks(seed_sd: f
     adjusted = holm(np.stack(by_benchmark, axis=-1))
     assert (adjusted[:, :4] <= 0.05).any(axis=1).mean() <= 0.06
     assert (adjusted[:, 4:] <= 0.05).mean() > 0.5
+
+
+@pytest.mark.parametrize(("seeds", "seed_sd"), [(1, 0.0), (3, 0.0), (3, 0.03)])
+def test_holm_keeps_the_rate_of_any_false_verdict_over_seven_methods(seeds: int, seed_sd: float) -> None:
+    """All seven meet the same reference, so its luck is in every comparison. One seed: claims about checkpoints."""
+    study = SimulatedStudy(11, 0.5, 1.0)
+    fixed = {"treatment_is_fixed": seeds == 1, "control_is_fixed": seeds == 1}
+    reference = study.method(study.seed_effects(seeds, seed_sd))
+    of_methods = []
+    for _ in range(7):
+        method = study.method(study.seed_effects(seeds, seed_sd))
+        of_methods.append(p_values(method, reference, estimate_difference([method], [reference], **fixed)))
+    single = np.stack(of_methods, axis=-1)
+    assert (holm(single) <= 0.05).any(axis=1).mean() <= 0.05
+    assert (single <= 0.05).any(axis=1).mean() > 0.08
+
+
+def test_a_study_of_seven_equal_methods_has_any_verdict_at_most_5_percent_of_the_time() -> None:
+    """Whole studies through ``compare``; of checkpoints, where a single comparison keeps its level with least slack."""
+    settings = Settings("reference", Claim.CHECKPOINTS, bootstrap_resamples=100, permutations=1_000)
+    methods, generator = ["reference", *(f"equal_{number}" for number in range(7))], np.random.default_rng(11)
+    single, verdicts, studies = 0, 0, 100
+    for number in range(studies):
+        difficulty = 1.5 * generator.normal(size=PROBLEMS)
+        answered = {
+            method: generator.binomial(SAMPLES, expit(difficulty + generator.normal(size=PROBLEMS))).tolist()
+            for method in methods
+        }
+        names = {method: ("model", method) for method in methods}
+        benchmark = BenchmarkCounts(Path(f"{number}.json"), "simulated", SAMPLES, names, answered)
+        rows = [row for row in compare([benchmark], settings).comparisons if row.benchmark == ALL_BENCHMARKS]
+        assert len(rows) == 7
+        single += any(row.p_value is not None and row.p_value <= 0.05 for row in rows)
+        verdicts += any(row.verdict is not Verdict.NOT_DISTINGUISHABLE for row in rows)
+    assert verdicts <= 0.05 * studies
+    assert single > 0.15 * studies
 
 
 def test_holm_keeps_the_rate_of_independent_uniform_p_values() -> None:

@@ -297,7 +297,7 @@ def _write_samples(results: Path, run: str, benchmark: str, counts: np.ndarray) 
 def _write_comparisons(
     study: Study, runs: list[dict[str, Any]], counts: dict[str, dict[str, np.ndarray]], k: int
 ) -> None:
-    """Plain paired t statistics: a stand-in with the right shape for evals.statistics, which has its own tests."""
+    """Plain paired t statistics, corrected by Bonferroni: a stand-in for evals.statistics, which has its own tests."""
     rows = []
     methods = [method for method in METHODS if any(run["method"] == method for run in runs)]
 
@@ -317,7 +317,8 @@ def _write_comparisons(
                 error = float(difference.std(ddof=1) / np.sqrt(len(difference)))
                 mean = float(difference.mean())
                 p_value = float(min(1.0, np.exp(-0.717 * abs(mean / error) - 0.416 * (mean / error) ** 2)))
-                adjusted = p_value if benchmark == "all" else min(1.0, p_value * len(counts))
+                family = sum(other != against for other in methods) if benchmark == "all" else len(counts)
+                adjusted = min(1.0, p_value * family)
                 verdict = "not distinguishable" if adjusted > 0.05 else "better" if mean > 0 else "worse"
                 seeds = sum(run["method"] == method for run in runs)
                 rows.append(

@@ -72,6 +72,7 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
             comparison = results.comparison(condition, against, name)
             if comparison is not None:
                 values[f"{name}/difference_to_{against}"] = comparison.difference
+                values[f"{name}/p_against_{against}"] = comparison.p_value
                 values[f"{name}/p_holm_against_{against}"] = comparison.p_value_holm
                 values[f"{name}/minimum_detectable_effect_against_{against}"] = comparison.minimum_detectable_effect
                 if name == ALL_BENCHMARKS:

@@ -141,14 +141,15 @@ def test_the_summary_says_what_is_and_what_is_not_distinguishable(study: Study) 
     def decide(content: Any) -> None:
         for row in content["comparisons"]:
             if (row["method"], row["against"], row["benchmark"]) == ("grpo", "dapo", "all"):
-                row.update(verdict="not distinguishable", p_value=0.42)
+                row.update(verdict="not distinguishable", p_value=0.42, p_value_holm=0.84)
 
     _edit(study.comparisons, decide)
     page = _page(study)
     assert re.search(r"DelTA has the highest average, [\d.]+ \[[\d.]+, [\d.]+\] % avg@32 over 2 benchmarks: \+", page)
-    assert re.search(r"Better than DAPO: DelTA \(\+[\d.]+, p &lt; 0\.001\)", page)
+    assert re.search(r"Better than DAPO: DelTA \(\+[\d.]+, p &lt; 0\.001, after Holm &lt; 0\.001\)", page)
     assert re.search(r"Worse than DAPO: none\.", page)
-    assert re.search(r"Not distinguishable from DAPO at this size: GRPO \([+-][\d.]+, p = 0\.420\)", page)
+    equal = r"GRPO \([+-][\d.]+, p = 0\.420, after Holm 0\.840\)"
+    assert re.search(rf"Not distinguishable from DAPO at this size: {equal}", page)
     assert "Generated problems &amp; a tiny model." in page
 
 

@@ -16,6 +16,7 @@ from evals.core.files import fingerprint, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.scores.comparison import verdict
 from evals.statistics.difference import estimate_difference
+from evals.statistics.resampling import holm
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import score_row
 
@@ -86,7 +87,10 @@ def test_every_method_meets_the_reference_and_the_base_on_every_benchmark_and_on
     easy, hard, both = (rows["delta", "dapo", name] for name in ("easy", "hard", "all"))
     assert both["difference"] == pytest.approx((easy["difference"] + hard["difference"]) / 2)
     assert both["difference"] == pytest.approx(both["method_average"] - both["against_average"])
-    assert both["p_value_holm"] == both["p_value"]
+    for against in ("dapo", "base"):
+        family = [row for (_, reference, name), row in rows.items() if (reference, name) == (against, "all")]
+        adjusted = holm([row["p_value"] for row in family]).tolist()
+        assert [row["p_value_holm"] for row in family] == adjusted != [row["p_value"] for row in family]
     assert max(easy["p_value"], hard["p_value"]) <= max(easy["p_value_holm"], hard["p_value_holm"])
     assert min(easy["p_value_holm"], hard["p_value_holm"]) == 2 * min(easy["p_value"], hard["p_value"])
     assert (both["problems"], both["seeds"], both["against_seeds"]) == (60, 3, 3)
@@ -114,6 +118,36 @@ def test_the_same_seed_gives_the_same_bytes_and_other_rows_do_not_matter(tmp_pat
     assert rows_of(tmp_path / "fewer")[row] == rows_of(tmp_path / "one")[row]
     assert compare(tmp_path / "one", "--seed", "5") == 0
     assert (tmp_path / "one" / "comparisons.json").read_bytes() != first
+
+
+def test_more_methods_take_the_verdict_of_a_p_value_that_only_a_single_comparison_bears(tmp_path: Path) -> None:
+    few = study(1, {"dapo": 0.2, "delta": 0.27})
+    many = few | study(1, {"dapo": 0.2, "delta": 0.27, **{f"equal_{number}": 0.2 for number in range(6)}})
+    found = []
+    for counts, name in ((few, "few"), (many, "many")):
+        write_scores(tmp_path / name, "easy", counts)
+        assert compare(tmp_path / name) == 0
+        found.append(rows_of(tmp_path / name)["delta", "dapo", "all"])
+    alone, among_seven = found
+    assert alone["p_value"] == alone["p_value_holm"] == among_seven["p_value"] <= 0.05
+    assert among_seven["p_value_holm"] == pytest.approx(7 * alone["p_value"])
+    assert (alone["verdict"], among_seven["verdict"]) == ("better", "not distinguishable")
+    assert alone["confidence_interval"] == among_seven["confidence_interval"]
+
+
+def test_models_of_one_study_are_one_family(tmp_path: Path) -> None:
+    path = write_scores(tmp_path, "easy", study(4, {"dapo": 0.2, "grpo": 0.2}))
+    content = json.loads(path.read_text())
+    twins = [{**row, "run": f"twin-{row['run']}", "model": "twin"} for row in content["scores"]]
+    write_json(path, content | {"scores": content["scores"] + twins})
+    outputs = hash_files(path.parent, path)
+    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(path.with_suffix(".manifest.json"))
+    assert compare(tmp_path) == 0
+    rows = json.loads((tmp_path / "comparisons.json").read_text())["comparisons"]
+    family = [row for row in rows if (row["against"], row["benchmark"]) == ("dapo", "all")]
+    assert [row["model"] for row in family] == ["tiny", "twin"]
+    assert family[0]["p_value"] == family[1]["p_value"]
+    assert {row["p_value_holm"] for row in family} == {min(1.0, 2 * family[0]["p_value"])}
 
 
 def test_one_seed_supports_no_verdict_about_a_method_but_one_about_the_checkpoint(tmp_path: Path) -> None:

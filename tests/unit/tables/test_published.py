@@ -173,6 +173,11 @@ def test_the_paper_table_corrects_over_methods_and_shows_published_rows(results:
     frame = paper_frame(results).set_index("method")
     compared = frame[frame["p_value"].notna()]
     assert (compared["p_value_holm_over_methods"] >= compared["p_value"]).all()
+    for condition in results.conditions:
+        if comparison := results.comparison(condition, results.reference_method):
+            row = frame.loc[condition.method]
+            assert row["p_value_holm_over_methods"] == comparison.p_value_holm
+            assert row["verdict"] == comparison.verdict
     assert "base" not in compared.index and results.reference_method not in compared.index
     method = compared.index[0]
     rows = [

@@ -57,6 +57,20 @@ def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
     assert {row[0]: row[verdict] for row in rows}["DelTA"] == "better"
 
 
+def test_the_main_table_shows_p_of_one_comparison_and_after_holm_over_the_methods(
+    written: Path, synthetic_study: Study
+) -> None:
+    text = (written / "main.md").read_text()
+    header, _, *rows = _rows(text)
+    shown = {row[0]: (row[header.index("p")], row[header.index("p (Holm)")]) for row in rows}
+    comparisons = json.loads(synthetic_study.comparisons.read_text())["comparisons"]
+    row = next(r for r in comparisons if (r["method"], r["against"], r["benchmark"]) == ("grpo", "dapo", "all"))
+    assert row["p_value_holm"] == 2 * row["p_value"]
+    assert shown["GRPO"] == (f"{row['p_value']:.3f}", f"{row['p_value_holm']:.3f}")
+    assert shown["DAPO"] == shown["Base model"] == ("–", "–")
+    assert "corrected over the study's comparisons with DAPO (2)" in text
+
+
 def test_the_scale_stands_under_the_table_in_every_format(written: Path) -> None:
     assert _NOTE in (written / "main.md").read_text()
     assert _NOTE in (written / "main.tex").read_text()

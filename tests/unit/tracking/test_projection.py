@@ -110,6 +110,8 @@ def test_methods_carry_their_means_and_verdicts(projected: Study) -> None:
     row = next(r for r in comparisons if (r["method"], r["against"], r["benchmark"]) == ("delta", "dapo", "all"))
     assert run.data.metrics["all/difference_to_dapo"] == row["difference"]
     assert run.data.metrics["all/avg_at_32"] == pytest.approx(row["method_average"])
+    assert run.data.metrics["all/p_against_dapo"] == row["p_value"]
+    assert run.data.metrics["all/p_holm_against_dapo"] == row["p_value_holm"]
     assert run.data.tags["verdict_against_dapo"] == row["verdict"]
 
 
