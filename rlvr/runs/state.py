@@ -67,15 +67,14 @@ class StateStore:
                 os.replace(temporary, target)
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror or error}") from error
-        for old in saved_steps(self._directory, "step-")[:-_KEPT_STATES]:
+        for old in self._steps()[:-_KEPT_STATES]:
             shutil.rmtree(self._path(old))
 
     def latest(self, at_most: int | None = None) -> State | None:
         """The newest undamaged state, of at most so many steps if a limit is given; None if there is none."""
         for unfinished in self._directory.glob(".saving-*"):
             shutil.rmtree(unfinished, ignore_errors=True)
-        steps = saved_steps(self._directory, "step-")
-        for step in reversed([step for step in steps if at_most is None or step <= at_most]):
+        for step in reversed([step for step in self._steps() if at_most is None or step <= at_most]):
             path = self._path(step)
             try:
                 content = read_json(path / "values.json")
@@ -89,11 +88,15 @@ class StateStore:
     def _path(self, step: int) -> Path:
         return self._directory / f"step-{step:08d}"
 
+    def _steps(self) -> list[int]:
+        """Steps with a state; a directory of another name, such as a copy that somebody made, is none."""
+        return [step for step in saved_steps(self._directory, "step-") if self._path(step).is_dir()]
+
 
 def saved_steps(directory: Path, prefix: str) -> list[int]:
     """List the steps that ``directory`` has a state of, intact or not, ascending: its name is prefix and step."""
     numbers = (path.name.removeprefix(prefix) for path in directory.glob(f"{prefix}*"))
-    return sorted(int(number) for number in numbers if number.isdecimal())
+    return sorted({int(number) for number in numbers if number.isdecimal()})
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

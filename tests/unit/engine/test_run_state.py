@@ -27,6 +27,17 @@ def test_the_newest_of_two_kept_states_is_found(tmp_path: Path) -> None:
     assert StateStore(tmp_path, "b" * 64).latest() is None
 
 
+def test_a_directory_of_another_name_is_no_state(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "a" * 64)
+    directory = tmp_path / ("a" * 16)
+    for copy in ("step-1", "step-2", "step-00000003.bak"):
+        (directory / copy).mkdir(parents=True)
+    for step in (2, 3, 4, 5):
+        store.save(step, {"model.w": torch.full((2,), float(step))}, {})
+    kept = ["step-00000003.bak", "step-00000004", "step-00000005", "step-1", "step-2"]
+    assert sorted(path.name for path in directory.glob("step-*")) == kept
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "no values", "half values", "no tensors"])
 def test_a_damaged_state_falls_back_to_the_one_before(
     tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
