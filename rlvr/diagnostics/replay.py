@@ -183,6 +183,9 @@ def _write_snapshot(directory: Path, replayed: ReplayedStep) -> list[Path]:
     batch, tokens = replayed.prepared.batch, replayed.prepared.rollouts.tokens
     save_tensors(weights, replayed.weights_before)
     rows = zip(replayed.problems, batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
-    made = (Rollout(problem=id_, group=group, prompt=tuple(p), response=tuple(r)) for id_, group, p, r in rows)
+    made = [
+        Rollout(problem=problem, group=group, prompt=tuple(prompt), response=tuple(response))
+        for problem, group, prompt, response in rows
+    ]
     write_jsonl(rollouts, [rollout.to_json() for rollout in made])
     return [weights, rollouts]

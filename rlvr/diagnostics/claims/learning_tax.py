@@ -7,9 +7,10 @@ from itertools import takewhile
 from typing import Any
 
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor, expm1, log
+from torch import Tensor
 
 from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS, new_figure
@@ -145,7 +146,7 @@ class LearningTax(Claim):
 def log_odds(log_probs: Tensor) -> Tensor:
     """Return log p / (1 - p) of log-probabilities, in float64; a probability of 1 counts as the next number below."""
     wide = log_probs.double().clamp(max=-1e-12)
-    return wide - log(-expm1(wide))
+    return wide - torch.log(-torch.expm1(wide))
 
 
 def mean_drift(before: Tensor, after: Tensor, chosen: Tensor) -> float:
