@@ -138,7 +138,7 @@ def test_figure_code_redraws_figures_and_what_shows_them(smoke_study: Project) -
     "module", ["rlvr/methods/token_weights/delta.py", "rlvr/engines/local/learner.py", "evals/generation/sampler.py"]
 )
 def test_an_edited_comment_retrains_nothing(smoke_study: Project, module: str) -> None:
-    with edited(smoke_study.root / module, "from __future__", "# An edited comment.\nfrom __future__"):
+    with edited(smoke_study.root / module, "\nimport torch\n", "\n# An edited comment.\nimport torch\n"):
         assert smoke_study.planned() == set()
 
 
