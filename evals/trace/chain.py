@@ -120,12 +120,7 @@ class Chain:
         if maker.kind == "run":
             self._check_run(maker)
         for file, written in maker.files.items():
-            now = self.digest(file)
-            if now is None:
-                self._fault(file, f"is missing; {name} lists it")
-            elif now != written:
-                what = f"({now[:12]}, {name} says {written[:12]})"
-                self._fault(file, f"its bytes differ from those that were written {what}")
+            self._check_bytes(file, written, f"{name} lists it", "were written", f"{name} says")
         for input_name, read in maker.inputs.items():
             file = self.root / input_name
             origin = self.origin(file)
@@ -136,12 +131,15 @@ class Chain:
                     self._fault(file, f"{name} was made from other bytes of it {than}")
                 continue
             self.sources.setdefault(file, read)
-            now = self.digest(file)
-            if now is None:
-                self._fault(file, f"is missing; {name} was made from it")
-            elif now != read:
-                what = f"({now[:12]}, then {read[:12]})"
-                self._fault(file, f"its bytes differ from those that {name} was made from {what}")
+            self._check_bytes(file, read, f"{name} was made from it", f"{name} was made from", "then")
+
+    def _check_bytes(self, file: Path, expected: str, role: str, those: str, source: str) -> None:
+        """Check that a file is there with the ``expected`` digest; the other texts are parts of the fault."""
+        now = self.digest(file)
+        if now is None:
+            self._fault(file, f"is missing; {role}")
+        elif now != expected:
+            self._fault(file, f"its bytes differ from those that {those} ({now[:12]}, {source} {expected[:12]})")
 
     def _check_run(self, maker: Maker) -> None:
         """Check that a run was trained as the run.json beside its manifest asks."""

@@ -14,13 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
+from rlvr.diagnostics.replay import steps_of
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
 from rlvr.engines.local.policy import score, score_in_chunks, unpack
 from rlvr.methods.aggregation import Normaliser
@@ -59,9 +59,7 @@ def write_contrast(
         UserError: the run has no such step, or an input is missing, damaged or not accepted.
     """
     run = LocalRun.read(run_file)
-    wanted = sorted(set(steps))
-    if not wanted or wanted[0] < 1 or wanted[-1] > run.training.steps:
-        raise InvalidInput("--steps", "", f"are {wanted}", f"1 to {run.training.steps}, the steps of {run.run}")
+    wanted = steps_of(run, steps)
     composed = {name: compose(entry, f"method {name}") for name, entry in methods.items()}
     kinds = {run.base / "manifest.json": "base_model", run.problems / "manifest.json": "problems"}
     for path, kind in kinds.items():

@@ -76,9 +76,7 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
         UserError: the run has no such step, an input is missing or damaged, or the replay differs from the run.
     """
     run = LocalRun.read(run_file)
-    wanted = sorted(set(steps))
-    if not wanted or wanted[0] < 1 or wanted[-1] > run.training.steps:
-        raise InvalidInput("--steps", "", f"are {wanted}", f"1 to {run.training.steps}, the steps of {run.run}")
+    wanted = steps_of(run, steps)
     recorded = verify_outputs(run_file.parent / "manifest.json", "run")
     verify_outputs(run.base / "manifest.json", "base_model")
     verify_outputs(run.problems / "manifest.json", "problems")
@@ -104,6 +102,18 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
         fingerprint=fingerprint({"parameters": parameters, "run": recorded.fingerprint}),
         details={"rows": sum(map(len, tables)), "replayed_steps": wanted[-1]},
     ).write(out / "manifest.json")
+
+
+def steps_of(run: LocalRun, steps: Sequence[int]) -> list[int]:
+    """Return the different ``steps`` in order.
+
+    Raises:
+        UserError: there are none, or the run has no such step.
+    """
+    wanted = sorted(set(steps))
+    if not wanted or wanted[0] < 1 or wanted[-1] > run.training.steps:
+        raise InvalidInput("--steps", "", f"are {wanted}", f"1 to {run.training.steps}, the steps of {run.run}")
+    return wanted
 
 
 def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) -> Iterator[ReplayedStep]:

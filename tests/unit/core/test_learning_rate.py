@@ -8,21 +8,9 @@ import pytest
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import LearningRateDecay, LocalTraining
+from tests.unit.engine.conftest import TRAINING as SMALL_TRAINING
 
-TRAINING: dict[str, Any] = {
-    "steps": 8,
-    "prompts_per_step": 4,
-    "samples_per_prompt": 4,
-    "updates_per_step": 2,
-    "micro_batch_size": 8,
-    "max_new_tokens": 16,
-    "temperature": 1.0,
-    "sampling_batch_size": 64,
-    "learning_rate": 0.0012,
-    "warmup_updates": 3,
-    "weight_decay": 0.1,
-    "gradient_clip": 1.0,
-}
+TRAINING = SMALL_TRAINING | {"steps": 8, "updates_per_step": 2, "learning_rate": 0.0012, "warmup_updates": 3}
 CONSTANT = [(0.0004, 0.0008), *[(0.0012, 0.0012)] * 7]
 HALF = [
     (0.0004, 0.0008),  # warm-up over three updates
