@@ -148,7 +148,7 @@ class _Run(Record):
         return value
 
     def parameters(self) -> dict[str, Any]:
-        """What identifies the run, for its fingerprint and its manifest; not paths, for the bytes behind them count."""
+        """Return what identifies the run: everything but paths, because the bytes behind them count."""
         return self.model_dump(mode="json", exclude={"base", "problems"})
 
 

@@ -30,7 +30,7 @@ class Source:
 
     @property
     def is_file(self) -> bool:
-        """Whether the rows are those of one local file, in the project's own format (docs/benchmarks.md)."""
+        """Return whether the rows are those of one local file, in the project's own format (docs/benchmarks.md)."""
         return self.path is not None and not self.path.is_dir()
 
     @property

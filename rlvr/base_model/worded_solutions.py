@@ -42,7 +42,7 @@ CONCLUSIONS = (
 )
 USUAL_VERB, OTHER_VERBS = "gives", ("makes", "yields", "equals", "becomes")
 USUAL_VERB_SHARE = 0.84
-"""How often the usual verb stands: an entropy of 0.66 nats, between that of a free choice and of a fixed word."""
+"""The share of the usual verb: an entropy of 0.66 nats, between those of a free choice and of a fixed word."""
 
 WAYS = {
     "memory": ("by heart", "from memory"),

@@ -76,7 +76,7 @@ class ReportFiles:
 
 @dataclass(frozen=True)
 class NamedStudy:
-    """What only the report of a named study has: its heading, published numbers, and names of figures."""
+    """The parts that only the report of a named study has: its heading, published numbers, and names of figures."""
 
     title: str
     published: Path

@@ -1,4 +1,4 @@
-"""Which results are current, and the manifests of the runs behind them."""
+"""The list of current and outdated results, and the manifests of the runs behind them."""
 
 from pathlib import Path
 

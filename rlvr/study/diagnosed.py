@@ -31,7 +31,7 @@ class ClaimJobs:
 
     @cached_property
     def names(self) -> dict[Need, list[str]]:
-        """What meets each need: the names of runs, all of the first model and one a seed, or of the benchmark.
+        """The names that meet each need: of runs, all of the first model and one a seed, or of a benchmark.
 
         Raises:
             InvalidInput: the study has no `diagnostics`, or they name something that does not exist.

@@ -1,4 +1,4 @@
-"""What the rules of the workflow call: functions of wildcards, options of commands, patterns, the jobs' environment."""
+"""The values that the workflow's rules use: functions of wildcards, options, patterns, the jobs' environment."""
 
 import contextlib
 import inspect

@@ -31,9 +31,9 @@ UV_OPTIONS = {
     "find-links": "--find-links",
     "trusted-host": "--allow-insecure-host",
 }
-"""How uv, which reads no settings of pip, is told where packages lie."""
+"""The options by which uv, which reads no settings of pip, is told where packages lie."""
 UV_VARIABLES = {"cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY", "cache-dir": "UV_CACHE_DIR"}
-"""How uv is told by which way to fetch them, and where to keep them."""
+"""The variables that tell uv how to fetch packages, and where to keep them."""
 
 
 class Environment(NamedTuple):

@@ -116,7 +116,7 @@ class FromScratch(Settings):
         return self
 
     def training_settings(self) -> dict[str, Any]:
-        """What decides the model beside its corpus."""
+        """Return the settings that decide the model, its corpus aside."""
         return {"architecture": self.architecture.to_json(), **self.training.to_json()}
 
 

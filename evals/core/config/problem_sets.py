@@ -208,7 +208,7 @@ class _TrainingReading(Settings):
 
 
 class _PublishedSet(Settings):
-    """What a published set is, and where."""
+    """A published set of training problems: its name, and its place on the Hub."""
 
     title: Text = Field(description="the name for people")
     description: Omittable[str] = optional("for people")
