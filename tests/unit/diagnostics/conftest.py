@@ -12,7 +12,7 @@ from evals.core.run_spec import Execution, LocalRun
 from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.diagnostics.replay import write_token_table
 from rlvr.engines.local.train import train
-from tests.unit.engine.conftest import DAPO, TRAINING, study_files
+from tests.unit.engine.conftest import run_content, study_files
 
 __all__ = ["study_files"]
 EXECUTION = Execution(lock_wait_seconds=1.0)
@@ -24,24 +24,8 @@ def trained_run(study_files: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """run.json of a finished run whose ratios leave the clip range now and then."""
     torch.set_num_threads(1)
     directory = tmp_path_factory.mktemp("results") / "runs" / "tiny-dapo-s1"
-    content = {
-        "run": "tiny-dapo-s1",
-        "model": "tiny",
-        "base": str(study_files / "base" / "tiny"),
-        "problems": str(study_files / "problems"),
-        "prompt": "{problem}\n",
-        "method_name": "dapo",
-        "method": DAPO,
-        "seed": 1,
-        "training": {
-            **TRAINING,
-            "prompts_per_step": 8,
-            "samples_per_prompt": 8,
-            "learning_rate": 0.02,
-            "warmup_updates": 0,
-        },
-    }
-    write_json(directory / "run.json", content)
+    training = {"prompts_per_step": 8, "samples_per_prompt": 8, "learning_rate": 0.02, "warmup_updates": 0}
+    write_json(directory / "run.json", run_content(study_files, training))
     train(LocalRun.read(directory / "run.json"), directory, EXECUTION)
     return directory / "run.json"
 

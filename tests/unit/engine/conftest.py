@@ -85,24 +85,27 @@ def study_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def run_content(study_files: Path, training: dict[str, Any]) -> dict[str, Any]:
+    """The run.json of a run on these files; ``training`` changes what it names."""
+    return {
+        "run": "tiny-dapo-s1",
+        "model": "tiny",
+        "base": str(study_files / "base" / "tiny"),
+        "problems": str(study_files / "problems"),
+        "prompt": "{problem}\n",
+        "method_name": "dapo",
+        "method": DAPO,
+        "seed": 1,
+        "training": {**TRAINING, **training},
+    }
+
+
 @pytest.fixture
 def make_run(study_files: Path, tmp_path: Path) -> Callable[..., LocalRun]:
     """Builds a resolved run; keyword arguments change its top-level keys, ``training`` only what it names."""
 
     def build(training: dict[str, Any] | None = None, **changes: Any) -> LocalRun:
-        content = {
-            "run": "tiny-dapo-s1",
-            "model": "tiny",
-            "base": str(study_files / "base" / "tiny"),
-            "problems": str(study_files / "problems"),
-            "prompt": "{problem}\n",
-            "method_name": "dapo",
-            "method": DAPO,
-            "seed": 1,
-            "training": {**TRAINING, **(training or {})},
-            **changes,
-        }
-        write_json(tmp_path / "run.json", content)
+        write_json(tmp_path / "run.json", run_content(study_files, training or {}) | changes)
         return LocalRun.read(tmp_path / "run.json")
 
     return build
