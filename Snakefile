@@ -5,10 +5,11 @@ from snakemake.utils import min_version
 
 from rlvr.study.cost import print_cost
 from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
-from rlvr.study.plan import TRAIN, Plan
+from rlvr.study.plan import Plan
 from rlvr.study.rules import given, one_line_errors, pattern, set_job_environment
 from rlvr.study.source_files import REPOSITORY, code_of
 from rlvr.study.studies import named_study_files
+from rlvr.study.study import TRAIN, VALIDATION
 
 min_version("9.25")
 

@@ -149,13 +149,28 @@ class _Run(Record):
 
     def parameters(self) -> dict[str, Any]:
         """Return what identifies the run: everything but paths, because the bytes behind them count."""
-        return self.model_dump(mode="json", exclude={"base", "problems"})
+        return self.model_dump(mode="json", exclude={"base": True, "problems": True, "validation": {"problems"}})
+
+
+class Validation(Record):
+    """The scores that a run takes on held-out problems of its training distribution while it trains.
+
+    Attributes:
+        problems: directory of the problems' artifact.
+        every: rollout steps between two scores; the first is the base model's, before step 1.
+        samples_per_problem: samples of each problem, drawn as rollouts are, from random numbers of their own.
+    """
+
+    problems: Path
+    every: Count
+    samples_per_problem: Count
 
 
 class LocalRun(_Run):
     """One training by the local engine."""
 
     training: LocalTraining
+    validation: Validation | None = Field(default=None, exclude_if=lambda validation: validation is None)
 
 
 class VerlRun(_Run):

@@ -27,10 +27,7 @@ from rlvr.study.benchmarks import absolute_path
 from rlvr.study.rules import files_of, manifests, words
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.studies import Studies, resolve_studies
-from rlvr.study.study import Study
-
-TRAIN = "train"
-"""The name of the problems that the methods train on, beside the benchmarks' names."""
+from rlvr.study.study import TRAIN, VALIDATION, Study
 
 
 class Plan:
@@ -45,6 +42,7 @@ class Plan:
         execution: how jobs are carried out; it changes no result.
         training_threads, base_threads: the study's and not the machine's, for they decide how sums are rounded.
         generated, read_benchmarks: benchmarks that are drawn, and that are read from the Hub or from files.
+        trained_with: names of the problems that every training needs.
         trained_on: files of everything that models are trained on.
     """
 
@@ -60,6 +58,7 @@ class Plan:
         self.base_threads = study.config.execution.base_threads or 1
         self.generated = [name for name, each in study.benchmarks.items() if each.entry.source == "generated"]
         self.read_benchmarks = [name for name in study.benchmarks if name not in self.generated]
+        self.trained_with = [TRAIN] * bool(study.trained_runs) + [VALIDATION] * bool(study.validation_settings)
         self.trained_on = ["results/problems/train/problems.jsonl"] if study.methods else []
         self.trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
 
@@ -99,7 +98,8 @@ class Plan:
     # Problems
 
     def _problem_settings(self, benchmark: str) -> dict[str, Any]:
-        return self.study.training_settings if benchmark == TRAIN else self.study.problem_settings(benchmark)
+        own = {TRAIN: self.study.training_settings, VALIDATION: self.study.validation_settings}
+        return own[benchmark] if benchmark in own else self.study.problem_settings(benchmark)
 
     def problem_settings(self, benchmark: str) -> str:
         """The values that decide the problems of a benchmark, or of the training."""
@@ -319,7 +319,7 @@ class Plan:
         it is asked for or something that is to be made needs it: not for a table that is there, made from that file.
         """
         study = self.in_folder(folder)
-        problems = [*self.study.benchmarks, *([TRAIN] if study.trained_runs else [])]
+        problems = [*self.study.benchmarks, *self.trained_with]
         directories = [f"results/problems/{name}" for name in problems]
         directories += [study.checkpoint(run.run) for run in study.runs]
         for stage in ("samples", "grades"):

@@ -17,7 +17,7 @@ from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.runs.source_hash import edited_since
-from rlvr.study.study import Study
+from rlvr.study.study import TRAIN, VALIDATION, Study
 
 _MADE_FROM = "made from "
 
@@ -35,7 +35,9 @@ def study_status(study: Study) -> list[ResultStatus]:
         wanted = {"source": "hugging_face", "revision": existing.revision}
         bases[name] = _judge(f"model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
     problems = {name: _problems_status(study.problem_settings(name), name) for name in study.benchmarks}
-    training = [_problems_status(study.training_settings, "train", "training problems")] if study.methods else []
+    training = [_problems_status(study.training_settings, TRAIN, "training problems")] if study.methods else []
+    if study.validation_settings:
+        training.append(_problems_status(study.validation_settings, VALIDATION, "validation problems"))
     policies = {f"{model}-{BASE}": status for model, status in bases.items()}
     runs = {run.run: _following(_run_status(study, run), bases[run.model], *training) for run in study.trained_runs}
     policies |= runs

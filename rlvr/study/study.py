@@ -22,6 +22,8 @@ from rlvr.study.catalogue import Entry, load_catalogue, resolve_method
 _OF_RUN = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
 """Keys of a method's entry that decide a run; the others are for people."""
 Training = LocalTraining | VerlTraining
+TRAIN, VALIDATION = "train", "validation"
+"""The names of the problems that methods train on and are scored on meanwhile, beside the benchmarks' names."""
 
 _CLUSTER_DEFAULTS: Mapping[str, Any] = {
     "platform": "cuda",
@@ -129,6 +131,10 @@ class Study:
                 "training",
             ),
         }
+        if self.config.validation is not None:
+            validation = self.config.validation.to_json()
+            own = {key: validation[key] for key in ("every", "samples_per_problem")}
+            content["validation"] = {"problems": f"results/problems/{VALIDATION}", **own}
         return parse_run(content, source)
 
     def resolved_run(self, identifier: str) -> dict[str, Any]:
@@ -158,6 +164,14 @@ class Study:
     def training_settings(self) -> dict[str, Any]:
         """The values that decide the problems that the methods train on; empty in a study without methods."""
         return training_settings(self.config.problems, self.config.study) if self.config.problems else {}
+
+    @cached_property
+    def validation_settings(self) -> dict[str, Any]:
+        """The values that decide the problems of the validation; empty in a study without it."""
+        if self.config.validation is None or not self.methods:
+            return {}
+        own = self.config.validation.to_json()
+        return {**self.training_settings, "count": own["count"], "seed": own["seed"]}
 
     @property
     def training_problems(self) -> str:

@@ -39,7 +39,7 @@ rule problems_generated:
     log:
         "results/logs/problems/{benchmark}.log",
     wildcard_constraints:
-        benchmark=pattern(PLAN.generated),
+        benchmark=pattern([*PLAN.generated, VALIDATION]),
     params:
         kinds=given(PLAN.problem_kinds),
         problems=given(PLAN.problem_count),

@@ -62,7 +62,7 @@ rule base_model:
 rule train:
     input:
         base=given(PLAN.base_manifest),
-        problems="results/problems/train/manifest.json",
+        problems=expand("results/problems/{name}/manifest.json", name=PLAN.trained_with),
     output:
         run="results/runs/{run}/run.json",
         metrics="results/runs/{run}/metrics.parquet",

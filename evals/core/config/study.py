@@ -54,6 +54,18 @@ Problems = Annotated[
 ]
 
 
+class Validation(Settings):
+    """Scores of every training on problems of its own, drawn like the training problems from the evaluation split.
+
+    They draw from random streams of their own and change nothing in a training.
+    """
+
+    seed: Index = Field(description="decides which problems are drawn")
+    count: Annotated[int, Field(ge=2)] = Field(description="number of problems")
+    every: Count = Field(description="rollout steps between two scores; the first is before the training")
+    samples_per_problem: Count = Field(description="samples of each problem")
+
+
 class LocalCopy(Settings):
     """A local copy of a benchmark that is otherwise read from the Hugging Face Hub."""
 
@@ -159,6 +171,9 @@ class StudyConfig(Settings):
         dict[Name, Annotated[FromScratch | HuggingFace, Field(discriminator="source")]], Field(min_length=1)
     ] = Field(description="base models by name")
     problems: Omittable[Problems] = optional("problems that the methods train on")
+    validation: Omittable[Validation] = optional(
+        "scores along every training, for compute-performance curves (docs/evaluation.md); engine local, drawn problems"
+    )
     benchmarks: Annotated[tuple[Name, ...], Field(min_length=1), *UNIQUE] = Field(
         description="names of files in config/benchmarks"
     )
@@ -194,6 +209,7 @@ class StudyConfig(Settings):
                 raise NotAccepted(f"is {self.reference_method!r}", ", ".join(self.methods), "reference_method")
             _require(self.execution, ("training_threads", "checkpoint_interval"), "execution")
             self._check_engine()
+            self._check_validation()
         return self
 
     def _check_model(self, key: str, model: Model) -> None:
@@ -221,6 +237,16 @@ class StudyConfig(Settings):
             _require(self.execution, needed, "execution")
         elif given := [key for key in of_verl if key in self.execution.model_fields_set]:
             raise NotAccepted("is a setting of engine verl", "none with engine local", f"execution.{given[0]}")
+
+    def _check_validation(self) -> None:
+        if self.validation is None:
+            return
+        if self.trained_by == VERL:
+            raise NotAccepted("is a setting of engine local", "none with engine verl", "validation")
+        if not isinstance(self.problems, DrawnProblems):
+            raise NotAccepted(
+                "draws more problems like those of the training", "none with a published set", "validation"
+            )
 
 
 def _require(settings: Settings, keys: Iterable[str], key: str = "") -> None:

@@ -5,8 +5,9 @@ import resource
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,6 +70,7 @@ class Position:
     prompts_used: int = 0  # training problems taken from the run's order
     updates: int = 0  # optimizer steps done
     metrics: list[dict[str, float]] = field(default_factory=list)  # one row per rollout step
+    validation: list[dict[str, Any]] = field(default_factory=list)  # one row per score on the validation problems
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class Learner:
         )
         tokenizer, end_token = load_tokenizer(checkpoint), self.tokenizer.eos_token_id
         self._sampler = RolloutSampler(tokenizer, run.prompt, training.samples_per_prompt, parameters, end_token)
+        if run.validation is not None:
+            self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
         self.updater = Updater(self.model, self.method, training, run.seed)
 
     def restore(self, state: State) -> None:
@@ -119,6 +123,8 @@ class Learner:
         """Save everything that :meth:`restore` needs."""
         position = self.position
         values = {"prompts_used": position.prompts_used, "updates": position.updates, "metrics": position.metrics}
+        if self.run.validation is not None:
+            values["validation"] = position.validation
         store.save(position.step, training_tensors(self.model, self.updater.optimizer), values)
 
     def step(self, pool: GradingPool) -> dict[str, float]:
@@ -196,6 +202,22 @@ class Learner:
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
+    def validate(self, pool: GradingPool) -> None:
+        """Score the present policy on the validation problems, if it is due and not done; no step notices it."""
+        settings, step, scores = self.run.validation, self.position.step, self.position.validation
+        if settings is None or step % settings.every or (scores and scores[-1]["step"] == step):
+            return
+        sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem)
+        rollouts = sampler.roll_out(self._decoder(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
+        correct = rollouts.rewards(pool).view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
+        counts = {"correct_counts": correct.long().tolist(), "samples_per_problem": settings.samples_per_problem}
+        scores.append({"step": step, **counts})
+
+    def _decoder(self) -> Qwen3Decoder:
+        """The sampler's decoder of the present policy."""
+        weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        return Qwen3Decoder(self._decoder_config, weights)
+
     def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, dict[str, float]]:
         """Sample prompts, and more of them for as long as the method's selection asks for more.
 
@@ -203,8 +225,7 @@ class Learner:
             Rollouts to train on, with their rewards [B] and advantages [B]; metrics of everything that was sampled.
         """
         training, position, method = self.run.training, self.position, self.method
-        weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
-        decoder = Qwen3Decoder(self._decoder_config, weights)
+        decoder = self._decoder()
         parts: list[Rollouts] = []
         reward_parts: list[Tensor] = []
         while True:

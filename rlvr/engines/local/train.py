@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from evals.core.errors import UserError
-from evals.core.files import write_json
+from evals.core.files import write_json, write_parquet
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation import VERSION as SAMPLER_VERSION
@@ -37,11 +37,10 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     if execution.device == "cuda" and not torch.cuda.is_available():
         raise UserError("device: cuda was asked for, but torch sees no GPU; accepted here: cpu")
     base = verify_outputs(run.base / "manifest.json", "base_model")
-    problems = verify_outputs(run.problems / "manifest.json", "problems")
-    inputs = {
-        str(run.base / _WEIGHTS): base.outputs[_WEIGHTS],
-        str(run.problems / "problems.jsonl"): problems.outputs["problems.jsonl"],
-    }
+    inputs = {str(run.base / _WEIGHTS): base.outputs[_WEIGHTS]}
+    for problems in (run.problems, *([run.validation.problems] if run.validation else [])):
+        outputs = verify_outputs(problems / "manifest.json", "problems").outputs
+        inputs[str(problems / "problems.jsonl")] = outputs["problems.jsonl"]
     versions = {"engine": VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
     training = Training(run, inputs, versions)
     store = StateStore(directory / "state", training.fingerprint)
@@ -73,6 +72,7 @@ class _Attempt:
             if newest is not None and passed:
                 if (earlier := self.store.latest(at_most=passed[0])) is not None:
                     learner.restore(earlier)
+                learner.validate(pool)
                 done = learner.position.step
                 if done < passed[-1]:
                     print(f"{run.run}: repeats steps {done + 1} to {passed[-1]}, to keep policies of them", flush=True)
@@ -87,6 +87,7 @@ class _Attempt:
                 newest = None  # its tensors need no longer be held
                 print(f"{run.run}: continues after step {learner.position.step} of {run.training.steps}", flush=True)
                 self._keep_policy()
+            learner.validate(pool)
             position = learner.position
             progress = Progress(self.directory, run.run, run.training.steps, position.step)
             write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
@@ -105,6 +106,7 @@ class _Attempt:
     def _step(self, pool: GradingPool) -> dict[str, float]:
         row = self.learner.step(pool)
         self.learner.position.metrics.append(row)
+        self.learner.validate(pool)
         self._keep_policy()
         return row
 
@@ -119,5 +121,9 @@ class _Attempt:
     def _write(self, training: Training, place: Path) -> None:
         """Write the present policy and the metrics so far as the result of ``training``."""
         files = save_checkpoint(self.learner.model, self.learner.tokenizer, place / "checkpoint")
+        if self.learner.run.validation is not None:
+            scores = place / "validation.parquet"
+            write_parquet(scores, pd.DataFrame(self.learner.position.validation))
+            files = [*files, scores]
         metrics = pd.DataFrame(self.learner.position.metrics)
         write_result(place, training, files, metrics, seconds_last_process=time.monotonic() - self.started)

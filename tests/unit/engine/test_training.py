@@ -107,6 +107,39 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
     pd.testing.assert_frame_equal(timeless(tmp_path / "killed"), timeless(tmp_path / "undisturbed"))
 
 
+def test_scores_along_the_training_change_nothing_in_it_and_survive_an_interruption(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = make_run()
+    validation = {"problems": str(plain.problems), "every": 2, "samples_per_problem": 3}
+    scored = make_run(validation=validation)
+    assert "validation" not in plain.to_json() and "validation" not in plain.parameters()
+    assert scored.parameters()["validation"] == {"every": 2, "samples_per_problem": 3}
+    train(plain, tmp_path / "plain", EXECUTION)
+    train(scored, tmp_path / "scored", EXECUTION, [2])
+    assert checkpoint_hash(tmp_path / "plain") == checkpoint_hash(tmp_path / "scored")
+    pd.testing.assert_frame_equal(timeless(tmp_path / "plain"), timeless(tmp_path / "scored"))
+    scores = pd.read_parquet(tmp_path / "scored" / "validation.parquet")
+    assert scores["step"].tolist() == [0, 2, 4]
+    assert all(len(counts) == 10 and 0 <= min(counts) <= max(counts) <= 3 for counts in scores["correct_counts"])
+    earlier = pd.read_parquet(checkpoint_directory(tmp_path / "scored", 2) / "validation.parquet")
+    pd.testing.assert_frame_equal(earlier, scores[:2])
+
+    def dying(learner: Learner, pool: object) -> dict[str, float]:
+        if learner.position.step == 3:
+            raise KeyboardInterrupt
+        return original(learner, pool)  # type: ignore[arg-type]
+
+    original = Learner.step
+    monkeypatch.setattr(Learner, "step", dying)
+    with pytest.raises(KeyboardInterrupt):
+        train(scored, tmp_path / "killed", EXECUTION)
+    monkeypatch.undo()
+    train(scored, tmp_path / "killed", EXECUTION)
+    manifests = [verify_outputs(tmp_path / name / "manifest.json", "run") for name in ("killed", "scored")]
+    assert len({manifest.outputs["validation.parquet"] for manifest in manifests}) == 1
+
+
 def test_sigterm_saves_and_stops(make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Learner.step
 

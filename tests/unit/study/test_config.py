@@ -40,6 +40,7 @@ def test_a_shipped_file_is_read_and_written_as_it_is(path: Path) -> None:
 
 
 REMOVED = object()
+VALIDATION = {"seed": 1, "count": 9, "every": 2, "samples_per_problem": 4}
 
 
 def changed(content: Any, dotted: str, value: Any) -> Any:
@@ -93,6 +94,8 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("config", "evaluation.top_p", 1.5, "evaluation.top_p", "at most 1"),
     ("config", "diagnostics.selected", ["a"], "diagnostics.selected", "at least 2"),
     ("papers/delta", "diagnostics", {"method": "dapo", "steps": [1], "benchmark": "aime_2024"}, "diagnostics", "verl"),
+    ("papers/delta", "validation", VALIDATION, "validation", "none with engine verl"),
+    ("config", "validation", {**VALIDATION, "count": 1}, "validation.count", "at least 2"),
     ("papers/delta", "execution.cluster", REMOVED, "execution", "lacks cluster"),
     ("papers/delta", "engine", REMOVED, "models.qwen3_8b_base.source", "from_scratch, engine verl, or no methods"),
     ("papers/delta", "models.qwen3_8b_base.methods", {"gspo": {}}, "models.qwen3_8b_base.methods.gspo", "delta"),
@@ -129,6 +132,14 @@ def test_a_mistake_is_told_in_one_line_with_its_place(file: str, key: str, value
     assert caught.value.key == place
     assert words in f"{caught.value.found}; {caught.value.accepted}"
     assert str(caught.value).startswith(f"{path.name}: ") and "\n" not in str(caught.value)
+
+
+def test_a_validation_needs_problems_that_can_be_drawn() -> None:
+    path = CONFIG / "config.yaml"
+    published = {"source": "deepmath_103k", "prompt": "{problem}"}
+    content = changed(changed(read_yaml(path), "problems", published), "validation", VALIDATION)
+    with pytest.raises(InvalidInput, match="none with a published set"):
+        parse(path, content)
 
 
 @pytest.mark.parametrize(

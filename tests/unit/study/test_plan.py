@@ -82,6 +82,18 @@ def test_a_coefficient_changes_the_runs_of_its_method_alone(smoke: dict[str, Any
     assert differing == {"tiny-delta-s1", "tiny-delta-s2"}
 
 
+def test_a_validation_draws_problems_of_its_own_for_every_training(smoke: dict[str, Any], plan: Plan) -> None:
+    settings = {"seed": 9, "count": 20, "every": 2, "samples_per_problem": 4}
+    other = changed(smoke, "validation", settings)
+    assert plan.trained_with == ["train"] and "validation" not in plan.run_spec("tiny-dapo-s1")
+    assert other.trained_with == ["train", "validation"]
+    assert (other.problem_kinds("validation"), other.problem_count("validation")) == (plan.problem_kinds("train"), 20)
+    spec = json.loads(other.run_spec("tiny-dapo-s1"))
+    problems = "results/problems/validation"
+    assert spec.pop("validation") == {"problems": problems, "every": 2, "samples_per_problem": 4}
+    assert spec == json.loads(plan.run_spec("tiny-dapo-s1"))
+
+
 def test_the_order_of_keys_means_nothing(smoke: dict[str, Any], plan: Plan) -> None:
     other = changed(smoke, "evaluation", dict(reversed(smoke["evaluation"].items())))
     assert other.study_json("") == plan.study_json("")
