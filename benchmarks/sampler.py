@@ -23,8 +23,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from evals.core.files import read_jsonl
+from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import SamplingParameters, sample
+from evals.generation.sampler import sample
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, object]:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from evals.decoding.settings import Criterion, Decoding, Driver
-from evals.generation.sampler import SamplingParameters, draw_tokens, uniform_streams
+from evals.generation.backend import SamplingParameters
+from evals.generation.sampler import draw_tokens, uniform_streams
 
 Observer = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 """Called at every step with base logits, trained logits [P, V], and history and token [R] that the driver drew."""

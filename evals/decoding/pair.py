@@ -8,11 +8,10 @@ from evals.core.errors import InvalidInput
 from evals.decoding import VERSION
 from evals.decoding.draw import Observer, PairDraw
 from evals.decoding.settings import Decoding
-from evals.generation.backend import Backend, Request
+from evals.generation.backend import Backend, Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_plan
 from evals.generation.plan import EvaluationSettings, make_plan
-from evals.generation.sampler import Response
 
 
 def read_pair(base: Path, trained: Path, dtype: str) -> tuple[Checkpoint, Checkpoint]:

@@ -1,18 +1,47 @@
 """Backends: requests in, responses out, each with random numbers of its own.
 
-A backend's module is imported when it is loaded: its packages may be in another environment.
+A backend's module is imported when it is loaded: its packages may be in another environment, and torch takes longer to
+import than everything else that a job without a missing sample does.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from evals.core.errors import InvalidInput, UserError
 from evals.generation import VERSION
-from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draws, Response, SamplingParameters
+
+if TYPE_CHECKING:
+    from evals.generation.checkpoint import Checkpoint
+    from evals.generation.sampler import Draws
+
+
+@dataclass(frozen=True)
+class SamplingParameters:
+    """The settings of drawing tokens."""
+
+    max_new_tokens: int  # longest response, in tokens, its end token included
+    temperature: float = 1.0  # divides the logits; 0 takes the most likely token
+    top_p: float = 1.0  # keeps the smallest set of tokens whose probability reaches this; 1 keeps all
+    batch_size: int = 256  # samples decoded at a time; not part of a sample's identity, but it can change rounding
+
+    def resolved(self) -> dict[str, float | int]:
+        """Everything that shapes the distribution, so that no default of an engine or checkpoint enters."""
+        penalties = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+        return {"temperature": self.temperature, "top_p": self.top_p, "top_k": 0, "min_p": 0.0, **penalties}
+
+
+@dataclass(frozen=True)
+class Response:
+    """One sampled response."""
+
+    tokens: list[int]  # token ids, the end token included if there is one
+    finished: bool  # False if it was cut at ``max_new_tokens``
+    replaced: int | None = None  # tokens that were drawn again, where two models decoded together
 
 
 @dataclass(frozen=True)

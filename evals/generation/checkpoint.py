@@ -10,17 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, verify_outputs
-from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
+
+    from evals.generation.qwen3 import Qwen3Decoder
 
 _PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt")
 """Files that are fetched and hashed: weights in safetensors, never pickles, never code."""
@@ -97,6 +95,11 @@ class Checkpoint:
 
     def decoder(self, device: str) -> Qwen3Decoder:
         """The model as the local sampler's decoder, in float32."""
+        from safetensors import SafetensorError  # here, with torch: planning reads a checkpoint's tokenizer alone
+        from safetensors.torch import load_file
+
+        from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
+
         config = Qwen3Config.from_json(self.config, str(self.directory / "config.json"))
         weights: dict[str, Tensor] = {}
         for path in sorted(self.directory.glob("*.safetensors")):

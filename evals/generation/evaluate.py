@@ -6,28 +6,64 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from evals.core.errors import UserError
-from evals.core.files import canonical_json, fingerprint, sha256_bytes, write_jsonl
-from evals.core.manifest import Manifest, hash_files
+from evals.core.files import canonical_json, sha256_bytes, write_jsonl
+from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.core.records import Sample
-from evals.core.single_writer import single_writer
-from evals.generation.backend import Backend
+from evals.core.single_writer import is_held, single_writer
+from evals.generation.backend import Backend, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import EvaluationSettings, Plan, make_plan
-from evals.generation.sampler import Draws, Response
+
+if TYPE_CHECKING:
+    from evals.generation.sampler import Draws
 
 
 def sample_benchmark(
-    source: Path, problems: Path, settings: EvaluationSettings, out: Path, split: int | None, splits: int
+    source: Path,
+    problems: Path,
+    settings: EvaluationSettings,
+    out: Path,
+    split: int | None = None,
+    splits: int = 1,
+    others: Mapping[Path, str] | None = None,
 ) -> None:
-    """Sample what is missing of the responses of a run or base model to a problem set (:func:`sample_plan`)."""
-    plan = make_plan([Checkpoint.of(source)], problems, settings)
-    sample_plan(plan, plan.load_backend, out, source.name, split=split, splits=splits)
+    """Sample what is missing of the responses of a run or base model to a problem set (:func:`sample_plan`).
+
+    To load a model takes longer than to sample a small benchmark. A job that has loaded it goes on with ``others``, a
+    directory of problems -> prompt each: what is missing of their samples is kept for the jobs that write them, beside
+    ``out``. Problems that were not found disjoint from the training's are passed over, and so are benchmarks that
+    another process samples, or whose samples are there.
+    """
+    models = [Checkpoint.of(source)]
+    plan = make_plan(models, problems, settings)
+    load = cache(plan.load_backend)
+    sample_plan(plan, load, out, f"{source.name} {problems.name}", split=split, splits=splits)
+    if not load.cache_info().currsize:
+        return
+    for other, prompt in (others or {}).items():
+        if not (other / "disjoint.json").is_file():
+            continue
+        try:
+            plan = make_plan(models, other, settings.model_copy(update={"prompt": prompt}))
+            if not _is_written(plan, out.with_name(other.name)):
+                name = f"{source.name} {other.name}"
+                sample_plan(plan, load, out.with_name(other.name), name, split=split or 0, splits=splits, wait=False)
+        except UserError as error:
+            print(f"{other}: is left to its own job: {error}", flush=True)
+
+
+def _is_written(plan: Plan, out: Path) -> bool:
+    try:
+        return read_manifest(out / "manifest.json", "samples").fingerprint == plan.fingerprint
+    except UserError:
+        return False
 
 
 def sample_plan(
@@ -38,6 +74,7 @@ def sample_plan(
     draws: Draws | None = None,
     split: int | None = None,
     splits: int = 1,
+    wait: bool = True,
 ) -> None:
     """Sample what is missing; unless this is one split of several, write ``samples.jsonl`` and its manifest.
 
@@ -52,9 +89,12 @@ def sample_plan(
         draws: the rule that tokens are drawn by; None draws from the only model.
         split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
         splits: number of jobs that the batches are divided into.
+        wait: for another process that makes the same samples; otherwise they are left to it.
     """
-    part = "samples" if split is None else f"split-{split + 1}-of-{splits}"
+    part = "samples" if split is None or splits == 1 else f"split-{split + 1}-of-{splits}"
     state = out / "state" / plan.identity
+    if not wait and is_held(state / f".writer-{part}"):
+        return
     started = time.monotonic()
     with single_writer(state / f".writer-{part}", "samples into this directory"):
         done = FinishedSamples(state, part)
@@ -120,7 +160,7 @@ def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, A
         inputs=plan.inputs,
         outputs=hash_files(out, path),
         parameters=plan.parameters,
-        fingerprint=fingerprint({"parameters": plan.parameters, "inputs": sorted(plan.inputs.values())}),
+        fingerprint=plan.fingerprint,
         details={
             "rows": len(samples),
             "tokens": sum(sample.tokens for sample in samples),

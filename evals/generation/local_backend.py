@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from evals.core.errors import InvalidInput
-from evals.generation.backend import BackendSettings, Request
+from evals.generation.backend import BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draws, OwnDraw, Response, decode_in_step
+from evals.generation.sampler import Draws, OwnDraw, decode_in_step
 
 
 class LocalBackend:

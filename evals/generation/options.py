@@ -46,18 +46,10 @@ class SamplingOptions:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def settings(self, **more: float) -> EvaluationSettings:
-        """Check the options, with ``more`` fields of the settings; limit torch to the threads that they allow."""
-        import torch
-
+        """Check the options, with ``more`` fields of the settings."""
         from evals.generation.plan import EvaluationSettings
 
-        content = dataclasses.asdict(self) | more
-        threads = content.pop("threads")
-        if threads < 1:
-            raise InvalidInput("", "--threads", f"is {threads}", "at least 1")
         try:
-            settings = EvaluationSettings.parse(content, "")
+            return EvaluationSettings.parse(dataclasses.asdict(self) | more, "")
         except InvalidInput as error:
             raise InvalidInput("", f"--{error.key.replace('_', '-')}", error.found, error.accepted) from None
-        torch.set_num_threads(threads)
-        return settings

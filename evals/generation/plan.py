@@ -13,9 +13,8 @@ from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.core.record import Record
 from evals.core.run_spec import PLACEHOLDER
 from evals.generation import VERSION
-from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, SamplingParameters, engine_version, load_backend
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import SamplingParameters
 from evals.problems.problem_set import load
 
 
@@ -36,6 +35,7 @@ class EvaluationSettings(Record):
     max_model_len: int | None = Field(default=None, ge=1)  # a context shorter than the model's
     tensor_parallel_size: int = 1  # GPUs that one model is spread over
     gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM takes; changes no sample
+    threads: int | None = Field(default=None, ge=1)  # that torch keeps to; None: as it is set
 
     @field_validator("prompt")
     @classmethod
@@ -87,8 +87,12 @@ class Plan:
         ]
 
     def load_backend(self) -> Backend:
-        """Load the models."""
+        """Load the models; torch then keeps to the threads of the settings."""
         settings = self.settings
+        if settings.threads is not None:
+            import torch  # here: a plan of which no sample is missing does without
+
+            torch.set_num_threads(settings.threads)
         backend_settings = BackendSettings(
             dtype=self.parameters["dtype"],
             device=settings.device,
@@ -105,10 +109,15 @@ class Plan:
         return dataclasses.replace(self, parameters={**self.parameters, **parameters})
 
     @property
+    def fingerprint(self) -> str:
+        """Fingerprint of what decides the samples."""
+        return fingerprint({"parameters": self.parameters, "inputs": sorted(self.inputs.values())})
+
+    @property
     def identity(self) -> str:
         """Fingerprint of what decides one sample; how many there are of each problem does not."""
         decisive = {key: value for key, value in self.parameters.items() if key != "samples_per_problem"}
-        return fingerprint({"parameters": decisive, "inputs": sorted(self.inputs.values())})
+        return dataclasses.replace(self, parameters=decisive).fingerprint
 
 
 def make_plan(models: Sequence[Checkpoint], problems: Path, settings: EvaluationSettings) -> Plan:

@@ -7,7 +7,6 @@ have all ended leaves the batch.
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,31 +14,8 @@ import torch
 from torch import Tensor
 
 from evals.core.errors import UserError
+from evals.generation.backend import Response, SamplingParameters
 from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
-
-
-@dataclass(frozen=True)
-class SamplingParameters:
-    """The settings of drawing tokens."""
-
-    max_new_tokens: int  # longest response, in tokens, its end token included
-    temperature: float = 1.0  # divides the logits; 0 takes the most likely token
-    top_p: float = 1.0  # keeps the smallest set of tokens whose probability reaches this; 1 keeps all
-    batch_size: int = 256  # samples decoded at a time; not part of a sample's identity, but it can change rounding
-
-    def resolved(self) -> dict[str, float | int]:
-        """Everything that shapes the distribution, so that no default of an engine or checkpoint enters."""
-        penalties = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-        return {"temperature": self.temperature, "top_p": self.top_p, "top_k": 0, "min_p": 0.0, **penalties}
-
-
-@dataclass(frozen=True)
-class Response:
-    """One sampled response."""
-
-    tokens: list[int]  # token ids, the end token included if there is one
-    finished: bool  # False if it was cut at ``max_new_tokens``
-    replaced: int | None = None  # tokens that were drawn again, where two models decoded together
 
 
 class Draw(Protocol):

@@ -16,9 +16,9 @@ from torch.nn import Module
 from transformers import AutoModelForCausalLM
 
 from evals.core.errors import UserError, first_line
-from evals.generation.backend import BackendSettings, Request
+from evals.generation.backend import BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draw, Draws, OwnDraw, Response, as_responses
+from evals.generation.sampler import Draw, Draws, OwnDraw, as_responses
 
 
 class TransformersBackend:

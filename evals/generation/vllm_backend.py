@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 
 from evals.core.errors import UserError, first_line
 from evals.core.random import stream_seed
-from evals.generation.backend import BackendSettings, Request
+from evals.generation.backend import BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draws, Response
+from evals.generation.sampler import Draws
 
 _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",

@@ -14,9 +14,10 @@ from tokenizers import Tokenizer
 from evals.core.random import generator_for
 from evals.core.record import read_rows
 from evals.core.records import Gold
+from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
-from evals.generation.sampler import SamplingParameters, sample
+from evals.generation.sampler import sample
 from evals.grading import Case, GradingPool
 from rlvr.diagnostics.policy import PolicySnapshot
 

@@ -255,6 +255,16 @@ class Plan:
         options |= {"gpu_memory_utilization": self.execution.get("gpu_memory_utilization", 0.9)}
         return f"{python} -m rlvr stage sample {shlex.join(words(options))}"
 
+    def other_benchmarks(self, run: str, benchmark: str) -> str:
+        """Problems and prompts of a run's other benchmarks, which a job goes on with once it has loaded the model."""
+        others = [name for name in self.study.benchmarks if name != benchmark]
+        return canonical_json({f"results/problems/{name}": self.prompt(run, name) for name in others})
+
+    def sampling_priority(self, benchmark: str) -> float:
+        """All runs' first benchmarks come first: those jobs sample the others too, which are then only written."""
+        names = list(self.study.benchmarks)
+        return 20 - names.index(benchmark) / len(names)
+
     @property
     def sampling_gpus(self) -> int:
         return (self.study.config.evaluation.tensor_parallel_size or 1) if self.execution["device"] == "cuda" else 0

@@ -18,10 +18,9 @@ from scipy.stats import chisquare
 from tokenizers import Tokenizer, processors
 
 from evals.core.errors import UserError
-from evals.generation.backend import Backend, BackendSettings, Request, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
-from evals.generation.sampler import SamplingParameters
 from evals.problems.problem_set import load
 from tests.engines.study_directory import ROOT, StudyDirectory
 

@@ -6,6 +6,7 @@ with one_line_errors():
     SAMPLE = (
         f"{PLAN.sampling_command} --source {{params.source:q}} --problems results/problems/{{wildcards.benchmark}}"
         " --prompt {params.prompt:q} {params.options:q} --out results/samples/{wildcards.run}/{wildcards.benchmark}"
+        " --others {resources.others:q}"
     )
 
 
@@ -21,10 +22,11 @@ rule sample_split:
     wildcard_constraints:
         part=r"\d+",
         parts=r"\d+",
-    priority: 20
+    priority: given(PLAN.sampling_priority)
     threads: PLAN.execution["sampling_threads"]
     resources:
         gpu=PLAN.sampling_gpus,
+        others=given(PLAN.other_benchmarks),
     params:
         source=given(PLAN.checkpoint),
         prompt=given(PLAN.prompt),
@@ -48,10 +50,11 @@ rule sample:
         "results/logs/sample/{run}/{benchmark}.log",
     benchmark:
         "results/costs/sample/{run}/{benchmark}.tsv"
-    priority: 20
+    priority: given(PLAN.sampling_priority)
     threads: PLAN.execution["sampling_threads"]
     resources:
         gpu=PLAN.sampling_gpus,
+        others=given(PLAN.other_benchmarks),
     params:
         source=given(PLAN.checkpoint),
         prompt=given(PLAN.prompt),

@@ -14,9 +14,8 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import Criterion, Decoding, Driver, Mode
-from evals.generation.backend import BackendSettings, Request, load_backend
+from evals.generation.backend import BackendSettings, Request, Response, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.generation.sampler import Response, SamplingParameters
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation

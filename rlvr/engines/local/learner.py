@@ -17,9 +17,9 @@ from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
+from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import load_tokenizer
 from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
-from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.engines.local.policy import HiddenStateStore, score_in_chunks, unpack
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler

@@ -10,8 +10,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from evals.generation.backend import SamplingParameters
 from evals.generation.qwen3 import Qwen3Decoder
-from evals.generation.sampler import SamplingParameters, sample
+from evals.generation.sampler import sample
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
 from rlvr.engines.local.policy import TokenBatch

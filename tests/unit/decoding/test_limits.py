@@ -15,9 +15,8 @@ from scipy import stats
 from evals.core.errors import InvalidInput
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import Criterion, Decoding, Driver, Mode
-from evals.generation.backend import Backend, BackendSettings, Request, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, Response, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.generation.sampler import Response, SamplingParameters
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. Compute b modulo 10.\n"]
 SAMPLING = SamplingParameters(24, temperature=1.0, top_p=0.95)

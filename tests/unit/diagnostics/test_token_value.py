@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
+from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import SamplingParameters
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims import delta_coefficients
 from rlvr.diagnostics.claims.learning_tax import log_odds, mean_drift

@@ -17,11 +17,10 @@ from evals.core.files import sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.core.random import stream_seed
 from evals.core.records import Sample
-from evals.generation.backend import BackendSettings, Request, load_backend
+from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import FinishedSamples, sample_benchmark
 from evals.generation.plan import EvaluationSettings, encode_prompts
-from evals.generation.sampler import SamplingParameters
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10.", "8" * 126, "9" * 200]
 

@@ -9,9 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evals.core.errors import UserError
+from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.generation.qwen3 import Qwen3Config
-from evals.generation.sampler import SamplingParameters, sample
+from evals.generation.sampler import sample
 
 PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "Let a=3;b=a+7;c=b-1. Compute c modulo 10.\n", "7\n"]
 

@@ -11,8 +11,9 @@ from scipy import stats
 from transformers import AutoModelForCausalLM
 
 from evals.core.errors import UserError
+from evals.generation.backend import Response, SamplingParameters
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.generation.sampler import Response, SamplingParameters, sample, uniform_stream
+from evals.generation.sampler import sample, uniform_stream
 
 PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. Compute b modulo 10.\n"]
 
