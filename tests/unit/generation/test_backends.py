@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from evals.core.files import sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.core.random import stream_seed
 from evals.core.records import Sample
+from evals.core.single_writer import single_writer
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import FinishedSamples, sample_benchmark
-from evals.generation.plan import EvaluationSettings, encode_prompts
+from evals.generation.plan import EvaluationSettings, Plan, encode_prompts
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10.", "8" * 126, "9" * 200]
 
@@ -157,6 +159,42 @@ def test_splits_merge_to_the_bytes_of_one_job(artifacts: tuple[Path, Path], tmp_
     merged = run(artifacts, out, 4)
     assert read_manifest(out / "manifest.json", "samples").details["rows_kept_from_earlier"] == 16
     assert sha256_file(merged) == sha256_file(run(artifacts, tmp_path / "whole", 4))
+
+
+def test_a_loaded_model_goes_on_with_the_runs_other_benchmarks(
+    artifacts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One load for all; the others are written by their own jobs, with the bytes of sampling them alone."""
+    source, first = artifacts
+    loads: list[Path] = []
+    load = Plan.load_backend
+    monkeypatch.setattr(Plan, "load_backend", lambda plan: loads.append(first) or load(plan))  # type: ignore[func-returns-value]
+    names = ["disjoint", "written", "held", "not_checked", "damaged"]
+    others = {shutil.copytree(first, tmp_path / name): f"{name}: {{problem}}" for name in names}
+    for name in set(names) - {"not_checked"}:
+        (tmp_path / name / "disjoint.json").write_text("{}")
+    (tmp_path / "damaged/problems.jsonl").write_text("")
+    settings = EvaluationSettings(samples_per_problem=2, seed=1, prompt="{problem}", max_new_tokens=12, batch_size=5)
+
+    def sample(name: str, out: Path, others: Mapping[Path, str] | None = None) -> Path:
+        own = settings.model_copy(update={"prompt": "{problem}" if name == "problems" else f"{name}: {{problem}}"})
+        sample_benchmark(source, tmp_path / name, own, out / name, others=others)
+        return out / name / "samples.jsonl"
+
+    alone = {name: sample(name, tmp_path / "alone").read_bytes() for name in ("problems", "disjoint", "held")}
+    out = tmp_path / "out"
+    sample("written", out)
+    (held,) = (shutil.copytree(tmp_path / "alone/held", out / "held") / "state").iterdir()
+    (held / "samples.jsonl").unlink()
+    shutil.rmtree(out / "written/state")
+    loads.clear()
+    with single_writer(held / ".writer-samples", "samples here"):
+        assert sample("problems", out, others).read_bytes() == alone["problems"]
+    assert len(loads) == 1
+    assert {path.parents[2].name for path in out.glob("*/state/*/samples.jsonl")} == {"problems", "disjoint"}
+    assert not (out / "disjoint/samples.jsonl").exists()
+    assert sample("disjoint", out, others).read_bytes() == alone["disjoint"]
+    assert len(loads) == 1, "a job that finds its samples made loads nothing, and goes on with nothing"
 
 
 def test_a_changed_line_is_found(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,7 @@ OPTIONS = {
         ("--max-new-tokens", "0", "at least 1"),
         ("--batch-size", "-3", "at least 1"),
         ("--max-model-len", "0", "at least 1"),
+        ("--threads", "0", "at least 1"),
         ("--prompt", "Solve it.", "{problem}"),
     ],
 )
@@ -44,3 +47,9 @@ def test_numbers_out_of_range_are_refused_in_one_line(
     message = capsys.readouterr().err
     assert message.startswith(f"error: {option}: is ") and accepted in message and message.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_planning_does_without_torch() -> None:
+    """A job whose samples are made has only to write them: to import torch would take most of its time."""
+    command = "import sys, evals.generation.evaluate, rlvr.cli.application; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
