@@ -12,7 +12,7 @@ import numpy as np
 
 from evals.core import records
 from evals.core.errors import InvalidInput, UserError
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Run, Score
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Controls, Run, Score
 from evals.statistics.average import Average, estimate_average
 
 
@@ -27,6 +27,7 @@ class Results:
     comparisons: Mapping[tuple[str, str, str, str], Comparison]  # (model, method, against, benchmark) -> comparison
     reference_method: str
     confidence: float  # the level of every interval of a comparison
+    controls: Controls | None = None  # methods of the study with known outcomes
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
     @cached_property
@@ -108,5 +109,6 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         comparisons=rows,
         reference_method=compared.reference_method,
         confidence=compared.confidence,
+        controls=compared.controls,
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

@@ -278,6 +278,15 @@ class Comparison(ExtensibleRecord):
     verdict: Verdict
 
 
+class Controls(Record):
+    """Two methods of a study whose verdicts are known beforehand: whether the others can be believed."""
+
+    positive: str = Field(description="a method that is known to harm: a study that works finds it worse")
+    negative: str = Field(
+        description="a method that is known to change nothing: a study that works finds no difference"
+    )
+
+
 class Comparisons(ExtensibleRecord):
     """The content of ``comparisons.json``; ``confidence`` is the level of the intervals, ``seed`` the resampling's."""
 
@@ -287,6 +296,7 @@ class Comparisons(ExtensibleRecord):
     bootstrap_resamples: int
     permutations: int
     seed: int = 0
+    controls: Controls | None = None
     comparisons: tuple[Comparison, ...]
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
-from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Claim, Comparison, Comparisons, Verdict
+from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Claim, Comparison, Comparisons, Controls, Verdict
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
@@ -39,6 +39,7 @@ class Settings:
     bootstrap_resamples: int = 10_000
     permutations: int = 100_000
     resample_samples: bool = False
+    controls: Controls | None = None  # of the study, for whoever reads the comparisons
     given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
 
     def __post_init__(self) -> None:

@@ -71,6 +71,35 @@ def corrected_note(results: Results) -> str:
     )
 
 
+def controls_note(results: Results) -> str:
+    """Say for each model whether this run of the study found its controls to be what they are known to be.
+
+    Empty without controls.
+    """
+    controls = dict(results.controls or {})
+    found = {
+        (kind, compared.model): (row.title, compared)
+        for kind, method in controls.items()
+        for row in results.conditions
+        if row.method == method and (compared := results.comparison(row, results.reference_method))
+    }
+    sentences = []
+    for model in dict.fromkeys(model for _, model in found):
+        (harmful, of_harmful), (neutral, of_neutral) = found["positive", model], found["negative", model]
+        saw, flagged = of_harmful.verdict is Verdict.WORSE, of_neutral.verdict in (Verdict.BETTER, Verdict.WORSE)
+        sentences.append(
+            f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
+            f"{'FLAGGED' if flagged else 'did not flag'} {neutral} ({_in_short(of_neutral)}), which changes nothing"
+            + ("; its other verdicts are in doubt" if flagged or not saw else "")
+        )
+    return f"Controls: this run of the study {'; it '.join(sentences)}." if sentences else ""
+
+
+def _in_short(comparison: Comparison) -> str:
+    points, p_value = numbers.points(comparison.difference), numbers.p_value(comparison.p_value_holm)
+    return f"{comparison.verdict}, {points} pp, p after Holm {p_value}"
+
+
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
     """Read what one seed of each method cost, from results/costs and results/runs."""
     return {row: condition_cost(row, results.benchmarks, costs, training) for row in results.conditions}
@@ -102,7 +131,9 @@ def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Ta
     )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
     columns = main_columns(results, costs)
-    summary = make_table("main", title, columns, results.conditions, [*notes, explanation])
+    summary = make_table(
+        "main", title, columns, results.conditions, [*notes, *filter(None, [controls_note(results)]), explanation]
+    )
     differences = [
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),

@@ -210,12 +210,18 @@ def compare(
     seed: int = 0,
     resamples: int = 10_000,
     permutations: int = 100_000,
+    controls: Annotated[str | None, Option(help='JSON: {"positive": METHOD, "negative": METHOD}')] = None,
 ) -> None:
     """Compare every method with a reference method and with the base model."""
-    from evals.core.records import Claim
+    from evals.core.records import Claim, Controls
     from evals.scores.comparison import Settings, write_comparisons
 
     settings = Settings(
-        reference_method, Claim(claim), seed=seed, bootstrap_resamples=resamples, permutations=permutations
+        reference_method,
+        Claim(claim),
+        seed=seed,
+        bootstrap_resamples=resamples,
+        permutations=permutations,
+        controls=None if controls is None else Controls.parse_text(controls, "--controls"),
     )
     write_comparisons(scores, settings, out)

@@ -120,16 +120,16 @@ def draw_reward_curves(
     """Reward of every method: mean over seeds, band from the smallest to the largest, reference black, others grey.
 
     One study has a small panel for every method; two studies, whose methods correspond in order, have a line of panels
-    for every method and a column each. The reference is a method of the first study; in the second, the method in its
-    place is drawn black.
+    for every method and a column each. Controls, which the second may lack, are the last lines. The reference is a
+    method of the first study; in the second, the method in its place is drawn black.
     """
     rows = [_trained(runs) for runs in studies]
     methods = [row.method for row in rows[0]]
     if reference not in methods:
         raise InvalidInput("", "--reference-method", f"is {reference!r}", ", ".join(methods))
-    if any(len(each) != len(methods) for each in rows):
+    if any(len(each) > len(methods) for each in rows):
         found = f"the studies have {', '.join(str(len(each)) for each in rows)} methods"
-        raise InvalidInput("", "--runs", found, "studies of as many methods")
+        raise InvalidInput("", "--runs", found, "studies of no more methods than the first")
     if len(studies) > 1:
         figure = style.new_figure(2.0 + 3.4 * len(titles), 1.1 + 1.15 * len(methods))
         grid = figure.subplots(len(methods), len(titles), sharex=True, sharey=True, squeeze=False)
@@ -143,8 +143,10 @@ def draw_reward_curves(
         names = [textwrap.fill(row.title, _PANEL_TITLE_WIDTH, break_long_words=False) for row in rows[0]]
         columns = [style.titled_panels(figure, names, across, fontsize=8)]
     place = methods.index(reference)
-    for runs, column in zip(studies, columns, strict=True):
-        _draw_methods(column, runs, CURVES[0], metrics, black=place)
+    for runs, own, column in zip(studies, rows, columns, strict=True):
+        for axes in column[len(own) :]:
+            axes.set_visible(False)
+        _draw_methods(column[: len(own)], runs, CURVES[0], metrics, black=place)
     seeds = number_of_seeds(len(row.runs) for own in rows for row in own)
     words = f"Reward in training: mean and range of {seeds} seeds\nblack: {rows[0][place].title}; grey: the others"
     set_title(figure, words, fontsize=9.5)

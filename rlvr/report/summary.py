@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from evals.core.records import BASE, Comparison, Condition, Verdict
 from evals.results import Results
 from evals.tables import numbers
-from evals.tables.main import average_text, difference_text
+from evals.tables.main import average_text, controls_note, difference_text
 
 _VERDICTS = {
     Verdict.BETTER: "Better than {reference}",
@@ -45,7 +45,7 @@ def findings(results: Results) -> list[str]:
             size = " to ".join(dict.fromkeys([numbers.percent(min(effects)), numbers.percent(max(effects))]))
             missed = "would often have been missed (power under 80 %)"
             sentences.append(f"A true difference smaller than {size} points {missed}.")
-    return sentences
+    return [*sentences, *filter(None, [controls_note(results)])]
 
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:

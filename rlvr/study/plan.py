@@ -312,6 +312,11 @@ class Plan:
     def reference_method(self, folder: str) -> str:
         return self.in_folder(folder).config.reference_method
 
+    def controls(self, folder: str) -> list[str]:
+        """The option that tells the comparisons which methods are controls."""
+        controls = self.in_folder(folder).config.controls
+        return words({"controls": canonical_json(controls.to_json())}) if controls else []
+
     def study_name(self, folder: str) -> str:
         return self.in_folder(folder).config.study
 

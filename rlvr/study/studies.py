@@ -40,7 +40,8 @@ def read_named_study(path: Path) -> NamedStudy:
 def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Study:
     """Resolve a named study on top of the main study ``config``; mistakes are a :class:`UserError` of one line.
 
-    It keeps all of ``config`` but seeds, methods, reference method and diagnostics. With fewer seeds in ``config`` than
+    It keeps all of ``config`` but seeds, methods, reference method and diagnostics; the controls of ``config`` are
+    added to the methods where both have the same reference method. With fewer seeds in ``config`` than
     in the file, as in the smoke study, the named study has fewer too. Where the named study changes training settings,
     its methods are named after it, for they are not what other studies mean by their names.
     """
@@ -48,20 +49,26 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
     named = read_named_study(path)
     if not config.get("methods"):
         raise InvalidInput(source, "", "compares methods", "beside a study that has methods")
+    methods = {method: changes.to_json() for method, changes in named.methods.items()}
+    controls = config.get("controls", {}) if named.reference_method == config["reference_method"] else {}
+    for method in controls.values():
+        methods.setdefault(method, config["methods"][method])
     own: dict[str, Any] = {
         "seeds": list(named.seeds[: len(config["seeds"])]),
-        "methods": {method: changes.to_json() for method, changes in named.methods.items()},
+        "methods": methods,
         "reference_method": named.reference_method,
     }
     if named.training:
         own["training"] = {**config["training"], **named.training.to_json()}
         own["reference_method"] = f"{name}_{named.reference_method}"
         own["methods"] = {}
-        for method, changes in named.methods.items():
-            parent = changes.of_entry.get("extends", method)
+        controls = {kind: f"{name}_{method}" for kind, method in controls.items()}
+        for method, changes in methods.items():
+            parent = changes.get("extends", method)
             title = load_catalogue().get(parent, {}).get("title", method) if parent == method else method
-            own["methods"][f"{name}_{method}"] = {"extends": parent, "title": title, **changes.to_json()}
-    kept = {key: value for key, value in config.items() if key != "diagnostics"}
+            own["methods"][f"{name}_{method}"] = {"extends": parent, "title": title, **changes}
+    kept = {key: value for key, value in config.items() if key not in ("diagnostics", "controls")}
+    own |= {"controls": controls} if controls else {}
     return Study.resolve({**kept, **own, "study": name}, source)
 
 

@@ -137,7 +137,8 @@ rule compare:
     params:
         statistics=PLAN.statistics,
         reference=given(PLAN.reference_method),
+        controls=given(PLAN.controls),
     shell:
         "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"
         " --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"
-        " --permutations {params.statistics[permutations]} --out {output.comparisons:q} > {log:q} 2>&1"
+        " --permutations {params.statistics[permutations]} {params.controls:q} --out {output.comparisons:q} > {log:q} 2>&1"

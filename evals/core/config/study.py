@@ -13,7 +13,7 @@ from evals.core.config.problem_sets import Kinds
 from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Seeds, Settings, Sha256, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import Count, Index, NotNegative, Share
-from evals.core.records import BASE
+from evals.core.records import BASE, Controls
 from evals.core.run_spec import LOCAL, VERL
 
 _NOT_REQUIRED = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size", "learning_rate_decay_from")
@@ -182,6 +182,10 @@ class StudyConfig(Settings):
     )
     methods: Methods = Field(default={}, description="methods by name, with what is changed of their catalogue entries")
     reference_method: str = Field(default=BASE, description="the method that every other one is compared with")
+    controls: Omittable[Controls] = optional(
+        "two methods with known outcomes against the reference method, which tables and report judge the study by; the "
+        "named studies that have the same reference method have them too"
+    )
     training: TrainingChanges = Field(default=TrainingChanges(), description="training settings of every method")
     evaluation: Evaluation = Field(description="sampling for evaluation")
     statistics: Statistics = Field(description="intervals and tests")
@@ -207,10 +211,20 @@ class StudyConfig(Settings):
             _require(self, ("seeds", "problems", "reference_method", "training"))
             if self.reference_method not in self.methods:
                 raise NotAccepted(f"is {self.reference_method!r}", ", ".join(self.methods), "reference_method")
+            self._check_controls()
             _require(self.execution, ("training_threads", "checkpoint_interval"), "execution")
             self._check_engine()
             self._check_validation()
         return self
+
+    def _check_controls(self) -> None:
+        """Check that the controls are two methods that are compared with the reference method."""
+        compared = [method for method in self.methods if method != self.reference_method]
+        for key, method in dict(self.controls or {}).items():
+            if method not in compared:
+                raise NotAccepted(f"is {method!r}", ", ".join(compared), f"controls.{key}")
+        if self.controls and self.controls.positive == self.controls.negative:
+            raise NotAccepted("is the positive control too", "another method", "controls.negative")
 
     def _check_model(self, key: str, model: Model) -> None:
         if isinstance(model, FromScratch):

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from evals.core.errors import InvalidInput
 from evals.core.manifest import verify_outputs
-from evals.core.records import Run, read_runs
+from evals.core.records import Run, conditions_of, read_runs
 from evals.figures.style import figure_style
 from rlvr.report.curves import draw_reward_curves, read_metrics
 from tests.commands import rlvr_bench
@@ -68,13 +68,23 @@ def test_two_studies_stand_side_by_side_each_with_a_reference_of_its_own(
     assert _drawn(right) == pytest.approx(_drawn(left) / 2)
 
 
+def test_controls_that_only_the_first_study_has_leave_its_neighbour_no_panel(
+    runs: list[Run], metrics: dict[str, pd.DataFrame]
+) -> None:
+    last = [row.method for row in conditions_of(runs)][-1]
+    shorter = [run for run in runs if run.method != last]
+    with figure_style():
+        figure = draw_reward_curves([runs, shorter], ["a", "b"], metrics, "dapo")
+    assert [axes.get_visible() for axes in figure.axes] == [True] * 5 + [False]
+
+
 def test_studies_that_do_not_correspond_and_unknown_references_are_refused(
     runs: list[Run], metrics: dict[str, pd.DataFrame]
 ) -> None:
     shorter = [run for run in runs if run.method != "delta"]
     with pytest.raises(InvalidInput) as error:
-        draw_reward_curves([runs, shorter], ["a", "b"], metrics, "dapo")
-    assert error.value.key == "--runs" and "3, 2" in error.value.found
+        draw_reward_curves([shorter, runs], ["a", "b"], metrics, "dapo")
+    assert error.value.key == "--runs" and "2, 3" in error.value.found
     with pytest.raises(InvalidInput) as error:
         draw_reward_curves([runs], ["a"], metrics, "ppo")
     assert error.value.key == "--reference-method" and "dapo" in error.value.accepted

@@ -98,6 +98,15 @@ def test_every_method_meets_the_reference_and_the_base_on_every_benchmark_and_on
     assert easy["minimum_detectable_effect"] > 2.8 * easy["standard_error"]
 
 
+def test_controls_are_named_beside_the_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_scores(tmp_path, "easy", study(1, GAINS))
+    controls = {"positive": "poor", "negative": "grpo"}
+    assert compare(tmp_path, "--controls", json.dumps(controls)) == 0
+    assert json.loads((tmp_path / "comparisons.json").read_text())["controls"] == controls
+    assert compare(tmp_path, "--controls", '{"positive": "poor"}') == 2
+    assert "--controls: lacks negative" in capsys.readouterr().err
+
+
 def test_base_models_alone_have_nothing_to_be_compared(tmp_path: Path) -> None:
     write_scores(tmp_path, "easy", study(1, {}))
     assert compare(tmp_path, reference="base") == 0

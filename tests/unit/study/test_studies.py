@@ -88,6 +88,24 @@ def test_methods_of_a_named_study_have_one_learning_rate() -> None:
         assert len({settings.learning_rate for settings in study.training.values()}) == 1, name
 
 
+def test_studies_with_the_reference_method_of_the_main_study_have_its_controls_too(tmp_path: Path) -> None:
+    config = read_yaml(CONFIG / "smoke.yaml")
+    harmful = {"extends": "dapo", "loss": {"epsilon_low": 0.5}}
+    config["methods"] |= {"harmful": harmful, "neutral": {"extends": "dapo"}}
+    config["controls"] = {"positive": "harmful", "negative": "neutral"}
+    assert resolve_studies(config, "mine.yaml").refused == {}
+    path = write(tmp_path, "plain")
+    study = resolve_named_study("plain", path, config)
+    assert list(study.methods) == ["dapo", "grpo", "harmful", "neutral"]
+    assert study.config.controls == Study.resolve(config).config.controls
+    assert study.methods["harmful"] == Study.resolve(config).methods["harmful"]
+    fast = resolve_named_study("fast", write(tmp_path, "fast", training={"steps": 7}), config)
+    assert dict(fast.config.controls or {}) == {"positive": "fast_harmful", "negative": "fast_neutral"}
+    assert fast.training["fast_harmful"].steps == 7
+    other = resolve_named_study("other", write(tmp_path, "other", reference_method="grpo"), config)
+    assert (list(other.methods), other.config.controls) == (["dapo", "grpo"], None)
+
+
 def test_beside_names_a_study_that_corresponds(tmp_path: Path) -> None:
     path = write(tmp_path, "a", beside="b")
 

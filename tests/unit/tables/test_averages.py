@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from evals.core.records import Condition, Score
+from evals.core.records import ALL_BENCHMARKS, Condition, Controls, Score, Verdict
 from evals.results import Results, read_results
 from evals.statistics.interval import score_interval
+from evals.tables.main import controls_note
 from tests.unit.synthetic_results import Study
 
 
@@ -103,3 +104,26 @@ def test_seeds_without_spread_leave_the_interval_of_the_problems(results: Result
     counts = {(run.run, "chain_3"): row for run in condition.runs}
     average = _with_counts(results, counts).average(condition, "chain_3")
     assert average.confidence_interval == pytest.approx(score_interval(np.array(row), 32), abs=1e-3)
+
+
+def test_the_note_on_the_controls_says_what_the_study_found_of_each(results: Results) -> None:
+    def note(positive: Verdict, negative: Verdict) -> str:
+        rows = dict(results.comparisons)
+        for method, verdict in (("grpo", positive), ("delta", negative)):
+            key = ("tiny", method, "dapo", ALL_BENCHMARKS)
+            rows[key] = rows[key].model_copy(update={"verdict": verdict, "difference": -0.031, "p_value_holm": 0.5})
+        controls = Controls(positive="grpo", negative="delta")
+        return controls_note(dataclasses.replace(results, comparisons=rows, controls=controls))
+
+    assert note(Verdict.WORSE, Verdict.NOT_DISTINGUISHABLE) == (
+        "Controls: this run of the study saw the harm of GRPO (worse, -3.1 pp, p after Holm 0.500) and did not flag "
+        "DelTA (not distinguishable, -3.1 pp, p after Holm 0.500), which changes nothing."
+    )
+    for positive, negative, found in (
+        (Verdict.NOT_DISTINGUISHABLE, Verdict.NOT_DISTINGUISHABLE, ("DID NOT SEE", "did not flag")),
+        (Verdict.BETTER, Verdict.BETTER, ("DID NOT SEE", "FLAGGED")),
+        (Verdict.WORSE, Verdict.WORSE, ("saw", "FLAGGED")),
+    ):
+        words = note(positive, negative)
+        assert all(each in words for each in found) and words.endswith("; its other verdicts are in doubt.")
+    assert controls_note(results) == ""
