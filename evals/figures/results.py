@@ -14,16 +14,20 @@ from evals.core.records import ALL_BENCHMARKS, BASE, Comparison
 from evals.figures import style
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results
+from evals.statistics.robust import percentile_interval, performance_profile, stratified_bootstrap
+from evals.tables.robust import bootstrap_draws, score_matrix
 
 _COLUMNS = 3
 _LABEL_WIDTH, _WIDE_LABEL_WIDTH, _MANY = 24, 34, 12  # characters; many rows are narrow, and their labels wide instead
 _NARROWEST = 5.0  # per cent
 _MEAN = "mean of all benchmarks"
+_THRESHOLDS = np.linspace(0.0, 1.0, 101)
+_PROFILE_RESAMPLES = 2_000  # as in rliable
 
 
 def write_results_figure(name: str, results: Results, out: Path) -> None:
-    """Draw ``scores`` or ``differences`` as PNG and SVG, with a manifest; ``out`` is the path without an ending."""
-    draw = {"scores": draw_scores, "differences": draw_differences}[name]
+    """Draw a figure of this module as PNG and SVG, with a manifest; ``out`` is the path without an ending."""
+    draw = {"scores": draw_scores, "differences": draw_differences, "profiles": draw_profiles}[name]
     style.write_figure(name, lambda: draw(results), out, results.sources)
 
 
@@ -96,6 +100,34 @@ def draw_differences(results: Results) -> Figure:
     units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's over the methods"
     units += "" if limit is None else "; an arrow: the interval goes on"
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), title=units, title_fontsize=8.5)
+    return figure
+
+
+def draw_profiles(results: Results) -> Figure:
+    """Draw the share of a method's scores above every threshold, a panel for each method, the others in grey.
+
+    The scores are those of its seeds on the benchmarks (rliable's score distribution).
+    """
+    conditions, styles = [row for row in results.conditions if row.method != BASE], style.method_styles(results.runs)
+    across = min(4, len(conditions))
+    figure = style.new_figure(0.6 + 2.4 * across, 1.0 + 1.7 * math.ceil(len(conditions) / across))
+    titles = [textwrap.fill(row.title, _LABEL_WIDTH, break_long_words=False) for row in conditions]
+    panels = style.titled_panels(figure, titles, across, fontsize=8.5)
+    matrices = [score_matrix(results, row) for row in conditions]
+    profiles = [100 * performance_profile(scores, _THRESHOLDS) for scores in matrices]
+    for axes, row, scores, own in zip(panels, conditions, matrices, profiles, strict=True):
+        for profile in profiles:
+            axes.plot(100 * _THRESHOLDS, profile, color="#c8c8c8", linewidth=0.6)
+        draws = bootstrap_draws(scores, row, _PROFILE_RESAMPLES, together=True)
+        replicates = stratified_bootstrap(scores, lambda drawn: performance_profile(drawn, _THRESHOLDS), draws)
+        low, high = percentile_interval(replicates, results.confidence)
+        colour = styles[row.method].colour
+        axes.fill_between(100 * _THRESHOLDS, 100 * low, 100 * high, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(100 * _THRESHOLDS, own, color=colour, linewidth=1.4)
+    level, seeds = round(100 * results.confidence), style.number_of_seeds(len(row.seeds) for row in conditions)
+    style.set_title(figure, f"Performance profiles: {level} % bands over {seeds} seeds; grey: the other methods")
+    figure.supxlabel(f"threshold, avg@{results.samples_per_problem} (%)", fontsize=8.5)
+    figure.supylabel("scores of seeds on benchmarks above it (%)", fontsize=8.5)
     return figure
 
 

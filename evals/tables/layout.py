@@ -9,6 +9,7 @@ import pandas as pd
 
 from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
+from evals.core.records import Interval
 
 Row = TypeVar("Row")
 
@@ -69,6 +70,12 @@ def write_table(
     for ending, content in contents.items():
         write_text(out.with_name(out.name + ending), content)
     write_output_manifest("table", out, [*contents], inputs, parameters or {})
+
+
+def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
+    """Both ends of an interval, as columns of a CSV file."""
+    low, high = interval or (None, None)
+    return {f"{prefix}confidence_low": low, f"{prefix}confidence_high": high}
 
 
 def markdown(tables: Sequence[Table]) -> str:

@@ -6,19 +6,20 @@ from typing import Any
 
 import pandas as pd
 
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Interval, Score, Verdict
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Score, Verdict
 from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
-from evals.tables.layout import Column, Table, make_table, write_table
+from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+from evals.tables.robust import FALLS_NOTE, Falls, read_falls
 
 Costs = Mapping[Condition, Cost]
 _METHOD: Column[Condition] = Column("Method", lambda condition: condition.title)
 _COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
 
 
-def main_columns(results: Results, costs: Costs) -> list[Column[Condition]]:
+def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls]) -> list[Column[Condition]]:
     """The columns of the main table, over all benchmarks. Those with a name stand in main.csv too, at its end."""
     k, reference = results.samples_per_problem, results.reference_title
 
@@ -33,6 +34,7 @@ def main_columns(results: Results, costs: Costs) -> list[Column[Condition]]:
     return [
         _METHOD,
         Column(f"avg@{k} (%)", results.average, average_text),
+        Column("Fell", falls.get, lambda own: own.text if own else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
         Column(f"Versus {reference} (pp)", versus, difference_text),
         Column("p", lambda row: getattr(versus(row), "p_value", None), numbers.p_value),
@@ -107,30 +109,34 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
 
 def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
     """Write the main table as Markdown, CSV and LaTeX, with its manifest; ``out`` has no ending."""
-    measured = read_costs(results, costs, training)
-    named = [column for column in main_columns(results, measured) if column.name]
+    measured, falls = read_costs(results, costs, training), read_falls(results, training)
+    named = [column for column in main_columns(results, measured, falls) if column.name]
     rows = [
-        _numbers(results, condition) | {column.name: column.value(condition) for column in named}
+        _numbers(results, condition)
+        | {column.name: column.value(condition) for column in named}
+        | {"fell": len(falls[condition].runs) if condition in falls else None}
         for condition in results.conditions
     ]
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
-    tables = main_tables(results, measured, notes)
-    write_table(out, tables, pd.DataFrame(rows), [*results.sources, *read], {"notes": notes}, with_latex=True)
+    tables = main_tables(results, measured, falls, notes)
+    frame = pd.DataFrame(rows).astype({"fell": "Int64"})  # nullable: the base model is not trained
+    write_table(out, tables, frame, [*results.sources, *read], {"notes": notes}, with_latex=True)
 
 
-def main_tables(results: Results, costs: Costs, notes: Sequence[str]) -> list[Table]:
+def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls], notes: Sequence[str]) -> list[Table]:
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
     k, level, benchmarks = results.samples_per_problem, round(100 * results.confidence), len(results.benchmarks)
     explanation = (
         f"avg@{k}: mean over {benchmarks} benchmarks and all training seeds, {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
         f"{numbers.NO_INTERVAL_NOTE} "
+        f"{FALLS_NOTE} "
         f"{corrected_note(results)} "
         "MDE: the smallest true difference that one comparison finds in 80 % of studies, before Holm. "
         "Costs: of one seed, mean over seeds; memory is the largest resident set of any job."
     )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
-    columns = main_columns(results, costs)
+    columns = main_columns(results, costs, falls)
     summary = make_table(
         "main", title, columns, results.conditions, [*notes, *filter(None, [controls_note(results)]), explanation]
     )
@@ -201,12 +207,6 @@ def _numbers(results: Results, condition: Condition) -> dict[str, Any]:
             row |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _COMPARED}
             row |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
     return row
-
-
-def interval_columns(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
-    """Both ends of an interval, as columns of a CSV file."""
-    low, high = interval or (None, None)
-    return {f"{prefix}confidence_low": low, f"{prefix}confidence_high": high}
 
 
 _BY_SEED = (

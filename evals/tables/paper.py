@@ -10,8 +10,8 @@ from evals.core.records import BASE, Comparison, Condition
 from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import numbers
-from evals.tables.layout import Column, Table, make_table, write_table
-from evals.tables.main import average_text, corrected_note, difference_text, interval_columns
+from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+from evals.tables.main import average_text, corrected_note, difference_text
 from evals.tables.published import Published, read_published
 
 

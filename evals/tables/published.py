@@ -16,8 +16,8 @@ from evals.core.records import ALL_BENCHMARKS, Condition
 from evals.core.yaml_file import read_yaml
 from evals.results import Results
 from evals.statistics.average import Average
-from evals.tables.layout import Column, Table, make_table, write_table
-from evals.tables.main import average_text, interval_columns
+from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+from evals.tables.main import average_text
 
 Text = Annotated[str, Field(min_length=1)]
 _AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")

@@ -36,6 +36,14 @@ def by_seed_table(results: Results, out: Path) -> None:
     write_by_seed_table(results.read(), out)
 
 
+@table.add("robust")
+def robust_table(results: Results, training: Path, out: Path) -> None:
+    """Write the seeds that fell, and averages that one seed does not decide."""
+    from evals.tables.robust import write_robust_table
+
+    write_robust_table(results.read(), training, out)
+
+
 @table.add("audit")
 def audit_table(audits: Paths, runs: Path, out: Path) -> None:
     """Write how much was not judged, and where a second grader differs."""
@@ -95,6 +103,14 @@ def differences_figure(results: Results, out: Path) -> None:
     from evals.figures.results import write_results_figure
 
     write_results_figure("differences", results.read(), out)
+
+
+@figure.add("profiles")
+def profiles_figure(results: Results, out: Path) -> None:
+    """Draw every method's performance profile: the share of its scores above each threshold."""
+    from evals.figures.results import write_results_figure
+
+    write_results_figure("profiles", results.read(), out)
 
 
 @figure.add("training_curves")

@@ -10,7 +10,7 @@ import pandas as pd
 from evals.core.files import read_json, read_parquet
 from evals.core.records import BASE, ProblemFile
 from evals.results import Results
-from evals.tables import audit, main, numbers, paper
+from evals.tables import audit, main, numbers, paper, robust
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from evals.tables.published import read_published
@@ -29,6 +29,12 @@ _FIGURES = {
         "Paired differences of every method to the reference method with intervals",
         "Paired differences to {reference}. Line: {level} % interval; a method is called better or worse only where "
         "its test says so after Holm: on a benchmark over the benchmarks, for the mean over the methods.",
+    ),
+    "profiles": (
+        "Performance profiles of every method",
+        "Performance profiles. Share of a method's scores (its seeds on the benchmarks) above each threshold; band: "
+        "{level} % bootstrap over seeds, each drawn once for all benchmarks. The higher curve is the better one; where "
+        "curves cross, the better method depends on the benchmark or on the seed.",
     ),
     "training_curves": (
         "Training curves of every method",
@@ -104,7 +110,9 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
     ]
     audited, *audited_by_benchmark = audit.audit_tables(audit.read_audits(files.audits, results.runs))
     costs = main.read_costs(results, directory / "costs", directory / "runs")
-    summary, *by_benchmark = main.main_tables(results, costs, notes)
+    falls = robust.read_falls(results, directory / "runs")
+    summary, *by_benchmark = main.main_tables(results, costs, falls, notes)
+    robust_table = robust.robust_table(results, falls, {row: robust.summarise(results, row) for row in falls})
     examples, read = read_examples(results, directory)
     inputs = [files.study, *results.sources, *files.audits, files.status, *figures]
     for run in results.runs:
@@ -121,6 +129,7 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
         findings=findings(results),
         paper_tables=paper.paper_tables(results, read_published(named.published), named.title, []) if named else [],
         main_table=replace(summary, notes=summary.notes[len(notes) :]),
+        robust_table=robust_table,
         benchmark_tables=by_benchmark,
         seed_tables=main.by_seed_tables(results),
         audit_table=audited,

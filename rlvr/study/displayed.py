@@ -18,12 +18,14 @@ _TEMPLATES = f"{REPOSITORY}/rlvr/report/templates"
 FIGURES = {
     "scores": "evals.figures.results",
     "differences": "evals.figures.results",
+    "profiles": "evals.figures.results",
     "training_curves": "rlvr.report.curves",
     "reward_curves": "rlvr.report.curves",
     "score_curves": "rlvr.report.curves",
 }
 TABLES = {
     "by_seed": "evals.tables.main",
+    "robust": "evals.tables.robust",
     "audit": "evals.tables.audit",
     "paper": "evals.tables.paper",
     "paper_vs_ours": "evals.tables.published",
@@ -70,8 +72,8 @@ class Displayed:
         own = ["tables/paper.md", *(f"figures/{name}.png" for name in self.own_figures(folder))] if folder else []
         # A study of models alone has neither training curves nor methods to set side by side.
         methods = bool(self.plan.study.methods)
-        tables = ["main", "by_seed", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
-        figures = ["scores", "differences", "training_curves"] if methods else ["scores"]
+        tables = ["main", "by_seed", "robust", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
+        figures = ["scores", "differences", "profiles", "training_curves"] if methods else ["scores"]
         paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
         paths += ["report.html", "tracking.json"] if methods else []
         return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
@@ -94,6 +96,8 @@ class Displayed:
     def table_inputs(self, folder: str, table: str) -> dict[str, Any]:
         if table == "audit":
             return {"audits": self.plan.audits(folder), "runs": f"results/{folder}runs.json"}
+        if table == "robust":
+            return {**self.results_inputs(folder), "metrics": self.plan.metrics(folder)}
         return self.results_inputs(folder)
 
     def table_reference(self, table: str) -> list[str]:
@@ -103,6 +107,8 @@ class Displayed:
 
     def table_options(self, folder: str, table: str) -> list[str]:
         options = self.table_inputs(folder, table)
+        if options.pop("metrics", None):
+            options["training"] = "results/runs"
         if table == "paper":
             options |= {"reference": REFERENCE, "title": self.named_study(folder).title, "note": self.notes(folder)}
         elif table == "paper_vs_ours":

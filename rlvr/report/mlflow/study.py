@@ -9,7 +9,7 @@ from evals.core.files import read_parquet, sha256_file
 from evals.core.manifest import Manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, ProblemFile, Run
 from evals.results import Results
-from evals.tables.main import interval_columns
+from evals.tables.layout import interval_columns
 from rlvr.report.mlflow import planned_run
 from rlvr.report.mlflow.planned_run import NOTE_TAG, PlannedRun, content_hash, metrics_of_steps
 from rlvr.report.provenance import read_run_manifest, run_directory

@@ -23,8 +23,9 @@ def _arguments(study: Study, table: str, out: Path) -> list[str]:
     results = study.results
     shared = ["--scores", *map(str, study.scores), "--comparisons", str(study.comparisons)]
     shared += ["--runs", str(study.runs_file), "--out", str(out)]
-    own = ["--costs", str(results / "costs"), "--training", str(results / "runs"), "--note", _NOTE]
-    return [table, *shared, *(own if table == "main" else [])]
+    training = ["--training", str(results / "runs")]
+    own = {"main": ["--costs", str(results / "costs"), *training, "--note", _NOTE], "robust": training}
+    return [table, *shared, *own.get(table, [])]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,22 @@ def test_every_row_of_the_main_table_carries_its_cost(written: Path) -> None:
     assert [row[0] for row in (base, *methods)] == ["Base model", "GRPO", "DAPO", "DelTA"]
     assert all(row[place] not in ("–", "") for row in methods for place in cost)
     assert [base[place] == "–" for place in cost] == [True, True, True, False, False]
+
+
+def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_path: Path) -> None:
+    path = editable_study.results / "runs" / "tiny-delta-s2" / "metrics.parquet"
+    metrics = pd.read_parquet(path)
+    metrics["reward_mean"] = [0.4, 0.6, 0.8, 0.8, 0.0, 0.0, 0.0, 0.0]
+    metrics.to_parquet(path)
+    for table in ("main", "robust"):
+        assert main(_arguments(editable_study, table, tmp_path / table)) == 0
+        header, _, *rows = _rows((tmp_path / f"{table}.md").read_text())
+        fell = {row[0]: row[header.index("Fell")] for row in rows}
+        assert (fell["DelTA"], fell["DAPO"]) == ("1 of 2 [1, 99]", "0 of 2 [0, 84]")
+    written = pd.read_csv(tmp_path / "robust.csv").set_index("method")
+    assert written["fallen_runs"]["delta"] == "tiny-delta-s2"
+    assert written["interquartile_mean_confidence_low"].between(0, written["interquartile_mean"]).all()
+    assert pd.read_csv(tmp_path / "main.csv").set_index("method")["fell"]["delta"] == 1
 
 
 def test_the_reference_is_not_compared_with_itself(written: Path) -> None:
@@ -79,17 +96,17 @@ def test_the_scale_stands_under_the_table_in_every_format(written: Path) -> None
 def test_what_says_nothing_is_left_out(synthetic_study: Study) -> None:
     results = read_results(synthetic_study.runs_file, synthetic_study.scores, synthetic_study.comparisons)
     costs = read_costs(results, synthetic_study.results / "costs", synthetic_study.results / "runs")
-    tables = {table.name: table for table in main_tables(results, costs, [])}
+    tables = {table.name: table for table in main_tables(results, costs, {}, [])}
     assert list(tables) == ["main", "by_benchmark", "differences_to_dapo", "differences_to_base"]
     assert all("±" in cell for row in tables["by_benchmark"].rows for cell in row[1:])
 
     base = replace(results, runs=tuple(run for run in results.runs if run.method == BASE))
-    assert [table.name for table in main_tables(base, costs, [])] == ["main", "by_benchmark"]
+    assert [table.name for table in main_tables(base, costs, {}, [])] == ["main", "by_benchmark"]
     nothing = {
         key: score.model_copy(update={"correct_counts": (0,) * len(score.correct_counts)})
         for key, score in base.scores.items()
     }
-    (row,) = main_tables(replace(base, scores=nothing), costs, [])[1].rows
+    (row,) = main_tables(replace(base, scores=nothing), costs, {}, [])[1].rows
     assert not any("±" in cell for cell in row[1:])
 
 

@@ -55,7 +55,8 @@ def make_study(results: Path) -> None:
     for run, method, seed in RUNS[1:]:
         directory = results / "runs" / run
         write_text(directory / weights, run)
-        frame = pd.DataFrame({"tokens_generated": [5], "optimizer_steps": [1], "seconds_step": [1.0]})
+        metrics = {"tokens_generated": 5, "optimizer_steps": 1, "seconds_step": 1.0, "reward_mean": 0.5}
+        frame = pd.DataFrame([metrics])
         write_parquet(directory / "metrics.parquet", frame)
         inputs = [base / weights, results / "problems/train/problems.jsonl"]
         asked = {"run": run, "method_name": method, "seed": seed}

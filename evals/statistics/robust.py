@@ -1,0 +1,95 @@
+"""Summaries that a single seed does not decide: falls, interquartile means, performance profiles.
+
+Interquartile mean, stratified bootstrap and profiles are those of Agarwal et al. 2021 (arXiv 2108.13264) and their
+library rliable 1.2.0: tests hold them to its numbers. ``scores`` are [S, M] of S seeds on M benchmarks.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binomtest, trim_mean
+
+from evals.statistics.accuracy import FloatArray
+from evals.statistics.difference import estimate_difference
+
+LEAST_LOSS = 0.2
+"""A training reward (0 to 1) that loses less from its best point is no fall: five times the error of two windows'
+difference with 32 prompts a step."""
+_SHORTEST_WINDOW = 5
+_REPLICATES_AT_ONCE = 500
+
+
+def fell_in_training(rewards: npt.ArrayLike) -> bool:
+    """Return whether a training lost more than half of what it had gained, and at least :data:`LEAST_LOSS`.
+
+    ``max_t R_t - R_end >= max(LEAST_LOSS, (max_t R_t - R_0) / 2)``, where R is the moving mean of the rewards [T] over
+    a tenth of the steps, at least 5, R_0 the first and R_end the last of them.
+    """
+    values = np.asarray(rewards, dtype=np.float64)
+    window = min(len(values), max(_SHORTEST_WINDOW, -(-len(values) // 10)))
+    means = np.convolve(values, np.full(window, 1.0 / window), mode="valid")
+    best = means.max()
+    return bool(best - means[-1] >= max(LEAST_LOSS, (best - means[0]) / 2.0))
+
+
+def fell_below(accuracies: Sequence[npt.ArrayLike], base: Sequence[npt.ArrayLike], confidence: float = 0.95) -> bool:
+    """Return whether a policy is worse than its base model: the paired interval over problems lies below 0.
+
+    Both have for each benchmark the accuracies [N] of the same problems; benchmarks are weighted alike.
+    """
+    policy, before = ([np.asarray(values)[None] for values in side] for side in (accuracies, base))
+    difference = estimate_difference(policy, before, treatment_is_fixed=True, control_is_fixed=True)
+    return bool(difference.interval(confidence)[1] < 0.0)
+
+
+def share_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a share (Clopper and Pearson 1934, Biometrika 26), which never covers less than it says."""
+    interval = binomtest(successes, trials).proportion_ci(confidence, method="exact")
+    return float(interval.low), float(interval.high)
+
+
+def interquartile_mean(scores: npt.ArrayLike) -> FloatArray:
+    """The mean [...] of the middle half of all scores [..., S, M] (rliable's ``aggregate_iqm``).
+
+    A quarter of the S * M values is cut off at either end, rounded down to a whole number of them.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    return np.asarray(trim_mean(values.reshape(*values.shape[:-2], -1), 0.25, axis=-1))
+
+
+def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> FloatArray:
+    """The share [..., K] of scores [..., S, M] above each threshold [K] (rliable's score distribution)."""
+    values = np.asarray(scores, dtype=np.float64)
+    above = values.reshape(*values.shape[:-2], 1, -1) > np.asarray(thresholds)[:, None]
+    return np.asarray(above.mean(axis=-1))
+
+
+def draw_seeds(
+    shape: tuple[int, int], generator: np.random.Generator, resamples: int, *, together: bool
+) -> npt.NDArray[np.int64]:
+    """Seeds drawn with replacement [R, S, M]: for each benchmark by itself, as rliable does, or ``together`` for all.
+
+    A seed is one policy on every benchmark, so its scores go up and down together. Drawn for each benchmark alone they
+    cancel, and the interval comes out too short.
+    """
+    seeds, benchmarks = shape
+    drawn = generator.integers(0, seeds, size=(resamples, seeds, 1 if together else benchmarks))
+    return np.broadcast_to(drawn, (resamples, seeds, benchmarks))
+
+
+def stratified_bootstrap(
+    scores: npt.ArrayLike, statistic: Callable[[FloatArray], FloatArray], draws: npt.NDArray[np.int64]
+) -> FloatArray:
+    """A statistic [R, ...] of scores [S, M] whose seeds were drawn anew [R, S, M]."""
+    values = np.asarray(scores, dtype=np.float64)
+    places = np.arange(values.shape[1])
+    parts = (draws[start : start + _REPLICATES_AT_ONCE] for start in range(0, len(draws), _REPLICATES_AT_ONCE))
+    return np.concatenate([statistic(values[part, places]) for part in parts])
+
+
+def percentile_interval(replicates: FloatArray, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
+    """Both ends [...] of the percentile interval of bootstrap replicates [R, ...]."""
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(replicates, [tail, 1.0 - tail], axis=0)
+    return low, high

@@ -1,0 +1,167 @@
+"""The table of what a mean hides: seeds that fell, the interquartile mean, and the worst and the best seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from evals.core.files import read_parquet
+from evals.core.random import stream_seed
+from evals.core.records import BASE, Condition, Interval
+from evals.results import Results
+from evals.statistics import robust
+from evals.statistics.accuracy import FloatArray
+from evals.tables import numbers
+from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+
+RESAMPLES = 10_000
+FALLS_NOTE = (
+    "Fell: seeds that ended below their base model (paired 95 % interval) or lost more than half of the training "
+    "reward that they had gained; brackets: exact 95 % interval of the share, in per cent."
+)
+
+
+@dataclass(frozen=True)
+class Falls:
+    """The runs of a method that fell, of how many seeds."""
+
+    runs: tuple[str, ...]
+    seeds: int
+
+    @property
+    def interval(self) -> Interval:
+        """The interval of the share of all seeds that would fall."""
+        return robust.share_interval(len(self.runs), self.seeds)
+
+    @property
+    def text(self) -> str:
+        """1 of 3 [1, 91]."""
+        low, high = self.interval
+        return f"{len(self.runs)} of {self.seeds} [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def read_falls(results: Results, training: Path) -> dict[Condition, Falls]:
+    """Find the runs that fell, of every trained method; ``training`` has ``{run}/metrics.parquet``."""
+    bases = {row.model: _accuracies(results, row.runs[0].run) for row in results.conditions if row.method == BASE}
+    falls = {}
+    for row in results.conditions:
+        if row.method == BASE:
+            continue
+        fallen = []
+        for run in row.runs:
+            rewards = read_parquet(training / run.run / "metrics.parquet", ("reward_mean",))["reward_mean"]
+            base = bases.get(run.model)
+            is_below = base is not None and robust.fell_below(_accuracies(results, run.run), base)
+            if is_below or robust.fell_in_training(rewards):
+                fallen.append(run.run)
+        falls[row] = Falls(tuple(fallen), len(row.runs))
+    return falls
+
+
+def _accuracies(results: Results, run: str) -> list[FloatArray]:
+    """The accuracies [N] of a run on each benchmark."""
+    scores = [results.scores[run, name] for name in results.benchmarks]
+    return [np.array(score.correct_counts) / results.samples_per_problem for score in scores]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The scores of a method's seeds in a few numbers, fractions of one.
+
+    Both intervals are of the interquartile mean: with seeds drawn once for all benchmarks, and as rliable draws them.
+    """
+
+    mean: float
+    interquartile_mean: float
+    interval: Interval
+    rliable_interval: Interval
+    worst: float
+    best: float
+
+
+def score_matrix(results: Results, condition: Condition) -> FloatArray:
+    """The scores [S, M] of a method's seeds on the benchmarks."""
+    rows = [[results.scores[run.run, name].average_at_k for name in results.benchmarks] for run in condition.runs]
+    return np.array(rows)
+
+
+def bootstrap_draws(
+    scores: FloatArray, condition: Condition, resamples: int, together: bool
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """Draws of a method's seeds [R, S, M], from a stream of the method's own."""
+    stream = stream_seed("seeds", condition.model, condition.method, together)
+    shape = (scores.shape[0], scores.shape[1])
+    return robust.draw_seeds(shape, np.random.default_rng(stream), resamples, together=together)
+
+
+def summarise(results: Results, condition: Condition) -> Summary:
+    """Summarise a method's seeds."""
+    scores = score_matrix(results, condition)
+
+    def interval(together: bool) -> Interval:
+        draws = bootstrap_draws(scores, condition, RESAMPLES, together)
+        replicates = robust.stratified_bootstrap(scores, robust.interquartile_mean, draws)
+        low, high = robust.percentile_interval(replicates, results.confidence)
+        return float(low), float(high)
+
+    by_seed = scores.mean(axis=1)
+    middle = float(robust.interquartile_mean(scores))
+    ends = float(by_seed.min()), float(by_seed.max())
+    return Summary(float(scores.mean()), middle, interval(together=True), interval(together=False), *ends)
+
+
+def write_robust_table(results: Results, training: Path, out: Path) -> None:
+    """Write the table with its manifest; ``out`` has no ending."""
+    falls = read_falls(results, training)
+    summaries = {row: summarise(results, row) for row in falls}
+    rows = [
+        {
+            "model": row.model,
+            "method": row.method,
+            "title": row.title,
+            "seeds": falls[row].seeds,
+            "fell": len(falls[row].runs),
+            **interval_columns(falls[row].interval, "fell_"),
+            "fallen_runs": " ".join(falls[row].runs),
+            "average": summary.mean,
+            "interquartile_mean": summary.interquartile_mean,
+            **interval_columns(summary.interval, "interquartile_mean_"),
+            **interval_columns(summary.rliable_interval, "interquartile_mean_rliable_"),
+            "worst_seed": summary.worst,
+            "best_seed": summary.best,
+        }
+        for row, summary in summaries.items()
+    ]
+    metrics = [training / run.run / "metrics.parquet" for row in falls for run in row.runs]
+    tables = [robust_table(results, falls, summaries)]
+    write_table(out, tables, pd.DataFrame(rows), [*results.sources, *metrics], {"resamples": RESAMPLES})
+
+
+def robust_table(results: Results, falls: Mapping[Condition, Falls], summaries: Mapping[Condition, Summary]) -> Table:
+    """Lay out a row for each trained method."""
+    k, level = results.samples_per_problem, round(100 * results.confidence)
+    conditions: Sequence[Condition] = list(falls)
+
+    def middle(summary: Summary) -> str:
+        return numbers.percent_with_interval(summary.interquartile_mean, summary.interval)
+
+    columns: list[Column[Condition]] = [
+        Column("Method", lambda row: row.title),
+        Column("Fell", lambda row: falls[row].text),
+        Column(f"avg@{k} (%)", lambda row: summaries[row].mean, numbers.percent),
+        Column("IQM (%)", lambda row: summaries[row], middle),
+        Column("as rliable draws", lambda row: summaries[row].rliable_interval, numbers.bounds),
+        Column("Worst seed", lambda row: summaries[row].worst, numbers.percent),
+        Column("Best seed", lambda row: summaries[row].best, numbers.percent),
+    ]
+    note = (
+        f"{FALLS_NOTE} IQM: mean of the middle half of all scores of seeds on benchmarks (arXiv 2108.13264). "
+        f"Brackets: {level} % bootstrap over seeds, each drawn once for all benchmarks, for it is one policy; rliable "
+        "draws seeds for each benchmark alone, as if they were other policies. Neither knows of other problems, and "
+        "few seeds make both too short: verdicts rest on the main table."
+    )
+    return make_table(
+        "robust", "Seeds that fell, and averages that one seed does not decide", columns, conditions, [note]
+    )
