@@ -17,7 +17,13 @@ class Record(BaseModel):
     refused.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        defer_build=True,  # a process uses a few of the many records that it imports
+    )
 
     @classmethod
     def parse(cls, content: Any, source: str) -> Self:

@@ -18,9 +18,6 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import read_rows
 from evals.core.records import Gold, Problem
 from evals.core.run_spec import PLACEHOLDER
-from evals.grading.code.tests import TESTS_FILE, pack
-from evals.problems.benchmark import read_benchmark
-from evals.problems.source import Source
 
 NOT_OF_THE_CONTENT = ("path", "sha256")
 """Settings that say where to look and what to expect, not what the set is."""
@@ -65,6 +62,10 @@ def write_problem_set(
 
 def write_benchmark(content: Mapping[str, Any], out: Path) -> None:
     """Write a benchmark (:class:`BenchmarkProblems`) after checking it against what is known of it."""
+    from evals.grading.code.tests import TESTS_FILE, pack  # here, for everyone who samples loads problems
+    from evals.problems.benchmark import read_benchmark
+    from evals.problems.source import Source
+
     settings = BenchmarkProblems.parse(content, "--settings")
     read = read_benchmark(settings)
     rows = read.rows
@@ -112,6 +113,8 @@ def load(directory: Path) -> ProblemSet:
     path = directory / "problems.jsonl"
     if not manifest.parameters.get("gated", False):
         return ProblemSet(read_rows(path, Problem), gated=False)
+    from evals.problems.benchmark import read_benchmark
+
     content = {**manifest.parameters, "path": manifest.details.get("path"), "sha256": None}
     settings = BenchmarkProblems.parse(content, str(directory / "manifest.json"))
     texts = {row["id"]: row["problem"] for row in read_benchmark(settings).rows}

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = typer.main.get_command(commands)(args=words, prog_name="rlvr-bench", standalone_mode=False)
+        status = typer.main.get_command(commands(words))(args=words, prog_name="rlvr-bench", standalone_mode=False)
     except (typer.TyperException, UserError) as error:
         print(f"error: {error if isinstance(error, UserError) else describe(error)}", file=sys.stderr)
         return 2

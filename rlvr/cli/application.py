@@ -1,12 +1,24 @@
 """All commands, in the order of the help."""
 
-from rlvr.cli import decode, diagnose, evaluate, stages, stages_report, study, training
+from collections.abc import Sequence
+
+from rlvr.cli import stages, stages_report
 from rlvr.cli.command import Commands
 
-commands = Commands(help="Compare RLVR training algorithms, and look at what they did.")
-for module in (evaluate, study, training, diagnose, decode):
-    commands.add_typer(module.commands)
-stage = Commands(help="The steps of a study, as the workflow runs them.")
-for module in (stages, stages_report):
-    stage.add_typer(module.commands)
-commands.add_typer(stage, name="stage")
+
+def commands(words: Sequence[str] = ()) -> Commands:
+    """The commands that the words of a process may mean.
+
+    A study starts hundreds of processes of a `stage`, of which half the time would go to importing other commands.
+    """
+    application = Commands(help="Compare RLVR training algorithms, and look at what they did.")
+    if words[:1] != ["stage"]:
+        from rlvr.cli import decode, diagnose, evaluate, study, training
+
+        for module in (evaluate, study, training, diagnose, decode):
+            application.add_typer(module.commands)
+    stage = Commands(help="The steps of a study, as the workflow runs them.")
+    for module in (stages, stages_report):
+        stage.add_typer(module.commands)
+    application.add_typer(stage, name="stage")
+    return application

@@ -51,5 +51,5 @@ def test_numbers_out_of_range_are_refused_in_one_line(
 
 def test_planning_does_without_torch() -> None:
     """A job whose samples are made has only to write them: to import torch would take most of its time."""
-    command = "import sys, evals.generation.evaluate, rlvr.cli.application; sys.exit('torch' in sys.modules)"
+    command = "import sys, evals.generation.evaluate, rlvr.cli.stages; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0

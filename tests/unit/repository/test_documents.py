@@ -74,7 +74,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_commands_that_pages_name_exist() -> None:
-    known = {" ".join(path) for path in command_paths(typer.main.get_command(commands))}
+    known = {" ".join(path) for path in command_paths(typer.main.get_command(commands()))}
     groups = {name.rpartition(" ")[0] for name in known}
     unknown = []
     for page in PAGES:
