@@ -4,7 +4,7 @@ Tables, figures, the report, the pages and MLflow all read it. The files are des
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from evals.core import records
 from evals.core.errors import InvalidInput, UserError
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Controls, Run, Score
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Contrast, Controls, Run, Score
 from evals.statistics.average import Average, estimate_average
 
 
@@ -28,6 +28,7 @@ class Results:
     reference_method: str
     confidence: float  # the level of every interval of a comparison
     controls: Controls | None = None  # methods of the study with known outcomes
+    contrasts: Mapping[tuple[str, str], Contrast] = field(default_factory=dict)  # (model, method) -> with the reference
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
     @cached_property
@@ -66,6 +67,10 @@ class Results:
     def comparison(self, condition: Condition, against: str, benchmark: str = ALL_BENCHMARKS) -> Comparison | None:
         """The comparison of a condition, or None for a method against itself and for the base model."""
         return self.comparisons.get((condition.model, condition.method, against, benchmark))
+
+    def contrast(self, condition: Condition) -> Contrast | None:
+        """The contrast of a condition with the reference method, or None where it was not measured."""
+        return self.contrasts.get((condition.model, condition.method))
 
 
 def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons: Path) -> Results:
@@ -110,5 +115,6 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         reference_method=compared.reference_method,
         confidence=compared.confidence,
         controls=compared.controls,
+        contrasts={(row.model, row.method): row for row in compared.contrasts},
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

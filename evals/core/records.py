@@ -248,6 +248,12 @@ class Verdict(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     NOT_DISTINGUISHABLE = "not distinguishable"
+    NO_CONTRAST = "no contrast with the reference"
+    """No difference was found, and the trainings say why: the method's updates are the reference's but for noise."""
+
+    @property
+    def is_difference(self) -> bool:
+        return self in (Verdict.BETTER, Verdict.WORSE)
 
 
 class Comparison(ExtensibleRecord):
@@ -287,8 +293,35 @@ class Controls(Record):
     )
 
 
+class Contrast(ExtensibleRecord):
+    """The angle between a method's gradients and the reference method's, over the method's trainings.
+
+    Angles are in degrees, means over the measured steps of a training and then over trainings.
+
+    Attributes:
+        floor_degrees: the angle of the reference method with random token weights, on the same rollouts.
+        slope_degrees: the angle between the derivatives of the losses by the tokens' log-probabilities; None where it
+            was not measured.
+        excess_interval: of ``degrees`` less ``floor_degrees``; None if a single step was measured.
+        is_above_floor: whether that difference is above 0; if not, the method has no contrast.
+    """
+
+    model: str
+    method: str
+    against: str
+    degrees: float
+    floor_degrees: float
+    slope_degrees: float | None
+    excess_interval: Interval | None
+    is_above_floor: bool
+    seeds: int
+
+
 class Comparisons(ExtensibleRecord):
-    """The content of ``comparisons.json``; ``confidence`` is the level of the intervals, ``seed`` the resampling's."""
+    """The content of ``comparisons.json``; ``confidence`` is the level of the intervals, ``seed`` the resampling's.
+
+    ``contrasts`` has the methods whose trainings measured their angle to the reference method.
+    """
 
     reference_method: str
     claim: Claim = Claim.METHODS
@@ -298,6 +331,7 @@ class Comparisons(ExtensibleRecord):
     seed: int = 0
     controls: Controls | None = None
     comparisons: tuple[Comparison, ...]
+    contrasts: tuple[Contrast, ...] = ()
 
 
 class ResultStatus(Record):

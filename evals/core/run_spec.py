@@ -117,6 +117,22 @@ class VerlTraining(TrainingSettings):
         return self
 
 
+class ContrastMeasurement(Record):
+    """The measurement of a training's contrast with a reference method, while it trains (docs/evaluation.md).
+
+    It changes no policy, but it is part of what a run is, for the run's metrics say what it found.
+
+    Attributes:
+        reference_method: the reference method's name in the study.
+        method: its resolved catalogue entry.
+        steps: rollout steps, from 1, at which gradients are compared; slopes of the loss are at every step.
+    """
+
+    reference_method: str
+    method: dict[str, Any]
+    steps: tuple[Count, ...]
+
+
 class _Run(Record):
     """One training: which model, which method, which problems, which seed.
 
@@ -167,10 +183,15 @@ class Validation(Record):
 
 
 class LocalRun(_Run):
-    """One training by the local engine."""
+    """One training by the local engine.
+
+    Attributes:
+        contrast: None where it is not measured; a run.json then has no such key.
+    """
 
     training: LocalTraining
     validation: Validation | None = Field(default=None, exclude_if=lambda validation: validation is None)
+    contrast: ContrastMeasurement | None = Field(default=None, exclude_if=lambda measured: measured is None)
 
 
 class VerlRun(_Run):

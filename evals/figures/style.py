@@ -22,7 +22,12 @@ from evals.core.records import BASE, Run
 
 ENDINGS = (".png", ".svg")
 NEUTRAL = "#6b6b6b"
-VERDICT_COLOURS = {"better": "#0072b2", "worse": "#d55e00", "not distinguishable": NEUTRAL}
+VERDICT_COLOURS = {
+    "better": "#0072b2",
+    "worse": "#d55e00",
+    "not distinguishable": NEUTRAL,
+    "no contrast with the reference": "#b3b3b3",
+}
 # Paul Tol's "muted" scheme (personal.sron.nl/~pault), ordered so that the first ones differ most.
 COLOURS = (
     "#332288", "#cc6677", "#117733", "#88ccee", "#aa4499", "#999933", "#882255", "#44aa99", "#ddcc77",

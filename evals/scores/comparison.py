@@ -1,7 +1,7 @@
 """Every method against the reference method and the base model: scores in, ``results/comparisons.json`` out."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,18 @@ import numpy.typing as npt
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
-from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Claim, Comparison, Comparisons, Controls, Verdict
+from evals.core.records import (
+    ALL_BENCHMARKS,
+    BASE,
+    BenchmarkScores,
+    Claim,
+    Comparison,
+    Comparisons,
+    Contrast,
+    Controls,
+    Verdict,
+)
+from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
@@ -73,15 +84,36 @@ class BenchmarkCounts:
         return np.array([self.counts[run] for run in runs]) / self.samples
 
 
-def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path) -> None:
-    """Write the comparisons of ``scores``, results/scores/*.json without the manifests, and a manifest beside them."""
+def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, training: Path | None = None) -> None:
+    """Write the comparisons of ``scores``, results/scores/*.json without the manifests, and a manifest beside them.
+
+    ``training`` has the directories of the runs, whose metrics give the methods' contrast with the reference method.
+    """
     paths = [path for path in scores if not path.name.endswith(".manifest.json")]
     if not paths:
         raise UserError("--scores: names no file of scores")
-    content = compare([_read_counts(path) for path in paths], settings).to_json()
+    counts = [_read_counts(path) for path in paths]
+    runs = [] if training is None else [run for run, (_, method) in counts[0].methods.items() if method != BASE]
+    measured = {run: MeasuredRun.read(Path(training or "", run)) for run in runs}
+    content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
     write_json(out, content)
-    rows = content.pop("comparisons")
-    write_output_manifest("comparisons", out.with_suffix(""), [out.suffix], paths, content, {"comparisons": len(rows)})
+    rows = {key: len(content.pop(key)) for key in ("comparisons", "contrasts")}
+    read = [*paths, *(Path(training or "", run, "metrics.parquet") for run in runs)]
+    write_output_manifest("comparisons", out.with_suffix(""), [out.suffix], read, content, rows)
+
+
+def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], settings: Settings) -> list[Contrast]:
+    """The contrasts of the methods whose runs were ``measured``, in file order; the reference method has none."""
+    by_method: dict[tuple[str, str], list[MeasuredRun]] = {}
+    for run, found in measured.items():
+        by_method.setdefault(scores.methods[run], []).append(found)
+    reference, level = settings.reference_method, settings.confidence
+    contrasts = [
+        estimate_contrast(model, method, runs, reference, by_method.get((model, reference), []), level)
+        for (model, method), runs in by_method.items()
+        if method != reference
+    ]
+    return [contrast for contrast in contrasts if contrast is not None]
 
 
 def _read_counts(path: Path) -> BenchmarkCounts:
@@ -95,7 +127,9 @@ def _read_counts(path: Path) -> BenchmarkCounts:
     return BenchmarkCounts(path, content.benchmark, content.samples_per_problem, methods, counts)
 
 
-def compare(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> Comparisons:
+def compare(
+    benchmarks: Sequence[BenchmarkCounts], settings: Settings, contrasts: Sequence[Contrast] = ()
+) -> Comparisons:
     """Compare every method with the reference method and the base model, on each benchmark and on all."""
     pairs = _pairs(benchmarks, settings.reference_method)
     draws = {}
@@ -114,8 +148,10 @@ def compare(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> Compar
         drawn = [draws[each.benchmark] for each in members]
         for pair, p_value in zip(pairs, p_values, strict=True):
             rows[pair].append({"benchmark": name, **_compare(pair, members, drawn, p_value, settings)})
-    asked = {name: getattr(settings, name) for name in Comparisons.model_fields if name != "comparisons"}
-    return Comparisons(**asked, comparisons=tuple(_judged(rows, 1.0 - settings.confidence)))
+    asked = {name: getattr(settings, name) for name in Comparisons.model_fields if hasattr(settings, name)}
+    alike = {(row.model, row.method, row.against) for row in contrasts if not row.is_above_floor}
+    judged = tuple(_judged(rows, 1.0 - settings.confidence, alike))
+    return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
 
 
 def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts]) -> tuple[list[FloatArray], list[FloatArray]]:
@@ -201,11 +237,12 @@ def _compare(
     }
 
 
-def _judged(compared: Mapping[Pair, Sequence[Mapping[str, Any]]], alpha: float) -> list[Comparison]:
+def _judged(compared: Mapping[Pair, Sequence[Mapping[str, Any]]], alpha: float, alike: Set[Pair]) -> list[Comparison]:
     """Each pair's comparisons, the last of them over all benchmarks, with Holm p-values and verdicts.
 
     Over all benchmarks Holm runs over the study: every method, on every model, that is compared against the same one.
-    On single benchmarks it runs over the benchmarks of the pair.
+    On single benchmarks it runs over the benchmarks of the pair. The pairs ``alike`` have no contrast: that explains
+    why no difference was found, but it takes nothing from one that was.
     """
     over_methods: dict[Pair, float | None] = {}
     for reference in dict.fromkeys(against for _, _, against in compared):
@@ -217,6 +254,8 @@ def _judged(compared: Mapping[Pair, Sequence[Mapping[str, Any]]], alpha: float) 
         p_values = [*_after_holm([row["p_value"] for row in rows[:-1]]), over_methods[pair]]
         for row, p_value in zip(rows, p_values, strict=True):
             words = verdict(row["difference"], row["confidence_interval"], p_value, alpha)
+            if pair in alike and not words.is_difference:
+                words = Verdict.NO_CONTRAST
             judged.append(Comparison(**row, p_value_holm=p_value, verdict=words))
     return judged
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from evals.tables.robust import FALLS_NOTE, Falls, read_falls
 
 Costs = Mapping[Condition, Cost]
 _METHOD: Column[Condition] = Column("Method", lambda condition: condition.title)
+_CONTRAST = ("contrast_degrees", "contrast_floor_degrees", "contrast_slope_degrees")
 _COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
 
 
@@ -40,6 +42,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("p", lambda row: getattr(versus(row), "p_value", None), numbers.p_value),
         Column("p (Holm)", lambda row: getattr(versus(row), "p_value_holm", None), numbers.p_value),
         Column("MDE (pp)", lambda row: getattr(versus(row), "minimum_detectable_effect", None), numbers.percent),
+        Column("Contrast (°)", lambda row: getattr(results.contrast(row), "degrees", None), numbers.degrees),
         Column(f"Verdict versus {reference}", verdict),
         Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
         Column("Tokens", lambda row: costs[row].tokens_generated, numbers.count, "tokens_generated"),
@@ -88,7 +91,7 @@ def controls_note(results: Results) -> str:
     sentences = []
     for model in dict.fromkeys(model for _, model in found):
         (harmful, of_harmful), (neutral, of_neutral) = found["positive", model], found["negative", model]
-        saw, flagged = of_harmful.verdict is Verdict.WORSE, of_neutral.verdict in (Verdict.BETTER, Verdict.WORSE)
+        saw, flagged = of_harmful.verdict is Verdict.WORSE, of_neutral.verdict.is_difference
         sentences.append(
             f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
             f"{'FLAGGED' if flagged else 'did not flag'} {neutral} ({_in_short(of_neutral)}), which changes nothing"
@@ -100,6 +103,19 @@ def controls_note(results: Results) -> str:
 def _in_short(comparison: Comparison) -> str:
     points, p_value = numbers.points(comparison.difference), numbers.p_value(comparison.p_value_holm)
     return f"{comparison.verdict}, {points} pp, p after Holm {p_value}"
+
+
+def contrast_note(results: Results) -> str:
+    """Say what the angles are and where their floor lies; nothing where none was measured."""
+    if not results.contrasts:
+        return ""
+    floor = fmean(contrast.floor_degrees for contrast in results.contrasts.values())
+    return (
+        f"Contrast: the mean angle between a method's gradient and that of {results.reference_title} on the same "
+        f"rollouts (docs/evaluation.md); {numbers.NOTHING}: not measured, as where methods differ in the rollouts that "
+        f"they train on. Random token weights have {numbers.degrees(floor)}: a method that is not above them has no "
+        "contrast with the reference, and more seeds would not show a difference. "
+    )
 
 
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
@@ -133,6 +149,7 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         f"{FALLS_NOTE} "
         f"{corrected_note(results)} "
         "MDE: the smallest true difference that one comparison finds in 80 % of studies, before Holm. "
+        f"{contrast_note(results)}"
         "Costs: of one seed, mean over seeds; memory is the largest resident set of any job."
     )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
@@ -172,14 +189,15 @@ def _differences(results: Results, against: str, against_title: str) -> Table:
     def cell(comparison: Comparison | None) -> str:
         if comparison is None:
             return numbers.NOTHING
-        mark = "" if comparison.verdict is Verdict.NOT_DISTINGUISHABLE else "*"
+        mark = "*" if comparison.verdict.is_difference else ""
         return f"{numbers.points(comparison.difference)}{mark} ({numbers.p_value(comparison.p_value_holm)})"
 
     rows = [condition for condition in results.conditions if condition.method not in (BASE, against)]
     note = (
         f"Paired differences to {against_title} in percentage points, p in parentheses, after Holm over the "
         "benchmarks; all: mean over the benchmarks, p after Holm over the methods. "
-        "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size."
+        "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size, or has no "
+        "contrast with the reference."
     )
     columns = [_METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]
     return make_table(f"differences_to_{against}", f"Differences to {against_title} (pp)", columns, rows, [note])
@@ -206,7 +224,8 @@ def _numbers(results: Results, condition: Condition) -> dict[str, Any]:
             comparison, prefix = results.comparison(condition, against, name), f"{name}_versus_{against}_"
             row |= {f"{prefix}{key}": getattr(comparison, key, None) for key in _COMPARED}
             row |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
-    return row
+    contrast = results.contrast(condition)
+    return row | {key: getattr(contrast, key.removeprefix("contrast_"), None) for key in _CONTRAST}
 
 
 _BY_SEED = (

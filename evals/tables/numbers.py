@@ -41,6 +41,11 @@ def points_with_interval(value: float | None, interval: Interval | None) -> str:
     return f"{points(value)} {NO_INTERVAL if interval is None else f'[{points(interval[0])}, {points(interval[1])}]'}"
 
 
+def degrees(value: float | None) -> str:
+    """An angle of 31.42 degrees -> 31.4."""
+    return NOTHING if value is None else f"{value:.1f}"
+
+
 def p_value(value: float | None) -> str:
     """0.0123 -> 0.012; below a thousandth only the bound, for a permutation test resolves no more."""
     if value is None:

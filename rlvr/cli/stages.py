@@ -211,6 +211,9 @@ def compare(
     resamples: int = 10_000,
     permutations: int = 100_000,
     controls: Annotated[str | None, Option(help='JSON: {"positive": METHOD, "negative": METHOD}')] = None,
+    training: Annotated[
+        Path | None, Option(help="directory of the runs, whose metrics give the methods' contrast with the reference")
+    ] = None,
 ) -> None:
     """Compare every method with a reference method and with the base model."""
     from evals.core.records import Claim, Controls
@@ -224,4 +227,4 @@ def compare(
         permutations=permutations,
         controls=None if controls is None else Controls.parse_text(controls, "--controls"),
     )
-    write_comparisons(scores, settings, out)
+    write_comparisons(scores, settings, out, training)

@@ -6,24 +6,21 @@ differ cannot be told apart by any number of seeds; random token weights show ho
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from evals.core.files import fingerprint, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.replay import steps_of
+from rlvr.engines.local.contrast import OWN, Meter, Viewed, degrees_between
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
-from rlvr.engines.local.policy import score, score_in_chunks, unpack
-from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.method import Method, compose
 
 
@@ -99,73 +96,18 @@ def directions_along(
     """
     with GradingPool(workers=grading_workers) as pool:
         while learner.position.step < max(steps):
-            step = learner.position.step + 1
             prepared = learner.prepare(pool)
-            if step not in steps:
-                learner.position.metrics.append(learner.update(prepared))
-                continue
-            signals = {name: _signal(learner, method, prepared) for name, method in methods.items()}
-            *before, last = prepared.mini_batches
-            if before:
-                learner.update(replace(prepared, mini_batches=before))
-                learner.position.step -= 1  # the step is not over yet
-            own = _gradient(learner, learner.method, prepared, prepared.batch.advantages[:, None] * prepared.weights)
-            yield (
-                step,
-                prepared,
-                {
-                    name: _compare(_gradient(learner, method, prepared, signals[name]), own)
-                    for name, method in methods.items()
-                },
-            )
-            learner.position.metrics.append(learner.update(replace(prepared, mini_batches=[last])))
-
-
-def _signal(learner: Learner, method: Method, prepared: PreparedStep) -> Tensor:
-    """The weighted advantages [B, T] that a method gives the rollout batch, under the policy that sampled it."""
-    rollouts, batch, training, own = prepared.rollouts, prepared.batch, learner.run.training, learner.method
-    advantages = batch.advantages  # of whole groups, of which a selection may have left rollouts out since
-    if (method.reward_shaping, method.advantage) != (own.reward_shaping, own.advantage):
-        advantages = method.advantages(prepared.rewards, rollouts.group_ids, rollouts.lengths, training.max_new_tokens)
-        advantages = advantages.to(batch.response_mask.device)
-    if method.token_weights is None:
-        return advantages[:, None] * batch.response_mask
-    seed, step = learner.run.seed, learner.position.step
-    batch = replace(batch, advantages=advantages, generator=generator_for("token_weights", seed, step))
-    if method.needs_hidden_states:
-        parts: list[Tensor] = []
-        size = training.micro_batch_size
-        score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append)
-        head: Tensor = learner.model.get_output_embeddings().weight.detach()
-        rows = torch.cat([method.sketched(part, seed) for part in parts])
-        batch = replace(batch, head_weight=head, hidden_states=rows)
-    return advantages[:, None] * method.token_weights(batch)[0]
-
-
-def _gradient(learner: Learner, method: Method, prepared: PreparedStep, signal: Tensor) -> Tensor:
-    """A method's gradient [P] of all parameters on the last mini-batch, for weighted advantages [B, T]."""
-    rows = prepared.mini_batches[-1]
-    tokens = prepared.rollouts.tokens.select(rows)
-    mask = tokens.response_mask.to(signal.device)
-    width = mask.shape[1]
-    log_probs = unpack(score(learner.model, tokens, learner.run.training.temperature).log_probs, mask)
-    loss, _ = method.loss(
-        log_probs,
-        prepared.batch.old_log_probs[rows, :width],
-        signal[rows, :width],
-        mask,
-        prepared.batch.group_ids[rows],
-        generator_for("loss", learner.run.seed, learner.position.updates),
-        method.aggregation,
-    )
-    total = method.aggregation(loss, mask, Normaliser.of(mask))
-    parts = torch.autograd.grad(total, list(learner.model.parameters()))
-    return torch.cat([part.flatten().double() for part in parts])
+            meter = None
+            if learner.position.step + 1 in steps:
+                viewed = {name: Viewed.by(method, learner, prepared) for name, method in methods.items()}
+                meter = learner.updater.observer = Meter(learner, prepared, viewed, with_gradients=True)
+            learner.position.metrics.append(learner.update(prepared))
+            learner.updater.observer = None
+            if meter is not None:
+                directions = {name: _compare(meter.gradients[name], meter.gradients[OWN]) for name in methods}
+                yield learner.position.step, prepared, directions
 
 
 def _compare(direction: Tensor, own: Tensor) -> Direction:
-    lengths = float(direction.norm()), float(own.norm())
-    if 0.0 in lengths:
-        return Direction(math.nan, lengths[0] / lengths[1] if lengths[1] else math.nan)
-    cosine = float(direction @ own) / (lengths[0] * lengths[1])
-    return Direction(math.degrees(math.acos(max(-1.0, min(1.0, cosine)))), lengths[0] / lengths[1])
+    ratio = float(direction.norm() / own.norm()) if float(own.norm()) else math.nan
+    return Direction(degrees_between(direction, own), ratio)

@@ -172,7 +172,7 @@ def _check_names(
     of_others = {each.run.run: each for others in earlier.values() for each in others}
     for run in study.trained_runs:
         key = f"methods.{run.method}"
-        if run.run in runs and runs[run.run][0].resolved_run(run.run) != study.resolved_run(run.run):
+        if run.run in runs and not runs[run.run][0].trains_as(study, run.run):
             accepted = "the same changes of the catalogue's entry, or another name in one of them"
             raise InvalidInput(source, key, f"is not what {owners[run.run]} means by that name", accepted)
         if other := of_others.get(run.run):

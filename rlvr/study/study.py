@@ -14,10 +14,11 @@ from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
-from evals.core.run_spec import VERL, LocalTraining, RunSpec, VerlTraining, parse_run
+from evals.core.run_spec import VERL, LocalRun, LocalTraining, RunSpec, VerlTraining, parse_run
 from evals.core.yaml_file import read_yaml
 from rlvr.study.benchmarks import StudyBenchmark, read_benchmarks, training_settings, training_title
 from rlvr.study.catalogue import Entry, load_catalogue, resolve_method
+from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
 
 _OF_RUN = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
 """Keys of a method's entry that decide a run; the others are for people."""
@@ -123,7 +124,7 @@ class Study:
             "problems": "results/problems/train",
             "prompt": self.config.problems.prompt,
             "method_name": run.method,
-            "method": {key: method.get(key) for key in _OF_RUN},
+            "method": _entry_of_run(method),
             "seed": run.seed,
             "training": _decay_in_steps(
                 self.config.training.to_json() | of_model | self.config.methods[run.method].of_training,
@@ -135,10 +136,22 @@ class Study:
             validation = self.config.validation.to_json()
             own = {key: validation[key] for key in ("every", "samples_per_problem")}
             content["validation"] = {"problems": f"results/problems/{VALIDATION}", **own}
-        return parse_run(content, source)
+        spec = parse_run(content, source)
+        if not isinstance(spec, LocalRun):
+            return spec
+        reference = self.config.reference_method
+        of_reference = Trained(reference, _entry_of_run(self.methods[reference]), self.training[reference])
+        steps = DEFAULT_STEPS if self.config.contrast_steps is None else self.config.contrast_steps
+        contrast = measured_contrast(Trained(run.method, spec.method, spec.training), of_reference, steps)
+        return spec.model_copy(update={"contrast": contrast})
 
     def resolved_run(self, identifier: str) -> dict[str, Any]:
         return self.run_spec(identifier).to_json()
+
+    def trains_as(self, other: Study, identifier: str) -> bool:
+        """Whether a run of that name is the same training in both studies, whatever it is measured against."""
+        ours, theirs = (each.resolved_run(identifier) | {"contrast": None} for each in (self, other))
+        return ours == theirs
 
     @property
     def engine(self) -> str:
@@ -191,6 +204,10 @@ class Study:
     def existing_models(self) -> dict[str, HuggingFace]:
         """The models that exist: local directories, or commits on the Hugging Face Hub."""
         return {name: model for name, model in self.config.models.items() if isinstance(model, HuggingFace)}
+
+
+def _entry_of_run(entry: Entry) -> Entry:
+    return {key: entry.get(key) for key in _OF_RUN}
 
 
 def _changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source: str) -> dict[tuple[str, str], Entry]:

@@ -29,6 +29,9 @@ METHODS = {
     "dapo_query_preserved": ("DAPO, query-preserved", 1.65),
     "dapo_query_preserved_reward_balanced": ("DAPO, query-preserved, reward-balanced", 1.6),
 }
+# Method -> degrees to DAPO's gradient; methods that differ in their batching measure none.
+CONTRASTS = {"dapo": 0.0, "grpo": 4.6, "sapo": 15.0, "gspo": 61.4, "delta": 8.3, "dapo_forking_tokens": 51.8}
+FLOOR = 5.0
 BENCHMARKS = ("chain_3", "chain_4", "chain_6", "chain_long", "nested_sums")
 _BENCHMARK_LOGITS = (0.2, -0.4, -1.1, -2.2, -1.0)
 
@@ -197,6 +200,11 @@ def _write_training(
     )
     if run["method"] == "gspo":
         frame["entropy"] = np.nan
+    if (degrees := CONTRASTS.get(run["method"])) is not None:
+        measured = step % 15 == 8
+        frame["contrast_degrees"] = np.where(measured, degrees, np.nan)
+        frame["contrast_floor_degrees"] = np.where(measured, FLOOR, np.nan)
+        frame["contrast_slope_degrees"] = 1.2 * degrees
     write_parquet(directory / "metrics.parquet", frame)
     write_text(directory / "checkpoint" / "model.safetensors", f"weights of {run['run']}")
     _write_manifest(
@@ -319,7 +327,9 @@ def _write_comparisons(
                 p_value = float(min(1.0, np.exp(-0.717 * abs(mean / error) - 0.416 * (mean / error) ** 2)))
                 family = sum(other != against for other in methods) if benchmark == "all" else len(counts)
                 adjusted = min(1.0, p_value * family)
-                verdict = "not distinguishable" if adjusted > 0.05 else "better" if mean > 0 else "worse"
+                alike = against == "dapo" and CONTRASTS.get(method, FLOOR + 1) < FLOOR
+                found_none = "no contrast with the reference" if alike else "not distinguishable"
+                verdict = found_none if adjusted > 0.05 else "better" if mean > 0 else "worse"
                 seeds = sum(run["method"] == method for run in runs)
                 rows.append(
                     {
@@ -349,6 +359,13 @@ def _write_comparisons(
             "bootstrap_resamples": 10000,
             "permutations": 100000,
             "comparisons": rows,
+            "contrasts": [
+                {"model": "tiny", "method": method, "against": "dapo", "degrees": degrees, "floor_degrees": FLOOR}
+                | {"slope_degrees": 1.2 * degrees, "excess_interval": [degrees - FLOOR - 1, degrees - FLOOR + 0.5]}
+                | {"is_above_floor": degrees - FLOOR > 1, "seeds": sum(run["method"] == method for run in runs)}
+                for method, degrees in CONTRASTS.items()
+                if method in methods and method != "dapo"
+            ],
         },
     )
 

@@ -128,6 +128,7 @@ rule audit:
 rule compare:
     input:
         scores=given(PLAN.scores),
+        metrics=given(PLAN.metrics),
         code=code_of("evals.scores.comparison"),
     output:
         comparisons="results/{folder}comparisons.json",
@@ -141,4 +142,5 @@ rule compare:
     shell:
         "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"
         " --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"
-        " --permutations {params.statistics[permutations]} {params.controls:q} --out {output.comparisons:q} > {log:q} 2>&1"
+        " --permutations {params.statistics[permutations]} {params.controls:q} --training results/runs"
+        " --out {output.comparisons:q} > {log:q} 2>&1"

@@ -187,6 +187,10 @@ class StudyConfig(Settings):
         "named studies that have the same reference method have them too"
     )
     training: TrainingChanges = Field(default=TrainingChanges(), description="training settings of every method")
+    contrast_steps: Omittable[Index] = optional(
+        "steps of each training, spread over it, at which the angle to the reference method's gradient is measured "
+        "(docs/evaluation.md); default 4; 0: not measured; engine local"
+    )
     evaluation: Evaluation = Field(description="sampling for evaluation")
     statistics: Statistics = Field(description="intervals and tests")
     diagnostics: Omittable[Diagnostics] = optional("runs that `snakemake phenomena` analyses")
@@ -247,6 +251,8 @@ class StudyConfig(Settings):
         if self.trained_by == VERL:
             if self.diagnostics is not None:
                 raise NotAccepted("replays runs of engine local", "none with engine verl", "diagnostics")
+            if self.contrast_steps:
+                raise NotAccepted(f"is {self.contrast_steps}", "0, or none, with engine verl", "contrast_steps")
             needed = ("checkpoint_interval", "grading_workers", "hidden_state_budget", *of_verl)
             _require(self.execution, needed, "execution")
         elif given := [key for key in of_verl if key in self.execution.model_fields_set]:

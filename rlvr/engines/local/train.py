@@ -16,6 +16,7 @@ from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading import GradingPool
 from rlvr.engines.local import VERSION
+from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, require_same_step
 from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
 from rlvr.runs.progress import Progress, remove_metrics_so_far, write_metrics_so_far
@@ -47,7 +48,8 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     with store.single_writer(execution.lock_wait_seconds):
         lacking = lacking_checkpoints(directory, training, checkpoints_at)
         if lacking or not is_finished(directory, training):
-            learner = Learner(run, execution.device, HiddenStateBudget(execution.hidden_state_budget << 20, directory))
+            kind = ContrastLearner if run.contrast else Learner
+            learner = kind(run, execution.device, HiddenStateBudget(execution.hidden_state_budget << 20, directory))
             _Attempt(training, directory, learner, store, lacking).finish(execution)
         remove_metrics_so_far(directory)
 

@@ -14,8 +14,9 @@ from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.method import Method
 
 Observer = Callable[[Tensor, Tensor, Tensor], None]
-"""Is shown, before each backward pass, the rollouts [b], their log-probabilities [b, t] under the policy of this very
-optimizer step, and the derivative [b, t] of the sum of the token losses with respect to them."""
+"""Is shown, after each backward pass, the rollouts [b], their log-probabilities [b, t] under the policy of this very
+optimizer step, and the derivative [b, t] of the sum of the token losses with respect to them. With a mini-batch's last
+rollouts, the parameters' gradients are those of its loss, not clipped yet."""
 
 
 class Updater:
@@ -69,11 +70,13 @@ class Updater:
                 token_loss, metrics = self._loss(
                     log_probs, old, weighted, mask, group_ids[part], generator, self._aggregation
                 )
+                slope = None
                 if self.observer is not None:
                     slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
-                    self.observer(part, log_probs.detach(), slope)
                 loss = self._aggregation(token_loss, mask, normaliser)
                 loss.backward()
+                if self.observer is not None and slope is not None:
+                    self.observer(part, log_probs.detach(), slope)
                 totals["loss"] += loss.item()
                 for name, values in metrics.items():
                     mean = float(values.detach()[mask].sum()) / max(1, normaliser.tokens)

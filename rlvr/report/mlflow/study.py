@@ -77,6 +77,9 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
                 values[f"{name}/minimum_detectable_effect_against_{against}"] = comparison.minimum_detectable_effect
                 if name == ALL_BENCHMARKS:
                     tags[f"verdict_against_{against}"] = comparison.verdict
+    if contrast := results.contrast(condition):
+        values |= {"contrast_degrees": contrast.degrees, "contrast_floor_degrees": contrast.floor_degrees}
+        values["contrast_slope_degrees"] = contrast.slope_degrees
     content = content_hash(tags, condition.title, values)
     tags |= {"fingerprint": content}
     result, metrics = f"method {condition.model} {condition.method}", planned_run.single_metrics(values, now)

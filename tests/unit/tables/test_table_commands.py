@@ -137,7 +137,7 @@ def test_the_tables_of_differences_show_the_corrected_p_values(written: Path, sy
         title = {"grpo": "GRPO", "delta": "DelTA"}[row["method"]]
         value = row["p_value_holm"]
         shown = "<0.001" if value < 0.001 else f"{value:.3f}"
-        mark = "" if row["verdict"] == "not distinguishable" else "*"
+        mark = "*" if row["verdict"] in ("better", "worse") else ""
         assert found[title, row["benchmark"]] == f"{100 * row['difference']:+.1f}{mark} ({shown})"
 
 

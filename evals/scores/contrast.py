@@ -1,0 +1,76 @@
+"""How far a method's updates were from the reference method's, from the angles that the trainings measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from evals.core.files import read_parquet
+from evals.core.manifest import read_manifest
+from evals.core.records import Contrast
+
+ANGLE, FLOOR, SLOPES = "contrast_degrees", "contrast_floor_degrees", "contrast_slope_degrees"
+"""Columns of metrics.parquet; an angle between gradients has a value at a few steps, that between slopes at more."""
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A finished training: its resolved method, the reference method that it was measured against, and its metrics."""
+
+    method: dict[str, Any]
+    reference: dict[str, Any] | None  # None where nothing was measured
+    metrics: pd.DataFrame
+
+    @classmethod
+    def read(cls, directory: Path) -> MeasuredRun:
+        """Read a run's directory."""
+        parameters = read_manifest(directory / "manifest.json", "run").parameters
+        measured = parameters.get("contrast") or {}
+        return cls(parameters["method"], measured.get("method"), read_parquet(directory / "metrics.parquet"))
+
+
+def estimate_contrast(
+    model: str, method: str, runs: Sequence[MeasuredRun], against: str, references: Sequence[MeasuredRun], level: float
+) -> Contrast | None:
+    """The contrast of a method's ``runs``, one a seed, with the method of ``references``.
+
+    It is above the floor if the interval of the difference of the two angles, paired within each run, lies above 0: the
+    t interval over the runs' means. A single run has no spread between runs, and the interval is that over its measured
+    steps; a single step decides by the difference itself. None if a run has not measured its angle to that very method.
+    """
+    accepted = [run.method for run in references]
+    if not runs or any(run.reference not in accepted or ANGLE not in run.metrics for run in runs):
+        return None
+    angles = [run.metrics[[ANGLE, FLOOR]].dropna() for run in runs]
+    if any(each.empty for each in angles):  # every gradient was 0
+        return None
+    excesses = [each[ANGLE] - each[FLOOR] for each in angles]
+    interval = _t_interval([each.mean() for each in excesses] if len(runs) > 1 else excesses[0].tolist(), level)
+    excess = float(np.mean([each.mean() for each in excesses]))
+    slopes = [run.metrics[SLOPES].mean() for run in runs if SLOPES in run.metrics]
+    return Contrast(
+        model=model,
+        method=method,
+        against=against,
+        degrees=float(np.mean([each[ANGLE].mean() for each in angles])),
+        floor_degrees=float(np.mean([each[FLOOR].mean() for each in angles])),
+        slope_degrees=float(np.mean(slopes)) if slopes else None,
+        excess_interval=interval,
+        is_above_floor=(excess if interval is None else interval[0]) > 0.0,
+        seeds=len(runs),
+    )
+
+
+def _t_interval(values: Sequence[float], level: float) -> tuple[float, float] | None:
+    """The interval of the mean of independent values, by Student's t; None for a single one."""
+    if len(values) < 2:
+        return None
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / len(values) ** 0.5
+    reach = -float(stdtrit(len(values) - 1, (1.0 - level) / 2.0)) * error
+    return mean - reach, mean + reach

@@ -1,0 +1,242 @@
+"""The contrast of methods: the angles between what two of them make of the same rollout batch.
+
+Two things are compared. A gradient is that of a method's loss over all parameters, on the last mini-batch of a step:
+there the policy has moved away from the one that sampled, so that clipping acts. Slopes are the derivatives of the loss
+with respect to the tokens' log-probabilities, each under the policy of the token's own optimizer step; they cost
+nothing, and know nothing of how tokens share parameters. All of it only looks: the training stays the same bit by bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from evals.core.random import generator_for
+from evals.core.run_spec import LocalRun
+from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
+from rlvr.engines.local.policy import TokenBatch, score, score_in_chunks
+from rlvr.methods.aggregation import Normaliser
+from rlvr.methods.method import Method, compose
+from rlvr.methods.token_weights.token_rules import RandomLambda
+
+OWN = ""
+"""The name of a training's own method among those that it is compared with."""
+_REFERENCE, _FLOOR = "reference", "floor"
+_RANDOM = RandomLambda()
+"""The weights without information that the floor is measured with: DelTA's published range, [0.8, 1.2]."""
+
+
+def degrees_between(a: Tensor, b: Tensor) -> float:
+    """The angle between two vectors of any one shape, in degrees; NaN if one of them is 0."""
+    a, b = a.double().flatten(), b.double().flatten()
+    lengths = float(a.norm()) * float(b.norm())
+    return math.degrees(math.acos(max(-1.0, min(1.0, float(a @ b) / lengths)))) if lengths else math.nan
+
+
+@dataclass(frozen=True)
+class Viewed:
+    """A rollout batch as a method sees it: the method, and the advantages times token weights [B, T] that it gives."""
+
+    method: Method
+    weighted_advantages: Tensor
+
+    @classmethod
+    def by(cls, method: Method, learner: Learner, prepared: PreparedStep) -> Viewed:
+        """Weigh a step's rollouts, before its optimizer steps, as ``method`` would."""
+        rollouts, batch, training, own = prepared.rollouts, prepared.batch, learner.run.training, learner.method
+        advantages = batch.advantages  # of whole groups, of which a selection may have left rollouts out since
+        if (method.reward_shaping, method.advantage) != (own.reward_shaping, own.advantage):
+            advantages = method.advantages(
+                prepared.rewards, rollouts.group_ids, rollouts.lengths, training.max_new_tokens
+            ).to(batch.response_mask.device)
+        if method.token_weights is None:
+            return cls(method, advantages[:, None] * batch.response_mask)
+        seed, step = learner.run.seed, learner.position.step
+        batch = replace(batch, advantages=advantages, generator=generator_for("token_weights", seed, step))
+        if method.needs_hidden_states and not shares_hidden_states(method, own):
+            parts: list[Tensor] = []
+            size = training.micro_batch_size
+            score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append)
+            head: Tensor = learner.model.get_output_embeddings().weight.detach()
+            rows = torch.cat([method.sketched(part, seed) for part in parts])
+            batch = replace(batch, head_weight=head, hidden_states=rows)
+        return cls(method, advantages[:, None] * method.token_weights(batch)[0])
+
+    def slopes(
+        self,
+        rows: Tensor,
+        log_probs: Tensor,
+        old_log_probs: Tensor,
+        mask: Tensor,
+        group_ids: Tensor,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """The derivatives [b, t] of the loss of the mini-batch ``rows`` [b] with respect to its ``log_probs`` [b, t].
+
+        ``old_log_probs`` [b, t], ``mask`` [b, t] and ``group_ids`` [b] are those rows'; ``generator`` is the loss's.
+        """
+        leaf = log_probs.detach().requires_grad_()
+        weighted, aggregation = self.weighted_advantages[rows, : leaf.shape[1]], self.method.aggregation
+        token_loss, _ = self.method.loss(leaf, old_log_probs, weighted, mask, group_ids, generator, aggregation)
+        return torch.autograd.grad(aggregation(token_loss, mask, Normaliser.of(mask)), leaf)[0]
+
+
+def shares_hidden_states(method: Method, own: Method) -> bool:
+    """Whether the rollout batch of a training by ``own`` has what ``method`` computes its token weights from."""
+    if not method.needs_hidden_states:
+        return True
+    return own.needs_hidden_states and own.sketch_dimensions == method.sketch_dimensions
+
+
+def gradients(
+    model: PreTrainedModel, tokens: TokenBatch, temperature: float, size: int, slopes: Sequence[Tensor]
+) -> list[Tensor]:
+    """For each of ``slopes`` [b, t] the gradient [P], float64, of the losses that have them; ``size`` rollouts a pass.
+
+    One forward pass serves all: the gradient is the sum over tokens of slope times gradient of the log-probability.
+    """
+    parameters = list(model.parameters())
+    sums = [torch.zeros(sum(each.numel() for each in parameters), dtype=torch.float64) for _ in slopes]
+    for part in torch.arange(len(tokens.responses)).split(size):
+        batch = tokens.select(part)
+        mask = batch.response_mask.to(model.device)
+        packed = score(model, batch, temperature).log_probs
+        for number, slope in enumerate(slopes, start=1):
+            of_tokens = slope[part, : mask.shape[1]][mask].to(packed.dtype)
+            found = torch.autograd.grad(packed, parameters, of_tokens, retain_graph=number < len(slopes))
+            sums[number - 1] += _flat(found)
+    return sums
+
+
+def _flat(parts: Sequence[Tensor]) -> Tensor:
+    """All values [P] of a list of tensors, in float64 on the CPU."""
+    return torch.cat([part.detach().flatten().double().cpu() for part in parts])
+
+
+@dataclass
+class Meter:
+    """The observer of one step's updates: slopes of every mini-batch, and gradients of the last one.
+
+    Attributes:
+        viewed: the methods that are compared with the learner's own, by name.
+        with_gradients: whether gradients are computed too: a forward pass, and a backward pass for each method.
+        slopes: by name, :data:`OWN` among them, [B, T] once the step is over; 0 at padding.
+        gradients: by name, :data:`OWN` among them, [P].
+        seconds: that measuring took.
+    """
+
+    learner: Learner
+    prepared: PreparedStep
+    viewed: Mapping[str, Viewed]
+    with_gradients: bool
+    slopes: dict[str, Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        own = Viewed(self.learner.method, self.prepared.batch.advantages[:, None] * self.prepared.weights)
+        self._all = {OWN: own, **self.viewed}
+        self._log_probs = torch.zeros_like(self.prepared.batch.old_log_probs)
+        self.slopes = {name: torch.zeros_like(self._log_probs) for name in self._all}
+        self._waiting = [set(rows.tolist()) for rows in self.prepared.mini_batches]
+        self._done = 0
+
+    def __call__(self, rows: Tensor, log_probs: Tensor, slopes: Tensor) -> None:
+        """Take what the updater shows, and measure once a mini-batch is whole."""
+        started = time.monotonic()
+        self._log_probs[rows, : log_probs.shape[1]] = log_probs
+        self._waiting[self._done] -= set(rows.tolist())
+        if not self._waiting[self._done]:
+            self._measure(self._done)
+            self._done += 1
+        self.seconds += time.monotonic() - started
+
+    def _measure(self, number: int) -> None:
+        learner, batch = self.learner, self.prepared.batch
+        rows = self.prepared.mini_batches[number]
+        tokens = self.prepared.rollouts.tokens.select(rows)
+        mask = tokens.response_mask.to(self._log_probs.device)
+        width = mask.shape[1]
+        found = {
+            name: each.slopes(
+                rows,
+                self._log_probs[rows, :width],
+                batch.old_log_probs[rows, :width],
+                mask,
+                batch.group_ids[rows],
+                generator_for("loss", learner.run.seed, learner.position.updates + number),
+            )
+            for name, each in self._all.items()
+        }
+        for name, slope in found.items():
+            self.slopes[name][rows, :width] = slope
+        if not self.with_gradients or number + 1 < len(self.prepared.mini_batches):
+            return
+        # The update has just computed its own gradient; nothing was clipped yet.
+        self.gradients[OWN] = _flat([each.grad for each in learner.model.parameters() if each.grad is not None])
+        training = learner.run.training
+        others = [found[name] for name in self.viewed]
+        computed = gradients(learner.model, tokens, training.temperature, training.micro_batch_size, others)
+        self.gradients |= dict(zip(self.viewed, computed, strict=True))
+
+
+class ContrastLearner(Learner):
+    """A learner that measures the contrast of its method with the reference method of its ``run.json``."""
+
+    def __init__(self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
+        super().__init__(run, device, hidden_state_budget)
+        assert run.contrast is not None
+        self._measured = run.contrast
+        self._reference = compose(run.contrast.method, "contrast: method")
+        # Then the random weights of the floor are the run's own, of the same random stream: the control is the floor.
+        unweighted = self._reference.token_weights is None
+        self._is_control = unweighted and self.method == replace(self._reference, token_weights=_RANDOM)
+
+    def update(self, prepared: PreparedStep) -> dict[str, float]:
+        """The optimizer steps, and their metrics with the angles in degrees.
+
+        ``contrast_slope_degrees`` is the angle between the slopes. At the steps of the measurement there are also
+        ``contrast_degrees``, the angle between the gradients, and ``contrast_floor_degrees``, that between the
+        reference method's with and without random token weights. A metric without a value is left out.
+        """
+        with_gradients = self.position.step + 1 in self._measured.steps
+        # Hidden states cost a pass over the whole batch, too much for every step.
+        if not with_gradients and not shares_hidden_states(self._reference, self.method):
+            return super().update(prepared)
+        started = time.monotonic()
+        is_reference = self.method == self._reference
+        viewed = {} if is_reference else {_REFERENCE: Viewed.by(self._reference, self, prepared)}
+        if with_gradients and not self._is_control:
+            viewed[_FLOOR] = self._with_random_weights(prepared)
+        meter = Meter(self, prepared, viewed, with_gradients)
+        before = time.monotonic() - started
+        self.updater.observer = meter if viewed else None
+        try:
+            metrics = super().update(prepared)
+        finally:
+            self.updater.observer = None
+        metrics["seconds_update"] -= meter.seconds
+        slopes, compared = meter.slopes, meter.gradients
+        reference = OWN if is_reference else _REFERENCE
+        angles = {"contrast_slope_degrees": 0.0 if is_reference else degrees_between(slopes[OWN], slopes[_REFERENCE])}
+        if with_gradients:
+            own = 0.0 if is_reference else degrees_between(compared[OWN], compared[_REFERENCE])
+            angles["contrast_degrees"] = own
+            angles["contrast_floor_degrees"] = (
+                own if self._is_control else degrees_between(compared[_FLOOR], compared[reference])
+            )
+        known = {name: value for name, value in angles.items() if not math.isnan(value)}
+        return {**metrics, **known, "seconds_contrast": before + meter.seconds}
+
+    def _with_random_weights(self, prepared: PreparedStep) -> Viewed:
+        """The rollout batch as the reference method sees it, its weights multiplied by random ones."""
+        reference = Viewed.by(self._reference, self, prepared)
+        generator = generator_for("token_weights", self.run.seed, self.position.step)
+        weights, _ = _RANDOM(replace(prepared.batch, generator=generator))
+        return Viewed(reference.method, reference.weighted_advantages * weights)

@@ -1,0 +1,183 @@
+"""The contrast that a training measures: right to float64, and without any effect on the training."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from evals.core.random import generator_for
+from evals.core.run_spec import Execution, LocalRun
+from evals.grading import GradingPool
+from rlvr.engines.local.contrast import ContrastLearner
+from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
+from rlvr.engines.local.train import train
+from rlvr.methods.aggregation import Normaliser
+from rlvr.methods.method import Method, compose
+from rlvr.study.catalogue import load_catalogue, resolve_method
+from tests.unit.engine.test_training import checkpoint_hash, timeless
+
+MakeRun = Callable[..., LocalRun]
+TRAINING = {"prompts_per_step": 8, "samples_per_prompt": 8, "updates_per_step": 4, "learning_rate": 0.003}
+STEP = 2
+COLUMNS = ["contrast_slope_degrees", "contrast_degrees", "contrast_floor_degrees"]
+
+
+def entry(name: str) -> dict[str, Any]:
+    return resolve_method(name, {}, load_catalogue(), name)
+
+
+def measured(make_run: MakeRun, method: str, reference: str = "dapo", **training: Any) -> LocalRun:
+    contrast = {"reference_method": reference, "method": entry(reference), "steps": [STEP]}
+    return make_run({**TRAINING, **training}, method=entry(method), contrast=contrast)
+
+
+@pytest.fixture
+def learner(tmp_path: Path) -> Callable[..., Any]:
+    """Makes a learner of a kind at the start of a run."""
+    return lambda kind, run: kind(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+
+
+def steps(learner: Learner) -> Iterator[PreparedStep]:
+    """The prepared steps up to the measured one; the caller updates."""
+    with GradingPool(workers=1) as pool:
+        while learner.position.step < STEP:
+            yield learner.prepare(pool)
+
+
+def slow_degrees(a: Tensor, b: Tensor) -> float:
+    cosine = float((a * b).sum() / math.sqrt(float((a * a).sum()) * float((b * b).sum())))
+    return math.degrees(math.acos(min(1.0, cosine)))
+
+
+def slow_gradient(
+    model: Any, prepared: PreparedStep, method: Method, weighted: Tensor, stream: tuple[int, int]
+) -> Tensor:
+    """The gradient in float64 of the last mini-batch's loss, rollout by rollout without padding of prompts."""
+    rows = prepared.mini_batches[-1]
+    tokens = prepared.rollouts.tokens.select(rows)
+    mask = tokens.response_mask
+    log_probs = torch.zeros(mask.shape, dtype=torch.float64)
+    for number, (prompt, response) in enumerate(zip(tokens.prompts, tokens.responses, strict=True)):
+        logits = model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        chosen = logits[torch.arange(len(response)), torch.tensor(response)]
+        log_probs = log_probs.index_put((torch.tensor(number), torch.arange(len(response))), chosen)
+    width = mask.shape[1]
+    old = prepared.batch.old_log_probs[rows, :width].double()
+    loss, _ = method.loss(
+        log_probs,
+        old,
+        weighted[rows, :width].double(),
+        mask,
+        prepared.batch.group_ids[rows],
+        generator_for("loss", *stream),
+        method.aggregation,
+    )
+    model.zero_grad()
+    method.aggregation(loss, mask, Normaliser.of(mask)).backward()
+    return torch.cat([each.grad.flatten().clone() for each in model.parameters()])
+
+
+@pytest.mark.parametrize("name", ["delta", "gspo", "dr_grpo", "low_probability", "rloo"])
+def test_angles_are_those_of_float64_gradients(make_run: MakeRun, learner: Callable[..., Any], name: str) -> None:
+    # A micro-batch of 5 cuts the mini-batches of 16 unevenly.
+    run = measured(make_run, name, micro_batch_size=5)
+    watched, plain = learner(ContrastLearner, run), learner(Learner, run)
+    for prepared in steps(watched):
+        found = watched.update(prepared)
+    for prepared in steps(plain):
+        if plain.position.step + 1 < STEP:
+            plain.update(prepared)
+            continue
+        reference = compose(entry("dapo"))
+        advantages = reference.advantages(
+            prepared.rewards, prepared.rollouts.group_ids, prepared.rollouts.lengths, run.training.max_new_tokens
+        )[:, None]
+        of_reference = advantages * prepared.batch.response_mask
+        draws = torch.rand(
+            int(prepared.batch.response_mask.sum()),
+            generator=generator_for("token_weights", run.seed, STEP - 1),
+            dtype=torch.float64,
+        )
+        weights = torch.zeros(of_reference.shape, dtype=torch.float64)
+        weights[prepared.batch.response_mask] = 0.8 + 0.4 * draws
+        own = prepared.batch.advantages[:, None] * prepared.weights
+        stream = (run.seed, plain.position.updates + 3)
+        plain.update(replace(prepared, mini_batches=prepared.mini_batches[:-1]))
+        model = copy.deepcopy(plain.model).double()
+        gradients = [
+            slow_gradient(model, prepared, method, weighted, stream)
+            for method, weighted in (
+                (plain.method, own),
+                (reference, of_reference),
+                (reference, of_reference * weights),
+            )
+        ]
+    assert found["contrast_degrees"] == pytest.approx(slow_degrees(*gradients[:2]), abs=0.05)
+    assert found["contrast_floor_degrees"] == pytest.approx(slow_degrees(*gradients[1:]), abs=0.05)
+    assert found["contrast_degrees"] > 0.2 and found["contrast_floor_degrees"] > 0.2
+
+
+def test_slopes_are_those_of_the_formulas(make_run: MakeRun, learner: Callable[..., Any]) -> None:
+    """CISPO against DAPO, by hand: -A clip(r) / N without a bound below, and -A r / N unless the ratio is clipped."""
+    run = measured(make_run, "cispo", learning_rate=0.03)
+    watched, plain = learner(ContrastLearner, run), learner(Learner, run)
+    with GradingPool(workers=1) as pool:
+        found = watched.step(pool)
+        prepared = plain.prepare(pool)
+    seen: list[tuple[Tensor, Tensor]] = []
+    plain.updater.observer = lambda rows, log_probs, slopes: seen.append((rows, log_probs))
+    plain.update(prepared)
+    pairs: list[tuple[float, float]] = []
+    lowest, highest = 1 - 0.2, 1 + 0.28
+    for mini_batch in prepared.mini_batches:
+        parts = [(rows, log_probs) for rows, log_probs in seen if set(rows.tolist()) <= set(mini_batch.tolist())]
+        tokens = sum(int(prepared.batch.response_mask[rows].sum()) for rows, _ in parts)
+        for rows, log_probs in parts:
+            for number, row in enumerate(rows.tolist()):
+                for position in range(int(prepared.rollouts.lengths[row])):
+                    old = float(prepared.batch.old_log_probs[row, position])
+                    ratio = math.exp(float(log_probs[number, position]) - old)
+                    advantage = float(prepared.batch.advantages[row])
+                    clipped = ratio > highest if advantage > 0 else ratio < lowest or ratio > 10
+                    capped = min(ratio, highest)
+                    pairs.append((-advantage * capped / tokens, 0.0 if clipped else -advantage * ratio / tokens))
+    own, reference = torch.tensor(pairs, dtype=torch.float64).T
+    assert found["contrast_slope_degrees"] == pytest.approx(slow_degrees(own, reference), abs=0.01)
+    assert found["contrast_slope_degrees"] > 1
+
+
+@pytest.mark.parametrize("method", ["dapo", "delta_random_lambda", "delta", "clip_cov"])
+def test_measuring_changes_no_byte_of_the_checkpoint(make_run: MakeRun, tmp_path: Path, method: str) -> None:
+    execution = Execution(checkpoint_interval=1, lock_wait_seconds=1)
+    run = measured(make_run, method)
+    train(run, tmp_path / "measured", execution)
+    train(run.model_copy(update={"contrast": None}), tmp_path / "plain", execution)
+    assert checkpoint_hash(tmp_path / "measured") == checkpoint_hash(tmp_path / "plain")
+    frame, plain = timeless(tmp_path / "measured"), timeless(tmp_path / "plain")
+    pd.testing.assert_frame_equal(frame.drop(columns=[*COLUMNS], errors="raise"), plain)
+    assert frame["contrast_slope_degrees"].notna().all()
+    assert frame.loc[frame["contrast_degrees"].notna(), "step"].tolist() == [STEP]
+    row = frame.set_index("step").loc[STEP, COLUMNS]
+    if method == "dapo":
+        assert row.tolist()[:2] == [0.0, 0.0] and row["contrast_floor_degrees"] > 0.2
+    # Random weights are the floor, to the last bit, and so never above it.
+    assert (row["contrast_degrees"] == row["contrast_floor_degrees"]) == (method == "delta_random_lambda")
+
+
+def test_a_reference_that_needs_hidden_states_is_compared_at_the_measured_steps(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    train(measured(make_run, "dapo", "delta"), tmp_path, Execution(checkpoint_interval=1, lock_wait_seconds=1))
+    train(measured(make_run, "delta", "dapo"), tmp_path / "b", Execution(checkpoint_interval=1, lock_wait_seconds=1))
+    frame = pd.read_parquet(tmp_path / "metrics.parquet").set_index("step")
+    assert frame["contrast_slope_degrees"].dropna().index.tolist() == [STEP]
+    assert frame.loc[STEP, "contrast_degrees"] > 0.1

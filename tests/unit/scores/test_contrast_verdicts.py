@@ -1,0 +1,115 @@
+"""The contrast of methods in comparisons.json: its numbers by hand, and what it does to verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from evals.core.files import fingerprint, write_parquet
+from evals.core.manifest import Manifest, hash_files, read_manifest
+from tests.unit.scores.test_compare_command import Counts, compare, rows_of, study, write_scores
+
+STEPS = (2, 5, 8)
+
+
+def write_run(
+    root: Path,
+    method: str,
+    seed: int,
+    angles: Sequence[float] | None,
+    floor: Sequence[float] = (5.0, 5.5, 4.5),
+    against: str = "dapo",
+) -> None:
+    """A finished training that measured these angles in degrees at :data:`STEPS`, or none."""
+    directory = root / "runs" / f"tiny-{method}-s{seed}"
+    frame = pd.DataFrame({"step": range(1, 11), "loss": 0.0}).set_index("step")
+    parameters: dict[str, Any] = {"method": {"loss": method}}
+    if angles is not None:
+        frame.loc[list(STEPS), "contrast_degrees"] = list(angles)
+        frame.loc[list(STEPS), "contrast_floor_degrees"] = list(floor)
+        frame["contrast_slope_degrees"] = 2.0 * seed
+        parameters["contrast"] = {"reference_method": against, "method": {"loss": against}, "steps": list(STEPS)}
+    write_parquet(directory / "metrics.parquet", frame.reset_index())
+    outputs = hash_files(directory, directory / "metrics.parquet")
+    Manifest("run", {}, outputs, parameters, fingerprint(parameters)).write(directory / "manifest.json")
+
+
+def contrasts_of(root: Path) -> dict[str, dict[str, Any]]:
+    return {row["method"]: row for row in json.loads((root / "comparisons.json").read_text())["contrasts"]}
+
+
+def write(root: Path, counts: Counts) -> None:
+    write_scores(root, "easy", counts)
+
+
+def test_contrast_goes_into_comparisons_and_verdicts(tmp_path: Path) -> None:
+    gains = {"dapo": 0.2, "near": 0.2, "far": 0.2, "harmful": 0.02, "batched": 0.2}
+    write(tmp_path, study(1, gains))
+    offsets = {"near": (-0.3, 0.1, 0.4), "far": (19.0, 25.0, 22.0), "harmful": (-0.3, 0.1, 0.4)}
+    for seed in (1, 2, 3):
+        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
+        write_run(tmp_path, "batched", seed, None)
+        for method, values in offsets.items():
+            floor = (5.0 + seed, 5.5, 4.5)
+            write_run(tmp_path, method, seed, [each + values[seed - 1] for each in floor], floor)
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    rows, found = rows_of(tmp_path), contrasts_of(tmp_path)
+    assert set(found) == set(offsets)  # neither the reference nor what measured nothing
+    for name in ("easy", "all"):
+        assert rows["near", "dapo", name]["verdict"] == "no contrast with the reference"
+        assert rows["far", "dapo", name]["verdict"] == "not distinguishable"
+        assert rows["batched", "dapo", name]["verdict"] == "not distinguishable"
+        # A difference that was found is one, whatever the angle says.
+        assert rows["harmful", "dapo", name]["verdict"] == "worse"
+        assert rows["near", "base", name]["verdict"] == "better"
+    for method, values in offsets.items():
+        row = found[method]
+        assert row["degrees"] == pytest.approx(5 + 2 / 3 + np.mean(values))
+        assert row["floor_degrees"] == pytest.approx(5 + 2 / 3)
+        assert (row["slope_degrees"], row["seeds"]) == (4.0, 3)
+        low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+        assert row["excess_interval"] == pytest.approx([low, high])
+        assert row["is_above_floor"] == (method == "far")
+    read = read_manifest(tmp_path / "comparisons.manifest.json", "comparisons").inputs
+    assert str(tmp_path / "runs" / "tiny-far-s2" / "metrics.parquet") in read
+
+
+def test_the_control_itself_never_has_contrast(tmp_path: Path) -> None:
+    write(tmp_path, study(1, {"dapo": 0.2, "control": 0.2}))
+    for seed in (1, 2, 3):
+        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
+        write_run(tmp_path, "control", seed, (5.0, 6.0, 7.0 + seed), (5.0, 6.0, 7.0 + seed))
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert contrasts_of(tmp_path)["control"]["excess_interval"] == [0.0, 0.0]
+    assert rows_of(tmp_path)["control", "dapo", "all"]["verdict"] == "no contrast with the reference"
+
+
+@pytest.mark.parametrize(("angles", "is_above"), [((25.0, 27.0, 26.0), True), ((4.0, 9.0, 5.5), False)])
+def test_one_seed_decides_by_its_steps(tmp_path: Path, angles: tuple[float, ...], is_above: bool) -> None:
+    write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2}, seeds=1))
+    write_run(tmp_path, "dapo", 1, (0.0, 0.0, 0.0))
+    write_run(tmp_path, "near", 1, angles)
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    row = contrasts_of(tmp_path)["near"]
+    assert row["is_above_floor"] == is_above
+    excess = np.array(angles) - (5.0, 5.5, 4.5)
+    assert row["excess_interval"] == pytest.approx(stats.t.interval(0.95, 2, excess.mean(), stats.sem(excess)))
+
+
+def test_an_angle_to_another_method_is_none_to_the_reference(tmp_path: Path) -> None:
+    write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2, "sapo": 0.2}, seeds=1))
+    write_run(tmp_path, "dapo", 1, (0.0, 0.0, 0.0))
+    write_run(tmp_path, "near", 1, (1.0, 1.0, 1.0), against="sapo")
+    write_run(tmp_path, "sapo", 1, None)
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert contrasts_of(tmp_path) == {}
+    assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == "not distinguishable"
+    assert compare(tmp_path) == 0  # without trainings there is nothing to read
+    assert contrasts_of(tmp_path) == {}
