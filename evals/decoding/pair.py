@@ -1,17 +1,22 @@
 """Sampling a problem set with two models: one more plan of evals.generation, and the rule that draws from both."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from evals.core.errors import InvalidInput
 from evals.decoding import VERSION
-from evals.decoding.draw import Observer, PairDraw
 from evals.decoding.settings import Decoding
-from evals.generation.backend import Backend, Request, Response
+from evals.generation.backend import Backend, Request, Response, SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_plan
 from evals.generation.plan import EvaluationSettings, make_plan
+
+if TYPE_CHECKING:
+    from evals.decoding.draw import Observer, PairDraw
 
 
 def read_pair(base: Path, trained: Path, dtype: str) -> tuple[Checkpoint, Checkpoint]:
@@ -32,6 +37,19 @@ def read_pair(base: Path, trained: Path, dtype: str) -> tuple[Checkpoint, Checkp
     return pair
 
 
+def identities(pair: tuple[Checkpoint, Checkpoint]) -> dict[str, Any]:
+    """The parameters of samples that say which models decode them."""
+    base, trained = pair
+    return {"decoding_version": VERSION, "base": base.identity, "trained": trained.identity}
+
+
+def pair_draw(decoding: Decoding, sampling: SamplingParameters, *batch: Any, **more: Any) -> PairDraw:
+    """Make the rule of a batch; torch is imported by whoever has something to draw."""
+    from evals.decoding.draw import PairDraw
+
+    return PairDraw(decoding, sampling, *batch, **more)
+
+
 class PairSampler:
     """Samples one problem set with one pair of models, in any number of ways of decoding.
 
@@ -44,9 +62,7 @@ class PairSampler:
         Raises:
             UserError: checkpoints or problems are missing or damaged, or the backend cannot decode with two models.
         """
-        base, trained = pair
-        names = {"decoding_version": VERSION, "base": base.identity, "trained": trained.identity}
-        self.plan = make_plan(pair, problems, settings).with_parameters(**names)
+        self.plan = make_plan(pair, problems, settings).with_parameters(**identities(pair))
 
     @cached_property
     def backend(self) -> Backend:
@@ -54,10 +70,10 @@ class PairSampler:
 
     def generate(self, requests: Sequence[Request], decoding: Decoding, observer: Observer) -> list[Response]:
         """Answer each request, in order; both models read the same tokens."""
-        draws = partial(PairDraw, decoding, self.plan.settings.sampling, observer=observer)
+        draws = partial(pair_draw, decoding, self.plan.settings.sampling, observer=observer)
         return self.backend.generate(requests, draws)
 
-    def sample(self, decoding: Decoding, out: Path, name: str) -> None:
-        """Write ``samples.jsonl``, whose rows also have ``replaced``, and its manifest; progress bars show ``name``."""
+    def sample(self, decoding: Decoding, out: Path) -> None:
+        """Write ``samples.jsonl``, whose rows also have ``replaced``, and its manifest."""
         plan = self.plan.with_parameters(decoding=decoding.to_json())
-        sample_plan(plan, lambda: self.backend, out, name, partial(PairDraw, decoding, plan.settings.sampling))
+        sample_plan(plan, lambda: self.backend, out, partial(pair_draw, decoding, plan.settings.sampling))

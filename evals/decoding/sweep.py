@@ -60,7 +60,7 @@ def sweep(
     found: list[SweepPoint] = []
     for number, point in enumerate(points, start=1):
         directory = out / "points" / point.name
-        sampler.sample(point.decoding, directory, point.name)
+        sampler.sample(point.decoding, directory)
         grade_file(directory / "samples.jsonl", problems / "problems.jsonl", directory / "grades", pool, kind)
         measured = _measured(point, directory)
         found.append(measured)

@@ -26,35 +26,39 @@ if TYPE_CHECKING:
 
 
 def sample_benchmark(
-    source: Path,
+    models: Sequence[Checkpoint],
     problems: Path,
     settings: EvaluationSettings,
     out: Path,
     split: int | None = None,
     splits: int = 1,
     others: Mapping[Path, str] | None = None,
+    draws: Draws | None = None,
+    parameters: Mapping[str, Any] | None = None,
 ) -> None:
-    """Sample what is missing of the responses of a run or base model to a problem set (:func:`sample_plan`).
+    """Sample what is missing of the responses of a model to a problem set (:func:`sample_plan`).
 
     To load a model takes longer than to sample a small benchmark. A job that has loaded it goes on with ``others``, a
     directory of problems -> prompt each: what is missing of their samples is kept for the jobs that write them, beside
     ``out``. Problems that were not found disjoint from the training's are passed over, and so are benchmarks that
-    another process samples, or whose samples are there.
+    another process samples, or whose samples are there. ``parameters`` of the samples are those that a rule ``draws``
+    adds where several models decode together.
     """
-    models = [Checkpoint.of(source)]
-    plan = make_plan(models, problems, settings)
+    parameters = parameters or {}
+    plan = make_plan(models, problems, settings).with_parameters(**parameters)
     load = cache(plan.load_backend)
-    sample_plan(plan, load, out, f"{source.name} {problems.name}", split=split, splits=splits)
+    sample_plan(plan, load, out, draws, split, splits)
     if not load.cache_info().currsize:
         return
     for other, prompt in (others or {}).items():
+        beside = out.with_name(other.name)
         if not (other / "disjoint.json").is_file():
             continue
         try:
             plan = make_plan(models, other, settings.model_copy(update={"prompt": prompt}))
-            if not _is_written(plan, out.with_name(other.name)):
-                name = f"{source.name} {other.name}"
-                sample_plan(plan, load, out.with_name(other.name), name, split=split or 0, splits=splits, wait=False)
+            plan = plan.with_parameters(**parameters)
+            if not _is_written(plan, beside):
+                sample_plan(plan, load, beside, draws, split or 0, splits, wait=False)
         except UserError as error:
             print(f"{other}: is left to its own job: {error}", flush=True)
 
@@ -70,7 +74,6 @@ def sample_plan(
     plan: Plan,
     load: Callable[[], Backend],
     out: Path,
-    name: str,
     draws: Draws | None = None,
     split: int | None = None,
     splits: int = 1,
@@ -85,7 +88,6 @@ def sample_plan(
         plan: the samples that are wanted.
         load: loads the backend; called if there is something to sample.
         out: directory of the samples.
-        name: shown by the progress bar.
         draws: the rule that tokens are drawn by; None draws from the only model.
         split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
         splits: number of jobs that the batches are divided into.
@@ -103,7 +105,7 @@ def sample_plan(
         missing = [[job for job in batch if (plan.ids[job[0]], job[1]) not in done.samples] for batch in mine]
         if any(missing):
             backend, tokenizer = load(), plan.models[-1].tokenizer
-            with tqdm(total=sum(map(len, missing)), desc=name, disable=None) as bar:
+            with tqdm(total=sum(map(len, missing)), desc=" ".join(out.parts[-2:]), disable=None) as bar:
                 for batch in filter(None, missing):
                     responses = backend.generate(plan.requests(batch), draws)
                     texts = [tokenizer.decode(response.tokens, skip_special_tokens=True) for response in responses]

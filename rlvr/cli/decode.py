@@ -1,5 +1,6 @@
 """Decoding with a base and a trained model together."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -9,7 +10,7 @@ from evals.core.config.named_study import Criterion
 from evals.core.errors import UserError
 from evals.generation.options import SamplingOptions
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Paths, ProblemDirectory
+from rlvr.cli.options import OtherBenchmarks, Paths, ProblemDirectory, read_others
 
 commands = Commands()
 decode = Commands(
@@ -41,12 +42,14 @@ def sample(
     scheme: Annotated[
         Literal["replacement", "extrapolation_base", "extrapolation_trained"] | None, Option(help="of --chosen")
     ] = None,
+    others: OtherBenchmarks = "{}",
 ) -> None:
     """Sample in one way of decoding: write samples.jsonl and its manifest."""
     from evals.core.single_writer import single_writer
     from evals.decoding.choose import chosen_decoding
-    from evals.decoding.pair import PairSampler, read_pair
+    from evals.decoding.pair import identities, pair_draw, read_pair
     from evals.decoding.settings import Decoding
+    from evals.generation.evaluate import sample_benchmark
 
     if chosen is not None:
         if scheme is None or mode is not None:
@@ -60,7 +63,9 @@ def sample(
     settings = sampling.settings()
     pair = read_pair(base, trained, sampling.dtype)
     with single_writer(out / ".writer", "samples into this directory"):
-        PairSampler(pair, problems, settings).sample(decoding, out, decoding.mode.value)
+        draws = partial(pair_draw, decoding, settings.sampling)
+        parameters = {**identities(pair), "decoding": decoding.to_json()}
+        sample_benchmark(pair, problems, settings, out, others=read_others(others), draws=draws, parameters=parameters)
 
 
 @decode.add("sweep")

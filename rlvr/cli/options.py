@@ -23,6 +23,16 @@ Device = Literal["cpu", "cuda"]
 KindOfSample = Literal["completion", "answer", "choice"]
 RunFile = Annotated[Path, Argument(help="run.json, the resolved run")]
 ProblemDirectory = Annotated[Path, Option(help="directory of the benchmark's problems")]
+OtherBenchmarks = Annotated[
+    str, Option(help="JSON, directory of problems -> prompt: benchmarks to go on with once the model is loaded")
+]
+
+
+def read_others(others: str) -> dict[Path, str]:
+    """The problems and prompts of :data:`OtherBenchmarks`."""
+    from evals.problems.problem_set import parse_json
+
+    return {Path(directory): prompt for directory, prompt in parse_json(others, "--others").items()}
 
 
 def default_workers() -> int:

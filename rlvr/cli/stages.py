@@ -9,7 +9,7 @@ from typer import Argument, Option
 from evals.core.errors import UserError
 from evals.generation.options import SamplingOptions
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Paths, ProblemDirectory
+from rlvr.cli.options import OtherBenchmarks, Paths, ProblemDirectory, read_others
 
 commands = Commands()
 
@@ -123,25 +123,23 @@ def sample(
     split: Annotated[
         int | None, Option(help="make only this part, from 1; without it: what is missing, and merge")
     ] = None,
-    others: Annotated[
-        str, Option(help="JSON, directory of problems -> prompt: benchmarks to go on with once the model is loaded")
-    ] = "{}",
+    others: OtherBenchmarks = "{}",
 ) -> None:
     """Sample a checkpoint on a benchmark; goes on if killed."""
     from evals.core.single_writer import single_writer
+    from evals.generation.checkpoint import Checkpoint
     from evals.generation.evaluate import sample_benchmark
-    from evals.problems.problem_set import parse_json
 
     more = {"tensor_parallel_size": tensor_parallel_size, "gpu_memory_utilization": gpu_memory_utilization}
     settings = sampling.settings(**more)
-    prompts = {Path(directory): prompt for directory, prompt in parse_json(others, "--others").items()}
+    prompts = read_others(others)
     if split is not None:
         if not 1 <= split <= splits:
             raise UserError(f"--split: is {split}; accepted: 1 to {splits}")
-        sample_benchmark(source, problems, settings, out, split - 1, splits, prompts)
+        sample_benchmark([Checkpoint.of(source)], problems, settings, out, split - 1, splits, prompts)
         return
     with single_writer(out / ".writer", "samples into this directory"):
-        sample_benchmark(source, problems, settings, out, None, splits, prompts)
+        sample_benchmark([Checkpoint.of(source)], problems, settings, out, None, splits, prompts)
 
 
 @commands.add("grade")

@@ -116,6 +116,10 @@ class DecodingJobs:
         prompt = self.plan.prompt(row.trained.run, benchmark)
         return words({**self._pair_options(row.trained.run), "prompt": prompt, "scheme": row.scheme})
 
+    def other_benchmarks(self, decoded: str, benchmark: str) -> str:
+        """The run's other benchmarks, which a job goes on with once it has loaded the models."""
+        return self.plan.other_benchmarks(self.decoded[decoded].trained.run, benchmark)
+
     def grades(self, benchmark: str) -> list[str]:
         """The grades of all runs of the table on a benchmark: of one model from the study, of both from here."""
         alone = [f"results/grades/{run.run}/{benchmark}" for run in self.alone]

@@ -71,6 +71,13 @@ def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
     assert all(row["current"] for row in status), [row for row in status if not row["current"]]
 
 
+def test_most_runs_load_their_model_once(smoke_study: Project) -> None:
+    """The job of the first benchmark samples the second too; at the end of a study both may run at the same time."""
+    manifests = (smoke_study.root / "results/samples").glob(f"*/{BENCHMARKS[1]}/manifest.json")
+    details = [json.loads(path.read_text())["details"] for path in manifests]
+    assert sum(each["rows_kept_from_earlier"] == each["rows"] for each in details) > len(RUNS) / 2
+
+
 def test_a_finished_study_has_nothing_to_do(smoke_study: Project) -> None:
     assert smoke_study.planned() == set()
 

@@ -94,13 +94,16 @@ rule decoding_sample:
         manifest="results/decoding/samples/{decoded}/{benchmark}/manifest.json",
     log:
         "results/logs/decoding/sample/{decoded}/{benchmark}.log",
+    priority: given(PLAN.sampling_priority)
     threads: PLAN.execution["sampling_threads"]
+    resources:
+        others=given(DECODING.other_benchmarks),
     params:
         options=given(DECODING.sampling_options),
         versions=[SAMPLER_VERSION, DECODING_VERSION],
     shell:
         "python -m rlvr decode sample {params.options:q} --problems results/problems/{wildcards.benchmark}"
-        " --chosen {input.chosen:q} --out $(dirname {output.samples:q}) > {log:q} 2>&1"
+        " --chosen {input.chosen:q} --others {resources.others:q} --out $(dirname {output.samples:q}) > {log:q} 2>&1"
 
 
 use rule grade as decoding_grade with:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,22 @@ def test_a_sweep_that_was_cut_off_goes_on(checkpoints: tuple[Path, Path], proble
     assert run_sweep(checkpoints, problems, tmp_path / "sweep") == whole
     assert sha256_file(tmp_path / "sweep/sweep.json") == before
     assert {path: path.stat().st_mtime_ns for path in states[:-1]} == times
+
+
+def test_two_models_go_on_with_the_other_benchmarks(
+    checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job of the other benchmark finds its samples made, and loads no model."""
+    other = shutil.copytree(problems, tmp_path / "other")
+    (other / "disjoint.json").write_text("{}")
+    options = ["--mode", "replacement", "--tau=-0.1"]
+    assert main(["sample", *command(checkpoints, other, tmp_path / "alone", *options)]) == 0
+    others = ["--others", json.dumps({str(other): "{problem}\n"})]
+    assert main(["sample", *command(checkpoints, problems, tmp_path / "run/first", *options, *others)]) == 0
+    monkeypatch.delattr("evals.generation.plan.load_backend")
+    assert main(["sample", *command(checkpoints, other, tmp_path / "run/other", *options)]) == 0
+    alone, made = (tmp_path / name / "samples.jsonl" for name in ("alone", "run/other"))
+    assert made.read_bytes() == alone.read_bytes()
 
 
 def test_what_was_sampled_otherwise_is_not_taken(

@@ -113,7 +113,7 @@ def run(artifacts: tuple[Path, Path], out: Path, count: int, split: int | None =
     settings = EvaluationSettings(
         samples_per_problem=count, seed=1, prompt="{problem}", max_new_tokens=12, batch_size=5
     )
-    sample_benchmark(*artifacts, settings, out, split, splits)
+    sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings, out, split, splits)
     return out / "samples.jsonl"
 
 
@@ -178,7 +178,7 @@ def test_a_loaded_model_goes_on_with_the_runs_other_benchmarks(
 
     def sample(name: str, out: Path, others: Mapping[Path, str] | None = None) -> Path:
         own = settings.model_copy(update={"prompt": "{problem}" if name == "problems" else f"{name}: {{problem}}"})
-        sample_benchmark(source, tmp_path / name, own, out / name, others=others)
+        sample_benchmark([Checkpoint.of(source)], tmp_path / name, own, out / name, others=others)
         return out / name / "samples.jsonl"
 
     alone = {name: sample(name, tmp_path / "alone").read_bytes() for name in ("problems", "disjoint", "held")}

@@ -16,6 +16,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, sha256_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.yaml_file import read_yaml
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_benchmark, withheld
 from evals.generation.plan import EvaluationSettings
 from evals.grading import Case, GradingPool, Kind
@@ -136,7 +137,7 @@ def test_samples_of_a_gated_benchmark_keep_letters(
     Manifest("run", {}, hash_files(run, weights), {}, "f").write(run / "manifest.json")
     monkeypatch.setattr("evals.generation.evaluate.withheld", lambda text, _cut: {"text": f"kept {len(text) > 0}"})
     settings = EvaluationSettings(samples_per_problem=2, seed=1, prompt="{problem}", max_new_tokens=4)
-    sample_benchmark(run, problems, settings, tmp_path / "samples" / "r" / "b", None, 1)
+    sample_benchmark([Checkpoint.of(run)], problems, settings, tmp_path / "samples" / "r" / "b")
     texts = [row["text"] for row in read_jsonl(tmp_path / "samples" / "r" / "b" / "samples.jsonl")]
     assert len(texts) == 24 and all(text.startswith("kept ") for text in texts)
 
