@@ -76,7 +76,7 @@ class BenchmarkCounts:
     benchmark: str
     samples: int  # per problem
     methods: Mapping[str, tuple[str, str]]  # run -> its model and method, in file order
-    counts: Mapping[str, Sequence[int]]  # run -> correct samples of each problem
+    counts: Mapping[str, Sequence[float]]  # run -> correct samples of each problem; simulated ones need not be whole
 
     def accuracies(self, model: str, method: str) -> FloatArray:
         """Fraction of correct samples [S, N] of a method's runs."""
@@ -92,7 +92,7 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
     paths = [path for path in scores if not path.name.endswith(".manifest.json")]
     if not paths:
         raise UserError("--scores: names no file of scores")
-    counts = [_read_counts(path) for path in paths]
+    counts = [read_counts(path) for path in paths]
     runs = [] if training is None else [run for run, (_, method) in counts[0].methods.items() if method != BASE]
     measured = {run: MeasuredRun.read(Path(training or "", run)) for run in runs}
     content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
@@ -116,7 +116,7 @@ def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], set
     return [contrast for contrast in contrasts if contrast is not None]
 
 
-def _read_counts(path: Path) -> BenchmarkCounts:
+def read_counts(path: Path) -> BenchmarkCounts:
     """Read a scores file after checking it against its manifest."""
     verify_outputs(path.with_suffix(".manifest.json"), "scores")
     content = BenchmarkScores.read(path)

@@ -110,9 +110,9 @@ def estimate_difference(
     differences = [a.mean(axis=-2) - b.mean(axis=-2) for a, b in zip(treated, controls, strict=True)]
     estimate = weight * sum(d.mean(axis=-1) for d in differences)
     problem_variances = [weight**2 * d.var(axis=-1, ddof=1) / d.shape[-1] for d in differences]
-    problem_variance, problem_freedom = _pooled(problem_variances, [d.shape[-1] - 1 for d in differences])
+    problem_variance, problem_freedom = pooled(problem_variances, [d.shape[-1] - 1 for d in differences])
     arms = [_seed_part(treated, weight, treatment_is_fixed), _seed_part(controls, weight, control_is_fixed)]
-    seed_variance, seed_freedom = _pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
+    seed_variance, seed_freedom = pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
     return Difference(np.asarray(estimate), problem_variance, problem_freedom, seed_variance, seed_freedom)
 
 
@@ -127,7 +127,7 @@ def _seed_part(strata: Sequence[FloatArray], weight: float, fixed: bool) -> tupl
     return per_seed.var(axis=-1, ddof=1) / seeds, seeds - 1
 
 
-def _pooled(variances: Sequence[FloatArray], freedoms: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+def pooled(variances: Sequence[FloatArray], freedoms: Sequence[int]) -> tuple[FloatArray, FloatArray]:
     """Sum of independent variances [...] and its effective degrees of freedom (Welch, Satterthwaite 1946)."""
     total = np.asarray(sum(variances))
     spread = np.asarray(sum(v**2 / f for v, f in zip(variances, freedoms, strict=True)))

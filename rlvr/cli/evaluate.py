@@ -6,6 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from evals.core.errors import UserError
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Grading, Paths, Printed
 
@@ -163,3 +164,36 @@ def coverage(
 
     for line in coverage_table(problems, samples, benchmarks, seed, least_given):
         print(line)
+
+
+@commands.add("simulate")
+def simulate(
+    scores: Paths,
+    reference_method: str,
+    method: Annotated[str | None, Option(help="whose runs are divided in two; default: the reference method")] = None,
+    seeds: Annotated[int, Option(help="of each of the two names; default: half of the method's runs")] = 0,
+    studies: Annotated[int, Option(help="simulated ones of each kind")] = 200,
+    seed: int = 0,
+    resamples: int = 1_000,
+    permutations: int = 2_000,
+    out: Annotated[Path | None, Option(help="JSON; default: standard output")] = None,
+) -> None:
+    """Simulate studies with a study's own variances, and count verdicts where there is no difference, and where one is.
+
+    One method under two names: its runs are divided at random and its problems drawn anew, and the whole comparison
+    runs; at most 5 % should get a verdict. Studies in which the methods differ by the minimum detectable effect of the
+    main table: 80 % should find it.
+    """
+    from json import dumps
+
+    from evals.core.files import write_text
+    from evals.scores.comparison import Settings
+    from evals.scores.simulation import simulate as simulate_studies
+
+    if studies < 1:
+        raise UserError(f"--studies: is {studies}; accepted: 1 or more")
+    settings = Settings(reference_method, seed=seed, bootstrap_resamples=resamples, permutations=permutations)
+    content = dumps(
+        simulate_studies(scores, reference_method, method or reference_method, seeds, studies, settings), indent=2
+    )
+    print(content) if out is None else write_text(out, content + "\n")

@@ -44,6 +44,14 @@ def robust_table(results: Results, training: Path, out: Path) -> None:
     write_robust_table(results.read(), training, out)
 
 
+@table.add("efficiency")
+def efficiency_table(results: Results, training: Path, out: Path) -> None:
+    """Write every method at equal tokens and, with validation, its compute-performance curve."""
+    from evals.tables.efficiency import write_efficiency_table
+
+    write_efficiency_table(results.read(), training, out)
+
+
 @table.add("audit")
 def audit_table(audits: Paths, runs: Path, out: Path) -> None:
     """Write how much was not judged, and where a second grader differs."""
@@ -111,6 +119,22 @@ def profiles_figure(results: Results, out: Path) -> None:
     from evals.figures.results import write_results_figure
 
     write_results_figure("profiles", results.read(), out)
+
+
+@figure.add("cost_curves")
+def cost_curves(results: Results, training: Path, out: Path) -> None:
+    """Draw the training reward over tokens, optimizer steps and seconds."""
+    from evals.figures.efficiency import write_cost_curves
+
+    write_cost_curves(results.read(), training, out)
+
+
+@figure.add("compute_performance")
+def compute_performance(results: Results, training: Path, out: Path) -> None:
+    """Draw scores on the validation problems over tokens, with the fitted curves."""
+    from evals.figures.efficiency import write_compute_performance
+
+    write_compute_performance(results.read(), training, out)
 
 
 @figure.add("training_curves")

@@ -10,7 +10,7 @@ import pandas as pd
 from evals.core.files import read_json, read_parquet
 from evals.core.records import BASE, ProblemFile
 from evals.results import Results
-from evals.tables import audit, main, numbers, paper, robust
+from evals.tables import audit, efficiency, main, numbers, paper, robust
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from evals.tables.published import read_published
@@ -35,6 +35,17 @@ _FIGURES = {
         "Performance profiles. Share of a method's scores (its seeds on the benchmarks) above each threshold; band: "
         "{level} % bootstrap over seeds, each drawn once for all benchmarks. The higher curve is the better one; where "
         "curves cross, the better method depends on the benchmark or on the seed.",
+    ),
+    "cost_curves": (
+        "Training reward of every method over tokens, optimizer steps and seconds",
+        "Training reward over cost. Line: mean over seeds, linear between steps; band: from the smallest to the "
+        "largest seed; grey: the other methods' means. Each curve ends where its cheapest seed ended.",
+    ),
+    "compute_performance": (
+        "Scores on held-out problems over tokens with fitted curves",
+        "Compute-performance curves R = R_0 + (A - R_0) / (1 + (C_mid / C)^B). Dots: scores of seeds on held-out "
+        "problems of the training distribution; line: least squares fit, dotted beyond the training; dashed: the "
+        "ceiling A; grey: the other methods' fits.",
     ),
     "training_curves": (
         "Training curves of every method",
@@ -95,6 +106,8 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
     name = StudyName.parse(study, str(files.study)).study
     results, directory, status = files.scored, files.results, read_status(files.status)
     captions = {each: _FIGURES_OF_NAMED_STUDIES[each] for each in (named.figures if named else ())} | _FIGURES
+    if "validation" not in study:
+        del captions["compute_performance"]
     figures = {files.figures / f"{each}.svg": caption for each, caption in captions.items()}
     words = {"level": round(100 * results.confidence), "reference": results.drawn_against[1]}
     manifests = {run: read_run_manifest(run, directory) for run in results.runs}
@@ -113,6 +126,7 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
     falls = robust.read_falls(results, directory / "runs")
     summary, *by_benchmark = main.main_tables(results, costs, falls, notes)
     robust_table = robust.robust_table(results, falls, {row: robust.summarise(results, row) for row in falls})
+    efficiency_tables, _ = efficiency.efficiency_tables(results, directory / "runs")
     examples, read = read_examples(results, directory)
     inputs = [files.study, *results.sources, *files.audits, files.status, *figures]
     for run in results.runs:
@@ -129,7 +143,7 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
         findings=findings(results),
         paper_tables=paper.paper_tables(results, read_published(named.published), named.title, []) if named else [],
         main_table=replace(summary, notes=summary.notes[len(notes) :]),
-        robust_table=robust_table,
+        tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],
         benchmark_tables=by_benchmark,
         seed_tables=main.by_seed_tables(results),
         audit_table=audited,

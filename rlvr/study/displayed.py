@@ -19,6 +19,8 @@ FIGURES = {
     "scores": "evals.figures.results",
     "differences": "evals.figures.results",
     "profiles": "evals.figures.results",
+    "cost_curves": "evals.figures.efficiency",
+    "compute_performance": "evals.figures.efficiency",
     "training_curves": "rlvr.report.curves",
     "reward_curves": "rlvr.report.curves",
     "score_curves": "rlvr.report.curves",
@@ -26,6 +28,7 @@ FIGURES = {
 TABLES = {
     "by_seed": "evals.tables.main",
     "robust": "evals.tables.robust",
+    "efficiency": "evals.tables.efficiency",
     "audit": "evals.tables.audit",
     "paper": "evals.tables.paper",
     "paper_vs_ours": "evals.tables.published",
@@ -36,6 +39,13 @@ TABLES = {
 def page_templates(own: str) -> list[str]:
     """The files that a page is made from: those of every page and its ``own``."""
     return [f"{_TEMPLATES}/{name}" for name in ("base.html.jinja", "macros.html.jinja", "report.css", own)]
+
+
+def _name_trainings(options: dict[str, Any]) -> None:
+    """Replace the files of trainings by the option that says where trainings are."""
+    options.pop("manifests", None)
+    if options.pop("metrics", None):
+        options["training"] = "results/runs"
 
 
 @dataclass(frozen=True)
@@ -72,8 +82,8 @@ class Displayed:
         own = ["tables/paper.md", *(f"figures/{name}.png" for name in self.own_figures(folder))] if folder else []
         # A study of models alone has neither training curves nor methods to set side by side.
         methods = bool(self.plan.study.methods)
-        tables = ["main", "by_seed", "robust", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
-        figures = ["scores", "differences", "profiles", "training_curves"] if methods else ["scores"]
+        tables = ["main", "by_seed", "robust", "efficiency", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
+        figures = ["scores", "differences", "profiles", *self.of_trainings] if methods else ["scores"]
         paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
         paths += ["report.html", "tracking.json"] if methods else []
         return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
@@ -84,6 +94,12 @@ class Displayed:
     def figures(self, folder: str) -> list[str]:
         return self.files(folder, "figures/")
 
+    @property
+    def of_trainings(self) -> list[str]:
+        """Names of the figures of trainings that a study with methods has."""
+        validated = ["compute_performance"] if self.plan.study.validation_settings else []
+        return ["cost_curves", *validated, "training_curves"]
+
     def own_figures(self, folder: str) -> list[str]:
         """Names of the figures that a named study has and others have not."""
         return ["reward_curves", *(["score_curves"] if f"{folder}steps/" in self.plan.folders else [])]
@@ -93,11 +109,16 @@ class Displayed:
         own = f"results/{folder}"
         return {"scores": self.plan.scores(folder), "comparisons": f"{own}comparisons.json", "runs": f"{own}runs.json"}
 
+    def training_inputs(self, folder: str) -> dict[str, Any]:
+        """The same, and the trainings: their manifests stand for the validation, which no rule declares."""
+        own = {"metrics": self.plan.metrics(folder), "manifests": self.plan.run_manifests(folder)}
+        return {**self.results_inputs(folder), **own}
+
     def table_inputs(self, folder: str, table: str) -> dict[str, Any]:
         if table == "audit":
             return {"audits": self.plan.audits(folder), "runs": f"results/{folder}runs.json"}
-        if table == "robust":
-            return {**self.results_inputs(folder), "metrics": self.plan.metrics(folder)}
+        if table in ("robust", "efficiency"):
+            return self.training_inputs(folder)
         return self.results_inputs(folder)
 
     def table_reference(self, table: str) -> list[str]:
@@ -107,8 +128,7 @@ class Displayed:
 
     def table_options(self, folder: str, table: str) -> list[str]:
         options = self.table_inputs(folder, table)
-        if options.pop("metrics", None):
-            options["training"] = "results/runs"
+        _name_trainings(options)
         if table == "paper":
             options |= {"reference": REFERENCE, "title": self.named_study(folder).title, "note": self.notes(folder)}
         elif table == "paper_vs_ours":
@@ -119,6 +139,8 @@ class Displayed:
         return code_of(TABLES[table])
 
     def figure_inputs(self, folder: str, figure: str) -> dict[str, Any]:
+        if figure in ("cost_curves", "compute_performance"):
+            return self.training_inputs(folder)
         if figure == "training_curves":
             return {"metrics": self.plan.metrics(folder), "runs": f"results/{folder}runs.json"}
         if figure == "reward_curves":
@@ -133,8 +155,7 @@ class Displayed:
 
     def figure_options(self, folder: str, figure: str) -> list[str]:
         options = self.figure_inputs(folder, figure)
-        if options.pop("metrics", None):
-            options["training"] = "results/runs"
+        _name_trainings(options)
         if figure == "reward_curves":
             options["titles"] = [self.named_study(each).title for each in self.with_beside(folder)]
             options["reference_method"] = self.plan.reference_method(folder)

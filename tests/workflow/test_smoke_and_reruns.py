@@ -20,8 +20,8 @@ from tests.workflow.conftest import Project
 RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2))]
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
 BENCHMARKS = ["chain_3", "variables_4"]
-TABLES = {"table_main", "table by_seed", "table robust", "table paper_vs_ours"}
-FIGURES_OF_SCORES = {"figure scores", "figure differences", "figure profiles"}
+TABLES = {"table_main", "table by_seed", "table robust", "table efficiency", "table paper_vs_ours"}
+FIGURES_OF_SCORES = {"figure scores", "figure differences", "figure profiles", "figure cost_curves"}
 AFTER_SCORES = {"compare", *TABLES, *FIGURES_OF_SCORES, "report_html", "track"}
 
 

@@ -1,0 +1,295 @@
+"""Scores at equal cost: every method at the same number of tokens, and its compute-performance curve."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evals.core.files import read_parquet
+from evals.core.random import stream_seed
+from evals.core.records import BASE, Condition, Interval
+from evals.results import Results
+from evals.statistics.accuracy import FloatArray
+from evals.statistics.difference import Difference, pooled
+from evals.statistics.resampling import draw_problems, holm
+from evals.statistics.scaling import FEATURES, Course, CourseEstimate, Curves, estimate_course
+from evals.tables import numbers
+from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+
+RESAMPLES = 300
+REACHED_GAIN = 0.8
+"""The score whose compute is compared: this part of the gain that the reference's curve makes in its training."""
+_METRICS = ("step", "reward_mean", "tokens_generated", "optimizer_steps", "seconds_step")
+_CEILING, _EXPONENT, _MIDPOINT, _COMPUTE, _HALF = range(len(FEATURES))
+_Cell = tuple[float, Interval | None]
+
+
+def read_totals(run: str, training: Path) -> pd.DataFrame:
+    """A run's reward of each step, and the tokens, optimizer steps and seconds up to its end."""
+    metrics = read_parquet(training / run / "metrics.parquet", _METRICS)[[*_METRICS]]
+    spent = ["tokens_generated", "optimizer_steps", "seconds_step"]
+    return metrics.assign(**metrics[spent].cumsum())
+
+
+def read_course(condition: Condition, training: Path) -> Course | None:
+    """A method's scores on the validation problems over tokens; None if not all of its trainings were validated."""
+    files = [training / run.run / "validation.parquet" for run in condition.runs]
+    if not all(path.is_file() for path in files):
+        return None
+    compute, accuracies = [], []
+    for run, path in zip(condition.runs, files, strict=True):
+        scores = read_parquet(path, ("step", "correct_counts", "samples_per_problem"))
+        tokens = read_totals(run.run, training).set_index("step")["tokens_generated"]
+        compute.append(tokens.loc[scores["step"][1:]].to_numpy(dtype=np.float64))
+        counts = np.stack(scores["correct_counts"].tolist())
+        accuracies.append(counts / scores["samples_per_problem"].to_numpy()[:, None])
+    return Course(np.array(compute), np.array(accuracies))
+
+
+@dataclass(frozen=True)
+class AtEqualTokens:
+    """A method after as many tokens as every training of the study generated; means over seeds."""
+
+    tokens: float  # of its whole trainings
+    steps: float
+    seconds: float
+    by_seed: FloatArray  # [S] training reward, the mean of the tenth of the tokens before
+
+    def less(self, other: "AtEqualTokens | None") -> Difference:
+        """The reward with the variance that other seeds would cause, less that of another method."""
+        arms = [self.by_seed] if other is None else [self.by_seed, other.by_seed]
+        values = [float(arm.mean()) for arm in arms]
+        variances = [np.asarray(arm.var(ddof=1) / len(arm) if len(arm) > 1 else np.nan) for arm in arms]
+        variance, freedom = pooled(variances, [max(len(arm) - 1, 1) for arm in arms])
+        return Difference(np.asarray(values[0] - sum(values[1:])), np.zeros(()), np.ones(()), variance, freedom)
+
+
+def at_equal_tokens(results: Results, training: Path) -> tuple[float, dict[Condition, AtEqualTokens]]:
+    """The tokens that every training generated, and every method after them."""
+    trained = [row for row in results.conditions if row.method != BASE]
+    totals = {run.run: read_totals(run.run, training) for row in trained for run in row.runs}
+    tokens = min((float(frame["tokens_generated"].iloc[-1]) for frame in totals.values()), default=0.0)
+    methods = {}
+    for row in trained:
+        frames = [totals[run.run] for run in row.runs]
+        rewards = []
+        for frame in frames:
+            last = frame["tokens_generated"] <= tokens
+            window = frame[last & (frame["tokens_generated"] > 0.9 * tokens)]
+            rewards.append(float((frame[last][-1:] if window.empty else window)["reward_mean"].mean()))
+        spent = [
+            np.mean([np.interp(tokens, frame["tokens_generated"], frame[name]) for frame in frames])
+            for name in ("optimizer_steps", "seconds_step")
+        ]
+        total = np.mean([frame["tokens_generated"].iloc[-1] for frame in frames])
+        methods[row] = AtEqualTokens(float(total), float(spent[0]), float(spent[1]), np.array(rewards))
+    return tokens, methods
+
+
+@dataclass(frozen=True)
+class Fits:
+    """The compute-performance curves of a study's methods."""
+
+    courses: Mapping[Condition, Course]
+    curves: Mapping[Condition, Curves]
+    estimates: Mapping[Condition, CourseEstimate]
+    problems: int
+    target: float  # the score whose compute is compared
+
+    def feature(self, row: Condition, index: int) -> _Cell:
+        """A feature of a method and its interval."""
+        return _cell(self.estimates[row].uncertain(self.problems), index)
+
+
+def fit_courses(results: Results, training: Path) -> Fits | None:
+    """Fit the curve of every method; None if the study has no validation."""
+    trained = [row for row in results.conditions if row.method != BASE]
+    courses = {row: course for row in trained if (course := read_course(row, training)) is not None}
+    references = [row for row in courses if row.method == results.reference_method]
+    if len(courses) < len(trained) or not references:
+        return None
+    curves = {row: course.curve() for row, course in courses.items()}
+    problems = next(iter(courses.values())).accuracies.shape[2]
+    reference = curves[references[0]]
+    reached = float(reference.scores([courses[references[0]].compute.max()])[0, 0])
+    base = float(reference.base[0])
+    target = base + REACHED_GAIN * (reached - base)
+    draws = draw_problems(problems, np.random.default_rng(stream_seed("validation problems")), RESAMPLES)
+    estimates = {row: estimate_course(course, draws, target) for row, course in courses.items()}
+    return Fits(courses, curves, estimates, problems, target)
+
+
+def _cell(difference: Difference, index: int = 0) -> _Cell:
+    low, high = (np.atleast_1d(end)[index] for end in difference.interval())
+    value = float(np.atleast_1d(difference.estimate)[index])
+    return value, None if np.isnan(low) else (float(low), float(high))
+
+
+def _p_values(differences: Sequence[Difference], index: int = 0) -> list[float | None]:
+    """p-values after Holm over methods."""
+    found = [float(np.atleast_1d(each.p_values())[index]) for each in differences]
+    adjusted = iter(holm([value for value in found if not np.isnan(value)]).tolist())
+    return [None if np.isnan(value) else next(adjusted) for value in found]
+
+
+def _words(difference: float, p_value: float | None, more: str, less: str) -> str:
+    """The verdict of a comparison after Holm."""
+    if p_value is None or p_value > 0.05:
+        return "not distinguishable"
+    return more if difference > 0 else less
+
+
+def write_efficiency_table(results: Results, training: Path, out: Path) -> None:
+    """Write the tables with their manifest; ``out`` has no ending."""
+    tables, rows = efficiency_tables(results, training)
+    runs = [run.run for row in results.conditions for run in row.runs if row.method != BASE]
+    files = [training / run / name for run in runs for name in ("metrics.parquet", "validation.parquet")]
+    read = [path for path in files if path.is_file()]
+    write_table(out, tables, pd.DataFrame(rows), [*results.sources, *read], {"resamples": RESAMPLES})
+
+
+def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], list[dict[str, Any]]]:
+    """Lay out the tables, and the same numbers as rows of a CSV file."""
+    tokens, equal = at_equal_tokens(results, training)
+    own = {row: (row.model, results.reference_method) for row in equal}
+    references = {(row.model, row.method): row for row in equal}
+    compared = [row for row in equal if row.method != results.reference_method and own[row] in references]
+    against = {row: equal[row].less(equal[references[own[row]]]) for row in compared}
+    p_values = dict(zip(compared, _p_values(list(against.values())), strict=True))
+    rows = [
+        {
+            "model": row.model,
+            "method": row.method,
+            "title": row.title,
+            "tokens": method.tokens,
+            "equal_tokens": tokens,
+            "optimizer_steps": method.steps,
+            "seconds": method.seconds,
+            "training_reward": method.less(None).estimate.item(),
+            **interval_columns(_cell(method.less(None))[1], "training_reward_"),
+            "p_value_holm": p_values.get(row),
+        }
+        for row, method in equal.items()
+    ]
+    title = results.reference_title
+    columns: list[Column[Condition]] = [
+        Column("Method", lambda row: row.title),
+        Column("Tokens in all", lambda row: equal[row].tokens, numbers.count),
+        Column("Steps", lambda row: equal[row].steps, numbers.whole),
+        Column("Seconds", lambda row: equal[row].seconds, numbers.seconds),
+        Column("Reward (%)", lambda row: _cell(equal[row].less(None)), _share),
+        Column(f"Versus {title} (pp)", against.get, lambda each: _points(_cell(each)) if each else numbers.NOTHING),
+        Column("p (Holm)", p_values.get, numbers.p_value),
+    ]
+    note = (
+        "Steps: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last tenth "
+        "of these tokens; brackets: 95 % intervals over seeds."
+    )
+    heading = f"Every method after {numbers.count(tokens)} tokens, which each of its trainings generated"
+    tables = [make_table("equal_tokens", heading, columns, list(equal), [note])] if equal else []
+    if (fits := fit_courses(results, training)) is not None:
+        fitted, more = _fit_tables(results, fits)
+        tables += fitted
+        rows = [row | more[name] for row, name in zip(rows, equal, strict=True)]
+    return tables, rows
+
+
+def _share(cell: _Cell) -> str:
+    """Show a share of one, whose interval ends at 0 and 1."""
+    value, interval = cell
+    return numbers.percent_with_interval(value, interval and (max(interval[0], 0.0), min(interval[1], 1.0)))
+
+
+def _points(cell: _Cell) -> str:
+    return numbers.points_with_interval(*cell)
+
+
+def _scaled(text: Callable[[float], str]) -> Callable[[_Cell], str]:
+    """Show the exponential of a cell, with its interval."""
+
+    def show(cell: _Cell) -> str:
+        value, interval = cell
+        ends = numbers.NO_INTERVAL if interval is None else f"[{', '.join(text(np.exp(end)) for end in interval)}]"
+        return f"{text(float(np.exp(value)))} {ends}"
+
+    return show
+
+
+def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Condition, dict[str, Any]]]:
+    """The parameters of every method, and its ceiling and compute against the reference method's."""
+    conditions, title = list(fits.courses), results.reference_title
+    references = {row.model: row for row in conditions if row.method == results.reference_method}
+    compared = [row for row in conditions if row.method != results.reference_method and row.model in references]
+    against = {row: fits.estimates[row].less(fits.estimates[references[row.model]], fits.problems) for row in compared}
+    adjusted = {
+        index: dict(zip(compared, _p_values(list(against.values()), index), strict=True))
+        for index in (_CEILING, _COMPUTE)
+    }
+
+    def is_reached(row: Condition) -> bool:
+        return bool(np.isfinite(fits.curves[row].log_compute(fits.target)[0]))
+
+    def is_seen(row: Condition) -> str:
+        return "yes" if np.exp(fits.curves[row].log_midpoint[0]) <= fits.courses[row].compute.max() else "no"
+
+    def compute(row: Condition) -> str:
+        return _scaled(numbers.count)(fits.feature(row, _COMPUTE)) if is_reached(row) else "not reached"
+
+    count, plain = _scaled(numbers.count), _scaled(lambda value: f"{value:.2f}")
+    parameters: list[Column[Condition]] = [
+        Column("Method", lambda row: row.title),
+        Column("A (%)", lambda row: fits.feature(row, _CEILING), _share),
+        Column("B", lambda row: fits.feature(row, _EXPONENT), plain),
+        Column("C_mid (tokens)", lambda row: fits.feature(row, _MIDPOINT), count),
+        Column("C_mid within", is_seen),
+        Column(f"Tokens to {100 * fits.target:.0f} %", compute),
+        Column("Second half, predicted - seen (pp)", lambda row: fits.feature(row, _HALF), _points),
+    ]
+
+    def differ(index: int, text: Callable[[_Cell], str]) -> Callable[[Condition], str]:
+        return lambda row: text(_cell(against[row], index))
+
+    def verdict(index: int, more: str, less: str) -> Callable[[Condition], str]:
+        return lambda row: _words(float(against[row].estimate[index]), adjusted[index][row], more, less)
+
+    versus: list[Column[Condition]] = [
+        Column("Method", lambda row: row.title),
+        Column("A (pp)", differ(_CEILING, _points)),
+        Column("p (Holm)", adjusted[_CEILING].get, numbers.p_value),
+        Column("Ceiling", verdict(_CEILING, "higher", "lower")),
+        Column(f"Tokens to {100 * fits.target:.0f} %, ratio", differ(_COMPUTE, plain)),
+        Column("p (Holm) ", adjusted[_COMPUTE].get, numbers.p_value),
+        Column("Compute", verdict(_COMPUTE, "more", "less")),
+    ]
+    base = numbers.percent(float(fits.curves[conditions[0]].base[0]))
+    note = (
+        "R = R_0 + (A - R_0) / (1 + (C_mid / C)^B) (arXiv 2510.13786): R is the score on held-out problems of the "
+        f"training distribution after C generated tokens, R_0 = {base} % that of the base model. Brackets: 95 % "
+        "intervals over problems and seeds. Where C_mid is not within the training, A is an extrapolation. Last "
+        "column: what the fit to the first half of the tokens says of the second."
+    )
+    comparison = (
+        "Paired by problem; p after Holm over methods, for ceiling and compute each. "
+        f"{100 * fits.target:.0f} % is where {title} has made {100 * REACHED_GAIN:.0f} % of its gain; what never gets "
+        "there counts as 100 times the compute."
+    )
+    tables = [make_table("scaling", "Compute-performance curves", parameters, conditions, [note])]
+    if compared:
+        heading = f"Compute-performance curves against {title}"
+        tables.append(make_table("scaling_versus", heading, versus, compared, [comparison]))
+    rows = {
+        row: {
+            name: value
+            for index, feature in enumerate(FEATURES)
+            for name, value in {
+                feature: fits.feature(row, index)[0],
+                **interval_columns(fits.feature(row, index)[1], f"{feature}_"),
+            }.items()
+        }
+        | {"ceiling_p_holm": adjusted[_CEILING].get(row), "compute_p_holm": adjusted[_COMPUTE].get(row)}
+        for row in conditions
+    }
+    return tables, rows

@@ -1,0 +1,85 @@
+"""Scores at equal cost: the table and figures of rewards over tokens, and of compute-performance curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evals.figures.efficiency import write_compute_performance, write_cost_curves
+from evals.results import Results, read_results
+from evals.tables.efficiency import at_equal_tokens, efficiency_tables, fit_courses, write_efficiency_table
+from tests.commands import rlvr_bench
+from tests.unit.synthetic_results import Study
+
+CEILINGS = {"grpo": 0.6, "dapo": 0.9, "delta": 0.9}
+TOKENS = {"grpo": 1000, "dapo": 1000, "delta": 3000}  # of a step
+STEPS, PROBLEMS, SAMPLES = 24, 60, 16
+
+
+@pytest.fixture
+def validated(editable_study: Study) -> Study:
+    """Trainings with known curves: C_mid is 6,000 tokens, B is 2; GRPO has a lower ceiling, DelTA pays three times."""
+    generator = np.random.default_rng(8)
+    base = generator.beta(2, 3, PROBLEMS)
+    for run in editable_study.runs():
+        if run["method"] == "base":
+            continue
+        directory = editable_study.results / "runs" / run["run"]
+        tokens = TOKENS[run["method"]] * np.arange(1, STEPS + 1)
+        rise = 1 / (1 + (6 * TOKENS[run["method"]] / tokens) ** 2)
+        metrics = pd.read_parquet(directory / "metrics.parquet").sample(STEPS, replace=True, random_state=1)
+        metrics = metrics.assign(step=np.arange(1, STEPS + 1), reward_mean=rise, optimizer_steps=2, seconds_step=0.5)
+        metrics.assign(tokens_generated=TOKENS[run["method"]]).to_parquet(directory / "metrics.parquet", index=False)
+        ceiling = CEILINGS[run["method"]] + 0.01 * run["seed"] - 0.015
+        accuracies = base + (ceiling - base) * np.r_[0, rise][:, None]
+        counts = [row.tolist() for row in generator.binomial(SAMPLES, accuracies)]
+        frame = pd.DataFrame({"step": range(STEPS + 1), "correct_counts": counts, "samples_per_problem": SAMPLES})
+        frame.to_parquet(directory / "validation.parquet", index=False)
+    return editable_study
+
+
+def results_of(study: Study) -> Results:
+    return read_results(study.runs_file, study.scores, study.comparisons)
+
+
+def test_every_method_stands_at_the_tokens_that_all_trainings_generated(validated: Study) -> None:
+    tokens, methods = at_equal_tokens(results_of(validated), validated.results / "runs")
+    assert tokens == 24_000
+    by_name = {row.method: method for row, method in methods.items()}
+    assert (by_name["dapo"].steps, by_name["delta"].steps) == (48, 16)  # 24 and 8 rollout steps of 2 updates
+    assert by_name["delta"].seconds == pytest.approx(4.0)
+    rise = [1 / (1 + (6 / step) ** 2) for step in (22, 23, 24)]
+    assert by_name["dapo"].by_seed == pytest.approx([np.mean(rise)] * 2)
+    assert by_name["delta"].by_seed == pytest.approx([1 / (1 + (6 / 8) ** 2)] * 2)
+
+
+def test_known_curves_are_recovered_and_told_apart(validated: Study) -> None:
+    fits = fit_courses(results_of(validated), validated.results / "runs")
+    assert fits is not None
+    curves = {row.method: curve for row, curve in fits.curves.items()}
+    for method, ceiling in CEILINGS.items():
+        assert curves[method].ceiling == pytest.approx([ceiling], abs=0.03)
+        assert np.exp(curves[method].log_midpoint) == pytest.approx([6 * TOKENS[method]], rel=0.3)
+    tables, rows = efficiency_tables(results_of(validated), validated.results / "runs")
+    assert [table.name for table in tables] == ["equal_tokens", "scaling", "scaling_versus"]
+    verdicts = {row[0]: (row[3], row[6]) for row in tables[2].rows}
+    assert verdicts["GRPO"][0] == "lower" and verdicts["DelTA"] == ("not distinguishable", "more")
+    assert {row["method"]: row["log_midpoint"] for row in rows}["delta"] == pytest.approx(np.log(18_000), abs=0.15)
+    assert {row[0]: row[5] for row in tables[1].rows}["GRPO"] == "not reached"
+
+
+def test_tables_and_figures_are_written_with_and_without_validation(validated: Study, tmp_path: Path) -> None:
+    results, training = results_of(validated), validated.results / "runs"
+    write_cost_curves(results, training, tmp_path / "cost_curves")
+    write_compute_performance(results, training, tmp_path / "compute_performance")
+    write_efficiency_table(results, training, tmp_path / "efficiency")
+    assert "Compute-performance curves" in (tmp_path / "efficiency.md").read_text()
+    (training / "tiny-dapo-s1" / "validation.parquet").unlink()
+    shared = ["--scores", *map(str, validated.scores), "--comparisons", str(validated.comparisons)]
+    shared += ["--runs", str(validated.runs_file), "--training", str(training), "--out", str(tmp_path / "again")]
+    assert rlvr_bench("stage", "table")(["efficiency", *shared]) == 0
+    assert "Compute-performance curves" not in (tmp_path / "again.md").read_text()
+    assert rlvr_bench("stage", "figure")(["compute_performance", *shared]) == 2
