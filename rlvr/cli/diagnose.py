@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from evals.core.errors import UserError
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Device, Paths, RunFile, Words
 from rlvr.diagnostics.claims.base import claim_names
@@ -113,24 +114,53 @@ def show(
 
 @commands.add("contrast")
 def contrast(
-    run_file: RunFile,
+    source: Annotated[Path, Argument(help="run.json of a run, or the directory of any Hugging Face checkpoint")],
     methods: Annotated[Words, Option(help="entries of the catalogue")],
-    steps: Annotated[list[int], Option(help="rollout steps, from 1")],
     out: Annotated[Path, Option(help="directory for contrast.parquet")],
+    steps: Annotated[list[int], Option(help="rollout steps, from 1")] = [1],
     threads: int = 1,
     device: Device = "cpu",
     grading_workers: int = 1,
+    problems: Annotated[Path | None, Option(help="checkpoint: JSON lines with id, problem and answer; needed")] = None,
+    prompt: Annotated[str, Option(help="checkpoint: template with {problem} in it")] = "{problem}\n",
+    prompt_form: Annotated[Literal["base", "chat"], Option(help="checkpoint: plain text, or a user's turn")] = "base",
+    reference: Annotated[
+        str, Option(help="checkpoint: the method that trains it and that others are held to")
+    ] = "dapo",
+    prompts: Annotated[int, Option(help="checkpoint: problems of a rollout batch")] = 8,
+    samples: Annotated[int, Option(help="checkpoint: responses to each")] = 8,
+    updates: Annotated[int, Option(help="checkpoint: optimizer steps per rollout batch")] = 4,
+    max_new_tokens: Annotated[int, Option(help="checkpoint: longest response")] = 256,
+    temperature: float = 1.0,
+    learning_rate: Annotated[float, Option(help="checkpoint: AdamW's")] = 1e-6,
+    batch_size: Annotated[int, Option(help="checkpoint: rollouts in one pass")] = 8,
+    seed: int = 1,
 ) -> None:
-    """Measure the angle between the updates that methods and a run's own method give, along the run's training."""
+    """Measure the angle between the updates that methods and a reference method give the same policy.
+
+    Of a run, along its training, which is carried out in memory; the reference is the run's own method. Of a
+    checkpoint, on rollouts that it samples, trained in memory by --reference. Nothing is written but the angles.
+    """
     import torch
 
-    from rlvr.diagnostics.contrast import write_contrast
+    from rlvr.diagnostics.checkpoint_contrast import Rollouts
+    from rlvr.diagnostics.contrast import write_checkpoint_contrast, write_contrast
     from rlvr.study.catalogue import load_catalogue, resolve_method
 
     torch.set_num_threads(threads)
-    entries = {name: resolve_method(name, {}, load_catalogue(), "--methods") for name in methods}
-    frame = write_contrast(run_file, entries, steps, out, device, grading_workers)
-    degrees = frame.pivot(index="method", columns="step", values="degrees").loc[list(dict.fromkeys(methods))]
+    names = list(dict.fromkeys(methods if source.is_file() else [reference, *methods]))
+    entries = {name: resolve_method(name, {}, load_catalogue(), "--methods") for name in names}
+    if source.is_dir():
+        if problems is None:
+            raise UserError("--problems: is missing; accepted: a JSON lines file, for a checkpoint")
+        sizes = (prompts, samples, updates, max_new_tokens, temperature, learning_rate, batch_size, seed)
+        given = Rollouts(prompt, prompt_form, *sizes)
+        frame = write_checkpoint_contrast(
+            source, problems, reference, entries, steps, given, out, device, grading_workers
+        )
+    else:
+        frame = write_contrast(source, entries, steps, out, device, grading_workers)
+    degrees = frame.pivot(index="method", columns="step", values="degrees").loc[names]
     print(degrees.assign(mean=degrees.mean(axis=1)).round(1).to_string())
 
 

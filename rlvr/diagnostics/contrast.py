@@ -5,8 +5,9 @@ differ cannot be told apart by any number of seeds; random token weights show ho
 """
 
 import math
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from torch import Tensor
 from evals.core.files import fingerprint, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
+from evals.generation.checkpoint import checkpoint_files
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
+from rlvr.diagnostics.checkpoint_contrast import CheckpointLearner, Rollouts, checkpoint_run
 from rlvr.diagnostics.replay import steps_of
 from rlvr.engines.local.contrast import OWN, Meter, Viewed, degrees_between
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
@@ -64,8 +67,55 @@ def write_contrast(
     inputs = {str(path): sha256_file(path) for path in kinds}
     out.mkdir(parents=True, exist_ok=True)
     learner = Learner(run, device, HiddenStateBudget(1 << 32, out))
+    parameters = {"run": run.parameters(), "steps": wanted, "methods": dict(methods), "version": VERSION}
+    return _write(angles_along(learner, composed, wanted, grading_workers), inputs, parameters, out)
+
+
+def write_checkpoint_contrast(
+    model: Path,
+    problems: Path,
+    reference: str,
+    methods: Mapping[str, Mapping[str, Any]],
+    steps: Sequence[int],
+    rollouts: Rollouts,
+    out: Path,
+    device: str,
+    grading_workers: int,
+) -> pd.DataFrame:
+    """Write what :func:`write_contrast` does for any checkpoint directory ``model``, trained in memory on ``problems``.
+
+    ``reference`` is one of ``methods``: it trains, and angles are those to its gradient.
+
+    Raises:
+        UserError: a file is missing or not accepted, or a number is out of range.
+    """
+    composed = {name: compose(entry, f"method {name}") for name, entry in methods.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
+        entry = methods[reference]
+        run = checkpoint_run(model, problems, reference, entry, max(steps, default=1), rollouts, Path(scratch))
+        wanted = steps_of(run, steps)
+        learner = CheckpointLearner(run, device, HiddenStateBudget(1 << 32, out), rollouts.prompt_form)
+        inputs = {str(path): sha256_file(path) for path in (problems, *checkpoint_files(model))}
+        parameters = {"rollouts": asdict(rollouts), "reference": reference, "steps": wanted, "methods": dict(methods)}
+        frame = angles_along(learner, composed, wanted, grading_workers)
+    return _write(frame, inputs, parameters | {"version": VERSION}, out)
+
+
+def _write(frame: pd.DataFrame, inputs: Mapping[str, str], parameters: Mapping[str, Any], out: Path) -> pd.DataFrame:
+    write_parquet(out / "contrast.parquet", frame)
+    identity = fingerprint({"parameters": parameters, "inputs": sorted(inputs.values())})
+    outputs = hash_files(out, out / "contrast.parquet")
+    Manifest("contrast", inputs, outputs, parameters, identity).write(out / "manifest.json")
+    return frame
+
+
+def angles_along(
+    learner: Learner, methods: Mapping[str, Method], steps: Sequence[int], grading_workers: int
+) -> pd.DataFrame:
+    """The angles of :func:`directions_along`, a row for each step and method, with the state of the policy then."""
     rows = []
-    for step, prepared, directions in directions_along(learner, composed, wanted, grading_workers):
+    for step, prepared, directions in directions_along(learner, methods, steps, grading_workers):
         entropies = prepared.batch.entropies[prepared.batch.response_mask]
         state = {
             "reward": float(prepared.rewards.mean()),
@@ -77,13 +127,7 @@ def write_contrast(
             {"step": step, "method": name, "degrees": each.degrees, "norm_ratio": each.norm_ratio, **state}
             for name, each in directions.items()
         ]
-    frame = pd.DataFrame(rows)
-    write_parquet(out / "contrast.parquet", frame)
-    parameters = {"run": run.parameters(), "steps": wanted, "methods": dict(methods), "version": VERSION}
-    identity = fingerprint({"parameters": parameters, "inputs": sorted(inputs.values())})
-    outputs = hash_files(out, out / "contrast.parquet")
-    Manifest("contrast", inputs, outputs, parameters, identity).write(out / "manifest.json")
-    return frame
+    return pd.DataFrame(rows)
 
 
 def directions_along(

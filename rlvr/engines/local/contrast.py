@@ -97,12 +97,12 @@ def shares_hidden_states(method: Method, own: Method) -> bool:
 def gradients(
     model: PreTrainedModel, tokens: TokenBatch, temperature: float, size: int, slopes: Sequence[Tensor]
 ) -> list[Tensor]:
-    """For each of ``slopes`` [b, t] the gradient [P], float64, of the losses that have them; ``size`` rollouts a pass.
+    """For each of ``slopes`` [b, t] the gradient [P] on the CPU of the losses that have them; ``size`` rollouts a pass.
 
     One forward pass serves all: the gradient is the sum over tokens of slope times gradient of the log-probability.
     """
     parameters = list(model.parameters())
-    sums = [torch.zeros(sum(each.numel() for each in parameters), dtype=torch.float64) for _ in slopes]
+    sums = [torch.zeros(sum(each.numel() for each in parameters)) for _ in slopes]
     for part in torch.arange(len(tokens.responses)).split(size):
         batch = tokens.select(part)
         mask = batch.response_mask.to(model.device)
@@ -115,8 +115,8 @@ def gradients(
 
 
 def _flat(parts: Sequence[Tensor]) -> Tensor:
-    """All values [P] of a list of tensors, in float64 on the CPU."""
-    return torch.cat([part.detach().flatten().double().cpu() for part in parts])
+    """All values [P] of a list of tensors, in float32 on the CPU: large models have many."""
+    return torch.cat([part.detach().flatten().float().cpu() for part in parts])
 
 
 @dataclass

@@ -100,7 +100,6 @@ class Learner:
         self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
         self.model.to(device)  # type: ignore[arg-type]
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
-        self._decoder_config = Qwen3Config.from_json(self.model.config.to_dict(), str(checkpoint))
         problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer"))
         self.order = PromptOrder(problems, run.seed)
         parameters = SamplingParameters(
@@ -213,10 +212,10 @@ class Learner:
         counts = {"correct_counts": correct.long().tolist(), "samples_per_problem": settings.samples_per_problem}
         scores.append({"step": step, **counts})
 
-    def _decoder(self) -> Qwen3Decoder:
-        """The sampler's decoder of the present policy."""
-        weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
-        return Qwen3Decoder(self._decoder_config, weights)
+    def _decoder(self) -> Any:
+        """The present policy as the sampler takes it."""
+        config = Qwen3Config.from_json(self.model.config.to_dict(), str(self.run.base / "checkpoint"))
+        return Qwen3Decoder(config, {name: parameter.detach() for name, parameter in self.model.named_parameters()})
 
     def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, dict[str, float]]:
         """Sample prompts, and more of them for as long as the method's selection asks for more.

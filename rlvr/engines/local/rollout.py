@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from evals.generation.backend import SamplingParameters
+from evals.generation.backend import Response, SamplingParameters
 from evals.generation.qwen3 import Qwen3Decoder
 from evals.generation.sampler import sample
 from evals.grading import Case, GradingPool
@@ -83,18 +84,16 @@ class RolloutSampler:
     parameters: SamplingParameters
     end_token: int
 
-    def roll_out(
-        self, decoder: Qwen3Decoder, problems: Sequence[Mapping[str, str]], stream: str, first_group: int
-    ) -> Rollouts:
+    def roll_out(self, decoder: Any, problems: Sequence[Mapping[str, str]], stream: str, first_group: int) -> Rollouts:
         """Sample a group of responses to every problem; groups are numbered from ``first_group``.
 
         ``stream`` names the rollouts' random numbers.
         """
         texts = [render_prompt(self.prompt, problem["problem"]) for problem in problems]
-        prompts = [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
+        prompts = self._encode(texts)
         numbers = range(self.samples_per_prompt)
         identities = [[f"{stream}/{first_group + row}/{number}" for number in numbers] for row in range(len(prompts))]
-        groups = sample(decoder, prompts, identities, self.parameters, self.end_token)
+        groups = self._answer(decoder, prompts, identities)
         responses = [response for group in groups for response in group]
         rows = [row for row in range(len(prompts)) for _ in numbers]
         tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
@@ -104,3 +103,12 @@ class RolloutSampler:
             for prediction, row, response in zip(predictions, rows, responses, strict=True)
         ]
         return Rollouts(tokens, cases, first_group + torch.tensor(rows))
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
+
+    def _answer(
+        self, decoder: Qwen3Decoder, prompts: Sequence[list[int]], identities: Sequence[Sequence[str]]
+    ) -> Sequence[Sequence[Response]]:
+        """Sample a response for each identity of each prompt."""
+        return sample(decoder, prompts, identities, self.parameters, self.end_token)
