@@ -8,58 +8,42 @@ to files that nothing here made: run sheets, cost measurements, published number
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.files import read_json, sha256_file
-from evals.core.manifest import is_sealed, read_any_manifest
+from evals.core.manifest import Manifest, is_sealed, read_any_manifest
 
 
 @dataclass(frozen=True)
 class Maker:
-    """A manifest, as the maker of the files that it lists.
-
-    Attributes:
-        inputs: path as written -> SHA-256 of what was read.
-        files: absolute path -> SHA-256 of what was written.
-    """
+    """A manifest, as the maker of ``files``: absolute path -> SHA-256 of what was written."""
 
     path: Path
-    kind: str
-    inputs: Mapping[str, str]
+    manifest: Manifest
     files: Mapping[Path, str]
-    parameters: Mapping[str, Any]
 
     @classmethod
     def read(cls, path: Path) -> Maker:
         manifest = read_any_manifest(path)
-        files = {path.parent / name: digest for name, digest in manifest.outputs.items()}
-        return cls(path, manifest.kind, manifest.inputs, files, manifest.parameters)
+        return cls(path, manifest, {path.parent / name: digest for name, digest in manifest.outputs.items()})
 
 
-@dataclass
 class Chain:
-    """Everything behind one file.
+    """Everything behind one ``file``, checked; ``maker`` is the manifest that lists it."""
 
-    Attributes:
-        maker: the manifest that lists the file.
-        makers: all manifests in the order met: the file's own first.
-        sources: files that nothing here made -> SHA-256 they had when they were read.
-        faults: what does not fit, each a line that names a file.
-        unsealed: manifests that carry no checksum of their own, written before there was one.
-    """
-
-    file: Path
-    maker: Maker
-    makers: list[Maker] = field(default_factory=list)
-    sources: dict[Path, str] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-    unsealed: list[Path] = field(default_factory=list)
-    _digests: dict[Path, str | None] = field(default_factory=dict)
-    _made: dict[Path, Maker | None] = field(default_factory=dict)
+    def __init__(self, file: Path, maker: Maker) -> None:
+        self.file, self.maker = file, maker
+        self.sources: dict[Path, str] = {}  # files that nothing here made -> SHA-256 they had when they were read
+        self.faults: list[str] = []  # what does not fit, each a line that names a file
+        self.unsealed: list[Path] = []  # manifests without a checksum of their own, written before there was one
+        # Kept for as long as the chain: several manifests name one file.
+        self.digest, self.origin = cache(_digest), cache(_origin)
+        self.makers = self.behind(maker)
+        for each in self.makers:
+            self._check(each)
 
     @cached_property
     def root(self) -> Path:
@@ -67,7 +51,7 @@ class Chain:
 
         The file's own place decides, not where the command is run: results of another study must not stand in for them.
         """
-        names = [name for name in self.maker.inputs if not Path(name).is_absolute()]
+        names = [name for name in self.maker.manifest.inputs if not Path(name).is_absolute()]
         above = list(self.file.parents)
         return max(above, key=lambda top: (sum((top / name).is_file() for name in names), -above.index(top)))
 
@@ -75,27 +59,12 @@ class Chain:
         """A path as short as it can be said."""
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.as_posix()
 
-    def digest(self, path: Path) -> str | None:
-        """SHA-256 of a file as it is now; None if it is missing."""
-        if path not in self._digests:
-            self._digests[path] = sha256_file(path) if path.is_file() else None
-        return self._digests[path]
-
-    def origin(self, path: Path) -> Maker | None:
-        """The manifest to go on with from an input: its maker, or itself if the input is a manifest of nothing else."""
-        if path not in self._made:
-            maker = find_maker(path)
-            if maker is None and path.name.endswith("manifest.json") and path.is_file():
-                maker = Maker.read(path)
-            self._made[path] = maker
-        return self._made[path]
-
     def behind(self, first: Maker) -> list[Maker]:
         """A manifest and all those that its inputs come from, each once, the latest stage first."""
         found = {first.path: first}
         queue = [first]
         while queue:
-            for name in queue.pop(0).inputs:
+            for name in queue.pop(0).manifest.inputs:
                 other = self.origin(self.root / name)  # of an absolute name this is the name
                 if other is not None and other.path not in found:
                     found[other.path] = other
@@ -107,7 +76,7 @@ class Chain:
         named = any(fault.startswith(f"{self.short(path)}:") for fault in self.faults)
         return self.digest(path) == written and not named
 
-    def check(self, maker: Maker) -> None:
+    def _check(self, maker: Maker) -> None:
         """Check that a manifest is as it was written, and that its outputs and inputs have the bytes that it says.
 
         What was read is checked against its maker, or against the bytes there if nothing here made it.
@@ -117,21 +86,19 @@ class Chain:
             self.unsealed.append(maker.path)
         elif not sealed:
             self._fault(maker.path, "was changed after it was written")
-        if maker.kind == "run":
+        if maker.manifest.kind == "run":
             self._check_run(maker)
         for file, written in maker.files.items():
             self._check_bytes(file, written, f"{name} lists it", "were written", f"{name} says")
-        for input_name, read in maker.inputs.items():
+        for input_name, read in maker.manifest.inputs.items():
             file = self.root / input_name
             origin = self.origin(file)
-            if origin is not None and origin.path != file:
-                written = origin.files[file]
-                if written != read:
-                    than = f"({read[:12]}) than were written last ({written[:12]})"
-                    self._fault(file, f"{name} was made from other bytes of it {than}")
-                continue
-            self.sources.setdefault(file, read)
-            self._check_bytes(file, read, f"{name} was made from it", f"{name} was made from", "then")
+            if origin is None or origin.path == file:
+                self.sources.setdefault(file, read)
+                self._check_bytes(file, read, f"{name} was made from it", f"{name} was made from", "then")
+            elif (written := origin.files[file]) != read:
+                than = f"({read[:12]}) than were written last ({written[:12]})"
+                self._fault(file, f"{name} was made from other bytes of it {than}")
 
     def _check_bytes(self, file: Path, expected: str, role: str, those: str, source: str) -> None:
         """Check that a file is there with the ``expected`` digest; the other texts are parts of the fault."""
@@ -152,7 +119,7 @@ class Chain:
             asked = None
         if not isinstance(asked, dict):
             self._fault(path, "is not a JSON object")
-        elif differing := [key for key, value in asked.items() if maker.parameters.get(key, value) != value]:
+        elif differing := [key for key, value in asked.items() if maker.manifest.parameters.get(key, value) != value]:
             self._fault(path, f"asks for another {differing[0]} than {self.short(maker.path)} was trained with")
 
     def _fault(self, path: Path, what: str) -> None:
@@ -164,17 +131,13 @@ def follow(path: Path) -> Chain:
     path = path.absolute()
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    maker = find_maker(path)
+    maker = _find_maker(path)
     if maker is None:
         raise UserError(f"{path}: no manifest beside it lists it; tables, figures and reports have one")
-    chain = Chain(path, maker)
-    chain.makers = chain.behind(maker)
-    for each in chain.makers:
-        chain.check(each)
-    return chain
+    return Chain(path, maker)
 
 
-def find_maker(path: Path) -> Maker | None:
+def _find_maker(path: Path) -> Maker | None:
     """Find the manifest that lists a file: in its directory or, for checkpoints and the like, one above."""
     beside = path.with_suffix(".manifest.json")
     for candidate in dict.fromkeys([beside, path.parent / "manifest.json", path.parent.parent / "manifest.json"]):
@@ -183,3 +146,15 @@ def find_maker(path: Path) -> Maker | None:
             if path in maker.files:
                 return maker
     return None
+
+
+def _origin(path: Path) -> Maker | None:
+    """The manifest to go on with from an input: its maker, or itself if the input is a manifest of nothing else."""
+    maker = _find_maker(path)
+    is_manifest = maker is None and path.name.endswith("manifest.json") and path.is_file()
+    return Maker.read(path) if is_manifest else maker
+
+
+def _digest(path: Path) -> str | None:
+    """SHA-256 of a file as it is now; None if it is missing."""
+    return sha256_file(path) if path.is_file() else None

@@ -5,28 +5,17 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.records import Run, read_runs
 from evals.trace.chain import Chain, Maker, follow
 
-STAGES = {
-    "problems": "problems",
-    "training_set": "problems",
-    "corpus": "corpus",
-    "base_model": "base model",
-    "run": "run",
-    "token_table": "token table",
-    "probes": "probes",
-    "samples": "samples",
-    "grades": "grades",
-    "audit": "audit",
-    "scores": "scores",
-    "comparisons": "comparisons",
-    "findings": "findings",
-}
-"""Kind of a manifest -> the stage for people, in order."""
-_ORDER = list(STAGES)
+_STAGES = (
+    *("problems", "training_set", "corpus", "base_model", "run", "token_table", "probes"),
+    *("samples", "grades", "audit", "scores", "comparisons", "findings"),
+)
+"""The kinds of manifests that are stages of a row, in order."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +40,8 @@ class TracedRow:
 def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = False, as_json: bool = False) -> None:
     """Print the chains of tables, figures and reports, as text or JSON.
 
-    ``row`` restricts them to rows whose title or runs contain it, ``faults_only`` to what does not fit.
-
-    Raises:
-        UserError: a file has no manifest, or something behind it does not fit.
+    ``row`` restricts them to rows whose title or runs contain it, ``faults_only`` to what does not fit. UserError if a
+    file has no manifest, or something behind it does not fit.
     """
     broken: list[str] = []
     reports = []
@@ -67,20 +54,17 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
                 raise UserError(f"--row: {path} has no row with {row!r}")
         faults = [*chain.faults, *foreign]
         broken += faults
-        if as_json:
-            reports.append(
-                {
-                    "file": str(path),
-                    "verified": not faults,
-                    "faults": faults,
-                    "manifests": len(chain.makers),
-                    "manifests_without_checksum": [chain.short(each) for each in chain.unsealed],
-                    "sources": {chain.short(each): digest for each, digest in chain.sources.items()},
-                    "rows": [dataclasses.asdict(row) for row in rows],
-                }
-            )
-        else:
+        if not as_json:
             _print(chain, path, [] if faults_only else rows, faults)
+        report: dict[str, Any] = {
+            "file": str(path),
+            "verified": not faults,
+            "faults": faults,
+            "manifests": len(chain.makers),
+        }
+        report["manifests_without_checksum"] = [chain.short(each) for each in chain.unsealed]
+        report["sources"] = {chain.short(each): digest for each, digest in chain.sources.items()}
+        reports.append(report | {"rows": [dataclasses.asdict(row) for row in rows]})
     if as_json:
         print(json.dumps({"files": reports}, indent=2, ensure_ascii=False))
     if broken:
@@ -115,14 +99,15 @@ def trace_rows(chain: Chain) -> tuple[list[TracedRow], list[str]]:
     rows, faults = [], []
     for title, runs in _rows(table, _run_sheet(chain)) if is_table else [(table.name, None)]:
         chosen = _restricted(chain, runs)
-        graded = {each.path.parent.parent.name for each in chosen if each.kind == "grades"}
+        graded = {each.path.parent.parent.name for each in chosen if each.manifest.kind == "grades"}
         if missing := [run for run in runs or () if run not in graded]:
             name = f"{chain.short(table)}: row {title}"
             faults += [f"{name}: no grades of run {run} are behind the table" for run in missing]
-        known = [each for each in chosen if each.kind in STAGES]
-        known.sort(key=lambda each: (_ORDER.index(each.kind), each.path.as_posix()))
+        known = [each for each in chosen if each.manifest.kind in _STAGES]
+        known.sort(key=lambda each: (_STAGES.index(each.manifest.kind), each.path.as_posix()))
         links = [link for each in known for link in _links(chain, each)]
-        links.append(_link(chain, "table" if is_table else chain.maker.kind, table, chain.maker.files[table]))
+        stage = "table" if is_table else chain.maker.manifest.kind
+        links.append(_link(chain, stage, table, chain.maker.files[table]))
         rows.append(TracedRow(title, tuple(runs or ()), tuple(links)))
     return rows, faults
 
@@ -156,18 +141,20 @@ def _restricted(chain: Chain, runs: Sequence[str] | None) -> list[Maker]:
     """The manifests behind some runs: of their samples, grades, checkpoints and problems, and of all scores."""
     if runs is None:
         return chain.makers
-    own = [each for each in chain.makers if each.kind in ("samples", "grades") and each.path.parent.parent.name in runs]
-    behind = {other.path: other for each in own for other in chain.behind(each)}
-    scores = [each for each in chain.makers if each.kind in ("scores", "comparisons") and each.path not in behind]
-    return [*behind.values(), *scores]
+    results = [each for each in chain.makers if each.manifest.kind in ("samples", "grades")]
+    own = [each for each in results if each.path.parent.parent.name in runs]
+    found = {other.path: other for each in own for other in chain.behind(each)}
+    found |= {each.path: each for each in chain.makers if each.manifest.kind in ("scores", "comparisons")}
+    return list(found.values())
 
 
 def _links(chain: Chain, maker: Maker) -> list[Link]:
     """The files of a manifest; of a run its manifest, which says what was asked for, and its checkpoint."""
-    stage, files, links = STAGES[maker.kind], maker.files, []
-    if maker.kind in ("run", "base_model"):
+    kind, files, links = maker.manifest.kind, maker.files, []
+    stage = "problems" if kind == "training_set" else kind.replace("_", " ")
+    if kind in ("run", "base_model"):
         files = {file: digest for file, digest in files.items() if file.suffix == ".safetensors"}
-    if maker.kind == "run":
+    if kind == "run":
         links.append(_link(chain, stage, maker.path, chain.digest(maker.path) or ""))
         stage = "checkpoint"
     return [*links, *(_link(chain, stage, file, digest) for file, digest in files.items())]
