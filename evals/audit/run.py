@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,8 @@ _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOL
 
 
 @dataclass(frozen=True)
-class GradedSamples:
-    """The samples and grades of one run on one benchmark, one of each in the same order.
-
-    ``kind`` says how the samples were read; None for programs, of which there is no second opinion.
-    """
+class _GradedSamples:
+    """The samples and grades of one run on one benchmark, in the same order; ``kind`` is None for programs."""
 
     run: str
     benchmark: str
@@ -39,18 +37,14 @@ class GradedSamples:
     grades: Sequence[Grade]
 
 
-class SecondGrader:
+class SecondGrader(ExitStack[None]):
     """Asks math-verify, in processes that can be killed, about each different pair of text and gold once."""
 
     def __init__(self, workers: int) -> None:
+        super().__init__()
         self._workers = workers
         self._known: dict[str, Reason] = {}
         self._processes: dict[Judge, WorkerProcesses] = {}
-
-    def close(self) -> None:
-        for processes in self._processes.values():
-            processes.close()
-        self._processes.clear()
 
     def opinions(self, kind: Kind, pairs: Sequence[tuple[str, str]]) -> list[Reason]:
         """One reason per (text, gold), in order."""
@@ -58,8 +52,8 @@ class SecondGrader:
         keys = [sha256_bytes(f"{judge.__name__}\0{gold}\0{text}".encode("utf-8", "replace")) for text, gold in pairs]
         if missing := {pair: key for key, pair in zip(keys, pairs, strict=True) if key not in self._known}:
             if judge not in self._processes:
-                limits = (self._workers, DEFAULT_TIME_LIMIT, DEFAULT_MEMORY_LIMIT)
-                self._processes[judge] = WorkerProcesses(*limits, judge)
+                processes = WorkerProcesses(self._workers, DEFAULT_TIME_LIMIT, DEFAULT_MEMORY_LIMIT, judge)
+                self._processes[judge] = self.enter_context(closing(processes))
             outcomes = self._processes[judge].compare(list(missing))
             self._known |= {key: outcomes[pair][0] for pair, key in missing.items()}
         return [self._known[key] for key in keys]
@@ -68,18 +62,11 @@ class SecondGrader:
 def write_audit(
     benchmark: str, grades: Sequence[Path], samples: Sequence[Path], problems: Path, workers: int, out: Path
 ) -> None:
-    """Write the audit of one benchmark, and a manifest beside it.
+    """Write the audit of one benchmark to ``out``, results/audits/{benchmark}.json, and a manifest beside it.
 
-    Args:
-        benchmark: its name.
-        grades: results/grades/{run}/{benchmark} of every run.
-        samples: their samples, in the same order.
-        problems: problems.jsonl of the benchmark.
-        workers: processes of the second grader.
-        out: results/audits/{benchmark}.json.
-
-    Raises:
-        UserError: an input is missing, changed or malformed, or the output cannot be written.
+    ``grades`` are results/grades/{run}/{benchmark} of every run, ``samples`` their samples in the same order,
+    ``problems`` is the benchmark's problems.jsonl; ``workers`` are processes of the second grader. UserError if an
+    input is missing, changed or malformed, or the output cannot be written.
     """
     if len(grades) != len(samples):
         raise InvalidInput("--samples", "", f"are {len(samples)}", f"one for each of --grades, {len(grades)}")
@@ -87,16 +74,13 @@ def write_audit(
         raise InvalidInput("--workers", "", f"is {workers}", "1 or more")
     golds = read_golds(problems)
     audits, inputs = [], [problems]
-    second = SecondGrader(workers)
-    try:
+    with SecondGrader(workers) as second:
         for sample_directory, directory in zip(samples, grades, strict=True):  # one run in memory at a time
-            graded = read_graded_samples(sample_directory, directory)
+            graded = _read_graded_samples(sample_directory, directory)
             if graded.benchmark != benchmark:
                 raise UserError(f"{directory}: holds grades of {graded.benchmark}, not of {benchmark}")
-            audits.append(audit_run(graded, golds, second))
+            audits.append(_audit_run(graded, golds, second))
             inputs += [sample_directory / "samples.jsonl", directory / "grades.jsonl"]
-    finally:
-        second.close()
     grader = GraderName(name=second_grader.NAME, version=second_grader.VERSION)
     write_json(out, BenchmarkAudits(benchmark=benchmark, second_grader=grader, audits=tuple(audits)).to_json())
     parameters = {"benchmark": benchmark, "second_grader": grader.to_json()}
@@ -104,12 +88,8 @@ def write_audit(
     write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, counts)
 
 
-def read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
-    """Read the directories ``results/samples/{run}/{benchmark}`` and ``results/grades/{run}/{benchmark}``.
-
-    Raises:
-        UserError: a file is missing, changed or malformed, or the grades are not of these samples.
-    """
+def _read_graded_samples(samples: Path, grades: Path) -> _GradedSamples:
+    """Read both directories of one run; UserError if the grades are not of these samples, or not as written."""
     digest = verify_outputs(samples / "manifest.json", "samples").outputs.get("samples.jsonl")
     judged = verify_outputs(grades / "manifest.json", "grades")
     samples_file, grades_file = samples / "samples.jsonl", grades / "grades.jsonl"
@@ -123,16 +103,13 @@ def read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     if kind not in accepted:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
     place = grades.absolute()
-    return GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), rows, verdicts)
+    return _GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), rows, verdicts)
 
 
-def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
+def _audit_run(graded: _GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
     """Audit one run: failures are counted from its grades, and the second grader is asked about every text.
 
-    It is not asked about texts that were withheld, nor about programs.
-
-    Raises:
-        UserError: a sample is of an unknown problem.
+    It is not asked about texts that were withheld, nor about programs. UserError if a sample is of an unknown problem.
     """
     if unknown := [row.problem_id for row in graded.samples if row.problem_id not in golds]:
         raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown[0]} is not among the problems")

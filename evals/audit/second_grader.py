@@ -73,8 +73,7 @@ def _compile_nothing() -> None:
 def read_without_eval(expression: str, evaluate: bool = True) -> Any:
     """Stands in for ``sympy.parse_expr``, which compiles what it reads: digits and operators, ``1/2 + 3**2``.
 
-    Raises:
-        Exception: it cannot be read; math-verify goes on to the next place where an answer may be.
+    Exception if it cannot be read; math-verify goes on to the next place where an answer may be.
     """
     from latex2sympy2_extended import latex2sympy
 
