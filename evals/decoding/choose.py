@@ -15,8 +15,7 @@ from evals.decoding.settings import Choice, Choices, Decoding, Sweep, SweepPoint
 def read_sweeps(paths: Sequence[Path]) -> dict[str, Sweep]:
     """Read the sweeps of several pairs, by the name of the trained model's directory, which is also the sweep's.
 
-    Raises:
-        UserError: one is missing, changed, or no sweep, or they have different points.
+    UserError if one is missing, changed, or no sweep, or they have different points.
     """
     sweeps: dict[str, Sweep] = {}
     for path in paths:

@@ -106,19 +106,19 @@ def _block_values(criterion: Criterion, base: Tensor, trained: Tensor, driver: T
     p, q = trained.float().log_softmax(-1), base.float().log_softmax(-1)
     match criterion:
         case Criterion.KL_TRAINED_BASE:
-            return _kl(p, q)
+            return kl_divergence(p, q)
         case Criterion.KL_BASE_TRAINED:
-            return _kl(q, p)
+            return kl_divergence(q, p)
         case Criterion.JEFFREYS:
-            return (_kl(p, q) + _kl(q, p)) / 2
+            return (kl_divergence(p, q) + kl_divergence(q, p)) / 2
         case Criterion.JS:
             middle = torch.logaddexp(p, q) - math.log(2)
-            return (_kl(p, middle) + _kl(q, middle)) / 2
+            return (kl_divergence(p, middle) + kl_divergence(q, middle)) / 2
         case _:
             raise ValueError(f"{criterion} is no criterion of the history alone")
 
 
-def _kl(p: Tensor, q: Tensor) -> Tensor:
+def kl_divergence(p: Tensor, q: Tensor) -> Tensor:
     """KL(p || q) of log-probabilities [P, V]; never below zero, where rounding would put equal distributions."""
     return (p.exp() * (p - q)).sum(-1).clamp(min=0)
 

@@ -1,16 +1,17 @@
 """Accuracy against the fraction of the base model's tokens that the trained model replaced, for every criterion."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from evals.core.manifest import write_output_manifest
 from evals.decoding.choose import read_sweeps
 from evals.decoding.settings import Criterion, Mode, Sweep
-from evals.figures.style import COLOURS, ENDINGS, MARKERS, NEUTRAL, figure_style, new_figure, save
+from evals.figures import style
+from evals.figures.style import COLOURS, MARKERS, NEUTRAL
 from evals.statistics.difference import estimate_difference
 
 TITLES = {
@@ -74,27 +75,21 @@ def draw(sweeps: Sequence[Sweep]) -> Figure:
     """One panel: a line per criterion, the two models alone as levels."""
     base, trained = place(sweeps, "base"), place(sweeps, "trained")
     found = curves(sweeps)
-    figure = new_figure(7.2, 5.0)
+    figure = style.new_figure(7.2, 5.0)
     axes = figure.subplots()
     for level, label, line in ((trained, "trained model alone", "-"), (base, "base model alone", "--")):
         axes.axhline(100 * level.average, color=NEUTRAL, linestyle=line, linewidth=1, label=label)
         axes.axhspan(100 * level.low, 100 * level.high, color=NEUTRAL, alpha=0.08, linewidth=0)
     for (criterion, title), colour, marker in zip(TITLES.items(), COLOURS, MARKERS, strict=False):
-        if criterion not in found:
-            continue
-        places = found[criterion]
-        across = [100 * each.replaced for each in places]
-        centre = np.array([100 * each.average for each in places])
-        reach = np.array([[100 * each.low for each in places], [100 * each.high for each in places]])
-        axes.errorbar(
-            across, centre, np.abs(reach - centre), color=colour, marker=marker, label=title,
-            markersize=5, linewidth=1.4, elinewidth=0.7, capsize=0,
-        )  # fmt: skip
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel("tokens of the base model that the trained model replaced (%, log scale)")
+        if criterion in found:
+            # across, centre, low, high, each [points]
+            across, centre, *reach = np.array([astuple(each) for each in found[criterion]]).T * 100
+            look: dict[str, Any] = {"color": colour, "marker": marker, "label": title, "markersize": 5, "capsize": 0}
+            axes.errorbar(across, centre, np.abs(reach - centre), **look, linewidth=1.4, elinewidth=0.7)
     samples, problems = sweeps[0].samples_per_problem, len(sweeps[0].problem_ids)
-    axes.set_ylabel(f"avg@{samples} (%)")
+    xlabel = "tokens of the base model that the trained model replaced (%, log scale)"
+    axes.set(xscale="log", xlabel=xlabel, ylabel=f"avg@{samples} (%)")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_title(_finding(found, trained.average), loc="left", weight="bold")
     title = (
         f"n = {problems} problems, none of them scored elsewhere, {samples} samples each; {len(sweeps)} trained models."
@@ -119,6 +114,4 @@ def _finding(found: Mapping[Criterion, Sequence[Place]], level: float) -> str:
 def write_figure(paths: Sequence[Path], out: Path) -> None:
     """Write ``{out}.png`` and ``{out}.svg`` with their manifest; errors as for ``read_sweeps``."""
     sweeps = list(read_sweeps(paths).values())
-    with figure_style():
-        save(draw(sweeps), out)
-    write_output_manifest("figure", out, ENDINGS, list(paths), {"figure": "replaced_tokens"})
+    style.write_figure("replaced_tokens", lambda: draw(sweeps), out, paths)

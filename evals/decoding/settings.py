@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 class Mode(StrEnum):
     """The distribution that a token that fires is drawn from."""
 
-    REPLACEMENT = "replacement"
-    """The other model."""
+    REPLACEMENT = "replacement"  # the other model
     EXTRAPOLATION = "extrapolation"
     """The trained model, pushed by gamma beyond it in the direction from base to trained."""
 
@@ -35,18 +34,12 @@ class Criterion(StrEnum):
 
     LOG_PROB_DIFFERENCE = "log_prob_difference"
     """log pi_trained(y) - log pi_base(y) of the token drawn, whichever model drew it."""
-    KL_TRAINED_BASE = "kl_trained_base"
-    """KL(pi_trained || pi_base)."""
-    KL_BASE_TRAINED = "kl_base_trained"
-    """KL(pi_base || pi_trained)."""
-    JS = "js"
-    """Jensen-Shannon divergence, at most log 2."""
-    JEFFREYS = "jeffreys"
-    """Mean of the two KL divergences."""
-    ENTROPY = "entropy"
-    """Entropy of the model that drives."""
-    RANDOM = "random"
-    """A uniform number of its own."""
+    KL_TRAINED_BASE = "kl_trained_base"  # KL(pi_trained || pi_base)
+    KL_BASE_TRAINED = "kl_base_trained"  # KL(pi_base || pi_trained)
+    JS = "js"  # Jensen-Shannon divergence, at most log 2
+    JEFFREYS = "jeffreys"  # mean of the two KL divergences
+    ENTROPY = "entropy"  # entropy of the model that drives
+    RANDOM = "random"  # a uniform number of its own
 
     @property
     def looks_at_token(self) -> bool:
@@ -68,22 +61,16 @@ class Decoding(Record):
 
     A token y is drawn from the driver. If the criterion fires it is drawn again, from
     log pi = w_driver log pi_driver + w_assistant log pi_assistant + constant, with the temperature and top-p of all.
-
-    Attributes:
-        mode: replacement has weights (0, 1); extrapolation (-gamma, 1 + gamma) with the base driving, (1 + gamma,
-            -gamma) with the trained model driving.
-        driver: the model that draws first.
-        criterion: decides which tokens are drawn again.
-        tau: threshold: the log-prob difference fires at or below it, random with this probability, the others at or
-            above it.
-        gamma: of extrapolation; 0 in a replacement.
+    Replacement has weights (0, 1); extrapolation (-gamma, 1 + gamma) with the base driving, (1 + gamma, -gamma) with
+    the trained model driving. The log-prob difference fires at or below the threshold tau, random with this
+    probability, the others at or above it.
     """
 
     mode: Mode
-    driver: Driver
-    criterion: Criterion
+    driver: Driver  # the model that draws first
+    criterion: Criterion  # decides which tokens are drawn again
     tau: Threshold
-    gamma: float = Field(default=0.0, ge=0)
+    gamma: float = Field(default=0.0, ge=0)  # of extrapolation; 0 in a replacement
 
     @model_validator(mode="after")
     def _check(self) -> Decoding:
@@ -137,39 +124,25 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 class Grid(Record):
-    """The ways of decoding that a sweep tries.
+    """The ways of decoding that a sweep tries."""
 
-    Attributes:
-        criteria: of replacement with the base driving.
-        fractions: of the base's tokens that the thresholds of replacement are set at.
-        extrapolation_fractions: of the driver's tokens that the log-prob difference is set at in extrapolation.
-        gammas: of extrapolation.
-    """
-
-    criteria: tuple[Criterion, ...]
-    fractions: tuple[Fraction, ...]
+    criteria: tuple[Criterion, ...]  # of replacement with the base driving
+    fractions: tuple[Fraction, ...]  # of the base's tokens that the thresholds of replacement are set at
+    # of the driver's tokens that the log-prob difference is set at in extrapolation
     extrapolation_fractions: tuple[Fraction, ...] = ()
-    gammas: tuple[float, ...] = ()
+    gammas: tuple[float, ...] = ()  # of extrapolation
 
 
 class SweepPoint(Record):
-    """One way of decoding in a sweep, in a directory of its name, and how well it did.
-
-    Attributes:
-        fraction: of the driver's tokens that its threshold was set at; None for a model alone.
-        replaced: fraction of the tokens that were drawn again.
-        average: mean accuracy.
-        correct_counts: correct samples of each problem, aligned with ``problem_ids`` of the sweep.
-        mean_tokens: of a response.
-    """
+    """One way of decoding in a sweep, in a directory of its name, and how well it did."""
 
     name: str
     decoding: Decoding
-    fraction: float | None
-    replaced: float
-    average: float
-    correct_counts: tuple[int, ...]
-    mean_tokens: float
+    fraction: float | None  # of the driver's tokens that its threshold was set at; None for a model alone
+    replaced: float  # fraction of the tokens that were drawn again
+    average: float  # mean accuracy
+    correct_counts: tuple[int, ...]  # correct samples of each problem, aligned with ``problem_ids`` of the sweep
+    mean_tokens: float  # of a response
 
 
 class Sweep(Record):

@@ -8,8 +8,8 @@ tokens are replaced; it is measured.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +33,7 @@ from evals.scores.score import read_graded_run
 FloatArray = npt.NDArray[np.float64]
 
 
-class _Point(NamedTuple):  # see SweepPoint
-    name: str
-    decoding: Decoding
-    fraction: float | None
-
-
-def sweep(
+def sample_grid(
     pair: tuple[Checkpoint, Checkpoint],
     problems: Path,
     settings: EvaluationSettings,
@@ -50,22 +44,20 @@ def sweep(
 ) -> None:
     """Sample and grade every point, in ``out/points/{name}``, and write ``out/sweep.json`` with a manifest.
 
-    Finished points are kept: a sweep that was killed resumes after the last one. ``problems`` is a directory.
-
-    Raises:
-        UserError: an input is missing or damaged, or cannot be decoded with.
+    Finished points are kept: a sweep that was killed resumes after the last one. ``problems`` is a directory. UserError
+    if an input is missing or damaged, or cannot be decoded with.
     """
     sampler = PairSampler(pair, problems, settings)
     points = list(_points(sampler, grid))
     found: list[SweepPoint] = []
-    for number, point in enumerate(points, start=1):
-        directory = out / "points" / point.name
-        sampler.sample(point.decoding, directory)
+    for number, (name, decoding, fraction) in enumerate(points, start=1):
+        directory = out / "points" / name
+        sampler.sample(decoding, directory)
         grade_file(directory / "samples.jsonl", problems / "problems.jsonl", directory / "grades", pool, kind)
-        measured = _measured(point, directory)
+        measured = _measured(name, decoding, fraction, directory)
         found.append(measured)
         shares = f"{100 * measured.average:.1f} % correct, {100 * measured.replaced:.1f} % replaced"
-        print(f"{number}/{len(points)} {point.name}: {shares}", flush=True)
+        print(f"{number}/{len(points)} {name}: {shares}", flush=True)
         write_json(out / "progress.json", {"step": number, "steps": len(points)})
     base, trained = (str(each.directory) for each in pair)
     ids, samples = tuple(sampler.plan.ids), settings.samples_per_problem
@@ -78,37 +70,36 @@ def sweep(
     Manifest("decoding_sweep", inputs, outputs, parameters, identity).write(out / "manifest.json")
 
 
-def _points(sampler: PairSampler, grid: Grid) -> Iterator[_Point]:
-    """Both models alone, then replacement by every criterion, then extrapolation with either driving."""
+def _points(sampler: PairSampler, grid: Grid) -> Iterator[tuple[str, Decoding, float | None]]:
+    """Both models alone, then replacement by every criterion, then extrapolation with either driving.
+
+    Name, way of decoding and fraction of each: see :class:`~evals.decoding.settings.SweepPoint`.
+    """
     for driver in Driver:
-        yield _Point(driver.value, Decoding.alone(driver), None)
+        yield driver.value, Decoding.alone(driver), None
     values = values_of_driver(sampler, grid.criteria, Driver.BASE)
-    for criterion in grid.criteria:
-        for fraction in grid.fractions:
-            tau = threshold(criterion, fraction, values)
-            decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau)
-            yield _Point(f"replacement-{criterion.value}-{fraction:g}", decoding, fraction)
-    if not grid.gammas:
-        return
+    for criterion, fraction in product(grid.criteria, grid.fractions):
+        tau = threshold(criterion, fraction, values)
+        decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau)
+        yield f"replacement-{criterion.value}-{fraction:g}", decoding, fraction
     difference = Criterion.LOG_PROB_DIFFERENCE
-    for driver in Driver:
+    for driver in Driver if grid.gammas else ():
         values = values_of_driver(sampler, [difference], driver)
-        for fraction in grid.extrapolation_fractions:
+        for fraction, gamma in product(grid.extrapolation_fractions, grid.gammas):
             tau = threshold(difference, fraction, values)
-            for gamma in grid.gammas:
-                decoding = Decoding(mode=Mode.EXTRAPOLATION, driver=driver, criterion=difference, tau=tau, gamma=gamma)
-                yield _Point(f"extrapolation-{driver.value}-{fraction:g}-{gamma:g}", decoding, fraction)
+            decoding = Decoding(mode=Mode.EXTRAPOLATION, driver=driver, criterion=difference, tau=tau, gamma=gamma)
+            yield f"extrapolation-{driver.value}-{fraction:g}-{gamma:g}", decoding, fraction
 
 
-def _measured(point: _Point, directory: Path) -> SweepPoint:
+def _measured(name: str, decoding: Decoding, fraction: float | None, directory: Path) -> SweepPoint:
     graded = read_graded_run(directory / "grades")
     samples = read_rows(directory / "samples.jsonl", Sample)
     tokens = sum(sample.tokens for sample in samples)
     counts = [sum(grade.correct for grade in grades) for grades in graded.grades.values()]
     return SweepPoint(
-        name=point.name,
-        decoding=point.decoding,
-        fraction=point.fraction,
+        name=name,
+        decoding=decoding,
+        fraction=fraction,
         replaced=sum(sample.replaced or 0 for sample in samples) / tokens if tokens else 0.0,
         average=sum(counts) / (len(counts) * graded.samples),
         correct_counts=tuple(counts),

@@ -19,19 +19,12 @@ from evals.tables.paper import PaperRow, paper_frame, paper_rows
 
 @dataclass(frozen=True)
 class DecodingRow:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        paper: its averages and its comparison with the reference method.
-        gain: over the base model; None for the base model itself.
-        choice: how both models decoded together; None for one model alone.
-        replaced: fraction of the scored responses' tokens that were drawn again; None for one model alone.
-    """
-
-    paper: PaperRow
-    gain: Comparison | None
-    choice: Choice | None
-    replaced: float | None
+    paper: PaperRow  # its averages and its comparison with the reference method
+    gain: Comparison | None  # over the base model; None for the base model itself
+    choice: Choice | None  # how both models decoded together; None for one model alone
+    replaced: float | None  # fraction of the scored responses' tokens that were drawn again; None for one model alone
 
     @property
     def taus(self) -> list[float]:
@@ -63,11 +56,7 @@ def decoding_tables(
 ) -> tuple[list[Table], pd.DataFrame, list[Path]]:
     """Lay out the tables; with the first one's numbers in full precision and the sample files that were read.
 
-    Args:
-        results: decoding's own runs, scores and comparisons.
-        chosen: the thresholds that were chosen.
-        samples: directory with ``{run}/{benchmark}/samples.jsonl``.
-        notes: sentences on what the numbers are evidence of.
+    ``results`` are decoding's own, ``samples`` has ``{run}/{benchmark}/samples.jsonl``.
     """
     choices = Choices.read(chosen).chosen
     rows: list[DecodingRow] = []
@@ -95,9 +84,8 @@ def _frame(results: Results, rows: Sequence[DecodingRow]) -> pd.DataFrame:
     intervals = [(row.gain and row.gain.confidence_interval) or (None, None) for row in rows]
     frame["gain_over_base"] = [row.gain.difference if row.gain else None for row in rows]
     frame["gain_low"], frame["gain_high"] = zip(*intervals, strict=True)
-    frame["fraction"] = [row.choice.fraction if row.choice else None for row in rows]
-    frame["gamma"] = [row.choice.gamma if row.choice else None for row in rows]
-    frame["tuned"] = [row.choice.average if row.choice else None for row in rows]
+    for column, name in (("fraction", "fraction"), ("gamma", "gamma"), ("tuned", "average")):
+        frame[column] = [getattr(row.choice, name, None) for row in rows]
     frame["replaced"] = [row.replaced for row in rows]
     frame["taus"] = [" ".join(f"{tau:g}" for tau in row.taus) for row in rows]
     return frame

@@ -86,7 +86,7 @@ def sweep(
     from evals.core.single_writer import single_writer
     from evals.decoding.pair import read_pair
     from evals.decoding.settings import Grid
-    from evals.decoding.sweep import sweep as sample_grid
+    from evals.decoding.sweep import sample_grid
     from evals.grading.pool import GradingPool
     from evals.grading.verdict import Kind
 
