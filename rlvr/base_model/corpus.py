@@ -23,19 +23,12 @@ from rlvr.base_model.worded_solutions import WordedSolutions
 
 @dataclass(frozen=True)
 class FlawedArithmetic:
-    """Arithmetic modulo 10 with mistakes.
+    """Arithmetic modulo 10 with mistakes."""
 
-    Attributes:
-        error_rates: possible error rates of a fact.
-        shares: the share of the facts that has each rate; same length, sums to one.
-        misconception_share: how often a mistake is the fact's usual wrong digit rather than any other.
-        seed: of the facts' rates and misconceptions.
-    """
-
-    error_rates: tuple[float, ...]
-    shares: tuple[float, ...]
-    misconception_share: float
-    seed: int
+    error_rates: tuple[float, ...]  # possible error rates of a fact
+    shares: tuple[float, ...]  # the share of the facts that has each rate; same length, sums to one
+    misconception_share: float  # how often a mistake is the fact's usual wrong digit rather than any other
+    seed: int  # of the facts' rates and misconceptions
     _facts: dict[tuple[int, str, int], tuple[float, int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

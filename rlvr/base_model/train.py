@@ -47,10 +47,7 @@ def train_base_model(
     """Train on the corpus and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
     A training that was killed at any moment continues from its last state when it is started again, and ends with the
-    same bytes.
-
-    Raises:
-        UserError: the corpus is damaged or too short, or the directory cannot be written.
+    same bytes. UserError if the corpus is damaged or too short, or the directory cannot be written.
     """
     parameters = settings.parameters()
     identity = fingerprint({"parameters": parameters, "corpus": sha256_file(corpus_path)})
@@ -90,14 +87,9 @@ def train_base_model(
                 store.save(step + 1, training_tensors(model, optimizer), {"metrics": metrics})
         files = [*save_checkpoint(model, tokenizer, directory / "checkpoint"), directory / "metrics.parquet"]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
-        Manifest(
-            kind="base_model",
-            inputs={str(corpus_path): sha256_file(corpus_path)},
-            outputs=hash_files(directory, *files),
-            parameters=parameters,
-            fingerprint=identity,
-            details={"steps": settings.steps, "parameters": sum(tensor.numel() for tensor in model.parameters())},
-        ).write(directory / "manifest.json")
+        inputs, outputs = {str(corpus_path): sha256_file(corpus_path)}, hash_files(directory, *files)
+        details = {"steps": settings.steps, "parameters": sum(tensor.numel() for tensor in model.parameters())}
+        Manifest("base_model", inputs, outputs, parameters, identity, details).write(directory / "manifest.json")
 
 
 class _Sequence(NamedTuple):
