@@ -26,8 +26,7 @@ from rlvr.report.mlflow.study import run_tags
 from rlvr.report.provenance import StudyName
 from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
 
-IN_PROGRESS = "under way"
-"""The group of these runs; a part of their names."""
+IN_PROGRESS = "under way"  # the group of these runs; a part of their names
 
 _COMPLETE_TAG = "rlvr.whole"  # the hash of a finished training's metrics, which are not read again
 

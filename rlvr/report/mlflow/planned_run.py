@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 from mlflow.entities import Metric
@@ -15,8 +15,7 @@ from mlflow.entities import Metric
 from evals.core.files import fingerprint
 from evals.core.records import ProblemFile
 
-NOTE_TAG = "mlflow.note.content"
-"""The tag that MLflow renders as a run's description."""
+NOTE_TAG = "mlflow.note.content"  # the tag that MLflow renders as a run's description
 
 # Part of every content hash: raise it when this package shows the same files differently.
 _VERSION = 1
@@ -42,6 +41,12 @@ class PlannedRun:
     status: str = "FINISHED"  # or RUNNING, KILLED
     growing: bool = False  # later steps are added to the run that shows the earlier ones, instead of writing it again
     final_tags: Mapping[str, str] = field(default_factory=dict)  # written when everything else is
+
+    @classmethod
+    def at_once(cls, result: str, name: str, tags: Mapping[str, str], time: int, *content: Any, **shown: Any) -> Self:
+        """A run of one moment, ``time``, whose fingerprint is the hash of its tags and ``content``."""
+        identity = content_hash(tags, *content)
+        return cls(result, name, identity, {**tags, "fingerprint": identity}, time, time, **shown)
 
     def batches(self, after: int) -> Iterator[list[Metric]]:
         """The metrics of the steps behind ``after``, as many whole steps at once as MLflow takes in a call."""

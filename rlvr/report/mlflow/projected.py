@@ -15,7 +15,7 @@ from evals.results import read_results
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import Experiment
 from rlvr.report.mlflow.in_progress import IN_PROGRESS
-from rlvr.report.mlflow.planned_run import NOTE_TAG, PlannedRun, content_hash, note
+from rlvr.report.mlflow.planned_run import NOTE_TAG, PlannedRun, note
 from rlvr.report.mlflow.study import study_runs, tables_and_figures
 from rlvr.report.provenance import run_directory
 
@@ -73,13 +73,13 @@ class TrackedExtra(Record):
             if not path.is_file():
                 raise UserError(f"{path}: no such file")
         tags = {"study": self.study, "stage": self.name, NOTE_TAG: note(description, 2)}
-        content = content_hash(tags, {path.name: sha256_file(path) for path in files})
         now = max(path.stat().st_mtime_ns for path in files) // 1_000_000
         # Pages are placed to each other as on disk, so that their links hold.
         folders = {path: os.path.dirname(name) for path, name in zip(files, self.files, strict=True)}
         artifacts = {path: _FOLDERS.get(path.suffix, folder) for path, folder in folders.items()}
-        tags |= {"fingerprint": content}
-        return [PlannedRun(f"{self.name} {self.study}", self.title, content, tags, now, now, artifacts=artifacts)]
+        hashes = {path.name: sha256_file(path) for path in files}
+        result = f"{self.name} {self.study}"
+        return [PlannedRun.at_once(result, self.title, tags, now, hashes, artifacts=artifacts)]
 
     def sources(self, record: Path, results: Path) -> list[Path]:
         """The description, then the files."""

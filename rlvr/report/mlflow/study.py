@@ -55,9 +55,8 @@ def _overview(study: str, results: Results, own: Path, now: int) -> PlannedRun:
         raise UserError(f"{table}: no such file")
     tags = {"study": study, "stage": "overview", "reference_method": results.reference_method}
     tags |= {NOTE_TAG: planned_run.note(table, 1)}
-    content = content_hash(tags, {path.name: sha256_file(path) for path in files})
-    tags |= {"fingerprint": content}
-    return PlannedRun(f"study {study}", f"{study}: tables and figures", content, tags, now, now, artifacts=files)
+    hashes = {path.name: sha256_file(path) for path in files}
+    return PlannedRun.at_once(f"study {study}", f"{study}: tables and figures", tags, now, hashes, artifacts=files)
 
 
 def _condition(study: str, results: Results, condition: Condition, now: int) -> PlannedRun:
@@ -69,8 +68,7 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
         values[f"{name}/avg_at_{results.samples_per_problem}"] = average.value
         values[f"{name}/standard_error"] = average.standard_error
         for against in (results.reference_method, BASE):
-            comparison = results.comparison(condition, against, name)
-            if comparison is not None:
+            if (comparison := results.comparison(condition, against, name)) is not None:
                 values[f"{name}/difference_to_{against}"] = comparison.difference
                 values[f"{name}/p_against_{against}"] = comparison.p_value
                 values[f"{name}/p_holm_against_{against}"] = comparison.p_value_holm
@@ -80,10 +78,8 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
     if contrast := results.contrast(condition):
         values |= {"contrast_degrees": contrast.degrees, "contrast_floor_degrees": contrast.floor_degrees}
         values["contrast_slope_degrees"] = contrast.slope_degrees
-    content = content_hash(tags, condition.title, values)
-    tags |= {"fingerprint": content}
     result, metrics = f"method {condition.model} {condition.method}", planned_run.single_metrics(values, now)
-    return PlannedRun(result, condition.title, content, tags, now, now, metrics=metrics)
+    return PlannedRun.at_once(result, condition.title, tags, now, condition.title, values, metrics=metrics)
 
 
 def _training(study: str, run: Run, manifest: Manifest, directory: Path, parent: str) -> PlannedRun:
@@ -125,14 +121,13 @@ def _evaluation(
     }
     tags = run_tags(study, "evaluation", run) | {f"sha256/problems/{benchmark}": problems.sha256}
     tags |= {"benchmark": benchmark, "train_fingerprint": training.fingerprint}
-    now, content = _ended(training), content_hash(tags, values, score.correct_counts)
-    return PlannedRun(
+    now = _ended(training)
+    return PlannedRun.at_once(
         f"score {run.run} {benchmark}",
         f"{run.run} on {benchmark}",
-        content,
-        tags | {"fingerprint": content},
+        tags,
         now,
-        now,
+        *(values, score.correct_counts),
         parent=f"run {run.run}",
         params={"benchmark": benchmark, "samples_per_problem": str(k), "problems": str(len(score.correct_counts))},
         metrics=planned_run.single_metrics(values, now),
