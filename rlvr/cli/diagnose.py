@@ -182,7 +182,7 @@ def claim(
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
     import torch
 
-    from rlvr.diagnostics.claims.findings import measure_claim
+    from rlvr.diagnostics.claims.drawing import measure_claim
     from rlvr.diagnostics.claims.inputs import Inputs
 
     torch.set_num_threads(threads)

@@ -86,7 +86,7 @@ def phenomena_table(
     """Write the table of all claims, from their findings."""
     from rlvr.diagnostics.claims.findings import write_table
 
-    write_table({path.stem: path for path in findings}, figures, note, out)
+    write_table(findings, figures, note, out)
 
 
 @table.add("decoding")
@@ -187,14 +187,12 @@ def report(
     reference: Path | None = None,
 ) -> None:
     """Write the report, one self-contained HTML file."""
-    from rlvr.report.page import NamedStudy, ReportFiles, write_report
+    from rlvr.report.page import write_report
 
-    named = None
-    if title is not None:
-        if reference is None:
-            raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
-        named = NamedStudy(title, reference / "published.csv", own_figures)
-    write_report(ReportFiles(study, files.read(), audits, results, figures, status), note, out, named)
+    if title is not None and reference is None:
+        raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
+    published = reference / "published.csv" if title is not None and reference is not None else None
+    write_report(study, files.read(), audits, results, figures, status, note, out, title, published, own_figures)
 
 
 @page.add("phenomena")

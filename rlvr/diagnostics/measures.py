@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,7 @@ from torch import Tensor
 
 FloatArray = npt.NDArray[np.float64]
 
-MOVED = 0.1
-"""Nats beyond which a whole training counts as having moved a token."""
+MOVED = 0.1  # nats beyond which a whole training counts as having moved a token
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,8 @@ class Flips:
 def flips(displacements: Tensor, chosen: Tensor, threshold: float) -> Flips:
     """Count boosted, suppressed and stable tokens among the ``chosen`` [N] bool; NaN if there are none.
 
-    Args:
-        displacements: [N], log pi_after(y) - log pi_before(y), both of the trainer's own forward pass.
-        chosen: the tokens that count.
-        threshold: epsilon >= 0, in nats; the paper's value is not published, hence sweeps.
+    ``displacements`` [N] are log pi_after(y) - log pi_before(y), both of the trainer's own forward pass. The paper's
+    value of the ``threshold`` epsilon >= 0, in nats, is not published, hence sweeps.
     """
     values = displacements[chosen]
     if len(values) == 0:
@@ -42,24 +40,17 @@ def flips(displacements: Tensor, chosen: Tensor, threshold: float) -> Flips:
     return Flips(boosted, suppressed, 1.0 - boosted - suppressed)
 
 
-def flip_rate(displacements: Tensor, sides: Tensor, threshold: float, side: int) -> float:
-    """Return the share of tokens [N] that moved against their side [N], 1 or -1, among those of ``side`` that moved."""
-    found = flips(displacements, sides == side, threshold)
-    flipped, followed = (found.suppressed, found.boosted) if side > 0 else (found.boosted, found.suppressed)
-    moved = flipped + followed
-    return flipped / moved if moved > 0 else math.nan
-
-
 def sweep(displacements: Tensor, sides: Tensor, thresholds: Sequence[float]) -> Iterator[dict[str, Any]]:
     """Yield the fractions and the flip rate of each side at each threshold, as rows of a series.
 
-    ``sides`` [N] are 1 for tokens of right responses and -1 for those of wrong ones, or the sign of the advantage.
+    ``sides`` [N] are 1 for tokens of right responses and -1 for those of wrong ones, or the sign of the advantage. The
+    flip rate is the share of tokens that moved against their side, among those of it that moved.
     """
-    for side in (1, -1):
-        for threshold in thresholds:
-            found = flips(displacements, sides == side, threshold)
-            rate = flip_rate(displacements, sides, threshold, side)
-            yield {"side": side, "threshold": threshold, **vars(found), "flip_rate": rate}
+    for side, threshold in product((1, -1), thresholds):
+        found = flips(displacements, sides == side, threshold)
+        flipped, moved = found.suppressed if side > 0 else found.boosted, found.boosted + found.suppressed
+        rate = flipped / moved if moved > 0 else math.nan
+        yield {"side": side, "threshold": threshold, **vars(found), "flip_rate": rate}
 
 
 def rank_correlation(first: FloatArray, second: FloatArray) -> float:

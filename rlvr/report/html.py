@@ -1,10 +1,7 @@
 """The frame of all pages of results: one HTML file that needs nothing else, no script, no font, no file beside it."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -16,23 +13,12 @@ from evals.core.manifest import write_output_manifest
 from rlvr.page_template import page_template
 
 
-@dataclass(frozen=True)
-class EmbeddedFigure:
-    """A figure inside a page."""
-
-    name: str
-    data_uri: str
-    alternative: str
-    caption: str
-
-    @classmethod
-    def read(cls, path: Path, alternative: str, caption: str) -> EmbeddedFigure:
-        """Read an SVG file."""
-        try:
-            content = base64.b64encode(path.read_bytes()).decode("ascii")
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file") from None
-        return cls(path.stem, f"data:image/svg+xml;base64,{content}", alternative, caption)
+def embedded(path: Path) -> str:
+    """Read an SVG file as an address that holds the file's content."""
+    try:
+        return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
 
 
 def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:

@@ -2,67 +2,26 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from evals.core.files import read_json, read_parquet
-from evals.core.records import BASE, ProblemFile
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_json, read_jsonl, read_parquet
+from evals.core.record import R
+from evals.core.records import BASE, Gold, Grade, ProblemFile, Sample
 from evals.results import Results
 from evals.tables import audit, efficiency, main, numbers, paper, robust
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from evals.tables.published import read_published
-from rlvr.report.examples import read_examples
-from rlvr.report.html import EmbeddedFigure, write_page
+from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
-from rlvr.report.summary import findings
+from rlvr.report.summary import best_condition, findings
 
-_FIGURES = {
-    "scores": (
-        "Scores of every method on every benchmark with intervals",
-        "Scores. Point: mean over seeds; line: {level} % interval over problems and seeds; small ticks: the seeds; "
-        "dashed line and grey band: the base model and its interval.",
-    ),
-    "differences": (
-        "Paired differences of every method to the reference method with intervals",
-        "Paired differences to {reference}. Line: {level} % interval; a method is called better or worse only where "
-        "its test says so after Holm: on a benchmark over the benchmarks, for the mean over the methods.",
-    ),
-    "profiles": (
-        "Performance profiles of every method",
-        "Performance profiles. Share of a method's scores (its seeds on the benchmarks) above each threshold; band: "
-        "{level} % bootstrap over seeds, each drawn once for all benchmarks. The higher curve is the better one; where "
-        "curves cross, the better method depends on the benchmark or on the seed.",
-    ),
-    "cost_curves": (
-        "Training reward of every method over tokens, optimizer steps and seconds",
-        "Training reward over cost. Line: mean over seeds, linear between steps; band: from the smallest to the "
-        "largest seed; grey: the other methods' means. Each curve ends where its cheapest seed ended.",
-    ),
-    "compute_performance": (
-        "Scores on held-out problems over tokens with fitted curves",
-        "Compute-performance curves R = R_0 + (A - R_0) / (1 + (C_mid / C)^B). Dots: scores of seeds on held-out "
-        "problems of the training distribution; line: least squares fit, dotted beyond the training; dashed: the "
-        "ceiling A; grey: the other methods' fits.",
-    ),
-    "training_curves": (
-        "Training curves of every method",
-        "Training. Line: mean over seeds at each rollout step; band: from the smallest to the largest seed; grey: the "
-        "other methods' means. No smoothing.",
-    ),
-}
-_FIGURES_OF_NAMED_STUDIES = {
-    "reward_curves": (
-        "Reward during training, a panel for every method",
-        "Reward during training. Line: mean over seeds; band: smallest to largest seed; black: {reference}.",
-    ),
-    "score_curves": (
-        "Scores of every method along its training",
-        "Scores along the training. Line: mean over seeds; band: smallest to largest seed; dashed: the base model.",
-    ),
-}
+_FIGURES = ("scores", "differences", "profiles", "cost_curves", "compute_performance", "training_curves")
 _PHASES = {
     "seconds_rollout": "Rollout",
     "seconds_reward": "Reward",
@@ -73,75 +32,49 @@ _PHASES = {
 }
 _OF_EVERY_ENGINE = ("seconds_rollout", "seconds_step", "tokens_generated")
 """The engine verl, for one, grades while it samples: it has no seconds of the reward."""
+_WITHHELD = "(This benchmark's terms forbid showing its problems; of the responses only the chosen letter is kept.)"
 
 
-@dataclass(frozen=True)
-class ReportFiles:
-    """The files that a report is made from.
-
-    ``study`` is the resolved study, ``results`` the directory results/ for everything that is not named here; the SVG
-    files of ``figures`` are embedded.
-    """
-
-    study: Path
-    scored: Results
-    audits: Sequence[Path]
-    results: Path
-    figures: Path
-    status: Path
-
-
-@dataclass(frozen=True)
-class NamedStudy:
-    """The parts that only the report of a named study has: its heading, published numbers, and names of figures."""
-
-    title: str
-    published: Path
-    figures: Sequence[str] = ()
-
-
-def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: NamedStudy | None = None) -> None:
-    """Write the report with its manifest; the notes say what the numbers are evidence of."""
-    study = read_json(files.study)
-    name = StudyName.parse(study, str(files.study)).study
-    results, directory, status = files.scored, files.results, read_status(files.status)
-    captions = {each: _FIGURES_OF_NAMED_STUDIES[each] for each in (named.figures if named else ())} | _FIGURES
-    if "validation" not in study:
-        del captions["compute_performance"]
-    figures = {files.figures / f"{each}.svg": caption for each, caption in captions.items()}
-    words = {"level": round(100 * results.confidence), "reference": results.drawn_against[1]}
-    manifests = {run: read_run_manifest(run, directory) for run in results.runs}
-    runs = [
-        {
-            "run": run.run,
-            "result": f"base model {run.model}" if run.method == BASE else f"run {run.run}",
-            "fingerprint": manifest.fingerprint,
-            "created": manifest.created,
-            "weights": {name: sha256 for name, sha256 in manifest.outputs.items() if name.endswith(".safetensors")},
-        }
-        for run, manifest in manifests.items()
-    ]
-    audited, *audited_by_benchmark = audit.audit_tables(audit.read_audits(files.audits, results.runs))
+def write_report(
+    study_file: Path,  # the resolved study
+    results: Results,
+    audits: Sequence[Path],
+    directory: Path,  # results/, for everything that is not named here
+    figures: Path,  # directory of the SVG files that are embedded
+    status_file: Path,
+    notes: Sequence[str],  # on what the numbers are evidence of
+    out: Path,
+    title: str | None = None,  # of a named study, whose published numbers are shown too
+    published: Path | None = None,
+    own_figures: Sequence[str] = (),  # names of figures that only a named study has
+) -> None:
+    """Write the report with its manifest."""
+    study, status = read_json(study_file), read_status(status_file)
+    name = StudyName.parse(study, str(study_file)).study
+    names = [each for each in (*own_figures, *_FIGURES) if each != "compute_performance" or "validation" in study]
+    drawn = [figures / f"{each}.svg" for each in names]
+    titles = {run: f"base model {run.model}" if run.method == BASE else f"run {run.run}" for run in results.runs}
+    audited, *audited_by_benchmark = audit.audit_tables(audit.read_audits(audits, results.runs))
     costs = main.read_costs(results, directory / "costs", directory / "runs")
     falls = robust.read_falls(results, directory / "runs")
     summary, *by_benchmark = main.main_tables(results, costs, falls, notes)
     robust_table = robust.robust_table(results, falls, {row: robust.summarise(results, row) for row in falls})
     efficiency_tables, _ = efficiency.efficiency_tables(results, directory / "runs")
-    examples, read = read_examples(results, directory)
-    inputs = [files.study, *results.sources, *files.audits, files.status, *figures]
+    examples, read = _read_examples(results, directory)
+    inputs = [study_file, *results.sources, *audits, status_file, *drawn]
     for run in results.runs:
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
-    inputs += [*read, *([named.published] if named else [])]
+    inputs += [*read, *([published] if published else [])]
     write_page(
         "report.html.jinja",
         out,
         list(dict.fromkeys(inputs)),
         notes,
-        title=named.title if named else name,
+        title=title or name,
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
-        paper_tables=paper.paper_tables(results, read_published(named.published), named.title, []) if named else [],
+        paper_tables=paper.paper_tables(results, read_published(published), title, []) if title and published else [],
         main_table=replace(summary, notes=summary.notes[len(notes) :]),
         tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],
         benchmark_tables=by_benchmark,
@@ -149,15 +82,14 @@ def write_report(files: ReportFiles, notes: Sequence[str], out: Path, named: Nam
         audit_table=audited,
         audit_tables=audited_by_benchmark,
         timing_table=_timing_table(results, directory / "runs"),
-        figures=[
-            EmbeddedFigure.read(path, alternative, caption.format(**words))
-            for path, (alternative, caption) in figures.items()
-        ],
+        level=round(100 * results.confidence),
+        reference=results.drawn_against[1],
+        figures={path.stem: embedded(path) for path in drawn},
         examples=examples,
         stale=[row for row in status if not row.current],
         status={row.result: row for row in status},
-        runs=runs,
-        others=[row for row in status if row.result not in {run["result"] for run in runs}],
+        runs=[(run, result, read_run_manifest(run, directory)) for run, result in titles.items()],
+        others=[row for row in status if row.result not in titles.values()],
         problem_sets=[ProblemFile.of(path.parent) for path in sorted((directory / "problems").glob("*/manifest.json"))],
     )
 
@@ -179,3 +111,44 @@ def _timing_table(results: Results, training: Path) -> Table:
         rows.append((condition.title, *seconds, numbers.whole(float(rate))))
     header = ("Method", *_PHASES.values(), "Tokens/s in rollout")
     return Table("timing", "Seconds of a training step, mean over steps and seeds", header, tuple(rows))
+
+
+def _read_examples(results: Results, directory: Path) -> tuple[list[dict[str, Any]], list[Path]]:
+    """Each benchmark's first problem and the first sample that the base model and the best method's first seed gave it.
+
+    Both are those of the first model; ``directory`` is results/, with problems, samples and grades. The second value is
+    the files that were read.
+    """
+    model = results.runs[0].model
+    chosen = [condition for condition in results.conditions if (condition.model, condition.method) == (model, BASE)]
+    chosen = list(dict.fromkeys([*chosen, best_condition(results, model)]))
+    examples, files = list[dict[str, Any]](), list[Path]()
+    for benchmark in results.benchmarks:
+        path = directory / "problems" / benchmark / "problems.jsonl"
+        files.append(path)
+        line = read_jsonl(path)[0]
+        gold, rollouts = Gold.parse(line, f"{path}: line 1"), []
+        for condition in chosen:
+            run = condition.runs[0].run
+            samples, grades = (directory / kind / run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades"))
+            sample, grade = _first(samples, str(gold.id), Sample), _first(grades, str(gold.id), Grade)
+            rollouts.append({"title": condition.title, "run": run, "sample": sample, "grade": grade})
+            files += [samples, grades]
+        problem = line.get("problem", _WITHHELD)
+        examples.append({"benchmark": benchmark, "problem": problem, "answer": gold.answer, "rollouts": rollouts})
+    return examples, files
+
+
+def _first(path: Path, problem: str, kind: type[R]) -> R:
+    """The first row about a problem; the files are long and it stands near the top, so the rest is not read."""
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                row = json.loads(line)
+                if str(row["problem_id"]) == problem:
+                    return kind.parse(row, f"{path}: line {number}")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: line {number} is not an object with problem_id ({error})") from None
+    raise InvalidInput(str(path), "", f"has no line about problem {problem}")

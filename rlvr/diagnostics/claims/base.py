@@ -19,20 +19,13 @@ class Need(Enum):
 
     TOKEN_TABLES = ("method", "--tables")
     """Token tables of the method that the study diagnoses, with the policies before their steps."""
-    PROBES = ("method", "")
-    """Probing updates of these tables, which lie beside them."""
-    WEIGHTING_TABLES = ("weighting_method", "--contrast-tables")
-    """Token tables of the method that weights tokens."""
-    COMPARED_RUNS = ("compared", "--runs")
-    """The runs whose training and checkpoints are compared."""
-    SELECTED_RUNS = ("selected", "--runs")
-    """The runs that train on the tokens of highest and of lowest weight."""
-    BENCHMARK = ("benchmark", "--benchmarks")
-    """The benchmark on which base and trained model are compared."""
-    COMPARISON = ("", "--comparison")
-    """Two checkpoints compared on given responses."""
-    BASE_COMPARISON = ("", "--base-comparison")
-    """The same two compared on the base model's own responses."""
+    PROBES = ("method", "")  # probing updates of these tables, which lie beside them
+    WEIGHTING_TABLES = ("weighting_method", "--contrast-tables")  # token tables of the method that weights tokens
+    COMPARED_RUNS = ("compared", "--runs")  # the runs whose training and checkpoints are compared
+    SELECTED_RUNS = ("selected", "--runs")  # the runs that train on the tokens of highest and of lowest weight
+    BENCHMARK = ("benchmark", "--benchmarks")  # the benchmark on which base and trained model are compared
+    COMPARISON = ("", "--comparison")  # two checkpoints compared on given responses
+    BASE_COMPARISON = ("", "--base-comparison")  # the same two compared on the base model's own responses
 
     def __init__(self, key: str, option: str) -> None:
         self.key, self.option = key, option
@@ -40,21 +33,13 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Declaration:
-    """A claim of a paper; its measurement is a class of the module of its name.
+    """A claim of a paper; its measurement is a class of the module of its name."""
 
-    Attributes:
-        name: ``token_flipping``, whose class is ``TokenFlipping``, or ``TokenFlippingOfCheckpoints``.
-        title: heading.
-        paper: arXiv identifier.
-        needs: inputs without which the claim cannot be measured.
-        uses: inputs that add measurements.
-    """
-
-    name: str
-    title: str
-    paper: str
-    needs: Set[Need]
-    uses: Set[Need] = frozenset()
+    name: str  # ``token_flipping``, whose class is ``TokenFlipping``, or ``TokenFlippingOfCheckpoints``
+    title: str  # heading
+    paper: str  # arXiv identifier
+    needs: Set[Need]  # inputs without which the claim cannot be measured
+    uses: Set[Need] = frozenset()  # inputs that add measurements
 
     @property
     def of_checkpoints(self) -> bool:
@@ -94,11 +79,7 @@ def claim_names(of_checkpoints: bool = False) -> list[str]:
 
 
 def find_claim(name: str, of_checkpoints: bool = False) -> Declaration:
-    """Find a claim about a study's runs, or about two checkpoints.
-
-    Raises:
-        UserError: there is no such claim.
-    """
+    """Find a claim about a study's runs, or about two checkpoints; UserError if there is no such claim."""
     fitting = {each.name: each for each in CLAIMS if each.of_checkpoints == of_checkpoints}
     if name in fitting:
         return fitting[name]

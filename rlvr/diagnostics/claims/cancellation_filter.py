@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from evals.core.random import generator_for
-from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimates, finish, points
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimates, points
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, by_unit, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.measures import flips
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -34,6 +33,7 @@ _RATIO = "cross over self"
 class CancellationFilter(Claim):
     """Self and cross terms of groups and parts of groups, and tokens that only one-sided updates boost."""
 
+    size = (8.5, 3.2)
     columns = ("unit", "step", "quantity", "name", "value")
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
@@ -41,53 +41,50 @@ class CancellationFilter(Claim):
             for quantity, name, value in (*_norms(snapshot), *_classes(snapshot, probed)):
                 yield {**snapshot.identity, "quantity": quantity, "name": name, "value": value}
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         def values(quantity: str, name: str) -> pd.Series:
-            return select(series, quantity=quantity, name=name).set_index("unit")["value"]
+            return by_unit(series, quantity=quantity, name=name)
 
         whole, form = values(_RATIO, "whole group"), values("filtered", "format")
-        return [
-            measure(
-                "Rewarded and punished rollouts take away from each other",
-                "cross terms of opposed pairs over self term, whole groups",
-                values(_RATIO, "opposed pairs"),
-                direction="below",
-            ),
-            measure(
-                "Whole groups cancel more than they add up",
-                "cross term over self term, whole groups",
-                whole,
-                direction="below",
-            ),
-            measure(
-                "Groups that are cut in half cancel less",
-                "cross over self, halves less whole groups",
-                values(_RATIO, "half a group") - whole,
-            ),
-            measure(
-                "Rewarded rollouts alone add up",
-                "cross over self, rewarded rollouts of a group",
-                values(_RATIO, "rewarded only"),
-            ),
-            measure(
-                "Rewarded rollouts alone boost format that joint training leaves",
-                "boosted fraction of format tokens, rewarded only less joint",
-                form,
-            ),
-            measure(
-                "That is more so for format than for results",
-                "boosted fraction, rewarded only less joint, format less results",
-                form - values("filtered", "result"),
-            ),
-            beside("mean cosine of two rollouts' gradients", values(_RATIO, "overlap")),
-        ]
+        yield measure(
+            "Rewarded and punished rollouts take away from each other",
+            "cross terms of opposed pairs over self term, whole groups",
+            values(_RATIO, "opposed pairs"),
+            direction="below",
+        )
+        yield measure(
+            "Whole groups cancel more than they add up",
+            "cross term over self term, whole groups",
+            whole,
+            direction="below",
+        )
+        yield measure(
+            "Groups that are cut in half cancel less",
+            "cross over self, halves less whole groups",
+            values(_RATIO, "half a group") - whole,
+        )
+        yield measure(
+            "Rewarded rollouts alone add up",
+            "cross over self, rewarded rollouts of a group",
+            values(_RATIO, "rewarded only"),
+        )
+        yield measure(
+            "Rewarded rollouts alone boost format that joint training leaves",
+            "boosted fraction of format tokens, rewarded only less joint",
+            form,
+        )
+        yield measure(
+            "That is more so for format than for results",
+            "boosted fraction, rewarded only less joint, format less results",
+            form - values("filtered", "result"),
+        )
+        yield beside("mean cosine of two rollouts' gradients", values(_RATIO, "overlap"))
 
-    def draw(self, findings: Findings) -> Figure:
-        figure = new_figure(8.5, 3.2)
+    def draw(self, figure: Figure, findings: Findings) -> str:
         terms, classes = figure.subplots(1, 2)
 
         def values(quantity: str, names: tuple[str, ...]) -> dict[str, pd.Series]:
-            return {name: select(findings.series, quantity=quantity, name=name)["value"] for name in names}
+            return {name: by_unit(findings.series, quantity=quantity, name=name) for name in names}
 
         draw_estimates(terms, values(_RATIO, _PARTS), SERIES[0], level=True)
         terms.axvline(0, color=QUIET, linewidth=0.8)
@@ -101,12 +98,11 @@ class CancellationFilter(Claim):
         classes.set(title="Tokens of rewarded rollouts", xlabel=f"boosted fraction (beyond {_THRESHOLD:g} nats)")
         classes.legend(fontsize=7)
         opposed, whole, _, _, form = findings.measurements[:5]
-        finding = (
+        return (
             f"Opposed rollouts add {opposed.estimate:+.0%} of the self term to an update's squared length, all pairs "
             f"{whole.estimate:+.0%}; rewarded rollouts alone boost {points(form.estimate)} of the format tokens than "
             "joint updates"
         )
-        return finish(figure, finding, findings.measurements)
 
     method = (
         f"Of each kept step up to {_GROUPS} groups with both answers were drawn. Of each of their rollouts the "
@@ -121,8 +117,7 @@ class CancellationFilter(Claim):
 
 def _norms(snapshot: PolicySnapshot) -> list[tuple[str, str, float]]:
     generator = generator_for("cancellation", snapshot.unit)
-    firsts = snapshot.rows.groupby(["group", "sample"], sort=False)["advantage"].first()
-    advantages = torch.tensor(firsts.to_numpy(), dtype=torch.float64)
+    advantages = snapshot.of_rollouts("advantage")
     groups = snapshot.groups.unique().tolist()
     mixed = [group for group in groups if bool(advantages[snapshot.groups == group].any())]
     order = torch.randperm(len(mixed), generator=generator)[:_GROUPS].tolist()
@@ -168,15 +163,10 @@ def _classes(snapshot: PolicySnapshot, probed: Probed) -> Iterator[tuple[str, st
 
 @dataclass(frozen=True)
 class UpdateNorm:
-    """The squared length of sum_i A_i G_i in two parts.
+    """The squared length of sum_i A_i G_i in two parts."""
 
-    Attributes:
-        self_term: sum_i A_i^2 |G_i|^2.
-        cross_term: sum over pairs of different rollouts, negative where they cancel.
-    """
-
-    self_term: float
-    cross_term: float
+    self_term: float  # sum_i A_i^2 |G_i|^2
+    cross_term: float  # sum over pairs of different rollouts, negative where they cancel
 
     @property
     def cancelled(self) -> float:

@@ -10,16 +10,14 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from evals.core.random import generator_for
-from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimates, finish
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, measure, select
+from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimates
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, by_unit, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.measures import rank_correlation
 from rlvr.diagnostics.probes import head_view
 
-_EDGES = (0.0, 0.5, 0.9, 0.99, 1.0)
-"""Edges of bins of the tokens' probability: a pair is in a bin if both tokens are."""
+_EDGES = (0.0, 0.5, 0.9, 0.99, 1.0)  # edges of bins of the tokens' probability: a pair is in a bin if both tokens are
 _BINS = {f"{low:g} to {high:g}": (low, high) for low, high in pairwise(_EDGES)}
 _LOW, *_, _HIGH = _BINS
 _TOKENS_PER_BIN = 150
@@ -27,6 +25,8 @@ _TOKENS_PER_BIN = 150
 
 class CouplingKernel(Claim):
     """The kernel and its two factors over same-token and different-token pairs, by confidence."""
+
+    size = (10.0, 3.2)
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         for snapshot, probed in inputs.probed:
@@ -46,41 +46,38 @@ class CouplingKernel(Claim):
             correlation = rank_correlation(first_order[moved].numpy(), joint[moved].numpy())
             yield {**snapshot.identity, "bin": "all", "pairs": "prediction", "kernel": correlation}
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         def values(bin_: str, pairs: str, factor: str) -> pd.Series:
-            return select(series, bin=bin_, pairs=pairs).dropna(subset=[factor]).set_index("unit")[factor]
+            return by_unit(series, factor, bin=bin_, pairs=pairs).dropna()
 
-        return [
-            measure(
-                "Occurrences of the same token couple more than different tokens do",
-                "mean kernel over same-token less different-token pairs",
-                values("all", "same token", "kernel") - values("all", "different tokens", "kernel"),
-            ),
-            measure(
-                "Of the same token, uncertain occurrences have the larger distribution factor",
-                f"mean distribution factor, both p in {_LOW} less both p in {_HIGH}",
-                values(_LOW, "same token", "distribution") - values(_HIGH, "same token", "distribution"),
-            ),
-            measure(
-                "Different uncertain tokens push each other down",
-                f"mean kernel over different-token pairs, both p in {_LOW}",
-                values(_LOW, "different tokens", "kernel"),
-                direction="below",
-            ),
-            measure(
-                "The representation factor is positive, so that the distribution factor decides the sign",
-                "mean representation factor over different-token pairs",
-                values("all", "different tokens", "representation"),
-            ),
-            measure(
-                "The kernel predicts how a full update orders the tokens",
-                "rank correlation of its first-order displacement and that of full SGD",
-                values("all", "prediction", "kernel"),
-            ),
-        ]
+        yield measure(
+            "Occurrences of the same token couple more than different tokens do",
+            "mean kernel over same-token less different-token pairs",
+            values("all", "same token", "kernel") - values("all", "different tokens", "kernel"),
+        )
+        yield measure(
+            "Of the same token, uncertain occurrences have the larger distribution factor",
+            f"mean distribution factor, both p in {_LOW} less both p in {_HIGH}",
+            values(_LOW, "same token", "distribution") - values(_HIGH, "same token", "distribution"),
+        )
+        yield measure(
+            "Different uncertain tokens push each other down",
+            f"mean kernel over different-token pairs, both p in {_LOW}",
+            values(_LOW, "different tokens", "kernel"),
+            direction="below",
+        )
+        yield measure(
+            "The representation factor is positive, so that the distribution factor decides the sign",
+            "mean representation factor over different-token pairs",
+            values("all", "different tokens", "representation"),
+        )
+        yield measure(
+            "The kernel predicts how a full update orders the tokens",
+            "rank correlation of its first-order displacement and that of full SGD",
+            values("all", "prediction", "kernel"),
+        )
 
-    def draw(self, findings: Findings) -> Figure:
-        figure = new_figure(10.0, 3.2)
+    def draw(self, figure: Figure, findings: Findings) -> str:
         titles = {
             "representation": "Representation factor",
             "distribution": "Distribution factor",
@@ -91,18 +88,19 @@ class CouplingKernel(Claim):
                 ("same token", SERIES[0], "o", -0.08),
                 ("different tokens", SERIES[1], "s", 0.08),
             ):
-                of_pairs = findings.series[findings.series["pairs"] == pairs]
-                values = {name.replace(" to ", "\nto "): of_pairs[of_pairs["bin"] == name][factor] for name in _BINS}
-                draw_estimates(axes, values, colour, marker, pairs, shift)
+                names = {name.replace(" to ", "\nto "): name for name in _BINS}
+                found = {
+                    words: by_unit(findings.series, factor, pairs=pairs, bin=name) for words, name in names.items()
+                }
+                draw_estimates(axes, found, colour, marker, pairs, shift)
             axes.axhline(0, color=QUIET, linewidth=0.8)
             axes.set(title=title, xlabel="probability of both tokens", ylabel="mean over pairs")
         figure.axes[0].legend(fontsize=7)
         same, confidence = findings.measurements[:2]
-        finding = (
+        return (
             f"Pairs of the same token couple by {same.estimate:+.2g} more than pairs of different tokens, and "
             f"uncertain ones have a distribution factor larger by {confidence.estimate:+.2g}"
         )
-        return finish(figure, finding, findings.measurements)
 
     method = (
         "Of each kept step at most 150 tokens were drawn from each bin of probability, and the kernel of the "

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evals.figures.style import new_figure
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimates, finish, points
+from rlvr.diagnostics.claims.base import Need
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimates, points
 from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
@@ -29,60 +29,60 @@ _THIRDS = ("lowest", "middle", "highest")
 class DeltaCoefficients(Claim):
     """Distributions of the weights by side, the tokens that they favour, and their correlations."""
 
+    size = (10.0, 6.4)
+
     def measure(self, inputs: Inputs) -> Findings:
         found = super().measure(inputs)
         return Findings([*found.measurements, *_selection(inputs)], found.series)
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
-        for snapshot in inputs.weighting_snapshots:
+        snapshots = inputs.snapshots(Need.WEIGHTING_TABLES)
+        for snapshot in snapshots:
             yield from _rows(snapshot)
         with GradingPool(workers=1) as pool:
-            for snapshot in inputs.weighting_snapshots:
+            for snapshot in snapshots:
                 yield from value_rows(snapshot, pool)
                 print(f"{snapshot.unit}: valued", flush=True)
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         def values(quantity: str) -> pd.Series:
             return series[series["quantity"] == quantity]["value"]
 
         ends = f"share among the {_ENDS:.0%} of highest weight less that among the {_ENDS:.0%} of lowest"
         correlation = "rank correlation of weight and"
-        return [
-            measure(
-                "High coefficients stand on results, where rollouts part",
-                f"results: {ends}",
-                values("enrichment result"),
-            ),
-            measure(
-                "Low coefficients stand on format, which rollouts share",
-                f"format: {ends}",
-                values("enrichment format"),
-                direction="below",
-            ),
-            measure("Coefficients go with uncertainty", f"{correlation} entropy", values("correlation with entropy")),
-            measure(
-                "High coefficients stand on tokens that are worth more, in rewarded rollouts",
-                f"{correlation} counterfactual value, rewarded rollouts",
-                values("correlation with value rewarded"),
-            ),
-            measure(
-                "High coefficients stand on tokens that are worth less, in punished rollouts",
-                f"{correlation} counterfactual value, punished rollouts",
-                values("correlation with value punished"),
-                direction="below",
-            ),
-            beside(f"{correlation} 1 - p", values("correlation with 1 - p")),
-            beside("mean weight of rewarded less that of punished rollouts", values("mean positive less negative")),
-            beside("standard deviation of the weights", values("deviation")),
-        ]
+        yield measure(
+            "High coefficients stand on results, where rollouts part",
+            f"results: {ends}",
+            values("enrichment result"),
+        )
+        yield measure(
+            "Low coefficients stand on format, which rollouts share",
+            f"format: {ends}",
+            values("enrichment format"),
+            direction="below",
+        )
+        yield measure("Coefficients go with uncertainty", f"{correlation} entropy", values("correlation with entropy"))
+        yield measure(
+            "High coefficients stand on tokens that are worth more, in rewarded rollouts",
+            f"{correlation} counterfactual value, rewarded rollouts",
+            values("correlation with value rewarded"),
+        )
+        yield measure(
+            "High coefficients stand on tokens that are worth less, in punished rollouts",
+            f"{correlation} counterfactual value, punished rollouts",
+            values("correlation with value punished"),
+            direction="below",
+        )
+        yield beside(f"{correlation} 1 - p", values("correlation with 1 - p"))
+        yield beside("mean weight of rewarded less that of punished rollouts", values("mean positive less negative"))
+        yield beside("standard deviation of the weights", values("deviation"))
 
-    def draw(self, findings: Findings) -> Figure:
+    def draw(self, figure: Figure, findings: Findings) -> str:
         series = findings.series
 
         def values(quantity: str) -> pd.Series:
             return series[series["quantity"] == quantity]["value"]
 
-        figure = new_figure(10.0, 6.4)
         (histogram, classes), (cloud, worth) = figure.subplots(2, 2)
         for side, colour, name in (("positive", POSITIVE, "rewarded"), ("negative", NEGATIVE, "punished")):
             mean = series[series["quantity"] == f"histogram {side}"].groupby("place")["value"].mean()
@@ -103,11 +103,10 @@ class DeltaCoefficients(Claim):
         worth.set(title=title, xlabel="third of the side's tokens", ylabel="accuracy against others")
         worth.legend(fontsize=7)
         result, form = findings.measurements[:2]
-        finding = (
+        return (
             f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest, results "
             f"{points(result.estimate)}"
         )
-        return finish(figure, finding, findings.measurements)
 
     method = (
         "The weights that DelTA gave each token (normalised to mean 1) at the kept steps of its runs, tokens of "
@@ -119,7 +118,7 @@ class DeltaCoefficients(Claim):
     )
 
 
-def _selection(inputs: Inputs) -> list[Measurement]:
+def _selection(inputs: Inputs) -> Iterator[Measurement]:
     """Reward of training on the tokens of highest coefficient alone less that of the lowest, paired by seed.
 
     The first run's method is the one that trains on the highest.
@@ -128,12 +127,11 @@ def _selection(inputs: Inputs) -> list[Measurement]:
     for name in inputs.runs:
         found = inputs.read_run(name)
         ends.setdefault(found.run.method_name, {})[found.run.seed] = found.end("reward_mean")
-    if len(ends) != 2:
-        return []
-    (top, highest), (bottom, lowest) = ends.items()
-    differences = [highest[seed] - lowest[seed] for seed in sorted(highest.keys() & lowest.keys())]
-    statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
-    return [measure(statement, f"reward at the end, {top} less {bottom}", differences, "seeds")]
+    if len(ends) == 2:
+        (top, highest), (bottom, lowest) = ends.items()
+        differences = [highest[seed] - lowest[seed] for seed in sorted(highest.keys() & lowest.keys())]
+        statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
+        yield measure(statement, f"reward at the end, {top} less {bottom}", differences, "seeds")
 
 
 def _row(snapshot: PolicySnapshot, quantity: str, value: float, place: float = 0.0) -> dict[str, Any]:

@@ -1,31 +1,49 @@
-"""Parts of the figures that several claims share."""
+"""Measuring and drawing a claim, and parts of the figures that several claims share."""
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evals.figures.style import COLOURS
-from rlvr.diagnostics.claims.findings import Measurement, beside, mean_interval
+from evals.core.files import write_json, write_parquet
+from evals.core.manifest import write_output_manifest
+from evals.figures.style import COLOURS, new_figure, set_title, write_figure
+from rlvr.diagnostics.claims.base import find_claim
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, Summary, beside, mean_interval
+from rlvr.diagnostics.claims.inputs import Inputs
 
 POSITIVE, NEGATIVE = "#0072b2", "#d55e00"
 """Okabe and Ito's blue and vermilion: tokens of rewarded and of punished rollouts, in every figure."""
-SERIES = COLOURS
-"""The project's colours, for series that are no sides; told apart by marker too."""
+SERIES = COLOURS  # the project's colours, for series that are no sides; told apart by marker too
 QUIET = "#9a9a9a"
-_TITLE_CHARACTERS_PER_INCH = 13
 
 
-def finish(figure: Figure, finding: str, measurements: Sequence[Measurement]) -> Figure:
-    """Write the finding above the panels, and below them the meaning of the bars and the number of units."""
+def measure_claim(name: str, inputs: Inputs, out: Path, figure: Path) -> None:
+    """Measure a claim and write ``{out}.json``, ``{out}.parquet``, ``{figure}.png``, ``{figure}.svg`` and manifests."""
+    declaration = find_claim(name, of_checkpoints=inputs.comparison is not None)
+    inputs.check(declaration)
+    claim = declaration.load()
+    findings = claim.measure(inputs)
+    series = out.with_name(f"{out.name}.parquet")
+    write_parquet(series, findings.series)
+    summary = Summary(title=declaration.title, method=claim.method, measurements=tuple(findings.measurements))
+    write_json(out.with_name(f"{out.name}.json"), summary.to_json())
+    write_output_manifest("findings", out, (".json", ".parquet"), inputs.files(), {"claim": name})
+    write_figure(name, lambda: draw_claim(claim, findings), figure, [series])
+
+
+def draw_claim(claim: Claim, findings: Findings) -> Figure:
+    """Draw the panels below the finding, and below them the meaning of the bars and the number of units."""
+    figure = new_figure(*claim.size)
     width = figure.get_figwidth()
-    title = textwrap.fill(finding, int(width * _TITLE_CHARACTERS_PER_INCH))
-    figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=9.5)
+    # 13 and 16 characters an inch.
+    set_title(figure, textwrap.fill(claim.draw(figure, findings), int(width * 13)), fontsize=9.5)
     counted: dict[str, list[int]] = {}
-    for each in measurements:
+    for each in findings.measurements:
         counted.setdefault(each.unit, []).append(each.units)
     ranges = {unit: sorted({min(counts), max(counts)}) for unit, counts in counted.items()}
     units = "; ".join(f"n = {' to '.join(map(str, counts))} {unit}" for unit, counts in ranges.items())

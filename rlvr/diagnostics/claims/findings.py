@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, computed_field
 
-from evals.core.files import replacing, write_json, write_parquet, write_text
+from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
 from evals.core.record import Record
 from evals.statistics.interval import t_interval
 from evals.tables.layout import Table, markdown, markdown_lines
-from rlvr.diagnostics.claims.base import find_claim
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,30 +44,19 @@ Number = Annotated[
 
 
 class Measurement(Record):
-    """One number that a claim says something about.
-
-    Attributes:
-        statement: the claimed sentence that the verdict answers; empty where nothing is claimed.
-        quantity: name of the measured number, with its unit.
-        estimate: mean over units.
-        low, high: ends of the interval; NaN where there is none.
-        null: the value that would mean "no such effect".
-        direction: the claimed side of ``null``; None where nothing is claimed.
-        units: number of independent units that the interval is over.
-        unit: name of such a unit.
-    """
+    """One number that a claim says something about."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=True)
 
-    statement: str
-    quantity: str
-    estimate: Number
-    low: Number
+    statement: str  # the claimed sentence that the verdict answers; empty where nothing is claimed
+    quantity: str  # name of the measured number, with its unit
+    estimate: Number  # mean over units
+    low: Number  # end of the interval; NaN where there is none
     high: Number
-    null: Number
-    direction: Direction | None
-    units: int
-    unit: str
+    null: Number  # the value that would mean "no such effect"
+    direction: Direction | None  # the claimed side of ``null``; None where nothing is claimed
+    units: int  # number of independent units that the interval is over
+    unit: str  # name of such a unit
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -97,12 +84,11 @@ def measure(
     Fewer than two units have no interval.
     """
     known = np.asarray([value for value in values if not math.isnan(value)], dtype=np.float64)
-    estimate = float(known.mean()) if len(known) else math.nan
     low, high = mean_interval(known)
     return Measurement(
         statement=statement,
         quantity=quantity,
-        estimate=estimate,
+        estimate=float(known.mean()) if len(known) else math.nan,
         low=low,
         high=high,
         null=null,
@@ -125,8 +111,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(NamedTuple):
     """The measurements of a claim, with and without a verdict, and the long table that its figure is drawn from."""
 
     measurements: Sequence[Measurement]
@@ -134,30 +119,27 @@ class Findings:
 
 
 class Claim(ABC):
-    """A claim of a paper, measured and drawn.
+    """A claim of a paper, measured and drawn."""
 
-    Attributes:
-        method: paragraph on what is done, and what it leaves open.
-        columns: columns of the series; None for all keys of the rows.
-    """
-
-    method: ClassVar[str]
-    columns: ClassVar[tuple[str, ...] | None] = None
+    method: ClassVar[str]  # paragraph on what is done, and what it leaves open
+    size: ClassVar[tuple[float, float]]  # width and height of the figure in inches
+    columns: ClassVar[tuple[str, ...] | None] = None  # columns of the series; None for all keys of the rows
 
     def measure(self, inputs: Inputs) -> Findings:
         series = pd.DataFrame(list(self.rows(inputs)), columns=self.columns and list(self.columns))
-        return Findings(self.measurements(series), series)
+        return Findings([*self.measurements(series)], series)
 
     @abstractmethod
     def rows(self, inputs: Inputs) -> Iterable[dict[str, Any]]:
         """Return the rows of the series."""
 
     @abstractmethod
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
-        """Return the measurements of the series, in the order of the table."""
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+        """Yield the measurements of the series, in the order of the table."""
 
     @abstractmethod
-    def draw(self, findings: Findings) -> Figure: ...
+    def draw(self, figure: Figure, findings: Findings) -> str:
+        """Draw the panels, and return the finding, which becomes the title."""
 
 
 def select(series: pd.DataFrame, **wanted: object) -> pd.DataFrame:
@@ -167,6 +149,11 @@ def select(series: pd.DataFrame, **wanted: object) -> pd.DataFrame:
     return series
 
 
+def by_unit(series: pd.DataFrame, column: str = "value", **wanted: object) -> pd.Series:
+    """Return a column of the rows that :func:`select` chooses, by their unit."""
+    return select(series, **wanted).set_index("unit")[column]
+
+
 class Summary(Record):
     """A claim's title, method and measurements, the content of ``{claim}.json``."""
 
@@ -174,70 +161,50 @@ class Summary(Record):
     method: str
     measurements: tuple[Measurement, ...]
 
-
-def write_findings(title: str, method: str, findings: Findings, out: Path) -> None:
-    """Write ``{out}.json`` and ``{out}.parquet``."""
-    write_parquet(out.with_name(f"{out.name}.parquet"), findings.series)
-    summary = Summary(title=title, method=method, measurements=tuple(findings.measurements))
-    write_json(out.with_name(f"{out.name}.json"), summary.to_json())
-
-
-def measure_claim(name: str, inputs: Inputs, out: Path, figure: Path) -> None:
-    """Measure a claim and write ``{out}.json``, ``{out}.parquet``, ``{figure}.png``, ``{figure}.svg`` and manifests."""
-    from evals.figures.style import ENDINGS, figure_style, save  # matplotlib, which the tables do without
-
-    declaration = find_claim(name, of_checkpoints=inputs.comparison is not None)
-    inputs.check(declaration)
-    claim = declaration.load()
-    findings = claim.measure(inputs)
-    write_findings(declaration.title, claim.method, findings, out)
-    with figure_style():
-        save(claim.draw(findings), figure)
-    write_output_manifest("findings", out, (".json", ".parquet"), inputs.files(), {"claim": name})
-    write_output_manifest("figure", figure, ENDINGS, [out.with_name(f"{out.name}.parquet")], {"figure": name})
+    def table(self, number: int) -> Table:
+        """Lay out every measurement of the claim, the ``number``-th."""
+        rows = []
+        for each in self.measurements:
+            interval = f"[{_number(each.low)}, {_number(each.high)}]" if not math.isnan(each.low) else "–"
+            null = _number(each.null) if each.direction else "–"
+            numbers = (_number(each.estimate), interval, null, f"{each.units} {each.unit}")
+            rows.append((each.statement or "–", each.quantity, *numbers, each.verdict or "–"))
+        return Table("claim", f"{number}. {self.title}", _HEADER, tuple(rows))
 
 
-def write_table(findings: Mapping[str, Path], figures: str, notes: Sequence[str], out: Path) -> None:
+def read_summaries(paths: Iterable[Path]) -> dict[str, Summary]:
+    """Read files ``{claim}.json``, by claim."""
+    return {path.stem: Summary.read(path) for path in paths}
+
+
+def write_table(findings: Sequence[Path], figures: str, notes: Sequence[str], out: Path) -> None:
     """Write ``{out}.md``, ``{out}.csv`` and a manifest.
 
-    ``findings`` maps a claim's name to its ``{claim}.json``, ``figures`` is their directory as the table links to it.
+    ``findings`` are files ``{claim}.json``, ``figures`` is the directory of their figures as the table links to it.
     """
-    found = {name: Summary.read(path) for name, path in findings.items()}
-    summary = summary_table({each.title: each.measurements for each in found.values()})
-    parts = [f"# {TITLE}", "", *notes, "", EXPLANATION, "", markdown([summary])]
+    found = read_summaries(findings)
+    parts = [f"# {TITLE}", "", *notes, "", EXPLANATION, "", markdown([summary_table(found.values())])]
     rows = []
     for number, (name, each) in enumerate(found.items(), start=1):
-        table = claim_table(f"{number}. {each.title}", each.measurements)
+        table = each.table(number)
         parts += [f"## {table.title}", "", *markdown_lines(table)]
         parts += ["", f"![{each.title}]({figures}/{name}.png)", "", each.method, ""]
         rows += [{"claim": name, **measurement.to_json()} for measurement in each.measurements]
     write_text(out.with_name(f"{out.name}.md"), "\n".join(parts))
-    with replacing(out.with_name(f"{out.name}.csv")) as temporary:
-        pd.DataFrame(rows).to_csv(temporary, index=False)
-    write_output_manifest("table", out, (".md", ".csv"), list(findings.values()), {"table": "phenomena"})
+    write_text(out.with_name(f"{out.name}.csv"), pd.DataFrame(rows).to_csv(index=False))
+    write_output_manifest("table", out, (".md", ".csv"), findings, {"table": "phenomena"})
 
 
-def summary_table(claims: Mapping[str, Sequence[Measurement]]) -> Table:
+def summary_table(claims: Collection[Summary]) -> Table:
     """Count each claim's statements by verdict, and name those that were contradicted."""
-    verdicts = {title: [each.verdict for each in measurements] for title, measurements in claims.items()}
-    counts = [[own.count(verdict) for verdict in _VERDICTS] for own in verdicts.values()]
-    titles = [*(f"{number}. {title}" for number, title in enumerate(claims, start=1)), "All"]
+    verdicts = [[each.verdict for each in claim.measurements] for claim in claims]
+    counts = [[own.count(verdict) for verdict in _VERDICTS] for own in verdicts]
+    titles = [*(f"{number}. {claim.title}" for number, claim in enumerate(claims, start=1)), "All"]
     totals = [sum(column) for column in zip(*counts, strict=True)]
     rows = tuple((title, *map(str, own)) for title, own in zip(titles, [*counts, totals], strict=True))
-    against = [each.statement for own in claims.values() for each in own if each.verdict == CONTRADICTED]
+    against = [each.statement for own in claims for each in own.measurements if each.verdict == CONTRADICTED]
     note = f"Contradicted here: {'; '.join(against) if against else 'none'}."
     return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), rows, (note,))
-
-
-def claim_table(title: str, measurements: Sequence[Measurement]) -> Table:
-    """Lay out every measurement of a claim."""
-    rows = []
-    for each in measurements:
-        interval = f"[{_number(each.low)}, {_number(each.high)}]" if not math.isnan(each.low) else "–"
-        null = _number(each.null) if each.direction else "–"
-        numbers = (_number(each.estimate), interval, null, f"{each.units} {each.unit}")
-        rows.append((each.statement or "–", each.quantity, *numbers, each.verdict or "–"))
-    return Table("claim", title, _HEADER, tuple(rows))
 
 
 def _number(value: float) -> str:

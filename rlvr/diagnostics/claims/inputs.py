@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.diagnostics.probes import Probed, read_probes
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, read_comparison
 
-_LAST = 10
-"""Rollout steps at the end of a run over which its reward and entropy are averaged; half of a shorter run."""
+_LAST = 10  # rollout steps at the end of a run over which its reward and entropy are averaged; half of a shorter run
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,8 @@ class RunMetrics:
 class Inputs:
     """The files that claims are measured on: what :class:`Need` describes.
 
-    Attributes:
-        tables: directories of token tables.
-        weighting_tables: directories of token tables.
-        steps: kept steps to measure; None for all.
-        results: results/, for runs, samples and grades.
-        runs: ids of further runs.
-        benchmarks: names of benchmarks.
-        comparison: directory of a comparison of two checkpoints.
-        base_comparison: directory of one.
+    ``tables`` and ``weighting_tables`` are directories of token tables, the comparisons those of comparisons of two
+    checkpoints; ``runs`` are ids. ``steps`` are the kept ones to measure, None for all.
     """
 
     tables: Sequence[Path] = ()
@@ -84,13 +75,10 @@ class Inputs:
         problems = [self.results / "problems" / benchmark / "problems.jsonl" for benchmark in self.benchmarks]
         return [*(directory / "tokens.parquet" for directory in [*tables, *compared]), *probed, *runs, *problems]
 
-    @cached_property
-    def snapshots(self) -> list[PolicySnapshot]:
-        return [snapshot for directory in self.tables for snapshot in read_snapshots(directory, self.steps)]
-
-    @cached_property
-    def weighting_snapshots(self) -> list[PolicySnapshot]:
-        return [snapshot for directory in self.weighting_tables for snapshot in read_snapshots(directory, self.steps)]
+    def snapshots(self, need: Need = Need.TOKEN_TABLES) -> list[PolicySnapshot]:
+        """Read the snapshots of ``tables`` or, for that need, of ``weighting_tables``."""
+        tables = self.weighting_tables if need is Need.WEIGHTING_TABLES else self.tables
+        return [snapshot for directory in tables for snapshot in read_snapshots(directory, self.steps)]
 
     @property
     def probed(self) -> Iterator[tuple[PolicySnapshot, Probed]]:
@@ -106,8 +94,7 @@ class Inputs:
     def compared_tokens(self) -> dict[str, pd.DataFrame]:
         """Read the comparison's tokens as "given", or those of two comparisons of one pair as "trained" and "base".
 
-        Raises:
-            UserError: a table is missing or changed, or the two are of other checkpoints.
+        UserError if a table is missing or changed, or the two are of other checkpoints.
         """
         assert self.comparison is not None
         given, pair = _verified_tokens(self.comparison)

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from evals.core.run_spec import LocalRun
-from evals.figures.style import MARKERS, new_figure
-from rlvr.diagnostics.claims.drawing import SERIES, draw_means, finish
+from evals.figures.style import MARKERS
+from rlvr.diagnostics.claims.drawing import SERIES, draw_means
 from rlvr.diagnostics.claims.findings import Claim, Direction, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
 from rlvr.diagnostics.policy import load_model
@@ -30,18 +30,21 @@ _UNITS = {
     "entropy": "entropy at the end, nats",
 }
 _CONDITION = ["objective", "batching", "rate"]
+_Contrasts = tuple[tuple[str, str, str, str, str, Direction], ...]
+"""Statement, quantity, the column that differs, its two values, and the claimed side of no difference."""
 
 
 class LearningTax(Claim):
     """Reward, entropy and drift of format tokens of the runs that are compared."""
 
+    size = (12.5, 6.4)
     columns = ("run", *_CONDITION, "seed", "step", "quantity", "value")
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         found = {name: inputs.read_run(name) for name in inputs.runs}
         whole = beginnings_of(found)
         conditions = conditions_of({name: found[name] for name in whole.values()})
-        reference = inputs.snapshots[0]
+        reference = inputs.snapshots()[0]
         chosen = reference.of_class("format")
         before = log_probs_of(load_model(reference.run.base / "checkpoint"), reference.tokens, reference.temperature)
         for name, run in found.items():
@@ -52,39 +55,34 @@ class LearningTax(Claim):
             last = len(run.metrics)
             values = [("drift curve", last, drift)]
             if name == whole[name]:
-                entropy = run.metrics["entropy"]
-                values += [("drift", last, drift), ("reward", last, run.end("reward_mean"))]
-                values += [
-                    ("entropy", last, run.end("entropy")),
-                    ("entropy at the start", last, float(entropy.iloc[0])),
-                ]
-                for quantity, column in (("reward curve", run.metrics["reward_mean"]), ("entropy curve", entropy)):
-                    pairs = zip(run.metrics["step"], column, strict=True)
-                    values += [(quantity, int(step), float(value)) for step, value in pairs]
+                ends = {"drift": drift, "reward": run.end("reward_mean"), "entropy": run.end("entropy")}
+                ends["entropy at the start"] = float(run.metrics["entropy"].iloc[0])
+                values += [(quantity, last, value) for quantity, value in ends.items()]
+                for curve, column in (("reward curve", "reward_mean"), ("entropy curve", "entropy")):
+                    points = zip(run.metrics["step"], run.metrics[column], strict=True)
+                    values += [(curve, int(step), float(value)) for step, value in points]
             for quantity, step, value in values:
                 yield {**identity, "step": step, "quantity": quantity, "value": value}
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         """Measure the fall of entropy in every condition, then the contrasts that there are runs for."""
         ends = series[~series["quantity"].str.endswith("curve")]
-        found = []
         for condition, rows in ends.groupby(_CONDITION, sort=False):
             values = rows.pivot(index="seed", columns="quantity", values="value")
             name = ", ".join(map(str, condition))
             fall = values["entropy"] - values["entropy at the start"]
             quantity = "entropy at the end less at the start, nats"
-            found.append(measure(f"Entropy falls ({name})", quantity, fall, "seeds", direction="below"))
+            yield measure(f"Entropy falls ({name})", quantity, fall, "seeds", direction="below")
             curves = select(series, quantity="drift curve", **dict(zip(_CONDITION, condition, strict=True)))
             table = curves.pivot(index="seed", columns="step", values="value")
             if table.shape[1] > 1:  # policies before the last one are there too
                 first, last = table.columns.min(), table.columns.max()
                 quantity = f"{_UNITS['drift']}: after step {last} less after step {first} ({name})"
-                found.append(beside(quantity, table[last] - table[first], "seeds"))
-        return found + _contrasts(ends, list(dict.fromkeys(series["objective"])))
+                yield beside(quantity, table[last] - table[first], "seeds")
+        yield from _contrasts(ends)
 
-    def draw(self, findings: Findings) -> Figure:
+    def draw(self, figure: Figure, findings: Findings) -> str:
         series = findings.series
-        figure = new_figure(12.5, 6.4)
         rates = [rate for rate in (STABLE, UNSTABLE) if rate in set(series["rate"])]
         curves = series[series["quantity"] == "drift curve"]
         along = [rate for rate in rates if curves[curves["rate"] == rate]["step"].nunique() > 1]
@@ -127,8 +125,7 @@ class LearningTax(Claim):
         drift.set(title="Drift of format tokens at the end", xlabel=drifted)
         ends = series[series["quantity"] == "drift"].groupby(_CONDITION)["value"].mean().sort_values()
         least, most = (f"{', '.join(ends.index[place])} ({2 ** ends.iloc[place]:.2f} nats)" for place in (0, -1))
-        finding = f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
-        return finish(figure, finding, findings.measurements)
+        return f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
 
     method = (
         "Of every compared run: mean reward and entropy over the last ten rollout steps (half of a shorter run), "
@@ -205,39 +202,32 @@ def _common_words(names: Sequence[str]) -> str:
     return "_".join(words[0] for words in takewhile(lambda words: len(set(words)) == 1, columns)) or names[0]
 
 
-def _contrasts(ends: pd.DataFrame, objectives: Sequence[str]) -> list[Measurement]:
+def _contrasts(ends: pd.DataFrame) -> Iterator[Measurement]:
     """Statements about runs that differ in one thing; objectives are known by the first words of their names."""
-    known = {objective.split("_")[0]: objective for objective in objectives}
-    found: list[Measurement] = []
-
-    def contrast(
-        statement: str, quantity: str, column: str, treated: str, control: str, direction: Direction, rate: str = ""
-    ) -> None:
-        """Measure ``treated`` less ``control`` over pairs of runs that share everything else, if there are any."""
-        rows = select(ends, quantity=quantity, **({"rate": rate} if rate else {}))
-        shared = [name for name in (*_CONDITION, "seed") if name != column]
-        table = rows.pivot(index=shared, columns=column, values="value")
-        if treated in table and control in table:
-            differences = (table[treated] - table[control]).dropna()
-            words = f"{_UNITS[quantity]}: {treated} less {control}"
-            found.append(measure(statement, words, differences, "pairs of runs", direction=direction))
-
-    for rate in (STABLE, UNSTABLE):
-        for other in ("grpo", "gspo"):
-            if "dfpo" in known and other in known:
-                sentence = f"DFPO drifts less than {other.upper()} ({rate})"
-                contrast(sentence, "drift", "objective", known["dfpo"], known[other], "below", rate)
-        if "dfpo" in known and "grpo" in known:
-            sentence = f"DFPO ends with more reward than GRPO ({rate})"
-            contrast(sentence, "reward", "objective", known["dfpo"], known["grpo"], "above", rate)
-        sentence = f"Query-preserved batches drift less ({rate})"
-        contrast(sentence, "drift", "batching", PRESERVED, RANDOM, "below", rate)
-        sentence = f"Query-preserved batches end with more reward ({rate})"
-        contrast(sentence, "reward", "batching", PRESERVED, RANDOM, "above", rate)
-    contrast("A higher learning rate drifts more", "drift", "rate", UNSTABLE, STABLE, "above")
-    contrast("A higher learning rate leaves less entropy", "entropy", "rate", UNSTABLE, STABLE, "below")
-    contrast("A higher learning rate ends with less reward", "reward", "rate", UNSTABLE, STABLE, "below")
-    return found
+    known = {name.split("_")[0]: name for name in ends["objective"]}
+    dfpo, grpo, gspo = (known.get(first, first) for first in ("dfpo", "grpo", "gspo"))
+    of_rates: _Contrasts = (
+        ("DFPO drifts less than GRPO", "drift", "objective", dfpo, grpo, "below"),
+        ("DFPO drifts less than GSPO", "drift", "objective", dfpo, gspo, "below"),
+        ("DFPO ends with more reward than GRPO", "reward", "objective", dfpo, grpo, "above"),
+        ("Query-preserved batches drift less", "drift", "batching", PRESERVED, RANDOM, "below"),
+        ("Query-preserved batches end with more reward", "reward", "batching", PRESERVED, RANDOM, "above"),
+    )
+    of_both: _Contrasts = (
+        ("A higher learning rate drifts more", "drift", "rate", UNSTABLE, STABLE, "above"),
+        ("A higher learning rate leaves less entropy", "entropy", "rate", UNSTABLE, STABLE, "below"),
+        ("A higher learning rate ends with less reward", "reward", "rate", UNSTABLE, STABLE, "below"),
+    )
+    parts = [(select(ends, rate=rate), f" ({rate})", of_rates) for rate in (STABLE, UNSTABLE)]
+    for rows, where, contrasts in (*parts, (ends, "", of_both)):
+        for statement, quantity, column, treated, control, direction in contrasts:
+            # Over pairs of runs that share everything else, if there are any.
+            shared = [name for name in (*_CONDITION, "seed") if name != column]
+            table = select(rows, quantity=quantity).pivot(index=shared, columns=column, values="value")
+            if treated in table and control in table:
+                differences = (table[treated] - table[control]).dropna()
+                words = f"{_UNITS[quantity]}: {treated} less {control}"
+                yield measure(statement + where, words, differences, "pairs of runs", direction=direction)
 
 
 def _draw_drift(axes: Axes, own: pd.DataFrame, place: int, colour: str, marker: str) -> None:

@@ -4,8 +4,8 @@ arXiv 2605.08666, Table 1: E_j(M) = log pi_full(y_j) - log pi_masked(y_j), where
 the tokens of M taken out of the loss. Plain SGD, for the first step of Adam is nearly that of the gradient's signs.
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, product
 from typing import Any
 
 import pandas as pd
@@ -15,8 +15,7 @@ from matplotlib.ticker import FixedLocator
 from torch import Tensor
 
 from evals.core.random import generator_for
-from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimate, finish
+from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimate
 from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.head import HeadView
@@ -32,13 +31,13 @@ _CANDIDATES, _FULL_CANDIDATES = 60, 10
 _UNIT = "updates (run, step) with candidates"
 _LINEAR_BELOW = 1e-3  # nats; effects are drawn on a scale that is logarithmic beyond
 _MODES = ("head only", "full parameters")
-Candidates = Mapping[int, Mapping[str, Tensor]]
-"""Token j -> name of a set -> indices of the masked tokens."""
+Candidates = Mapping[int, Mapping[str, Tensor]]  # token j -> name of a set -> indices of the masked tokens
 
 
 class MaskingEffect(Claim):
     """E_j(M) of the four kinds of set under updates of the head and of all parameters, and the dose beside it."""
 
+    size = (8.5, 3.2)
     columns = ("unit", "step", "mode", "set", "candidate", "effect", "dose")
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
@@ -57,55 +56,34 @@ class MaskingEffect(Claim):
                 for candidate, sets in found.items():
                     for name, effect in sets.items():
                         dose = coupling_strength(view, coefficients, step_size, candidate, candidates[candidate][name])
-                        row = {"mode": mode, "set": name, "candidate": candidate, "effect": effect, "dose": dose}
-                        yield {**snapshot.identity, **row}
+                        numbers = {"candidate": candidate, "effect": effect, "dose": dose}
+                        yield {**snapshot.identity, "mode": mode, "set": name, **numbers}
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
-        rates = series.assign(boosted=series["effect"] > 0).groupby(["mode", "set", "unit"])["boosted"].mean()
-        boosts = series.groupby(["mode", "set", "unit"])["effect"].mean()
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+        means = series.assign(rate=series["effect"] > 0).groupby(["mode", "set", "unit"])[["rate", "effect"]].mean()
 
-        def of(values: pd.Series, mode: str, name: str) -> pd.Series:
-            there = (mode, name) in values.index
-            found: pd.Series = values.xs((mode, name), level=("mode", "set")) if there else values[:0]
-            return found
+        def of(mode: str, name: str, column: str = "rate") -> pd.Series:
+            return means.query("mode == @mode and set == @name").droplevel(["mode", "set"])[column]
 
-        found = []
         for mode in _MODES:
-            both, same, chance = (of(rates, mode, name) for name in ("both", "same token", "random"))
-            found += [
-                measure(
-                    f"Uncertain occurrences of the same token boost a token more often than random ones do ({mode})",
-                    "boost rate, both less random",
-                    both - chance,
-                    _UNIT,
-                ),
-                measure(
-                    f"Occurrences of the same token do so at any confidence ({mode})",
-                    "boost rate, same token less random",
-                    same - chance,
-                    _UNIT,
-                ),
-                measure(
-                    f"They boost it by more ({mode})",
-                    "mean boost in nats, both less random",
-                    of(boosts, mode, "both") - of(boosts, mode, "random"),
-                    _UNIT,
-                ),
-            ]
+            statement = f"Uncertain occurrences of the same token boost a token more often than random ones do ({mode})"
+            rates = of(mode, "both") - of(mode, "random")
+            yield measure(statement, "boost rate, both less random", rates, _UNIT)
+            statement = f"Occurrences of the same token do so at any confidence ({mode})"
+            rates = of(mode, "same token") - of(mode, "random")
+            yield measure(statement, "boost rate, same token less random", rates, _UNIT)
+            boosts = of(mode, "both", "effect") - of(mode, "random", "effect")
+            yield measure(f"They boost it by more ({mode})", "mean boost in nats, both less random", boosts, _UNIT)
         doses = [
             rank_correlation(group["dose"].to_numpy(), group["effect"].to_numpy())
             for _, group in series[series["mode"] == "full parameters"].groupby("unit")
         ]
         statement = "The stronger the coupling, the larger the boost under the full update"
-        found.append(measure(statement, "rank correlation of dose (kernel) and effect, full parameters", doses, _UNIT))
-        return found + [
-            beside(f"boost rate, {name}, {mode}", of(rates, mode, name), _UNIT, null=0.5)
-            for mode in _MODES
-            for name in SETS
-        ]
+        yield measure(statement, "rank correlation of dose (kernel) and effect, full parameters", doses, _UNIT)
+        for mode, name in product(_MODES, SETS):
+            yield beside(f"boost rate, {name}, {mode}", of(mode, name), _UNIT, null=0.5)
 
-    def draw(self, findings: Findings) -> Figure:
-        figure = new_figure(8.5, 3.2)
+    def draw(self, figure: Figure, findings: Findings) -> str:
         rate_axes, dose_axes = figure.subplots(1, 2)
         rows = {each.quantity: each for each in findings.measurements}
         for mode, colour, marker, shift in ((_MODES[0], SERIES[0], "o", -0.08), (_MODES[1], SERIES[1], "s", 0.08)):
@@ -126,11 +104,10 @@ class MaskingEffect(Claim):
         for axes in figure.axes:
             axes.legend(fontsize=7)
         both, chance = rows["boost rate, both, full parameters"], rows["boost rate, random, full parameters"]
-        finding = (
+        return (
             f"Masked sets of uncertain same tokens boosted {both.estimate:.0%} of the candidates under the full "
             f"update, random sets {chance.estimate:.0%}"
         )
-        return finish(figure, finding, findings.measurements)
 
     method = (
         f"Candidates are tokens of punished rollouts with probability below {_LOW_CONFIDENCE:g} (at most "
@@ -185,15 +162,14 @@ def head_effects(
 ) -> dict[int, dict[str, float]]:
     """Return E_j(M) in nats of each candidate and set when the update is of the head alone."""
     full = view.gradient(coefficients)
-    effects: dict[int, dict[str, float]] = {}
-    for candidate, sets in candidates.items():
+
+    def effect(candidate: int, masked: Tensor) -> float:
+        without = full - view.select(masked).gradient(coefficients[masked])
         alone = view.select(torch.tensor([candidate]))
-        after = alone.log_probs(view.weight + step_size * full)
-        effects[candidate] = {}
-        for name, masked in sets.items():
-            without = full - view.select(masked).gradient(coefficients[masked])
-            effects[candidate][name] = float(after - alone.log_probs(view.weight + step_size * without))
-    return effects
+        after, after_masked = (alone.log_probs(view.weight + step_size * update) for update in (full, without))
+        return float(after - after_masked)
+
+    return _of_each(candidates, effect)
 
 
 def coupling_strength(view: HeadView, coefficients: Tensor, step_size: float, candidate: int, masked: Tensor) -> float:
@@ -221,14 +197,21 @@ def full_effects(
 
     with stepped(snapshot.model, full, step_size):
         after = {candidate: log_prob(candidate) for candidate in candidates}
-    effects: dict[int, dict[str, float]] = {}
-    for candidate, sets in candidates.items():
-        effects[candidate] = {}
-        for name, masked in sets.items():
-            only_masked = torch.zeros_like(coefficients)
-            only_masked[masked] = coefficients[masked]
-            part = gradient_of_few(snapshot, only_masked)
-            without = {key: full[key] - part[key] for key in full}
-            with stepped(snapshot.model, without, step_size):
-                effects[candidate][name] = after[candidate] - log_prob(candidate)
-    return effects
+
+    def effect(candidate: int, masked: Tensor) -> float:
+        only_masked = torch.zeros_like(coefficients)
+        only_masked[masked] = coefficients[masked]
+        part = gradient_of_few(snapshot, only_masked)
+        without = {key: full[key] - part[key] for key in full}
+        with stepped(snapshot.model, without, step_size):
+            return after[candidate] - log_prob(candidate)
+
+    return _of_each(candidates, effect)
+
+
+def _of_each(candidates: Candidates, effect: Callable[[int, Tensor], float]) -> dict[int, dict[str, float]]:
+    """The ``effect`` of masking, for each candidate and each of its sets."""
+    return {
+        candidate: {name: effect(candidate, masked) for name, masked in sets.items()}
+        for candidate, sets in candidates.items()
+    }

@@ -9,9 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.drawing import SERIES, draw_means, finish
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.drawing import SERIES, draw_means
+from rlvr.diagnostics.claims.findings import Claim, Direction, Findings, Measurement, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 
 _THRESHOLD = 1e-5
@@ -25,28 +24,27 @@ _PAIRS = {
 class OutputLayerProxy(Claim):
     """Signs of displacements under the head-only, the full-parameter and the run's own update."""
 
+    size = (6.0, 3.4)
+
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         for snapshot, probed in inputs.probed:
             for pair, (first, second) in _PAIRS.items():
                 agreement = sign_agreement(probed.displacements[first], probed.displacements[second], _THRESHOLD)
                 yield {**snapshot.identity, "pair": pair, **vars(agreement)}
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
-        found: list[Measurement] = []
-        for pair in _PAIRS:
-            rows = series[series["pair"] == pair]
-            agreed, chance = f"sign agreement, {pair}", f"sign agreement less chance agreement, {pair}"
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+        claimed = (
+            "The output layer alone tells the direction that most tokens move in",
+            "It tells more than the shares of boosted tokens do",
+        )
+        for pair, rows in series.groupby("pair", sort=False):
+            most, more = claimed if pair == next(iter(_PAIRS)) else ("", "")
+            direction: Direction | None = "above" if most else None
             excess = rows["observed"] - rows["expected"]
-            if found:
-                found += [beside(agreed, rows["observed"], null=0.5), beside(chance, excess)]
-            else:
-                statement = "The output layer alone tells the direction that most tokens move in"
-                found.append(measure(statement, agreed, rows["observed"], null=0.5))
-                found.append(measure("It tells more than the shares of boosted tokens do", chance, excess))
-        return found
+            yield measure(most, f"sign agreement, {pair}", rows["observed"], null=0.5, direction=direction)
+            yield measure(more, f"sign agreement less chance agreement, {pair}", excess, direction=direction)
 
-    def draw(self, findings: Findings) -> Figure:
-        figure = new_figure(6.0, 3.4)
+    def draw(self, figure: Figure, findings: Findings) -> str:
         axes = figure.subplots()
         for pair, colour in zip(_PAIRS, SERIES, strict=False):
             rows = findings.series[findings.series["pair"] == pair]
@@ -55,11 +53,10 @@ class OutputLayerProxy(Claim):
         axes.set(xlabel="rollout step", ylabel="fraction of moved tokens", ylim=(0, 1))
         axes.legend(fontsize=7)
         observed, excess = findings.measurements[:2]
-        finding = (
+        return (
             f"Output layer alone and full update agree on the direction of {observed.estimate:.0%} of the tokens, "
             f"{100 * excess.estimate:+.0f} points beside chance"
         )
-        return finish(figure, finding, findings.measurements[:2])
 
     method = (
         "On the rollouts and the policy of each kept step, one step of plain SGD was made on all parameters, and "
@@ -73,15 +70,10 @@ class OutputLayerProxy(Claim):
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of signs over the ``tokens`` that both updates move.
+    """Agreement of signs over the ``tokens`` that both updates move."""
 
-    Attributes:
-        observed: fraction that both move the same way.
-        expected: fraction that two updates with the same numbers of boosted tokens would agree on by chance.
-    """
-
-    observed: float
-    expected: float
+    observed: float  # fraction that both move the same way
+    expected: float  # fraction that two updates with the same numbers of boosted tokens would agree on by chance
     tokens: int
 
 

@@ -1,14 +1,15 @@
 """Both models' numbers of response tokens as rows, and one run beside its base model on a benchmark."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
+from scipy.stats import mannwhitneyu
 
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
@@ -72,11 +73,10 @@ def benchmark_rows(
             yield str(problem.id), float(mean)
 
     def tokens_of(responses: Sequence[Response]) -> pd.DataFrame:
-        """Both models' numbers of the responses' tokens, with the problem of each."""
         batch = TokenBatch([list(each.prompt) for each in requests], [each.tokens for each in responses])
         frame = pd.DataFrame({name: values.numpy() for name, values in models.compare(batch).items()})
         names = np.repeat([problem.id for problem in problem_of], [len(each.tokens) for each in responses])
-        return frame.assign(problem=names, difference=log_prob_difference(frame))
+        return frame.assign(problem=names)
 
     alone = {driver.value: sample(Decoding.alone(driver)) for driver in Driver}
     for name, responses in alone.items():
@@ -84,13 +84,12 @@ def benchmark_rows(
             yield _row(f"accuracy {name}", value, problem)
     tokens = {name: tokens_of(responses) for name, responses in alone.items()}
     yield from direction_rows(tokens)
-    for criterion in CRITERIA:
-        for fraction in FRACTIONS:
-            tau = _threshold(criterion, tokens["base"], fraction)
-            made = sample(Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau))
-            replaced = sum(each.replaced or 0 for each in made) / sum(len(each.tokens) for each in made)
-            for problem, value in accuracies(made):
-                yield _row("accuracy replaced", value, problem, criterion.value, fraction, replaced)
+    for criterion, fraction in product(CRITERIA, FRACTIONS):
+        tau = _threshold(criterion, tokens["base"], fraction)
+        made = sample(Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau))
+        replaced = sum(each.replaced or 0 for each in made) / sum(len(each.tokens) for each in made)
+        for problem, value in accuracies(made):
+            yield _row("accuracy replaced", value, problem, criterion.value, fraction, replaced)
 
 
 def _threshold(criterion: Criterion, tokens: pd.DataFrame, fraction: float) -> float:
@@ -98,7 +97,7 @@ def _threshold(criterion: Criterion, tokens: pd.DataFrame, fraction: float) -> f
     if criterion is Criterion.RANDOM:
         return fraction
     if criterion is Criterion.LOG_PROB_DIFFERENCE:
-        return float(tokens["difference"].quantile(fraction))
+        return float(log_prob_difference(tokens).quantile(fraction))
     column = "base_entropy" if criterion is Criterion.ENTROPY else "kl_trained_base"
     return float(tokens[column].quantile(1 - fraction))
 
@@ -106,10 +105,11 @@ def _threshold(criterion: Criterion, tokens: pd.DataFrame, fraction: float) -> f
 def direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
     """Rows of the series.
 
-    ``tokens`` are those of the "trained" and the "base" model's responses, or of "given" ones, with problem, difference
-    and :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`.
+    ``tokens`` are those of the "trained" and the "base" model's responses, or of "given" ones, with problem and
+    :data:`~rlvr.diagnostics.tokens.table.MODEL_COLUMNS`.
     """
-    every = pd.concat([frame.assign(source=name) for name, frame in tokens.items()])
+    sources = [frame.assign(source=name, difference=log_prob_difference(frame)) for name, frame in tokens.items()]
+    every = pd.concat(sources)
     for problem, frame in every.groupby("problem"):
         name = str(problem)
         if {"base", "trained"} <= tokens.keys():
@@ -124,21 +124,15 @@ def direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any
         for place in np.unique(bins):
             middle = (place + 0.5) / _PROBABILITY_BINS
             yield _row("moved by probability", float(moved[bins == place].mean()), name, fraction=middle)
-    for source, frame in tokens.items():
-        for column, edges in _HISTOGRAMS.items():
-            values = frame[column].astype("float64").clip(edges[0], np.nextafter(edges[-1], 0))
-            counts = np.histogram(values, bins=edges)[0] / len(frame)
-            for place, share in zip(edges[:-1], counts, strict=True):
-                yield _row(f"histogram {column} {source}", float(share), fraction=float(place))
+    for (source, frame), (column, edges) in product(zip(tokens, sources, strict=True), _HISTOGRAMS.items()):
+        values = frame[column].astype("float64").clip(edges[0], np.nextafter(edges[-1], 0))
+        counts = np.histogram(values, bins=edges)[0] / len(frame)
+        for place, share in zip(edges[:-1], counts, strict=True):
+            yield _row(f"histogram {column} {source}", float(share), fraction=float(place))
 
 
 def _row(
-    quantity: str,
-    value: float,
-    problem: str = "",
-    criterion: str = "",
-    fraction: float = np.nan,
-    replaced: float = np.nan,
+    quantity: str, value: float, problem: str = "", criterion: str = "", fraction: float = nan, replaced: float = nan
 ) -> dict[str, Any]:
     """One row of the series; ``fraction`` is the argument that ``quantity`` is a function of."""
     identity = {"quantity": quantity, "criterion": criterion, "problem": problem}
@@ -148,7 +142,5 @@ def _row(
 def separation(first: FloatArray, second: FloatArray) -> float:
     """Return |AUC - 1/2| in [0, 1/2] of a number in two samples, ties counting half; NaN if one is empty."""
     if not len(first) or not len(second):
-        return math.nan
-    ranks = rankdata(np.concatenate([first, second]))[: len(first)]
-    auc = (ranks.sum() - len(first) * (len(first) + 1) / 2) / (len(first) * len(second))
-    return abs(float(auc) - 0.5)
+        return nan
+    return abs(float(mannwhitneyu(first, second, method="asymptotic").statistic) / (len(first) * len(second)) - 0.5)

@@ -1,6 +1,7 @@
 """Claim 1: an update makes tokens of rewarded rollouts less likely and tokens of punished ones more likely."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -8,9 +9,8 @@ import torch
 from matplotlib.figure import Figure
 
 from evals.core.errors import InvalidInput
-from evals.figures.style import new_figure
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, draw_estimates, draw_means, finish
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, draw_estimates, draw_means
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, by_unit, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.measures import MOVED, log_prob_difference, sweep
 
@@ -23,17 +23,19 @@ _SMALLEST_DRAWN = 1e-7
 class TokenFlipping(Claim):
     """Displacements of every token under the run's own update, and under joint, one-sided and null updates."""
 
+    size = (10.5, 3.4)
+
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         for snapshot, probed in inputs.probed:
             for update in _UPDATES:
                 for row in sweep(probed.displacements[update], snapshot.column("side"), _THRESHOLDS):
                     yield {**snapshot.identity, "update": update, **row}
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         at = series[series["threshold"] == _THRESHOLD]
 
         def column(update: str, side: int, name: str) -> pd.Series:
-            return select(at, update=update, side=side).set_index("unit")[name]
+            return by_unit(at, name, update=update, side=side)
 
         def noise(side: int) -> pd.Series:
             return column("null", side, "boosted") + column("null", side, "suppressed")
@@ -41,34 +43,31 @@ class TokenFlipping(Claim):
         def opposed(side: int, alone: str) -> pd.Series:
             return column("joint", side, "flip_rate") - column(alone, side, "flip_rate")
 
-        return [
-            measure(
-                "The run's own update suppresses tokens of rewarded rollouts",
-                "suppressed fraction, less all that a null update moves",
-                column("as_trained", 1, "suppressed") - noise(1),
-            ),
-            measure(
-                "The run's own update boosts tokens of punished rollouts",
-                "boosted fraction, less all that a null update moves",
-                column("as_trained", -1, "boosted") - noise(-1),
-            ),
-            measure(
-                "Tokens of rewarded rollouts flip because of the punished ones",
-                "flip rate under joint less that under positive-only SGD",
-                opposed(1, "positive_only"),
-            ),
-            measure(
-                "Tokens of punished rollouts flip because of the rewarded ones",
-                "flip rate under joint less that under negative-only SGD",
-                opposed(-1, "negative_only"),
-            ),
-            beside("flip rate in rewarded rollouts, as trained", column("as_trained", 1, "flip_rate")),
-            beside("flip rate in punished rollouts, as trained", column("as_trained", -1, "flip_rate")),
-        ]
+        yield measure(
+            "The run's own update suppresses tokens of rewarded rollouts",
+            "suppressed fraction, less all that a null update moves",
+            column("as_trained", 1, "suppressed") - noise(1),
+        )
+        yield measure(
+            "The run's own update boosts tokens of punished rollouts",
+            "boosted fraction, less all that a null update moves",
+            column("as_trained", -1, "boosted") - noise(-1),
+        )
+        yield measure(
+            "Tokens of rewarded rollouts flip because of the punished ones",
+            "flip rate under joint less that under positive-only SGD",
+            opposed(1, "positive_only"),
+        )
+        yield measure(
+            "Tokens of punished rollouts flip because of the rewarded ones",
+            "flip rate under joint less that under negative-only SGD",
+            opposed(-1, "negative_only"),
+        )
+        yield beside("flip rate in rewarded rollouts, as trained", column("as_trained", 1, "flip_rate"))
+        yield beside("flip rate in punished rollouts, as trained", column("as_trained", -1, "flip_rate"))
 
-    def draw(self, findings: Findings) -> Figure:
+    def draw(self, figure: Figure, findings: Findings) -> str:
         series = findings.series
-        figure = new_figure(10.5, 3.4)
         over_training, by_update, swept = figure.subplots(1, 3)
         at = series[series["threshold"] == _THRESHOLD]
         drawn = series.assign(threshold=series["threshold"].clip(lower=_SMALLEST_DRAWN))
@@ -92,11 +91,10 @@ class TokenFlipping(Claim):
         for axes in figure.axes:
             axes.legend(fontsize=7)
         rewarded, punished = findings.measurements[4:6]
-        finding = (
+        return (
             f"{rewarded.estimate:.0%} of the tokens that move in rewarded rollouts move down, "
             f"{punished.estimate:.0%} in punished rollouts move up (threshold {_THRESHOLD:g} nats)"
         )
-        return finish(figure, finding, findings.measurements)
 
     method = (
         "At each kept step of each run every response token's log-probability was taken by the trainer's own "
@@ -117,6 +115,8 @@ _SIDES = ((1, "right", POSITIVE, "o"), (-1, "wrong", NEGATIVE, "s"))
 class TokenFlippingOfCheckpoints(Claim):
     """Token flipping between any two checkpoints: boosted, suppressed and stable tokens by verdict."""
 
+    size = (9.0, 3.5)
+
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         tokens = inputs.compared_tokens()["given"]
         if "reward" not in tokens:
@@ -127,29 +127,23 @@ class TokenFlippingOfCheckpoints(Claim):
             for row in sweep(displacement, sides, _WIDE_THRESHOLDS):
                 yield {"problem": str(problem), **row}
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         at = series[series["threshold"] == MOVED]
         by_side = {name: at[at["side"] == side].set_index("problem") for side, name, *_ in _SIDES}
-        claimed = [
-            measure(
+        for moved, first, second in (("boosted", "right", "wrong"), ("suppressed", "wrong", "right")):
+            yield measure(
                 f"Tokens of {first} responses are {moved} more often than those of {second} ones",
                 f"{moved} fraction of {first} responses' tokens less that of {second} ones'",
                 by_side[first][moved] - by_side[second][moved],
                 "problems",
             )
-            for moved, first, second in (("boosted", "right", "wrong"), ("suppressed", "wrong", "right"))
-        ]
         quantities = {each: f"{each} fraction" for each in ("boosted", "suppressed", "stable")}
         quantities["flip_rate"] = "flip rate, of tokens that moved"
-        return claimed + [
-            beside(f"{quantity}, {name} responses", by_side[name][column], "problems")
-            for name in by_side
-            for column, quantity in quantities.items()
-        ]
+        for (name, rows), (column, quantity) in product(by_side.items(), quantities.items()):
+            yield beside(f"{quantity}, {name} responses", rows[column], "problems")
 
-    def draw(self, findings: Findings) -> Figure:
+    def draw(self, figure: Figure, findings: Findings) -> str:
         series = findings.series
-        figure = new_figure(9.0, 3.5)
         fractions, swept = figure.subplots(1, 2)
         drawn = series.assign(threshold=series["threshold"].clip(lower=_DRAWN_ZERO))
         for side, name, colour, marker in _SIDES:
@@ -172,7 +166,7 @@ class TokenFlippingOfCheckpoints(Claim):
             f"{found[f'suppressed fraction, {name} responses']:.0%} suppressed"
             for _, name, *_ in _SIDES
         )
-        return finish(figure, f"{finding} (threshold {MOVED:g} nats)", findings.measurements)
+        return f"{finding} (threshold {MOVED:g} nats)"
 
     method = (
         "Two checkpoints read the same graded responses. A token counts as boosted or suppressed where the trained "

@@ -11,15 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from evals.figures.style import new_figure
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimate, draw_estimates, finish
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimate, draw_estimates
 from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
-from rlvr.diagnostics.policy import PolicySnapshot
+from rlvr.diagnostics.policy import PolicySnapshot, numbers_within_groups
 from rlvr.diagnostics.probes import Probed, ascend, log_probs_of, restored, score_gradient, stepped
-from rlvr.diagnostics.replay import numbers_within_groups
 from rlvr.methods.method import compose
 
 _THRESHOLD = 1e-5
@@ -35,6 +33,7 @@ _UPDATES = ("as_trained", "joint", *_OF_PARTS, *_OF_REPEATS)
 class TokenValue(Claim):
     """Values of sampled tokens, and their displacements under each update."""
 
+    size = (10.5, 6.0)
     columns = ("unit", "step", "side", "value", "standard_error", "entropy", "class", *_UPDATES)
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
@@ -55,49 +54,44 @@ class TokenValue(Claim):
                     }
                 print(f"{snapshot.unit}: valued", flush=True)
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         ranks = series.groupby("unit")["entropy"].rank(pct=True, ascending=False)
         top, rest = series[ranks <= _TOP_ENTROPY], series[ranks > _TOP_ENTROPY]
         comparable = top["unit"].nunique() == rest["unit"].nunique()
         difference = "gap in value, boosted less suppressed"
-        return [
-            *(
-                measure(
-                    f"Boosted tokens are worth more than suppressed ones in {name} rollouts",
-                    f"{difference}, {name} rollouts, as trained (accuracy)",
-                    _gaps(series[series["side"] == side], "as_trained"),
-                )
-                for side, name in SIDES.items()
-            ),
-            measure(
-                "The gap is larger among the uncertain",
-                f"{difference}, top {_TOP_ENTROPY:.0%} by entropy less the rest, as trained",
-                _gaps(top, "as_trained") - _gaps(rest, "as_trained") if comparable else [],
-            ),
-            measure(
-                "The gap grows with the number of rollouts in a group",
-                f"{difference}, groups of all rollouts less groups of {_GROUP_SIZES[0]}, one SGD step",
-                _gaps(series, "joint") - _gaps(series, f"group_of_{_GROUP_SIZES[0]}"),
-            ),
-            measure(
-                "The gap grows over repeated updates on one batch",
-                f"{difference}, {_COMPARED_AFTER} SGD steps less one",
-                _gaps(series, f"repeated_{_COMPARED_AFTER}") - _gaps(series, "joint"),
-            ),
-            beside(
-                f"mean standard error of one token's value, {SAMPLES} continuations on either side",
-                series.groupby("unit")["standard_error"].mean(),
-            ),
-            beside(
-                "standard error of one update's gap, as trained, from sampled continuations alone",
-                [sampling_error(rows, "as_trained") for _, rows in series.groupby("unit")],
-            ),
-            beside(f"{difference}, as trained, all tokens", _gaps(series, "as_trained")),
-        ]
+        for side, name in SIDES.items():
+            yield measure(
+                f"Boosted tokens are worth more than suppressed ones in {name} rollouts",
+                f"{difference}, {name} rollouts, as trained (accuracy)",
+                _gaps(series[series["side"] == side], "as_trained"),
+            )
+        yield measure(
+            "The gap is larger among the uncertain",
+            f"{difference}, top {_TOP_ENTROPY:.0%} by entropy less the rest, as trained",
+            _gaps(top, "as_trained") - _gaps(rest, "as_trained") if comparable else [],
+        )
+        yield measure(
+            "The gap grows with the number of rollouts in a group",
+            f"{difference}, groups of all rollouts less groups of {_GROUP_SIZES[0]}, one SGD step",
+            _gaps(series, "joint") - _gaps(series, f"group_of_{_GROUP_SIZES[0]}"),
+        )
+        yield measure(
+            "The gap grows over repeated updates on one batch",
+            f"{difference}, {_COMPARED_AFTER} SGD steps less one",
+            _gaps(series, f"repeated_{_COMPARED_AFTER}") - _gaps(series, "joint"),
+        )
+        yield beside(
+            f"mean standard error of one token's value, {SAMPLES} continuations on either side",
+            series.groupby("unit")["standard_error"].mean(),
+        )
+        yield beside(
+            "standard error of one update's gap, as trained, from sampled continuations alone",
+            [sampling_error(rows, "as_trained") for _, rows in series.groupby("unit")],
+        )
+        yield beside(f"{difference}, as trained, all tokens", _gaps(series, "as_trained"))
 
-    def draw(self, findings: Findings) -> Figure:
+    def draw(self, figure: Figure, findings: Findings) -> str:
         series = findings.series
-        figure = new_figure(10.5, 6.0)
         (by_side, by_entropy), (by_group, by_repeats) = figure.subplots(2, 2)
         for place, side in enumerate(SIDES):
             rows = series[series["side"] == side]
@@ -123,11 +117,10 @@ class TokenValue(Claim):
         repeats |= {str(steps): _gaps(series, f"repeated_{steps}") for steps in _REPEATS}
         _draw_gaps(by_repeats, repeats, "Gap over repeated updates", "SGD steps on one batch")
         rewarded, punished = findings.measurements[:2]
-        finding = (
+        return (
             f"Boosted tokens are worth {rewarded.estimate:+.2f} more accuracy than suppressed ones in rewarded "
             f"rollouts, {punished.estimate:+.2f} in punished ones"
         )
-        return finish(figure, finding, findings.measurements)
 
     method = (
         f"Of each kept step up to {PLACES_PER_SIDE} tokens of either side with probability below "
@@ -163,9 +156,7 @@ def _moved(snapshot: PolicySnapshot, probed: Probed) -> dict[str, Tensor]:
 def coefficients_of_smaller_groups(snapshot: PolicySnapshot, size: int) -> Tensor:
     """Return the coefficients [N] if every group had only its first ``size`` rollouts, weights aside."""
     kept = numbers_within_groups(snapshot.groups) < size
-    per_rollout = snapshot.rows.groupby(["group", "sample"], sort=False)["reward"].first()
-    rewards = torch.tensor(per_rollout.to_numpy(), dtype=torch.float32)
-    lengths = snapshot.lengths
+    rewards, lengths = snapshot.of_rollouts("reward").float(), snapshot.lengths
     advantages = torch.zeros(len(kept), dtype=torch.float64)
     advantage = compose(snapshot.run.method).advantage
     advantages[kept] = advantage(rewards[kept], snapshot.groups[kept], lengths[kept]).double()

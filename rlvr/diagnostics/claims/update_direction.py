@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from evals.core.record import read_rows
 from evals.core.records import Problem
 from evals.decoding.settings import Criterion
-from evals.figures.style import MARKERS, new_figure
+from evals.figures.style import MARKERS
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, SERIES, draw_means, finish
+from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, SERIES, draw_means
 from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.claims.selective_replacement import CRITERIA, SAMPLES, benchmark_rows, direction_rows
-from rlvr.diagnostics.measures import MOVED, log_prob_difference
+from rlvr.diagnostics.measures import MOVED
 
 _COMPARED_AT = 0.03
 """The fraction of tokens replaced at which criteria are compared: small enough that the choice of tokens matters."""
@@ -27,42 +27,36 @@ _OVER_LINES: dict[str, Any] = {"fontsize": 7, "frameon": True, "framealpha": 0.8
 class UpdateDirection(Claim):
     """Both models' responses token by token, and base-driven replacement at several fractions by several criteria."""
 
+    size = (10.0, 6.6)
+
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         problems = read_rows(inputs.results / "problems" / inputs.benchmarks[0] / "problems.jsonl", Problem)
         with GradingPool(workers=1) as pool:
-            for run in {snapshot.run.run: snapshot.run for snapshot in inputs.snapshots}.values():
+            for run in {snapshot.run.run: snapshot.run for snapshot in inputs.snapshots()}.values():
                 for row in benchmark_rows(run, inputs.results / "runs" / run.run, problems, pool):
                     yield {"run": run.run, **row}
                 print(f"{run.run}: compared with its base model", flush=True)
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         def replaced_by(criterion: Criterion) -> pd.Series:
-            rows = select(series, quantity="accuracy replaced", criterion=criterion.value, fraction=_COMPARED_AT)
-            return rows.groupby("problem")["value"].mean()
+            return by_problem(series, "accuracy replaced", criterion=criterion.value, fraction=_COMPARED_AT)
 
         own = replaced_by(Criterion.LOG_PROB_DIFFERENCE)
         at = f"accuracy at {_COMPARED_AT:.0%} replaced"
-        return [
-            *_direction_measurements(series),
-            *(
-                measure(
-                    f"Replacing by the log-prob difference gains more than by {criterion.value}",
-                    f"{at}, log_prob_difference less {criterion.value}",
-                    own - replaced_by(criterion),
-                    _UNIT,
-                )
-                for criterion in CRITERIA[1:]
-            ),
-            *(
-                beside(f"accuracy of the {name} model alone", by_problem(series, f"accuracy {name}"), _UNIT)
-                for name in ("base", "trained")
-            ),
-            beside(f"{at} by the log-prob difference", own, _UNIT),
-        ]
+        yield from _direction_measurements(series)
+        for criterion in CRITERIA[1:]:
+            yield measure(
+                f"Replacing by the log-prob difference gains more than by {criterion.value}",
+                f"{at}, log_prob_difference less {criterion.value}",
+                own - replaced_by(criterion),
+                _UNIT,
+            )
+        for name in ("base", "trained"):
+            yield beside(f"accuracy of the {name} model alone", by_problem(series, f"accuracy {name}"), _UNIT)
+        yield beside(f"{at} by the log-prob difference", own, _UNIT)
 
-    def draw(self, findings: Findings) -> Figure:
+    def draw(self, figure: Figure, findings: Findings) -> str:
         series = findings.series
-        figure = new_figure(10.0, 6.6)
         (histogram, spread), (relation, curves) = figure.subplots(2, 2)
         _draw_directions(histogram, spread, relation, series)
         replaced = series[series["quantity"] == "accuracy replaced"]
@@ -77,11 +71,10 @@ class UpdateDirection(Claim):
         curves.set(title="Base model with tokens replaced", xlabel="fraction replaced", ylabel="accuracy", xscale="log")
         curves.legend(**_OVER_LINES)
         base, trained, own = (each.estimate for each in findings.measurements[-3:])
-        finding = (
+        return (
             f"Replacing {_COMPARED_AT:.0%} of the base model's tokens by the log-prob difference gives {own:.2f} "
             f"accuracy, between {base:.2f} (base) and {trained:.2f} (trained)"
         )
-        return finish(figure, finding, findings.measurements)
 
     method = (
         f"Base model and final checkpoint of each run answered the benchmark, {SAMPLES} samples a problem, and both "
@@ -98,25 +91,22 @@ class UpdateDirection(Claim):
 class UpdateDirectionOfCheckpoints(Claim):
     """The update direction between any two checkpoints, on the tokens of given responses, without replacement."""
 
-    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
-        found = inputs.compared_tokens()
-        return direction_rows(
-            {name: frame.assign(difference=log_prob_difference(frame)) for name, frame in found.items()}
-        )
+    size = (11.0, 3.5)
 
-    def measurements(self, series: pd.DataFrame) -> list[Measurement]:
+    def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
+        return direction_rows(inputs.compared_tokens())
+
+    def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         return _direction_measurements(series)
 
-    def draw(self, findings: Findings) -> Figure:
-        figure = new_figure(11.0, 3.5)
+    def draw(self, figure: Figure, findings: Findings) -> str:
         histogram, spread, relation = figure.subplots(1, 3)
         _draw_directions(histogram, spread, relation, findings.series)
         moved, correlation = findings.measurements[:2]
-        finding = (
+        return (
             f"{moved.estimate:.0%} of the tokens moved by more than {MOVED:g} nats; how far a token moved and its "
             f"probability have a rank correlation of {correlation.estimate:.2f}"
         )
-        return finish(figure, finding, findings.measurements)
 
     method = (
         "Two checkpoints read the same responses and gave every token a log-probability, an entropy and the KL "
@@ -128,40 +118,36 @@ class UpdateDirectionOfCheckpoints(Claim):
     )
 
 
-def by_problem(series: pd.DataFrame, quantity: str) -> pd.Series:
-    """Average a quantity for each problem."""
-    return series[series["quantity"] == quantity].groupby("problem")["value"].mean()
+def by_problem(series: pd.DataFrame, quantity: str, **wanted: object) -> pd.Series:
+    """Average a quantity for each problem, of the rows that have the ``wanted`` values."""
+    return select(series, quantity=quantity, **wanted).groupby("problem")["value"].mean()
 
 
-def _direction_measurements(series: pd.DataFrame) -> list[Measurement]:
+def _direction_measurements(series: pd.DataFrame) -> Iterator[Measurement]:
     """Few tokens move, unlikely ones most, and where both models' responses are there, the direction separates them."""
     difference = by_problem(series, "separation difference")
-    return [
-        measure(
-            "Training moves few tokens",
-            f"fraction of tokens moved by more than {MOVED:g} nats",
-            by_problem(series, "moved fraction"),
+    yield measure(
+        "Training moves few tokens",
+        f"fraction of tokens moved by more than {MOVED:g} nats",
+        by_problem(series, "moved fraction"),
+        _UNIT,
+        null=0.5,
+        direction="below",
+    )
+    yield measure(
+        "Unlikely tokens move most",
+        "rank correlation of |log-prob difference| and the base model's probability",
+        by_problem(series, "correlation with probability"),
+        _UNIT,
+        direction="below",
+    )
+    for name in ("KL", "entropy") if len(difference) else ():
+        yield measure(
+            f"The direction tells the two models' responses apart better than {name}",
+            f"|AUC - 1/2| of the log-prob difference less that of {name}",
+            difference - by_problem(series, f"separation {name}"),
             _UNIT,
-            null=0.5,
-            direction="below",
-        ),
-        measure(
-            "Unlikely tokens move most",
-            "rank correlation of |log-prob difference| and the base model's probability",
-            by_problem(series, "correlation with probability"),
-            _UNIT,
-            direction="below",
-        ),
-        *(
-            measure(
-                f"The direction tells the two models' responses apart better than {name}",
-                f"|AUC - 1/2| of the log-prob difference less that of {name}",
-                difference - by_problem(series, f"separation {name}"),
-                _UNIT,
-            )
-            for name in (("KL", "entropy") if len(difference) else ())
-        ),
-    ]
+        )
 
 
 def _draw_directions(histogram: Axes, spread: Axes, relation: Axes, series: pd.DataFrame) -> None:
@@ -177,12 +163,10 @@ def _draw_directions(histogram: Axes, spread: Axes, relation: Axes, series: pd.D
         draw(histogram, f"difference {source}", colour, "-", words)
         draw(spread, f"kl_trained_base {source}", colour, "-", f"KL, {words}")
         draw(spread, f"base_entropy {source}", colour, ":", f"entropy, {words}")
-    title, words = "What training did to tokens", "fraction of tokens"
-    histogram.set(title=title, xlabel="log-prob difference (nats, cut at 3)", ylabel=words)
-    title = "KL(trained, base) and the base's entropy"
-    spread.set(title=title, xlabel="nats (cut at 1e-6 and 10)", ylabel=words, xscale="log")
+    histogram.set(title="What training did to tokens", xlabel="log-prob difference (nats, cut at 3)")
+    spread.set(title="KL(trained, base) and the base's entropy", xlabel="nats (cut at 1e-6 and 10)", xscale="log")
     for axes in (histogram, spread):
-        axes.set_yscale("log")
+        axes.set(ylabel="fraction of tokens", yscale="log")
         axes.legend(**_OVER_LINES)
     moved = series[series["quantity"] == "moved by probability"]
     means = moved.groupby(["fraction", "problem"])["value"].mean().reset_index()

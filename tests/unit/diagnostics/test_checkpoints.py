@@ -13,6 +13,7 @@ from evals.core.files import write_parquet
 from evals.core.manifest import Manifest, hash_files
 from rlvr.cli import main
 from rlvr.diagnostics.claims.base import claim_names
+from rlvr.diagnostics.claims.drawing import draw_claim
 from rlvr.diagnostics.claims.findings import SUPPORTED, UNDECIDED, Findings, Measurement, Summary, mean_interval
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.claims.token_flipping import TokenFlippingOfCheckpoints
@@ -113,7 +114,7 @@ def test_the_base_model_s_own_responses_add_what_tells_the_two_apart(
     assert {name: each.estimate for name, each in apart.items()} == pytest.approx(dict.fromkeys(apart, 0.5))
     assert len(apart) == 2
     assert findings.measurements[0].estimate == pytest.approx((3 / 4 + 1 + 1) / 3)
-    figure = UpdateDirectionOfCheckpoints().draw(findings)
+    figure = draw_claim(UpdateDirectionOfCheckpoints(), findings)
     assert "base model's responses" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     other = table(tmp_path / "other", lost, weights="v")
     arguments = ["claim", "update_direction", "--comparison", str(trained), "--base-comparison", str(other)]
@@ -126,7 +127,7 @@ def test_a_clear_difference_is_supported(tmp_path: Path) -> None:
     rows["4"] = [(1, 0.5, 0.5), (0, 0.5, -0.5)]
     findings = TokenFlippingOfCheckpoints().measure(Inputs(comparison=table(tmp_path / "x", rows)))
     assert [each.verdict for each in findings.measurements[:2]] == [SUPPORTED, SUPPORTED]
-    title = " ".join(TokenFlippingOfCheckpoints().draw(findings).get_suptitle().split())
+    title = " ".join(draw_claim(TokenFlippingOfCheckpoints(), findings).get_suptitle().split())
     assert title.startswith("100% of the tokens of right responses are boosted, 0% suppressed; 40% of the tokens")
 
 

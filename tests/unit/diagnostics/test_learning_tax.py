@@ -14,6 +14,7 @@ import torch
 from evals.core.files import read_json, write_json
 from evals.core.run_spec import LocalRun
 from evals.core.yaml_file import read_yaml
+from rlvr.diagnostics.claims.drawing import draw_claim
 from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, Findings
 from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
 from rlvr.diagnostics.claims.learning_tax import (
@@ -142,7 +143,7 @@ def test_contrasts_are_means_over_pairs_that_share_everything_else() -> None:
 
 def test_the_figure_has_a_row_of_panels_for_each_rate_and_names_the_ends() -> None:
     series = _series(ENDS)
-    figure = LearningTax().draw(Findings(LearningTax().measurements(series), series))
+    figure = draw_claim(LearningTax(), Findings([*LearningTax().measurements(series)], series))
     titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
     assert {f"{name}, {rate}" for name in ("Reward", "Entropy") for rate in (STABLE, UNSTABLE)} <= set(titles)
     # Drift has a panel where there is more than its end.

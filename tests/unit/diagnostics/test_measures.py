@@ -14,25 +14,30 @@ from rlvr.diagnostics.claims.cancellation_filter import halves, mean_overlap, op
 from rlvr.diagnostics.claims.delta_coefficients import class_enrichment, end_weights
 from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, UNDECIDED, mean_interval, measure
 from rlvr.diagnostics.claims.output_layer_proxy import sign_agreement
-from rlvr.diagnostics.measures import flip_rate, flips, rank_correlation
+from rlvr.diagnostics.measures import flips, rank_correlation, sweep
 
 MOVED = torch.tensor([0.3, -0.2, 0.0, 1e-7, 0.5, -0.4], dtype=torch.float64)
 SIDES = torch.tensor([1, 1, 1, 1, -1, -1])
+
+
+def flip_rates(displacements: torch.Tensor, sides: torch.Tensor, *thresholds: float) -> dict[tuple[int, float], float]:
+    return {(row["side"], row["threshold"]): row["flip_rate"] for row in sweep(displacements, sides, thresholds)}
 
 
 def test_boosted_suppressed_and_stable_by_hand() -> None:
     found = flips(MOVED, SIDES == 1, 1e-5)
     assert (found.boosted, found.suppressed, found.stable) == (0.25, 0.25, 0.5)
     assert flips(MOVED, SIDES == 1, 0.0).boosted == 0.5
-    assert flip_rate(MOVED, SIDES, 1e-5, 1) == 0.5
-    assert flip_rate(MOVED, SIDES, 0.0, 1) == pytest.approx(1 / 3)
-    assert flip_rate(MOVED, SIDES, 0.45, -1) == 1.0
-    assert math.isnan(flip_rate(MOVED, SIDES, 10.0, 1))
+    rates = flip_rates(MOVED, SIDES, 1e-5, 0.0, 0.45, 10.0)
+    assert rates[1, 1e-5] == 0.5
+    assert rates[1, 0.0] == pytest.approx(1 / 3)
+    assert rates[-1, 0.45] == 1.0
+    assert math.isnan(rates[1, 10.0])
     assert math.isnan(flips(MOVED, SIDES == 7, 0.0).boosted)
 
 
 def test_swapping_sides_and_signs_swaps_the_flip_rates() -> None:
-    assert flip_rate(-MOVED, -SIDES, 1e-5, -1) == flip_rate(MOVED, SIDES, 1e-5, 1)
+    assert flip_rates(-MOVED, -SIDES, 1e-5)[-1, 1e-5] == flip_rates(MOVED, SIDES, 1e-5)[1, 1e-5]
 
 
 def test_sign_agreement_and_chance_by_hand() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
+from evals.core.files import write_json
 from evals.core.manifest import verify_outputs
-from rlvr.diagnostics.claims.findings import Findings, measure, summary_table, write_findings
+from rlvr.diagnostics.claims.findings import Measurement, Summary, measure, summary_table
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("stage", "page")
@@ -23,12 +23,15 @@ MEASURED = [
 ]
 
 
+def summary(title: str, measured: list[Measurement], method: str = "") -> Summary:
+    return Summary(title=title, method=method, measurements=tuple(measured))
+
+
 @pytest.fixture
 def findings(tmp_path: Path) -> list[str]:
     """Two claims with their figures."""
     for name, title in (("one", "First claim"), ("two", "Second claim")):
-        found = Findings(MEASURED, pd.DataFrame({"x": [1]}))
-        write_findings(title, f"What was done for `{name}`.", found, tmp_path / name)
+        write_json(tmp_path / f"{name}.json", summary(title, MEASURED, f"What was done for `{name}`.").to_json())
         (tmp_path / f"{name}.svg").write_text(SVG)
     return [str(tmp_path / "one.json"), str(tmp_path / "two.json")]
 
@@ -55,7 +58,7 @@ def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings
 
 
 def test_verdicts_are_counted_by_claim_and_contradictions_named() -> None:
-    table = summary_table({"A": MEASURED, "B": MEASURED[2:]})
+    table = summary_table([summary("A", MEASURED), summary("B", MEASURED[2:])])
     assert [row[1:] for row in table.rows] == [("1", "1", "1"), ("0", "0", "1"), ("1", "1", "2")]
     assert table.notes == ("Contradicted here: It <falls>.",)
 
