@@ -33,19 +33,12 @@ _BATCH = 1024
 
 @dataclass(frozen=True)
 class TokenValue:
-    """A Monte-Carlo estimate.
+    """A Monte-Carlo estimate."""
 
-    Attributes:
-        with_token: accuracy of continuations after the token, Q.
-        of_prefix: accuracy of continuations before it, V.
-        probability: pi of the token, below 1.
-        samples: continuations behind each of the two.
-    """
-
-    with_token: float
-    of_prefix: float
-    probability: float
-    samples: int
+    with_token: float  # accuracy of continuations after the token, Q
+    of_prefix: float  # accuracy of continuations before it, V
+    probability: float  # pi of the token, below 1
+    samples: int  # continuations behind each of the two
 
     @property
     def value(self) -> float:
@@ -65,21 +58,14 @@ class TokenValue:
 
 @dataclass(frozen=True)
 class Place:
-    """A token in its rollout.
-
-    Attributes:
-        before: token ids of the response before it.
-        probability: probability of the token there.
-        gold: the correct answer.
-        name: unique among the places, and the key of their random numbers.
-    """
+    """A token in its rollout."""
 
     prompt: Sequence[int]
-    before: Sequence[int]
+    before: Sequence[int]  # token ids of the response before it
     token: int
-    probability: float
-    gold: str
-    name: str
+    probability: float  # probability of the token there
+    gold: str  # the correct answer
+    name: str  # unique among the places, and the key of their random numbers
 
 
 def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int, TokenValue]]:
@@ -97,12 +83,10 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
     places = []
     for token in chosen:
         row, rollout = snapshot.rows.iloc[token], int(snapshot.rollout_of[token])
-        before = snapshot.tokens.responses[rollout][: row["position"]]
+        prompt, before = snapshot.tokens.prompts[rollout], snapshot.tokens.responses[rollout][: row["position"]]
         name = f"{snapshot.unit}/{row['group']}/{row['sample']}/{row['position']}"
-        own = math.exp(row["old_log_prob"])
-        places.append(
-            Place(snapshot.tokens.prompts[rollout], before, int(row["token"]), own, golds[row["problem"]], name)
-        )
+        own, gold = math.exp(row["old_log_prob"]), golds[row["problem"]]
+        places.append(Place(prompt, before, int(row["token"]), own, gold, name))
     config = Qwen3Config.from_json(snapshot.model.config.to_dict(), str(checkpoint))
     decoder = Qwen3Decoder(config, {name: value.detach() for name, value in snapshot.model.named_parameters()})
     parameters = SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH)
@@ -134,29 +118,21 @@ def token_values(
         # A forced end token ends the response.
         ended = {job for job in jobs if job % 2 == 0 and places[job // 2].token == end_token}
         open_jobs = [job for job in jobs if job not in ended and length < parameters.max_new_tokens]
-        responses = [(job, prefixes[job], job in ended) for job in jobs if job not in open_jobs]
+        responses = {job: [(prefixes[job], job in ended)] for job in jobs}
         if open_jobs:
-            groups = sample(
-                decoder,
-                [[*places[job // 2].prompt, *prefixes[job]] for job in open_jobs],
-                [[f"value/{places[job // 2].name}/{job % 2}/{each}" for each in range(samples)] for job in open_jobs],
-                replace(parameters, max_new_tokens=parameters.max_new_tokens - length),
-                end_token,
-            )
-            responses += [
-                (job, [*prefixes[job], *response.tokens], response.finished)
-                for job, group in zip(open_jobs, groups, strict=True)
-                for response in group
-            ]
-        texts = tokenizer.decode_batch([tokens for _, tokens, _ in responses], skip_special_tokens=True)
-        cases = [
-            Case(prediction=text, gold=places[job // 2].gold, truncated=not finished)
-            for text, (job, _, finished) in zip(texts, responses, strict=True)
-        ]
-        verdicts = pool.grade(cases)
-        for job in jobs:
-            own = [verdict.correct for verdict, each in zip(verdicts, responses, strict=True) if each[0] == job]
-            accuracies[job] = sum(own) / len(own)
+            prompts = [[*places[job // 2].prompt, *prefixes[job]] for job in open_jobs]
+            keys = [f"value/{places[job // 2].name}/{job % 2}" for job in open_jobs]
+            names = [[f"{key}/{each}" for each in range(samples)] for key in keys]
+            left = replace(parameters, max_new_tokens=parameters.max_new_tokens - length)
+            for job, group in zip(open_jobs, sample(decoder, prompts, names, left, end_token), strict=True):
+                responses[job] = [([*prefixes[job], *each.tokens], each.finished) for each in group]
+        flat = [(places[job // 2].gold, *response) for job, own in responses.items() for response in own]
+        texts = tokenizer.decode_batch([tokens for _, tokens, _ in flat], skip_special_tokens=True)
+        graded = zip(texts, flat, strict=True)
+        cases = [Case(text, gold, truncated=not finished) for text, (gold, _, finished) in graded]
+        verdicts = iter(pool.grade(cases))
+        for job, own in responses.items():
+            accuracies[job] = sum(next(verdicts).correct for _ in own) / len(own)
     return [
         TokenValue(after, before, place.probability, samples)
         for place, after, before in zip(places, accuracies[::2], accuracies[1::2], strict=True)

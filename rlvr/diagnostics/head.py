@@ -15,19 +15,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HeadView:
-    """N tokens as the language-model head sees them.
+    """N tokens as the language-model head sees them."""
 
-    Attributes:
-        hidden: [N, D] float64 inputs of the head.
-        weight: [V, D] float64 weight of the head.
-        token_ids: [N] int64.
-        temperature: divisor of the logits.
-    """
-
-    hidden: Tensor
-    weight: Tensor
-    token_ids: Tensor
-    temperature: float
+    hidden: Tensor  # [N, D] float64 inputs of the head
+    weight: Tensor  # [V, D] float64 weight of the head
+    token_ids: Tensor  # [N] int64
+    temperature: float  # divisor of the logits
 
     @property
     def probabilities(self) -> Tensor:

@@ -25,13 +25,19 @@ class Rollout(Record):
 
     problem: str
     group: int
-    prompt: tuple[int, ...]
-    response: tuple[int, ...]
+    prompt: list[int]
+    response: list[int]
 
 
 def snapshot_directory(out: Path, step: int) -> Path:
     """Return the directory of a step's snapshot, under the directory of a token table."""
     return out / "moments" / f"step-{step:08d}"
+
+
+def numbers_within_groups(group_ids: Tensor) -> Tensor:
+    """Return 0, 1, 2 ... [B] within each group, in the order of the rollouts."""
+    same = group_ids[:, None] == group_ids[None]
+    return torch.tril(same, diagonal=-1).sum(dim=1)
 
 
 def load_model(checkpoint: Path) -> PreTrainedModel:
@@ -42,21 +48,14 @@ def load_model(checkpoint: Path) -> PreTrainedModel:
 
 @dataclass(frozen=True)
 class PolicySnapshot:
-    """N response tokens of B rollouts, in the row order of the table and of the packed tensors of a forward pass.
-
-    Attributes:
-        step: 1 for the run's first.
-        model: the policy before the step; a probe may change its parameters and put them back.
-        groups: [B] int64, the prompt that each rollout answers.
-        rows: the token table's N rows of this step.
-    """
+    """N response tokens of B rollouts, in the row order of the table and of the packed tensors of a forward pass."""
 
     run: LocalRun
-    step: int
-    model: PreTrainedModel
+    step: int  # 1 for the run's first
+    model: PreTrainedModel  # the policy before the step; a probe may change its parameters and put them back
     tokens: TokenBatch
-    groups: Tensor
-    rows: pd.DataFrame
+    groups: Tensor  # [B] int64, the prompt that each rollout answers
+    rows: pd.DataFrame  # the token table's N rows of this step
 
     @property
     def unit(self) -> str:
@@ -75,6 +74,11 @@ class PolicySnapshot:
     def column(self, name: str) -> Tensor:
         """Return a numeric column as [N] float64."""
         return torch.from_numpy(np.array(self.rows[name], dtype=np.float64))
+
+    def of_rollouts(self, name: str) -> Tensor:
+        """Return a numeric column that is one number for each rollout, [B] float64."""
+        firsts = self.rows.groupby(["group", "sample"], sort=False)[name].first()
+        return torch.tensor(firsts.to_numpy(), dtype=torch.float64)
 
     def of_class(self, name: str) -> Tensor:
         """Return a mask [N]."""
@@ -114,10 +118,8 @@ class PolicySnapshot:
 def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[PolicySnapshot]:
     """Read the snapshots of ``steps``, or of all that were kept, from the directory of a token table.
 
-    Paths in the run's files are relative to the working directory, as everywhere.
-
-    Raises:
-        UserError: a file is missing or changed, or a step was not kept.
+    Paths in the run's files are relative to the working directory, as everywhere. UserError if a file is missing or
+    changed, or a step was not kept.
     """
     manifest = verify_outputs(directory / "manifest.json", "token_table")
     table = read_token_table(directory)
@@ -133,7 +135,7 @@ def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[
         for name, parameter in model.named_parameters():
             parameter.data.copy_(weights[name])
         rollouts = read_rows(place / "rollouts.jsonl", Rollout)
-        tokens = TokenBatch([list(row.prompt) for row in rollouts], [list(row.response) for row in rollouts])
+        tokens = TokenBatch([row.prompt for row in rollouts], [row.response for row in rollouts])
         groups = torch.tensor([row.group for row in rollouts])
         rows = table[table["step"] == step].reset_index(drop=True)
         snapshots.append(PolicySnapshot(run, step, model, tokens, groups, rows))

@@ -152,10 +152,8 @@ def write_probes(directory: Path, steps: Sequence[int] | None) -> None:
     """Write ``probes.parquet`` and ``probes.manifest.json`` into the directory of a token table.
 
     Each row is a token, in the order of the table: its step, the step size, and each probe's displacement in nats.
-    ``steps`` are those of the kept ones to probe; None for all.
-
-    Raises:
-        UserError: a file is missing or changed, or a step was not kept.
+    ``steps`` are those of the kept ones to probe; None for all. UserError if a file is missing or changed, or a step
+    was not kept.
     """
     table = verify_outputs(directory / "manifest.json", "token_table")
     frames = []
@@ -166,13 +164,10 @@ def write_probes(directory: Path, steps: Sequence[int] | None) -> None:
         print(f"{snapshot.unit}: probed", flush=True)
     write_parquet(directory / "probes.parquet", pd.concat(frames, ignore_index=True))
     parameters = {"steps": list(steps) if steps else None, "version": VERSION}
-    Manifest(
-        kind="probes",
-        inputs={str(directory / name): digest for name, digest in table.outputs.items()},
-        outputs=hash_files(directory, directory / "probes.parquet"),
-        parameters=parameters,
-        fingerprint=fingerprint({"parameters": parameters, "table": table.fingerprint}),
-    ).write(directory / "probes.manifest.json")
+    identity = fingerprint({"parameters": parameters, "table": table.fingerprint})
+    inputs = {str(directory / name): digest for name, digest in table.outputs.items()}
+    outputs = hash_files(directory, directory / "probes.parquet")
+    Manifest("probes", inputs, outputs, parameters, identity).write(directory / "probes.manifest.json")
 
 
 @dataclass(frozen=True)
@@ -184,11 +179,7 @@ class Probed:
 
 
 def read_probes(directory: Path, snapshots: Sequence[PolicySnapshot]) -> list[Probed]:
-    """Read the probes of each snapshot.
-
-    Raises:
-        UserError: a file is missing or changed, or a snapshot was not probed.
-    """
+    """Read the probes of each snapshot; UserError if a file is missing or changed, or a snapshot was not probed."""
     verify_outputs(directory / "probes.manifest.json", "probes")
     frame = read_parquet(directory / "probes.parquet")
     found = []
@@ -198,6 +189,6 @@ def read_probes(directory: Path, snapshots: Sequence[PolicySnapshot]) -> list[Pr
             lacks = f"step {snapshot.step} was not probed"
             raise UserError(f"{directory}: {lacks}; accepted: probe it, or name other --steps")
         probes = {name: torch.tensor(rows[name].to_numpy(), dtype=torch.float64) for name in PROBES}
-        step_size = float(rows["step_size"].iloc[0])
-        found.append(Probed(step_size, {"as_trained": snapshot.own_displacement, **probes}))
+        displacements = {"as_trained": snapshot.own_displacement, **probes}
+        found.append(Probed(float(rows["step_size"].iloc[0]), displacements))
     return found

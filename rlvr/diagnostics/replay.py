@@ -21,7 +21,7 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
-from rlvr.diagnostics.policy import Rollout, snapshot_directory
+from rlvr.diagnostics.policy import Rollout, numbers_within_groups, snapshot_directory
 from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS, classes_of
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
 from rlvr.engines.local.policy import score_in_chunks, unpack
@@ -31,15 +31,10 @@ from rlvr.runs.state import save_tensors
 
 @dataclass
 class UpdateLog:
-    """The optimizer steps of one rollout step; [B, T], anything at padding.
+    """The optimizer steps of one rollout step; [B, T], anything at padding."""
 
-    Attributes:
-        log_probs: under the policy that the token's own optimizer step started from.
-        slopes: derivative of the sum of the token losses with respect to ``log_probs``.
-    """
-
-    log_probs: Tensor
-    slopes: Tensor
+    log_probs: Tensor  # under the policy that the token's own optimizer step started from
+    slopes: Tensor  # derivative of the sum of the token losses with respect to ``log_probs``
 
     def __call__(self, rows: Tensor, log_probs: Tensor, slopes: Tensor) -> None:
         width = log_probs.shape[1]
@@ -49,21 +44,14 @@ class UpdateLog:
 
 @dataclass(frozen=True)
 class ReplayedStep:
-    """One step of the replay, the first of which is 1.
-
-    Attributes:
-        prepared: the rollout batch and its weights, before the optimizer steps.
-        weights_before: the model's parameters before the optimizer steps.
-        problems: id of each rollout's problem.
-        new_log_probs: [B, T] after all optimizer steps.
-    """
+    """One step of the replay, the first of which is 1."""
 
     step: int
-    prepared: PreparedStep
-    weights_before: dict[str, Tensor]
-    problems: list[str]
+    prepared: PreparedStep  # the rollout batch and its weights, before the optimizer steps
+    weights_before: dict[str, Tensor]  # the model's parameters before the optimizer steps
+    problems: list[str]  # id of each rollout's problem
     updates: UpdateLog
-    new_log_probs: Tensor
+    new_log_probs: Tensor  # [B, T] after all optimizer steps
     metrics: dict[str, float]
 
 
@@ -71,13 +59,11 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
     """Write ``tokens.parquet``, a snapshot for each of ``steps`` and ``manifest.json`` to ``out``.
 
     ``run_file`` is the run's run.json; the other files of the run lie beside it. The ``device`` has to be the run's.
-
-    Raises:
-        UserError: the run has no such step, an input is missing or damaged, or the replay differs from the run.
+    UserError if the run has no such step, an input is missing or damaged, or the replay differs from the run.
     """
     run = LocalRun.read(run_file)
-    wanted = steps_of(run, steps)
-    recorded = verify_outputs(run_file.parent / "manifest.json", "run")
+    wanted, origin = steps_of(run, steps), run_file.parent / "manifest.json"
+    recorded = verify_outputs(origin, "run")
     verify_outputs(run.base / "manifest.json", "base_model")
     verify_outputs(run.problems / "manifest.json", "problems")
     metrics: dict[Any, Any] = read_parquet(run_file.parent / "metrics.parquet").set_index("step").to_dict("index")
@@ -94,22 +80,14 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
                 files += _write_snapshot(snapshot_directory(out, replayed.step), replayed)
     write_parquet(out / "tokens.parquet", pd.concat(tables, ignore_index=True))
     parameters = {"run": run.parameters(), "steps": wanted, "version": VERSION}
-    Manifest(
-        kind="token_table",
-        inputs={str(run_file.parent / "manifest.json"): sha256_file(run_file.parent / "manifest.json")},
-        outputs=hash_files(out, *files),
-        parameters=parameters,
-        fingerprint=fingerprint({"parameters": parameters, "run": recorded.fingerprint}),
-        details={"rows": sum(map(len, tables)), "replayed_steps": wanted[-1]},
-    ).write(out / "manifest.json")
+    identity = fingerprint({"parameters": parameters, "run": recorded.fingerprint})
+    inputs, outputs = {str(origin): sha256_file(origin)}, hash_files(out, *files)
+    details = {"rows": sum(map(len, tables)), "replayed_steps": wanted[-1]}
+    Manifest("token_table", inputs, outputs, parameters, identity, details).write(out / "manifest.json")
 
 
 def steps_of(run: LocalRun, steps: Sequence[int]) -> list[int]:
-    """Return the different ``steps`` in order.
-
-    Raises:
-        UserError: there are none, or the run has no such step.
-    """
+    """Return the different ``steps`` in order; UserError if there are none, or the run has no such step."""
     wanted = sorted(set(steps))
     if not wanted or wanted[0] < 1 or wanted[-1] > run.training.steps:
         raise InvalidInput("--steps", "", f"are {wanted}", f"1 to {run.training.steps}, the steps of {run.run}")
@@ -143,14 +121,13 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
 def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.DataFrame:
     """The table's rows of one step, rollout by rollout; ``texts`` gives each token's text."""
     prepared, updates, batch = replayed.prepared, replayed.updates, replayed.prepared.batch
-    mask = batch.response_mask.cpu()
+    mask, groups = batch.response_mask.cpu(), batch.group_ids.cpu()
     row, position = (index.numpy() for index in mask.nonzero(as_tuple=True))
 
     def packed(values: Tensor) -> np.ndarray:
         return np.asarray(values.detach().cpu()[mask])
 
-    tokens = packed(batch.token_ids)
-    token_texts = [texts[token] for token in tokens.tolist()]
+    token_texts = [texts[token] for token in packed(batch.token_ids).tolist()]
     weighted = packed(batch.advantages[:, None] * prepared.weights)
     old, update = packed(batch.old_log_probs), packed(updates.log_probs)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -161,10 +138,10 @@ def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.D
         "run": run,
         "step": replayed.step,
         "problem": np.array(replayed.problems, dtype=object)[row],
-        "group": batch.group_ids.cpu().numpy()[row],
-        "sample": numbers_within_groups(batch.group_ids.cpu()).numpy()[row],
+        "group": groups.numpy()[row],
+        "sample": numbers_within_groups(groups).numpy()[row],
         "position": position,
-        "token": tokens,
+        "token": packed(batch.token_ids),
         "text": token_texts,
         "token_class": classes_of(row, token_texts),
         "reward": prepared.rewards.numpy()[row],
@@ -181,21 +158,14 @@ def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.D
     return pd.DataFrame(columns).astype(REPLAY_COLUMNS)
 
 
-def numbers_within_groups(group_ids: Tensor) -> Tensor:
-    """Return 0, 1, 2 ... [B] within each group, in the order of the rollouts."""
-    same = group_ids[:, None] == group_ids[None]
-    return torch.tril(same, diagonal=-1).sum(dim=1)
-
-
 def _write_snapshot(directory: Path, replayed: ReplayedStep) -> list[Path]:
     """Write the weights before the step and its rollouts; returns the files."""
     weights, rollouts = directory / "weights.safetensors", directory / "rollouts.jsonl"
     batch, tokens = replayed.prepared.batch, replayed.prepared.rollouts.tokens
     save_tensors(weights, replayed.weights_before)
-    rows = zip(replayed.problems, batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
-    made = [
-        Rollout(problem=problem, group=group, prompt=tuple(prompt), response=tuple(response))
-        for problem, group, prompt, response in rows
+    values = zip(replayed.problems, batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
+    rows = [
+        Rollout(problem=name, group=group, prompt=[*prompt], response=[*own]) for name, group, prompt, own in values
     ]
-    write_jsonl(rollouts, [rollout.to_json() for rollout in made])
+    write_jsonl(rollouts, [row.to_json() for row in rows])
     return [weights, rollouts]

@@ -36,42 +36,26 @@ _Rows = Sequence[Mapping[str, Any]]
 
 
 def compare_checkpoints(
-    base: Path,
+    base: Path,  # checkpoint directory before training; ``trained`` is the one after it
     trained: Path,
-    problems: Path,
-    prompt: str,
-    samples: Path,
+    problems: Path,  # ``problems.jsonl`` with id and problem
+    prompt: str,  # template with ``{problem}``
+    samples: Path,  # ``samples.jsonl`` with problem_id, sample, text and finish_reason
     out: Path,
-    temperature: float,
+    temperature: float,  # divisor of the logits
     device: str,
-    batch_size: int,
+    batch_size: int,  # responses in one forward pass
     top: int | None = None,
-    prompt_form: str = "base",
-    grades: Path | None = None,
+    prompt_form: str = "base",  # plain text; "chat" for the user's turn of the trained model's chat template
+    grades: Path | None = None,  # ``grades.jsonl`` of these samples; None leaves the table without a reward
 ) -> None:
     """Write ``tokens.parquet`` to ``out``: a row per response token with both models' numbers.
 
     :mod:`rlvr.diagnostics.tokens.table` has its columns. A killed command resumes after the last finished batch;
     grades can be added later without a forward pass. With ``top`` entropies and divergences are summed over that many
     likeliest tokens of each model; the first batch is then also computed over the whole vocabulary, and
-    ``top_error.json`` holds the difference.
-
-    Args:
-        base: checkpoint directory, before training.
-        trained: checkpoint directory, after it.
-        problems: ``problems.jsonl`` with id and problem.
-        prompt: template with ``{problem}``.
-        samples: ``samples.jsonl`` with problem_id, sample, text and finish_reason.
-        out: directory.
-        temperature: divisor of the logits.
-        device: "cpu" or "cuda".
-        batch_size: responses in one forward pass.
-        top: number of tokens; None for the whole vocabulary.
-        prompt_form: "base" for plain text, "chat" for the user's turn of the trained model's chat template.
-        grades: ``grades.jsonl`` of these samples; None leaves the table without a reward.
-
-    Raises:
-        UserError: a file does not fit, the vocabularies differ, or a number is out of range.
+    ``top_error.json`` holds the difference. UserError if a file does not fit, the vocabularies differ, or a number is
+    out of range.
     """
     for option, value in (("--batch-size", batch_size), ("--top", top)):
         if value is not None and value < 1:
@@ -109,8 +93,10 @@ def compare_checkpoints(
                         write_json(error, _error(numbers, pair.compare(chosen)))
                     write_parquet(path, _frame(numbers, chosen, [rows[i] for i in batch.tolist()], texts))
                 progress.report(number)
+        # Classes of tokens are known of generated kinds of problems.
         families = {row["id"]: row.get("family") for row in read_jsonl(problems, required=("id",))}
-        _write_table(out / "tokens.parquet", paths, rewards, families)
+        classified = all(families.get(row["problem_id"]) in FAMILIES for row in rows)
+        _write_table(out / "tokens.parquet", paths, rewards, classified)
         if grades is not None:
             inputs[str(grades)] = sha256_file(grades)
             identity = fingerprint({"comparison": identity, "grades": inputs[str(grades)]})
@@ -118,13 +104,10 @@ def compare_checkpoints(
         Manifest(COMPARISON_KIND, inputs, hash_files(out, *outputs), parameters, identity).write(out / "manifest.json")
     if top is not None:
         found = read_json(error)
-        parts = [
-            f"{name} {each['mean_error']:.2g} (largest {each['largest_error']:.2g}, its mean {each['mean']:.2g})"
-            for name, each in found["columns"].items()
-            if not name.endswith("log_prob")
-        ]
         where = f"mean error in nats over {found['tokens']} tokens of the first batch"
-        print(f"--top {top}: {where}: {', '.join(parts)}")
+        errors = ((name, each) for name, each in found["columns"].items() if not name.endswith("log_prob"))
+        words = "{} {mean_error:.2g} (largest {largest_error:.2g}, its mean {mean:.2g})"
+        print(f"--top {top}: {where}: {', '.join(words.format(name, **each) for name, each in errors)}")
 
 
 def _read_rewards(grades: Path, samples: Path, rows: _Rows) -> dict[tuple[Any, int], float]:
@@ -140,11 +123,9 @@ def _read_rewards(grades: Path, samples: Path, rows: _Rows) -> dict[tuple[Any, i
         if (grade.problem_id, grade.sample) in found:
             raise UserError(f"{grades}: problem {grade.problem_id}, sample {grade.sample}: has two grades")
         found[grade.problem_id, grade.sample] = float(grade.correct)
-    for row in rows:
-        if (row["problem_id"], row["sample"]) not in found:
-            raise UserError(
-                f"{grades}: has no grade of problem {row['problem_id']}, sample {row['sample']}, of {samples}"
-            )
+    for problem, sample in ((row["problem_id"], row["sample"]) for row in rows):
+        if (problem, sample) not in found:
+            raise UserError(f"{grades}: has no grade of problem {problem}, sample {sample}, of {samples}")
     return found
 
 
@@ -178,8 +159,7 @@ def _tokens(
 def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> PreTrainedModel:
     """Load a checkpoint in the type that it was saved in; code that came with it is never run.
 
-    Raises:
-        UserError: transformers cannot load it, or its logits are not its head's output for the hidden states.
+    UserError if transformers cannot load it, or its logits are not its head's output for the hidden states.
     """
     model = cast("PreTrainedModel", load_model(checkpoint, Checkpoint(checkpoint).dtype("auto"), device))
     # Some architectures scale or cap the head's output, which hidden states and the head alone would not show.
@@ -215,17 +195,9 @@ def _frame(found: Mapping[str, Tensor], tokens: TokenBatch, rows: _Rows, tokeniz
 
 
 def _write_table(
-    path: Path,
-    parts: Sequence[Path],
-    rewards: Mapping[tuple[Any, int], float] | None,
-    families: Mapping[str, str | None],
+    path: Path, parts: Sequence[Path], rewards: Mapping[tuple[Any, int], float] | None, classified: bool
 ) -> None:
-    """Put the parts, tables of whole samples, together to the table ``path``, one in memory at a time.
-
-    ``families`` are the problems' kinds, as far as known: classes of tokens are known of generated kinds.
-    """
-    problems = {name for part in parts for name in pd.read_parquet(part, columns=["problem"])["problem"]}
-    classified = all(families.get(problem) in FAMILIES for problem in problems)
+    """Put the parts, tables of whole samples, together to the table ``path``, one in memory at a time."""
     writer: parquet.ParquetWriter | None = None
     with replacing(path) as temporary, ExitStack() as closing:
         for part in parts:
@@ -245,7 +217,6 @@ def _error(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str
     """The distance of the first batch's numbers from those over the whole vocabulary, in nats."""
     columns = {}
     for name in MODEL_COLUMNS:
-        errors = (found[name] - exact[name]).double().abs()
-        numbers = (exact[name].double().mean(), errors.mean(), errors.max())
-        columns[name] = dict(zip(("mean", "mean_error", "largest_error"), map(float, numbers), strict=True))
+        errors, mean = (found[name] - exact[name]).double().abs(), float(exact[name].double().mean())
+        columns[name] = {"mean": mean, "mean_error": float(errors.mean()), "largest_error": float(errors.max())}
     return {"tokens": len(exact[MODEL_COLUMNS[0]]), "columns": columns}

@@ -7,15 +7,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from evals.decoding.draw import kl_divergence
 from rlvr.diagnostics.tokens.table import MODEL_COLUMNS
 from rlvr.engines.local.policy import TokenBatch, response_states
 
 _CHUNK_ELEMENTS = 1 << 24
 """Logits of one model that are held at a time: 64 MiB in float32, and a few times that for their softmax."""
-_RESOLUTION = 1e-7
-"""Resolution of a sum of float32 probabilities: a smaller remainder cannot be told from 0."""
-_NOTHING = -1e4
-"""Finite stand-in for -inf, so that 0 * x stays 0."""
+_RESOLUTION = 1e-7  # resolution of a sum of float32 probabilities: a smaller remainder cannot be told from 0
+_NOTHING = -1e4  # finite stand-in for -inf, so that 0 * x stays 0
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,7 @@ class ModelPair:
 def over_vocabulary(logits: Sequence[Tensor], chosen: Tensor) -> dict[str, Tensor]:
     """Return :data:`MODEL_COLUMNS` of the tokens ``chosen`` [n] from both models' logits [n, V]."""
     q, p = (each.log_softmax(dim=-1) for each in logits)
-    return {
-        "base_log_prob": q.gather(-1, chosen[:, None])[:, 0],
-        "trained_log_prob": p.gather(-1, chosen[:, None])[:, 0],
-        **_entropies_and_divergences(q, p),
-    }
+    return _columns([each.gather(-1, chosen[:, None])[:, 0] for each in (q, p)], q, p)
 
 
 def over_likeliest(logits: Sequence[Tensor], chosen: Tensor, top: int) -> dict[str, Tensor]:
@@ -74,7 +69,7 @@ def over_likeliest(logits: Sequence[Tensor], chosen: Tensor, top: int) -> dict[s
     sampled = [log_probs(model, chosen[:, None])[:, 0] for model in (0, 1)]
     known = [log_probs(model, places) for model in (0, 1)]
     q, p = (lumped(each, repeated) for each in known)
-    return {"base_log_prob": sampled[0], "trained_log_prob": sampled[1], **_entropies_and_divergences(q, p)}
+    return _columns(sampled, q, p)
 
 
 def lumped(known: Tensor, repeated: Tensor) -> Tensor:
@@ -87,11 +82,7 @@ def lumped(known: Tensor, repeated: Tensor) -> Tensor:
     return torch.cat([left, remainder.log()], dim=-1)
 
 
-def _entropies_and_divergences(q: Tensor, p: Tensor) -> dict[str, Tensor]:
-    """Return them for log-probabilities [n, K] of the base and of the trained model."""
-    return {
-        "base_entropy": -(q.exp() * q).sum(dim=-1),
-        "trained_entropy": -(p.exp() * p).sum(dim=-1),
-        "kl_trained_base": (p.exp() * (p - q)).sum(dim=-1).clamp(min=0),
-        "kl_base_trained": (q.exp() * (q - p)).sum(dim=-1).clamp(min=0),
-    }
+def _columns(sampled: Sequence[Tensor], q: Tensor, p: Tensor) -> dict[str, Tensor]:
+    """Name the ``sampled`` log-probabilities [n], and what log-probabilities [n, K] of base and trained model give."""
+    entropies = (-(each.exp() * each).sum(dim=-1) for each in (q, p))
+    return dict(zip(MODEL_COLUMNS, (*sampled, *entropies, kl_divergence(p, q), kl_divergence(q, p)), strict=True))

@@ -5,7 +5,6 @@ A replayed run and a comparison of two checkpoints each have a directory with a 
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,15 +24,14 @@ REPLAY_COLUMNS = {
 }
 """The columns of a replayed run and their types; docs/diagnostics.md describes each."""
 
-COMPARISON_KIND = "token_comparison"
-"""The manifest's kind of a comparison of two checkpoints."""
+COMPARISON_KIND = "token_comparison"  # the manifest's kind of a comparison of two checkpoints
 _OF_BOTH_MODELS = ("base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")
 MODEL_COLUMNS = ("base_log_prob", "trained_log_prob", *_OF_BOTH_MODELS)
 """A token's log-probability under two models, and the entropies and divergences of their distributions, in nats."""
 _PLACE = {"problem": "string", "sample": "int32", "position": "int32", "token": "int32", "text": "string"}
 COMPARISON_COLUMNS = {**_PLACE, **dict.fromkeys(MODEL_COLUMNS, "float32")}
 """The columns of a comparison and their types."""
-OPTIONAL_COLUMNS = ("reward", "token_class")
+_OPTIONAL_COLUMNS = ("reward", "token_class")
 """More columns of a comparison: for graded samples, and where every problem is of a generated kind."""
 
 CLASSES = ("operand", "operator", "result", "answer", "format")
@@ -67,7 +65,7 @@ def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
     classes: list[str] = []
     previous, line = -1, ""
     for rollout, text in zip(rollouts.tolist(), texts, strict=True):
-        line = "" if rollout != previous else line
+        line = line if rollout == previous else ""
         classes.append(token_class(line, text))
         line, previous = ("" if text == "\n" else line + text), rollout
     return classes
@@ -76,8 +74,7 @@ def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
 def is_comparison(directory: Path) -> bool:
     """Tell a comparison of two checkpoints from the table of a replayed run.
 
-    Raises:
-        InvalidInput: the directory holds neither.
+    InvalidInput if the directory holds neither.
     """
     path = directory / "tokens.parquet"
     try:
@@ -93,10 +90,10 @@ def is_comparison(directory: Path) -> bool:
 
 def read_token_table(directory: Path) -> pd.DataFrame:
     """Read the token table of a replayed run; InvalidInput if the directory holds none."""
+    path = directory / "tokens.parquet"
     if is_comparison(directory):
-        found = "compares two checkpoints"
-        raise InvalidInput(f"{directory}/tokens.parquet", "", found, "a directory made by `tokens`")
-    return _read(directory, list(REPLAY_COLUMNS))
+        raise InvalidInput(str(path), "", "compares two checkpoints", "a directory made by `tokens`")
+    return pd.read_parquet(path, columns=list(REPLAY_COLUMNS))
 
 
 def read_comparison(
@@ -106,13 +103,10 @@ def read_comparison(
 
     Read are the rows of ``problems`` and, as far as the table has them, ``columns``; None for all.
     """
+    path = directory / "tokens.parquet"
     if not is_comparison(directory):
-        raise InvalidInput(f"{directory}/tokens.parquet", "", "is of a replayed run", "a directory made by `compare`")
-    wanted = columns or (*COMPARISON_COLUMNS, *OPTIONAL_COLUMNS)
-    chosen = [name for name in parquet.read_schema(directory / "tokens.parquet").names if name in wanted]
-    return _read(directory, chosen, None if problems is None else [("problem", "in", list(problems))])
-
-
-def _read(directory: Path, columns: list[str], filters: Any = None) -> pd.DataFrame:
-    frame: pd.DataFrame = parquet.read_table(directory / "tokens.parquet", columns=columns, filters=filters).to_pandas()
-    return frame
+        raise InvalidInput(str(path), "", "is of a replayed run", "a directory made by `compare`")
+    wanted = columns or (*COMPARISON_COLUMNS, *_OPTIONAL_COLUMNS)
+    chosen = [name for name in parquet.read_schema(path).names if name in wanted]
+    filters = None if problems is None else [("problem", "in", list(problems))]
+    return pd.read_parquet(path, columns=chosen, filters=filters)

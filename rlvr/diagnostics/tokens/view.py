@@ -4,7 +4,7 @@ The page is one HTML file without scripts or external files. The reader chooses 
 sheets act on; every token's numbers are in its tooltip and in a table below its response.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,32 +22,22 @@ Row = Mapping[Hashable, Any]
 Values = npt.NDArray[np.float64]
 
 LEVELS = 4
-_LARGEST = 0.98
-"""Quantile of the sizes on the page from which on a token has the strongest colour."""
+_LARGEST = 0.98  # quantile of the sizes on the page from which on a token has the strongest colour
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that tokens can be coloured by.
+    """A number that tokens can be coloured by."""
 
-    Attributes:
-        key: short name, for classes of the style sheet.
-        formula: columns by name -> its values [rows], NaN where there is none.
-        unit: unit of its values, with a space before it.
-        middle: the value that has no colour; above it blue, below it orange.
-        one_sided: whether nothing lies below the middle.
-    """
-
-    key: str
+    key: str  # short name, for classes of the style sheet
     title: str
-    formula: Callable[[Mapping[Any, Values]], Values]
-    unit: str = ""
-    middle: float = 0.0
-    one_sided: bool = False
+    formula: str  # of columns, as pandas evaluates it; NaN where there is no value
+    unit: str = ""  # unit of its values, with a space before it
+    middle: float = 0.0  # the value that has no colour; above it blue, below it orange
+    one_sided: bool = False  # whether nothing lies below the middle
 
     def values(self, rows: pd.DataFrame) -> Values:
-        numbers = rows.select_dtypes("number")
-        return self.formula({name: numbers[name].to_numpy(dtype=np.float64) for name in numbers})
+        return np.asarray(rows.select_dtypes("number").astype(np.float64).eval(self.formula))
 
 
 class StepView:
@@ -55,16 +45,15 @@ class StepView:
 
     explanation = "Struck through: the loss stopped the token's gradient."
     quantities = (
-        Quantity("push", "advantage × weight", lambda of: of["advantage"] * of["weight"]),
-        Quantity("weight", "weight", lambda of: of["weight"], middle=1.0),
-        Quantity(
-            "change", "log-prob change over the step", lambda of: of["new_log_prob"] - of["old_log_prob"], " nats"
-        ),
-        Quantity("gate", "gate", lambda of: of["gate"], middle=1.0),
-        Quantity("entropy", "entropy", lambda of: of["entropy"], " nats", one_sided=True),
-        Quantity("surprise", "−log-prob when sampled", lambda of: -of["old_log_prob"], " nats", one_sided=True),
+        Quantity("push", "advantage × weight", "advantage * weight"),
+        Quantity("weight", "weight", "weight", middle=1.0),
+        Quantity("change", "log-prob change over the step", "new_log_prob - old_log_prob", " nats"),
+        Quantity("gate", "gate", "gate", middle=1.0),
+        Quantity("entropy", "entropy", "entropy", " nats", one_sided=True),
+        Quantity("surprise", "−log-prob when sampled", "-old_log_prob", " nats", one_sided=True),
     )
     header = ("token", "class", "weight", "log-prob", "after the step", "change", "entropy", "ratio", "gate")
+    sentence = "{}, weight {}, log-prob {} → {} ({}), entropy {}, ratio {}, gate {}"  # a token's cells in words
 
     def __init__(self, table: Path, step: int | None, problems: Sequence[str], count: int) -> None:
         """Choose the problems ``problems``, or the first ``count`` that have rewarded and punished rollouts."""
@@ -93,16 +82,6 @@ class StepView:
         numbers = (f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", f"{row['entropy']:.4f}")
         return str(row["token_class"]), f"{row['weight']:.3f}", *numbers, f"{row['ratio']:.4f}", gate
 
-    def words(self, row: Row) -> str:
-        """Return a token's numbers as a sentence."""
-        kind, weight, before, after, change, entropy, ratio, gate = self.cells(row)
-        words = f"{kind}, weight {weight}, log-prob {before} → {after} ({change}), "
-        return words + f"entropy {entropy}, ratio {ratio}, gate {gate}"
-
-
-def _nonnegative(key: str, title: str, column: str, sign: int = 1) -> Quantity:
-    return Quantity(key, title, lambda of: sign * of[column], " nats", one_sided=True)
-
 
 class ComparisonView:
     """Responses to some problems under two checkpoints, as :class:`StepView`."""
@@ -112,23 +91,19 @@ class ComparisonView:
         "Classes of tokens are known of generated problems, rewards of graded responses."
     )
     quantities = (
-        Quantity(
-            "difference",
-            "log-prob difference, trained less base",
-            lambda of: of["trained_log_prob"] - of["base_log_prob"],
-            " nats",
-        ),
-        _nonnegative("before", "base model's entropy", "base_entropy"),
-        _nonnegative("after", "trained model's entropy", "trained_entropy"),
-        _nonnegative("forward", "KL(trained, base)", "kl_trained_base"),
-        _nonnegative("backward", "KL(base, trained)", "kl_base_trained"),
-        _nonnegative("unlikely", "−log-prob of the base model", "base_log_prob", -1),
-        _nonnegative("surprise", "−log-prob of the trained model", "trained_log_prob", -1),
+        Quantity("difference", "log-prob difference, trained less base", "trained_log_prob - base_log_prob", " nats"),
+        Quantity("before", "base model's entropy", "base_entropy", " nats", one_sided=True),
+        Quantity("after", "trained model's entropy", "trained_entropy", " nats", one_sided=True),
+        Quantity("forward", "KL(trained, base)", "kl_trained_base", " nats", one_sided=True),
+        Quantity("backward", "KL(base, trained)", "kl_base_trained", " nats", one_sided=True),
+        Quantity("unlikely", "−log-prob of the base model", "-base_log_prob", " nats", one_sided=True),
+        Quantity("surprise", "−log-prob of the trained model", "-trained_log_prob", " nats", one_sided=True),
     )
     header = (
         *("token", "class", "base log-prob", "trained log-prob", "difference"),
         *("base entropy", "trained entropy", "KL(trained, base)", "KL(base, trained)"),
     )
+    sentence = "{}, log-prob {} → {} ({}), entropy {} → {}, KL(trained, base) {}, KL(base, trained) {}"
 
     def __init__(self, table: Path, problems: Sequence[str], count: int, responses: int | None) -> None:
         """Choose the problems ``problems``, or the first ``count`` that have right and wrong responses.
@@ -158,12 +133,6 @@ class ComparisonView:
         numbers = (f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", *(f"{row[name]:.4f}" for name in others))
         return str(row.get("token_class", "–")), *numbers
 
-    def words(self, row: Row) -> str:
-        kind, before, after, difference, *others = self.cells(row)
-        words = "" if kind == "–" else f"{kind}, "
-        words += f"log-prob {before} → {after} ({difference}), entropy {others[0]} → {others[1]}, "
-        return words + f"KL(trained, base) {others[2]}, KL(base, trained) {others[3]}"
-
 
 def _check_problems(problems: Sequence[str], column: pd.Series) -> None:
     known = list(dict.fromkeys(column))
@@ -173,28 +142,15 @@ def _check_problems(problems: Sequence[str], column: pd.Series) -> None:
 
 
 def write_page(
-    table: Path,
-    step: int | None,
-    problems: Sequence[str],
+    table: Path,  # directory with ``tokens.parquet``, of a replayed run or of two checkpoints
+    step: int | None,  # of a replayed run; None for a comparison
+    problems: Sequence[str],  # ids; with none, the first ``count`` that have right and wrong responses
     count: int,
-    responses: int | None,
-    texts: Mapping[str, str],
+    responses: int | None,  # to show of each problem of a comparison; None for all
+    texts: Mapping[str, str],  # id -> text of problems, as far as known
     out: Path,
 ) -> None:
-    """Write the page of some problems.
-
-    Args:
-        table: directory with ``tokens.parquet``, of a replayed run or of two checkpoints.
-        step: step of a replayed run; None for a comparison.
-        problems: ids of the problems to show; with none, the first ``count`` that have right and wrong responses.
-        count: number of problems.
-        responses: responses to show of each problem of a comparison; None for all.
-        texts: id -> text of problems, as far as known.
-        out: the HTML file.
-
-    Raises:
-        InvalidInput: there is no such table, step or problem, or a number is out of range.
-    """
+    """Write some problems to an HTML file; InvalidInput if there is no such table, step or problem, or number."""
     for option, value in (("--groups", count), ("--responses", responses)):
         if value is not None and value < 1:
             raise InvalidInput(option, "", f"is {value}", "1 or more")
@@ -221,8 +177,10 @@ def write_page(
             classes.append("stopped")
         # A line break, and a space that stands alone, are replaced by a sign.
         shown = "·" if text == " " else text.replace("\n", "↵")
-        token = {"shown": shown, "breaks": text.endswith("\n"), "classes": " ".join(classes), "words": view.words(row)}
-        group["responses"][row["sample"]]["tokens"].append({**token, "cells": (shown, *view.cells(row))})
+        cells = view.cells(row)
+        words = view.sentence.format(*cells).removeprefix("–, ")  # the dash: of no known class
+        token = {"shown": shown, "breaks": text.endswith("\n"), "classes": " ".join(classes), "words": words}
+        group["responses"][row["sample"]]["tokens"].append({**token, "cells": (shown, *cells)})
     page = page_template("coloured_text.html.jinja", "rlvr.diagnostics").render(
         view=view,
         groups=list(groups.values()),
