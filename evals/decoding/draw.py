@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from evals.decoding.settings import Criterion, Decoding, Driver
+from evals.core.config.named_study import Criterion
+from evals.decoding.settings import Decoding
 from evals.generation.backend import SamplingParameters
 from evals.generation.sampler import draw_tokens, uniform_streams
 
@@ -50,15 +51,15 @@ class PairDraw:
 
         self._decoding, self._sampling, self._observer = decoding, sampling, observer
         self._own = stream("")
-        self._again = stream("/again") if decoding.criterion.looks_at_token else self._own
-        self._random = stream("/random") if decoding.criterion is Criterion.RANDOM else None
+        self._again = stream("/again") if decoding.criterion == "log_prob_difference" else self._own
+        self._random = stream("/random") if decoding.criterion == "random" else None
         self.replaced = torch.zeros(len(identities), dtype=torch.long, device=device)
         """Tokens drawn again so far, [B]: those that fired, also where the second draw gave the same token."""
 
     def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
         """Draw tokens [R]; ``logits`` are the base model's and the trained one's."""
         base, trained = logits
-        driver, assistant = (base, trained) if self._decoding.driver is Driver.BASE else (trained, base)
+        driver, assistant = (base, trained) if self._decoding.driver == "base" else (trained, base)
         drawn = draw_tokens(driver[row_of], self._own[running, step], self._sampling)
         if self._observer is not None:
             self._observer(base, trained, row_of, drawn)
@@ -87,7 +88,7 @@ def criterion_values(
 
     ``base`` and ``trained`` are logits [P, V], ``driver`` is one of the two, ``row_of`` [R] each token's history.
     """
-    if criterion.looks_at_token:
+    if criterion == "log_prob_difference":
         return log_prob_differences(base, trained, row_of, tokens)
     return history_values(criterion, base, trained, driver)[row_of]
 
@@ -100,18 +101,18 @@ def history_values(criterion: Criterion, base: Tensor, trained: Tensor, driver: 
 
 
 def _block_values(criterion: Criterion, base: Tensor, trained: Tensor, driver: Tensor) -> Tensor:
-    if criterion is Criterion.ENTROPY:
+    if criterion == "entropy":
         log_probs = driver.float().log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
     p, q = trained.float().log_softmax(-1), base.float().log_softmax(-1)
     match criterion:
-        case Criterion.KL_TRAINED_BASE:
+        case "kl_trained_base":
             return kl_divergence(p, q)
-        case Criterion.KL_BASE_TRAINED:
+        case "kl_base_trained":
             return kl_divergence(q, p)
-        case Criterion.JEFFREYS:
+        case "jeffreys":
             return (kl_divergence(p, q) + kl_divergence(q, p)) / 2
-        case Criterion.JS:
+        case "js":
             middle = torch.logaddexp(p, q) - math.log(2)
             return (kl_divergence(p, middle) + kl_divergence(q, middle)) / 2
         case _:

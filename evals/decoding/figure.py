@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from evals.core.config.named_study import Criterion
 from evals.decoding.choose import read_sweeps
-from evals.decoding.settings import Criterion, Mode, Sweep
+from evals.decoding.settings import Sweep
 from evals.figures import style
 from evals.figures.style import COLOURS, MARKERS, NEUTRAL
 from evals.statistics.difference import estimate_difference
 
-TITLES = {
-    Criterion.LOG_PROB_DIFFERENCE: "log-prob difference",
-    Criterion.KL_TRAINED_BASE: "KL(trained ‖ base)",
-    Criterion.KL_BASE_TRAINED: "KL(base ‖ trained)",
-    Criterion.JS: "Jensen-Shannon divergence",
-    Criterion.JEFFREYS: "mean of both KL",
-    Criterion.ENTROPY: "entropy of the base",
-    Criterion.RANDOM: "random tokens",
+TITLES: dict[Criterion, str] = {
+    "log_prob_difference": "log-prob difference",
+    "kl_trained_base": "KL(trained ‖ base)",
+    "kl_base_trained": "KL(base ‖ trained)",
+    "js": "Jensen-Shannon divergence",
+    "jeffreys": "mean of both KL",
+    "entropy": "entropy of the base",
+    "random": "random tokens",
 }
 
 
@@ -53,7 +54,7 @@ def curves(sweeps: Sequence[Sweep]) -> Mapping[Criterion, Sequence[Place]]:
     """The points of every criterion of replacement with the base driving, fewest tokens replaced first."""
     places: dict[Criterion, list[Place]] = {}
     for point in sweeps[0].points:
-        if point.decoding.mode is Mode.REPLACEMENT and point.fraction is not None:
+        if point.decoding.mode == "replacement" and point.fraction is not None:
             places.setdefault(point.decoding.criterion, []).append(place(sweeps, point.name))
     return {criterion: sorted(members, key=lambda found: found.replaced) for criterion, members in places.items()}
 

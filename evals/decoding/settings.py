@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import math
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
+from evals.core.config.named_study import Criterion
 from evals.core.record import Record
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Mode(StrEnum):
-    """The distribution that a token that fires is drawn from."""
-
-    REPLACEMENT = "replacement"  # the other model
-    EXTRAPOLATION = "extrapolation"
-    """The trained model, pushed by gamma beyond it in the direction from base to trained."""
-
-
-class Driver(StrEnum):
-    """The model whose tokens are kept where nothing fires."""
-
-    BASE = "base"
-    TRAINED = "trained"
-
-
-class Criterion(StrEnum):
-    """The value that decides whether a token is drawn again."""
-
-    LOG_PROB_DIFFERENCE = "log_prob_difference"
-    """log pi_trained(y) - log pi_base(y) of the token drawn, whichever model drew it."""
-    KL_TRAINED_BASE = "kl_trained_base"  # KL(pi_trained || pi_base)
-    KL_BASE_TRAINED = "kl_base_trained"  # KL(pi_base || pi_trained)
-    JS = "js"  # Jensen-Shannon divergence, at most log 2
-    JEFFREYS = "jeffreys"  # mean of the two KL divergences
-    ENTROPY = "entropy"  # entropy of the model that drives
-    RANDOM = "random"  # a uniform number of its own
-
-    @property
-    def looks_at_token(self) -> bool:
-        """True if the token drawn decides, not its history alone."""
-        return self is Criterion.LOG_PROB_DIFFERENCE
-
-
+Mode = Literal["replacement", "extrapolation"]
+"""What a token that fires is drawn from: the other model, or the trained one pushed by gamma away from the base."""
+Driver = Literal["base", "trained"]
+"""The model whose tokens are kept where nothing fires."""
+DRIVERS: tuple[Driver, ...] = ("base", "trained")
 Threshold = Annotated[
     float,
     Field(allow_inf_nan=True),
@@ -76,23 +48,23 @@ class Decoding(Record):
     def _check(self) -> Decoding:
         if math.isnan(self.tau):
             raise ValueError("tau is NaN; accepted: a number, inf or -inf")
-        if self.criterion is Criterion.RANDOM and not 0 <= self.tau <= 1:
+        if self.criterion == "random" and not 0 <= self.tau <= 1:
             raise ValueError(f"tau is {self.tau} with criterion random; accepted: a probability, 0 to 1")
-        if self.mode is Mode.REPLACEMENT and self.gamma:
+        if self.mode == "replacement" and self.gamma:
             raise ValueError(f"gamma is {self.gamma} with mode replacement; accepted: 0, or mode extrapolation")
         return self
 
     @classmethod
     def alone(cls, driver: Driver) -> Decoding:
         """The driver's own text: no token is ever drawn again."""
-        return cls(mode=Mode.REPLACEMENT, driver=driver, criterion=Criterion.RANDOM, tau=0.0)
+        return cls(mode="replacement", driver=driver, criterion="random", tau=0.0)
 
     @property
     def weights(self) -> tuple[float, float]:
         """Weights of the driver's and of the assistant's logits where the criterion fires."""
-        if self.mode is Mode.REPLACEMENT:
+        if self.mode == "replacement":
             return 0.0, 1.0
-        return (-self.gamma, 1.0 + self.gamma) if self.driver is Driver.BASE else (1.0 + self.gamma, -self.gamma)
+        return (-self.gamma, 1.0 + self.gamma) if self.driver == "base" else (1.0 + self.gamma, -self.gamma)
 
     @property
     def is_driver_alone(self) -> bool:
@@ -105,16 +77,16 @@ class Decoding(Record):
     @property
     def scheme(self) -> str | None:
         """The row of the table that this could fill: none unless the log-prob difference decides."""
-        if self.criterion is not Criterion.LOG_PROB_DIFFERENCE:
+        if self.criterion != "log_prob_difference":
             return None
-        return "replacement" if self.mode is Mode.REPLACEMENT else f"extrapolation_{self.driver.value}"
+        return "replacement" if self.mode == "replacement" else f"extrapolation_{self.driver}"
 
     def fires(self, values: Tensor) -> Tensor:
         """A mask [R] of the values of the criterion that fire."""
         match self.criterion:
-            case Criterion.LOG_PROB_DIFFERENCE:
+            case "log_prob_difference":
                 return values <= self.tau
-            case Criterion.RANDOM:
+            case "random":
                 return values < self.tau
             case _:
                 return values >= self.tau

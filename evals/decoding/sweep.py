@@ -16,13 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from evals.core.config.named_study import Criterion
 from evals.core.files import fingerprint, sha256_file, write_json
 from evals.core.manifest import Manifest, hash_files
 from evals.core.record import read_rows
 from evals.core.records import Sample
 from evals.decoding.draw import criterion_values
 from evals.decoding.pair import PairSampler
-from evals.decoding.settings import Criterion, Decoding, Driver, Grid, Mode, Sweep, SweepPoint
+from evals.decoding.settings import DRIVERS, Decoding, Driver, Grid, Sweep, SweepPoint
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import EvaluationSettings
 from evals.grading.grade_file import grade_file
@@ -75,20 +76,20 @@ def _points(sampler: PairSampler, grid: Grid) -> Iterator[tuple[str, Decoding, f
 
     Name, way of decoding and fraction of each: see :class:`~evals.decoding.settings.SweepPoint`.
     """
-    for driver in Driver:
-        yield driver.value, Decoding.alone(driver), None
-    values = values_of_driver(sampler, grid.criteria, Driver.BASE)
+    for driver in DRIVERS:
+        yield driver, Decoding.alone(driver), None
+    values = values_of_driver(sampler, grid.criteria, "base")
     for criterion, fraction in product(grid.criteria, grid.fractions):
         tau = threshold(criterion, fraction, values)
-        decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau)
-        yield f"replacement-{criterion.value}-{fraction:g}", decoding, fraction
-    difference = Criterion.LOG_PROB_DIFFERENCE
-    for driver in Driver if grid.gammas else ():
+        decoding = Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau)
+        yield f"replacement-{criterion}-{fraction:g}", decoding, fraction
+    difference: Criterion = "log_prob_difference"
+    for driver in DRIVERS if grid.gammas else ():
         values = values_of_driver(sampler, [difference], driver)
         for fraction, gamma in product(grid.extrapolation_fractions, grid.gammas):
             tau = threshold(difference, fraction, values)
-            decoding = Decoding(mode=Mode.EXTRAPOLATION, driver=driver, criterion=difference, tau=tau, gamma=gamma)
-            yield f"extrapolation-{driver.value}-{fraction:g}-{gamma:g}", decoding, fraction
+            decoding = Decoding(mode="extrapolation", driver=driver, criterion=difference, tau=tau, gamma=gamma)
+            yield f"extrapolation-{driver}-{fraction:g}-{gamma:g}", decoding, fraction
 
 
 def _measured(name: str, decoding: Decoding, fraction: float | None, directory: Path) -> SweepPoint:
@@ -111,10 +112,10 @@ def values_of_driver(
     sampler: PairSampler, criteria: Sequence[Criterion], driver: Driver
 ) -> dict[Criterion, FloatArray]:
     """Every criterion but random at every token of the driver's own responses, [tokens] each."""
-    collected: dict[Criterion, list[Tensor]] = {each: [] for each in criteria if each is not Criterion.RANDOM}
+    collected: dict[Criterion, list[Tensor]] = {each: [] for each in criteria if each != "random"}
 
     def observe(base: Tensor, trained: Tensor, row_of: Tensor, tokens: Tensor) -> None:
-        logits = base if driver is Driver.BASE else trained
+        logits = base if driver == "base" else trained
         for criterion, values in collected.items():
             values.append(criterion_values(criterion, base, trained, logits, row_of, tokens).cpu())
 
@@ -125,9 +126,9 @@ def values_of_driver(
 
 def threshold(criterion: Criterion, fraction: float, values: Mapping[Criterion, FloatArray]) -> float:
     """The tau beyond which a fraction of the values lies; with a fraction of 1 everything fires, whatever its value."""
-    if criterion is Criterion.RANDOM:
+    if criterion == "random":
         return fraction
-    below = criterion.looks_at_token
+    below = criterion == "log_prob_difference"
     if fraction == 1:
         return math.inf if below else -math.inf
     quantile = float(np.quantile(values[criterion], fraction if below else 1 - fraction))

@@ -32,8 +32,15 @@ class NamedStudy(Settings):
 
 
 Criterion = Literal[
-    "log_prob_difference", "kl_trained_base", "kl_base_trained", "js", "jeffreys", "entropy", "random"
-]  # fmt: skip
+    "log_prob_difference",  # log pi_trained(y) - log pi_base(y) of the token drawn, whichever model drew it
+    "kl_trained_base",  # KL(pi_trained || pi_base)
+    "kl_base_trained",  # KL(pi_base || pi_trained)
+    "js",  # Jensen-Shannon divergence, at most log 2
+    "jeffreys",  # mean of the two KL divergences
+    "entropy",  # entropy of the model that drives
+    "random",  # a uniform number of its own
+]
+"""The value that decides whether a token is drawn again."""
 TokenFractions = Annotated[tuple[Share, ...], Field(min_length=1), *UNIQUE]
 
 

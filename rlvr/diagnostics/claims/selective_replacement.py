@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import mannwhitneyu
 
+from evals.core.config.named_study import Criterion
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.decoding.draw import PairDraw
-from evals.decoding.settings import Criterion, Decoding, Driver, Mode
+from evals.decoding.settings import DRIVERS, Decoding
 from evals.generation.backend import BackendSettings, Request, Response, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.grading import Case, GradingPool
@@ -26,7 +27,7 @@ from rlvr.engines.local.policy import TokenBatch
 
 SAMPLES = 8
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
-CRITERIA = (Criterion.LOG_PROB_DIFFERENCE, Criterion.KL_TRAINED_BASE, Criterion.ENTROPY, Criterion.RANDOM)
+CRITERIA: tuple[Criterion, ...] = ("log_prob_difference", "kl_trained_base", "entropy", "random")
 _PROBABILITY_BINS = 10
 _HISTOGRAMS = {
     "difference": np.linspace(-3, 3, 61),
@@ -78,27 +79,27 @@ def benchmark_rows(
         names = np.repeat([problem.id for problem in problem_of], [len(each.tokens) for each in responses])
         return frame.assign(problem=names)
 
-    alone = {driver.value: sample(Decoding.alone(driver)) for driver in Driver}
+    alone: dict[str, list[Response]] = {driver: sample(Decoding.alone(driver)) for driver in DRIVERS}
     for name, responses in alone.items():
         for problem, value in accuracies(responses):
             yield _row(f"accuracy {name}", value, problem)
-    tokens = {name: tokens_of(responses) for name, responses in alone.items()}
+    tokens: dict[str, pd.DataFrame] = {name: tokens_of(responses) for name, responses in alone.items()}
     yield from direction_rows(tokens)
     for criterion, fraction in product(CRITERIA, FRACTIONS):
         tau = _threshold(criterion, tokens["base"], fraction)
-        made = sample(Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau))
+        made = sample(Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau))
         replaced = sum(each.replaced or 0 for each in made) / sum(len(each.tokens) for each in made)
         for problem, value in accuracies(made):
-            yield _row("accuracy replaced", value, problem, criterion.value, fraction, replaced)
+            yield _row("accuracy replaced", value, problem, criterion, fraction, replaced)
 
 
 def _threshold(criterion: Criterion, tokens: pd.DataFrame, fraction: float) -> float:
     """The threshold that would replace ``fraction`` of the tokens of the base model's own responses."""
-    if criterion is Criterion.RANDOM:
+    if criterion == "random":
         return fraction
-    if criterion is Criterion.LOG_PROB_DIFFERENCE:
+    if criterion == "log_prob_difference":
         return float(log_prob_difference(tokens).quantile(fraction))
-    column = "base_entropy" if criterion is Criterion.ENTROPY else "kl_trained_base"
+    column = "base_entropy" if criterion == "entropy" else "kl_trained_base"
     return float(tokens[column].quantile(1 - fraction))
 
 

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from evals.core.config.named_study import Criterion
 from evals.core.record import read_rows
 from evals.core.records import Problem
-from evals.decoding.settings import Criterion
 from evals.figures.style import MARKERS
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, SERIES, draw_means
@@ -39,15 +39,15 @@ class UpdateDirection(Claim):
 
     def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         def replaced_by(criterion: Criterion) -> pd.Series:
-            return by_problem(series, "accuracy replaced", criterion=criterion.value, fraction=_COMPARED_AT)
+            return by_problem(series, "accuracy replaced", criterion=criterion, fraction=_COMPARED_AT)
 
-        own = replaced_by(Criterion.LOG_PROB_DIFFERENCE)
+        own = replaced_by("log_prob_difference")
         at = f"accuracy at {_COMPARED_AT:.0%} replaced"
         yield from _direction_measurements(series)
         for criterion in CRITERIA[1:]:
             yield measure(
-                f"Replacing by the log-prob difference gains more than by {criterion.value}",
-                f"{at}, log_prob_difference less {criterion.value}",
+                f"Replacing by the log-prob difference gains more than by {criterion}",
+                f"{at}, log_prob_difference less {criterion}",
                 own - replaced_by(criterion),
                 _UNIT,
             )
@@ -62,9 +62,9 @@ class UpdateDirection(Claim):
         replaced = series[series["quantity"] == "accuracy replaced"]
         means = replaced.groupby(["criterion", "fraction", "problem"])[["value", "replaced"]].mean().reset_index()
         for criterion, colour, marker in zip(CRITERIA, SERIES, MARKERS, strict=False):
-            rows = means[means["criterion"] == criterion.value]
+            rows = means[means["criterion"] == criterion]
             rows = rows.assign(replaced=rows.groupby("fraction")["replaced"].transform("mean"))
-            draw_means(curves, rows, "replaced", "value", colour, criterion.value.replace("_", " "), marker)
+            draw_means(curves, rows, "replaced", "value", colour, criterion.replace("_", " "), marker)
         for name, line in (("base", ":"), ("trained", "--")):
             level = series[series["quantity"] == f"accuracy {name}"]["value"].mean()
             curves.axhline(level, color="#4d4d4d", linestyle=line, linewidth=0.9, label=f"{name} model alone")

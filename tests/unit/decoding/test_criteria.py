@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evals.core.config.named_study import Criterion
 from evals.decoding import draw
 from evals.decoding.draw import history_values, log_prob_differences
-from evals.decoding.settings import Criterion
 
-HISTORY_CRITERIA = [Criterion.KL_TRAINED_BASE, Criterion.KL_BASE_TRAINED, Criterion.JS, Criterion.JEFFREYS]
+HISTORY_CRITERIA = ["kl_trained_base", "kl_base_trained", "js", "jeffreys"]
 
 
 def probabilities(logits: list[float]) -> list[float]:
@@ -30,13 +30,13 @@ def reference(criterion: Criterion, base: list[float], trained: list[float], dri
     p, q = probabilities(trained), probabilities(base)
     middle = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
     match criterion:
-        case Criterion.ENTROPY:
+        case "entropy":
             return -sum(a * math.log(a) for a in probabilities(driver))
-        case Criterion.KL_TRAINED_BASE:
+        case "kl_trained_base":
             return divergence(p, q)
-        case Criterion.KL_BASE_TRAINED:
+        case "kl_base_trained":
             return divergence(q, p)
-        case Criterion.JEFFREYS:
+        case "jeffreys":
             return (divergence(p, q) + divergence(q, p)) / 2
         case _:
             return (divergence(p, middle) + divergence(q, middle)) / 2
@@ -46,7 +46,7 @@ BASE = [[0.0, 0.0, 0.0, 0.0], [5.0, -3.0, 0.5, 1.0], [-8.0, 2.0, 2.0, 2.5], [30.
 TRAINED = [[1.0, -1.0, 0.0, 2.0], [5.0, -3.0, 0.5, 1.0], [2.0, 2.0, -6.0, 2.5], [29.5, 31.0, 28.0, 14.0]]
 
 
-@pytest.mark.parametrize("criterion", [*HISTORY_CRITERIA, Criterion.ENTROPY])
+@pytest.mark.parametrize("criterion", [*HISTORY_CRITERIA, "entropy"])
 @pytest.mark.parametrize("driver", [BASE, TRAINED])
 def test_history_criteria_are_the_sums_of_their_definitions(criterion: Criterion, driver: list[list[float]]) -> None:
     expected = [reference(criterion, *rows) for rows in zip(BASE, TRAINED, driver, strict=True)]
@@ -68,10 +68,10 @@ def test_a_block_of_rows_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPat
     torch.manual_seed(0)
     base, trained = torch.randn(2, 7, 11)
     rows, tokens = torch.arange(7), torch.arange(7)
-    whole = [history_values(criterion, base, trained, base) for criterion in [*HISTORY_CRITERIA, Criterion.ENTROPY]]
+    whole = [history_values(criterion, base, trained, base) for criterion in [*HISTORY_CRITERIA, "entropy"]]
     whole.append(log_prob_differences(base, trained, rows, tokens))
     monkeypatch.setattr(draw, "_BLOCK_ELEMENTS", 25)
-    parts = [history_values(criterion, base, trained, base) for criterion in [*HISTORY_CRITERIA, Criterion.ENTROPY]]
+    parts = [history_values(criterion, base, trained, base) for criterion in [*HISTORY_CRITERIA, "entropy"]]
     parts.append(log_prob_differences(base, trained, rows, tokens))
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other)
@@ -89,9 +89,9 @@ def test_properties_of_divergences(base: list[float], trained: list[float], shif
         assert value >= 0
         assert float(history_values(criterion, q + shift, p, q)) == pytest.approx(value, rel=1e-3, abs=1e-3)
         assert float(history_values(criterion, p, p, p)) == pytest.approx(0, abs=1e-5)
-    js = float(history_values(Criterion.JS, q, p, q))
+    js = float(history_values("js", q, p, q))
     assert js <= math.log(2) + 1e-5
-    assert js == pytest.approx(float(history_values(Criterion.JS, p, q, q)), rel=1e-4, abs=1e-5)
+    assert js == pytest.approx(float(history_values("js", p, q, q)), rel=1e-4, abs=1e-5)
     both = [float(history_values(criterion, q, p, q)) for criterion in HISTORY_CRITERIA]
-    assert both[0] == pytest.approx(float(history_values(Criterion.KL_BASE_TRAINED, p, q, q)), rel=1e-4, abs=1e-5)
+    assert both[0] == pytest.approx(float(history_values("kl_base_trained", p, q, q)), rel=1e-4, abs=1e-5)
     assert both[3] == pytest.approx((both[0] + both[1]) / 2, rel=1e-4, abs=1e-5)

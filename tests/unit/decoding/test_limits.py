@@ -12,9 +12,10 @@ import pytest
 import torch
 from scipy import stats
 
+from evals.core.config.named_study import Criterion
 from evals.core.errors import InvalidInput
 from evals.decoding.draw import PairDraw
-from evals.decoding.settings import Criterion, Decoding, Driver, Mode
+from evals.decoding.settings import DRIVERS, Decoding, Driver
 from evals.generation.backend import Backend, BackendSettings, Request, Response, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
 
@@ -22,17 +23,17 @@ TEXTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7. 
 SAMPLING = SamplingParameters(24, temperature=1.0, top_p=0.95)
 CPU = torch.device("cpu")
 BACKENDS = ["local", "transformers"]
-NEVER = {Criterion.LOG_PROB_DIFFERENCE: -math.inf, Criterion.RANDOM: 0.0}
-SOMETIMES = {
-    Criterion.LOG_PROB_DIFFERENCE: -0.1,
-    Criterion.RANDOM: 0.5,
-    Criterion.ENTROPY: 2.0,
-    Criterion.KL_TRAINED_BASE: 0.6,
-    Criterion.KL_BASE_TRAINED: 0.6,
-    Criterion.JEFFREYS: 0.6,
-    Criterion.JS: 0.15,
+NEVER: dict[Criterion, float] = {"log_prob_difference": -math.inf, "random": 0.0}
+SOMETIMES: dict[Criterion, float] = {
+    "log_prob_difference": -0.1,
+    "random": 0.5,
+    "entropy": 2.0,
+    "kl_trained_base": 0.6,
+    "kl_base_trained": 0.6,
+    "jeffreys": 0.6,
+    "js": 0.15,
 }
-ALWAYS = {Criterion.LOG_PROB_DIFFERENCE: math.inf, Criterion.RANDOM: 1.0}
+ALWAYS: dict[Criterion, float] = {"log_prob_difference": math.inf, "random": 1.0}
 
 
 def requests(checkpoint: Path, count: int = 6, suffix: str = "") -> list[Request]:
@@ -74,11 +75,11 @@ def test_what_never_fires_is_the_driver_alone(checkpoints: tuple[Path, Path], ba
     """Tau of minus infinity for the log-prob difference, probability 0, an infinite divergence: token for token."""
     pair, *alone = load_both(checkpoints, backend)
     wanted = requests(checkpoints[0])
-    for driver, model in zip(Driver, alone, strict=True):
+    for driver, model in zip(DRIVERS, alone, strict=True):
         expected = tokens(model.generate(wanted))
-        for criterion in Criterion:
+        for criterion in SOMETIMES:
             tau = NEVER.get(criterion, math.inf)
-            for mode, gamma in ((Mode.REPLACEMENT, 0.0), (Mode.EXTRAPOLATION, 0.3)):
+            for mode, gamma in (("replacement", 0.0), ("extrapolation", 0.3)):
                 made = pair.generate(
                     wanted, Decoding(mode=mode, driver=driver, criterion=criterion, tau=tau, gamma=gamma)
                 )
@@ -91,17 +92,15 @@ def test_with_everything_replaced_it_is_the_other_model(checkpoints: tuple[Path,
     """Token for token: with the sample's own numbers, or with those of ``/again`` where the token itself decides."""
     pair, *alone = load_both(checkpoints, backend)
     wanted = requests(checkpoints[0])
-    for driver, other in zip(Driver, reversed(alone), strict=True):
+    for driver, other in zip(DRIVERS, reversed(alone), strict=True):
         expected = {"": other.generate(wanted), "/again": other.generate(requests(checkpoints[0], suffix="/again"))}
         assert tokens(expected[""]) != tokens(expected["/again"])
-        for criterion in Criterion:
+        for criterion in SOMETIMES:
             made = pair.generate(
                 wanted,
-                Decoding(
-                    mode=Mode.REPLACEMENT, driver=driver, criterion=criterion, tau=ALWAYS.get(criterion, -math.inf)
-                ),
+                Decoding(mode="replacement", driver=driver, criterion=criterion, tau=ALWAYS.get(criterion, -math.inf)),
             )
-            assert tokens(made) == tokens(expected["/again" if criterion.looks_at_token else ""])
+            assert tokens(made) == tokens(expected["/again" if criterion == "log_prob_difference" else ""])
             assert [response.replaced for response in made] == [len(response.tokens) for response in made]
 
 
@@ -111,37 +110,31 @@ def test_gamma_of_zero_adds_nothing(checkpoints: tuple[Path, Path], backend: str
     pair, _, trained = load_both(checkpoints, backend)
     wanted = requests(checkpoints[0])
     plain = tokens(trained.generate(wanted))
-    for criterion in Criterion:
+    for criterion in SOMETIMES:
         tau = SOMETIMES[criterion]
-        made = pair.generate(
-            wanted, Decoding(mode=Mode.EXTRAPOLATION, driver=Driver.TRAINED, criterion=criterion, tau=tau)
-        )
+        made = pair.generate(wanted, Decoding(mode="extrapolation", driver="trained", criterion=criterion, tau=tau))
         assert tokens(made) == plain
-        pushed = pair.generate(
-            wanted, Decoding(mode=Mode.EXTRAPOLATION, driver=Driver.BASE, criterion=criterion, tau=tau)
-        )
-        some = pair.generate(wanted, Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau))
+        pushed = pair.generate(wanted, Decoding(mode="extrapolation", driver="base", criterion=criterion, tau=tau))
+        some = pair.generate(wanted, Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau))
         assert pushed == some
         assert 0 < replaced(some) < sum(len(one.tokens) for one in some)
 
 
-@pytest.mark.parametrize("criterion", [Criterion.LOG_PROB_DIFFERENCE, Criterion.KL_TRAINED_BASE, Criterion.RANDOM])
+@pytest.mark.parametrize("criterion", ["log_prob_difference", "kl_trained_base", "random"])
 def test_both_backends_draw_the_same_samples(checkpoints: tuple[Path, Path], criterion: Criterion) -> None:
-    decoding = Decoding(
-        mode=Mode.EXTRAPOLATION, driver=Driver.BASE, criterion=criterion, tau=SOMETIMES[criterion], gamma=0.5
-    )
+    decoding = Decoding(mode="extrapolation", driver="base", criterion=criterion, tau=SOMETIMES[criterion], gamma=0.5)
     made = [load_both(checkpoints, name)[0].generate(requests(checkpoints[0]), decoding) for name in BACKENDS]
     assert made[0] == made[1]
     assert replaced(made[0])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("criterion", [Criterion.LOG_PROB_DIFFERENCE, Criterion.JS, Criterion.RANDOM])
+@pytest.mark.parametrize("criterion", ["log_prob_difference", "js", "random"])
 def test_what_is_decoded_beside_a_sample_does_not_change_it(
     checkpoints: tuple[Path, Path], backend: str, criterion: Criterion
 ) -> None:
     decoding = Decoding(
-        mode=Mode.EXTRAPOLATION, driver=Driver.TRAINED, criterion=criterion, tau=SOMETIMES[criterion], gamma=0.2
+        mode="extrapolation", driver="trained", criterion=criterion, tau=SOMETIMES[criterion], gamma=0.2
     )
     pair, *_ = load_both(checkpoints, backend)
     wanted = requests(checkpoints[0])
@@ -150,28 +143,28 @@ def test_what_is_decoded_beside_a_sample_does_not_change_it(
     assert pair.generate(wanted[::-1], decoding)[::-1] == together
 
 
-@pytest.mark.parametrize("criterion", [Criterion.LOG_PROB_DIFFERENCE, Criterion.ENTROPY, Criterion.RANDOM])
-@pytest.mark.parametrize("driver", list(Driver))
+@pytest.mark.parametrize("criterion", ["log_prob_difference", "entropy", "random"])
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_one_token_follows_the_mixture(criterion: Criterion, driver: Driver) -> None:
     """20,000 draws from logits made by hand, against the distribution summed by hand."""
     base, trained = [1.0, 0.2, -0.5, 0.4], [0.1, 1.0, -0.2, 0.3]
-    gamma, tau = 0.7, {Criterion.LOG_PROB_DIFFERENCE: 0.0, Criterion.ENTROPY: 1.2, Criterion.RANDOM: 0.35}[criterion]
+    gamma, tau = 0.7, {"log_prob_difference": 0.0, "entropy": 1.2, "random": 0.35}[criterion]
     p, q = (np.exp(logits) / np.sum(np.exp(logits)) for logits in (base, trained))
-    first = p if driver is Driver.BASE else q
+    first = p if driver == "base" else q
     again = q ** (1 + gamma) / p**gamma
     again /= again.sum()
     entropy = -sum(value * math.log(value) for value in first)
     fires = {
-        Criterion.LOG_PROB_DIFFERENCE: np.log(q / p) <= tau,
-        Criterion.ENTROPY: np.full(4, entropy >= tau),
-        Criterion.RANDOM: np.full(4, tau),
+        "log_prob_difference": np.log(q / p) <= tau,
+        "entropy": np.full(4, entropy >= tau),
+        "random": np.full(4, tau),
     }[criterion]
     assert fires.sum() > 0
     expected = first * (1 - fires) + (first * fires).sum() * again
     count = 20_000
     names = [f"draw/{number}" for number in range(count)]
     draw = PairDraw(
-        Decoding(mode=Mode.EXTRAPOLATION, driver=driver, criterion=criterion, tau=tau, gamma=gamma),
+        Decoding(mode="extrapolation", driver=driver, criterion=criterion, tau=tau, gamma=gamma),
         SamplingParameters(1),
         names,
         1,
@@ -187,10 +180,10 @@ def test_one_token_follows_the_mixture(criterion: Criterion, driver: Driver) -> 
 @pytest.mark.parametrize(
     ("criterion", "tau"),
     [
-        (Criterion.LOG_PROB_DIFFERENCE, -0.2),
-        (Criterion.KL_TRAINED_BASE, 0.1),
-        (Criterion.ENTROPY, 0.9),
-        (Criterion.RANDOM, 0.4),
+        ("log_prob_difference", -0.2),
+        ("kl_trained_base", 0.1),
+        ("entropy", 0.9),
+        ("random", 0.4),
     ],
 )
 def test_the_accuracy_of_a_chain_of_two_tokens_is_that_of_enumeration(criterion: Criterion, tau: float) -> None:
@@ -202,7 +195,7 @@ def test_the_accuracy_of_a_chain_of_two_tokens_is_that_of_enumeration(criterion:
     )
     count = 20_000
     names = [f"chain/{number}" for number in range(count)]
-    decoding = Decoding(mode=Mode.REPLACEMENT, driver=Driver.BASE, criterion=criterion, tau=tau)
+    decoding = Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau)
     draw = PairDraw(decoding, SamplingParameters(2), names, 2, CPU)
     everything = torch.arange(count)
     start = draw([torch.tensor(each) for each in first], torch.zeros_like(everything), everything, 0).clone()
@@ -211,10 +204,10 @@ def test_the_accuracy_of_a_chain_of_two_tokens_is_that_of_enumeration(criterion:
     def one_token(base: list[float], trained: list[float]) -> np.ndarray:
         p, q = (np.exp(logits) / np.sum(np.exp(logits)) for logits in (base, trained))
         fires = {
-            Criterion.LOG_PROB_DIFFERENCE: np.log(q / p) <= tau,
-            Criterion.KL_TRAINED_BASE: np.full(3, np.sum(q * np.log(q / p)) >= tau),
-            Criterion.ENTROPY: np.full(3, -np.sum(p * np.log(p)) >= tau),
-            Criterion.RANDOM: np.full(3, tau),
+            "log_prob_difference": np.log(q / p) <= tau,
+            "kl_trained_base": np.full(3, np.sum(q * np.log(q / p)) >= tau),
+            "entropy": np.full(3, -np.sum(p * np.log(p)) >= tau),
+            "random": np.full(3, tau),
         }[criterion].astype(float)
         mixed: np.ndarray = p * (1 - fires) + (p * fires).sum() * q
         return mixed
@@ -252,6 +245,6 @@ def test_settings_are_refused_in_one_line(changes: dict[str, object], accepted: 
 def test_settings_survive_a_file() -> None:
     for tau in (-math.inf, -0.3, math.inf):
         decoding = Decoding(
-            mode=Mode.EXTRAPOLATION, driver=Driver.TRAINED, criterion=Criterion.LOG_PROB_DIFFERENCE, tau=tau, gamma=0.05
+            mode="extrapolation", driver="trained", criterion="log_prob_difference", tau=tau, gamma=0.05
         )
         assert Decoding.parse(decoding.to_json(), "file") == decoding
