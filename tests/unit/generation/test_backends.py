@@ -186,6 +186,7 @@ def test_a_loaded_model_goes_on_with_the_runs_other_benchmarks(
     sample("written", out)
     (held,) = (shutil.copytree(tmp_path / "alone/held", out / "held") / "state").iterdir()
     (held / "samples.jsonl").unlink()
+    (out / "held/manifest.json").unlink()
     shutil.rmtree(out / "written/state")
     loads.clear()
     with single_writer(held / ".writer-samples", "samples here"):
