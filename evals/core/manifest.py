@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from evals.core import arithmetic
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, json_text, read_json, sha256_file, write_json
 
@@ -121,4 +122,5 @@ def describe_environment() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "command": " ".join(Path(part).name if index == 0 else part for index, part in enumerate(sys.argv)),
         "packages": packages,
+        "arithmetic": arithmetic.describe(),
     }

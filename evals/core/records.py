@@ -341,9 +341,11 @@ class ResultStatus(Record):
         result: such as ``run tiny-dapo-s1``.
         reasons: what differs from the configuration, one setting or input each.
         code_edited_since: source files edited after the result was made, declared without effect on it.
+        arithmetic: what decides its last digits (:mod:`evals.core.arithmetic`); of what models compute.
     """
 
     result: str
     current: bool
     reasons: tuple[str, ...] = ()
     code_edited_since: tuple[str, ...] = ()
+    arithmetic: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal
 
+from evals.core.arithmetic import choose_code_paths
 from evals.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class SamplingOptions:
     device: Literal["cpu", "cuda"] = "cpu"
 
     def settings(self, **more: float) -> EvaluationSettings:
-        """Check the options, with ``more`` fields of the settings."""
+        """Check the options, with ``more`` fields of the settings, and choose the code paths of their arithmetic."""
+        if self.backend == "local" and self.device == "cpu":  # numpy is about to be imported
+            choose_code_paths()
         from evals.generation.plan import EvaluationSettings
 
         try:

@@ -12,7 +12,7 @@ from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.core.record import Record
 from evals.core.run_spec import PLACEHOLDER
-from evals.generation import VERSION
+from evals.generation import VERSION, arithmetic
 from evals.generation.backend import Backend, BackendSettings, Request, SamplingParameters, engine_version, load_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.problems.problem_set import load
@@ -43,6 +43,11 @@ class EvaluationSettings(Record):
         if PLACEHOLDER not in prompt:
             raise ValueError(f"is {prompt!r}; accepted: a template with {PLACEHOLDER} in it")
         return prompt
+
+    @property
+    def is_portable(self) -> bool:
+        """Whether arithmetic takes code paths that every processor has; the other backends have their own."""
+        return self.backend == "local" and self.device == "cpu"
 
     @property
     def sampling(self) -> SamplingParameters:
@@ -90,9 +95,7 @@ class Plan:
         """Load the models; torch then keeps to the threads of the settings."""
         settings = self.settings
         if settings.threads is not None:
-            import torch  # here: a plan of which no sample is missing does without
-
-            torch.set_num_threads(settings.threads)
+            arithmetic.set_up(settings.threads, settings.is_portable)
         backend_settings = BackendSettings(
             dtype=self.parameters["dtype"],
             device=settings.device,

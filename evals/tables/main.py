@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from evals.core import arithmetic
+from evals.core.manifest import read_any_manifest
 from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Score, Verdict
 from evals.results import Results
 from evals.statistics.average import Average
@@ -118,6 +120,17 @@ def contrast_note(results: Results) -> str:
     )
 
 
+def arithmetic_note(results: Results, directory: Path) -> list[str]:
+    """Say which arithmetic the base models, trainings and samples under ``directory``, results/, were computed with."""
+    paths = {directory / "base" / run.model for run in results.runs}
+    paths |= {directory / "runs" / run.run for run in results.runs}
+    paths |= {directory / "samples" / run.run / name for run in results.runs for name in results.benchmarks}
+    found = [read_any_manifest(path / "manifest.json") for path in sorted(paths) if (path / "manifest.json").is_file()]
+    # A model that was imported was not computed here.
+    line = arithmetic.summary(arithmetic.label(each.environment) for each in found if "source" not in each.parameters)
+    return [line] if line else []
+
+
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
     """Read what one seed of each method cost, from results/costs and results/runs."""
     return {row: condition_cost(row, results.benchmarks, costs, training) for row in results.conditions}
@@ -134,7 +147,7 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
         for condition in results.conditions
     ]
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
-    tables = main_tables(results, measured, falls, notes)
+    tables = main_tables(results, measured, falls, [*notes, *arithmetic_note(results, training.parent)])
     frame = pd.DataFrame(rows).astype({"fell": "Int64"})  # nullable: the base model is not trained
     write_table(out, tables, frame, [*results.sources, *read], {"notes": notes}, with_latex=True)
 

@@ -45,6 +45,7 @@ def sample(
     others: OtherBenchmarks = "{}",
 ) -> None:
     """Sample in one way of decoding: write samples.jsonl and its manifest."""
+    settings = sampling.settings()
     from evals.core.single_writer import single_writer
     from evals.decoding.choose import chosen_decoding
     from evals.decoding.pair import identities, pair_draw, read_pair
@@ -60,7 +61,6 @@ def sample(
     else:
         content = {"mode": mode, "driver": driver, "criterion": criterion, "tau": tau, "gamma": gamma}
         decoding = Decoding.parse(content, "")
-    settings = sampling.settings()
     pair = read_pair(base, trained, sampling.dtype)
     with single_writer(out / ".writer", "samples into this directory"):
         draws = partial(pair_draw, decoding, settings.sampling)
@@ -83,6 +83,7 @@ def sweep(
     grading_workers: int = 1,
 ) -> None:
     """Sample and grade many ways of decoding: sweep.json; rerun to resume."""
+    settings = sampling.settings()
     from evals.core.single_writer import single_writer
     from evals.decoding.pair import read_pair
     from evals.decoding.settings import Grid
@@ -92,7 +93,6 @@ def sweep(
 
     own = {"extrapolation_fractions": extrapolation_fractions, "gammas": gammas}
     grid = Grid.parse({"criteria": criteria, "fractions": fractions, **own}, "")
-    settings = sampling.settings()
     pair = read_pair(base, trained, sampling.dtype)
     with single_writer(out / ".writer", "sweeps into this directory"), GradingPool(grading_workers) as pool:
         sample_grid(pair, problems, settings, grid, Kind(kind), pool, out)

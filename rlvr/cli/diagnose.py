@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from evals.core.errors import UserError
+from evals.generation import arithmetic
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Device, Paths, RunFile, Words
 from rlvr.diagnostics.claims.base import claim_names
@@ -34,11 +35,9 @@ def replay(
     grading_workers: int = 1,
 ) -> None:
     """Replay a finished run and write its token table, and the policy before each step wanted."""
-    import torch
-
+    arithmetic.set_up(threads, device == "cpu")
     from rlvr.diagnostics.replay import write_token_table
 
-    torch.set_num_threads(threads)
     write_token_table(run_file, out, steps, device, grading_workers)
 
 
@@ -49,11 +48,9 @@ def probe(
     threads: int = 1,
 ) -> None:
     """Measure what null, joint, one-sided and head-only updates would do to each token of a table."""
-    import torch
-
+    arithmetic.set_up(threads)
     from rlvr.diagnostics.probes import write_probes
 
-    torch.set_num_threads(threads)
     write_probes(table, steps or None)
 
 
@@ -141,13 +138,12 @@ def contrast(
     Of a run, along its training, which is carried out in memory; the reference is the run's own method. Of a
     checkpoint, on rollouts that it samples, trained in memory by --reference. Nothing is written but the angles.
     """
-    import torch
-
+    # Of a run, the digits of its training.
+    arithmetic.set_up(threads, device == "cpu" and source.is_file())
     from rlvr.diagnostics.checkpoint_contrast import Rollouts
     from rlvr.diagnostics.contrast import write_checkpoint_contrast, write_contrast
     from rlvr.study.catalogue import load_catalogue, resolve_method
 
-    torch.set_num_threads(threads)
     names = list(dict.fromkeys(methods if source.is_file() else [reference, *methods]))
     entries = {name: resolve_method(name, {}, load_catalogue(), "--methods") for name in names}
     if source.is_dir():
@@ -180,12 +176,10 @@ def claim(
     threads: int = 1,
 ) -> None:
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
-    import torch
-
+    arithmetic.set_up(threads)
     from rlvr.diagnostics.claims.drawing import measure_claim
     from rlvr.diagnostics.claims.inputs import Inputs
 
-    torch.set_num_threads(threads)
     inputs = Inputs(
         tables=tables,
         weighting_tables=contrast_tables,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from evals.core.errors import UserError
+from evals.generation import arithmetic
 from evals.generation.options import SamplingOptions
 from rlvr.cli.command import Commands
 from rlvr.cli.options import OtherBenchmarks, Paths, ProblemDirectory, read_others
@@ -88,11 +89,9 @@ def base_model(
     lock_wait_seconds: float = 600.0,
 ) -> None:
     """Train the base model on its corpus, or continue."""
-    import torch
-
+    arithmetic.set_up(threads)
     from rlvr.base_model.train import BaseModelSettings, train_base_model
 
-    torch.set_num_threads(threads)
     read = BaseModelSettings.parse_text(settings, "--settings")
     train_base_model(read, corpus, out, checkpoint_interval, lock_wait_seconds)
 
@@ -126,12 +125,12 @@ def sample(
     others: OtherBenchmarks = "{}",
 ) -> None:
     """Sample a checkpoint on a benchmark; goes on if killed."""
+    more = {"tensor_parallel_size": tensor_parallel_size, "gpu_memory_utilization": gpu_memory_utilization}
+    settings = sampling.settings(**more)
     from evals.core.single_writer import single_writer
     from evals.generation.checkpoint import Checkpoint
     from evals.generation.evaluate import sample_benchmark
 
-    more = {"tensor_parallel_size": tensor_parallel_size, "gpu_memory_utilization": gpu_memory_utilization}
-    settings = sampling.settings(**more)
     prompts = read_others(others)
     if split is not None:
         if not 1 <= split <= splits:

@@ -11,6 +11,7 @@ import typer
 from typer import Argument, Option
 
 from evals.core.errors import UserError
+from evals.generation import arithmetic
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Device, Paths, RunFile
 from rlvr.study.source_files import REPOSITORY
@@ -68,12 +69,10 @@ def train(
             return
         if threads is None:
             raise UserError("--threads: is missing; accepted: a number, for engine local")
-        import torch
-
+        arithmetic.set_up(threads, device == "cpu")
         from evals.core.run_spec import Execution, LocalRun
         from rlvr.engines.local.train import train as train_locally
 
-        torch.set_num_threads(threads)
         execution = Execution(
             device=device,
             checkpoint_interval=checkpoint_interval,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evals.core import arithmetic
 from evals.core.errors import UserError
 from evals.core.files import read_json
 from evals.core.manifest import Manifest, read_manifest
@@ -61,6 +62,11 @@ def describe(statuses: Sequence[ResultStatus]) -> list[str]:
     edited = sorted({path for status in statuses for path in status.code_edited_since})
     if edited:
         lines.append(f"edited since some results were made, declared without effect on them: {', '.join(edited)}")
+    digits = {status.arithmetic for status in statuses if status.arithmetic}
+    if any(not each.startswith(arithmetic.PORTABLE) for each in digits) or len(digits) > 1:
+        lines.append(arithmetic.summary(status.arithmetic for status in statuses if status.arithmetic))
+    if obstacle := arithmetic.processor()[1]:
+        lines.append(f"what this machine computes on its CPU has digits of its own: {obstacle} (docs/portability.md)")
     stale = sum(not status.current for status in statuses)
     lines.append(f"{len(statuses) - stale} of {len(statuses)} results are current")
     return lines
@@ -106,7 +112,11 @@ def _judge(result: str, path: str, kind: str, wanted: Mapping[str, Any], exact: 
     reasons = tuple(_differences(made_from, wanted)) + tuple(_changed_inputs(manifest))
     source = manifest.details.get("source")
     edited = tuple(edited_since(source)) if source else ()
-    return ResultStatus(result=result, current=not reasons, reasons=reasons, code_edited_since=edited)
+    computed = kind in ("base_model", "run", "samples") and "source" not in manifest.parameters
+    digits = arithmetic.label(manifest.environment) if computed else ""
+    return ResultStatus(
+        result=result, current=not reasons, reasons=reasons, code_edited_since=edited, arithmetic=digits
+    )
 
 
 def _differences(old: Any, new: Any, key: str = "") -> Iterator[str]:

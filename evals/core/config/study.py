@@ -122,10 +122,10 @@ class Diagnostics(Settings):
 
 
 class Execution(Settings):
-    """The execution of jobs: devices, threads and intervals. Nothing here changes a number.
+    """The execution of jobs: devices, threads and intervals. Nothing here changes a number beyond its rounding.
 
     The number of threads decides how sums are split, and so can change the last bit of a sum. The study fixes it, not
-    the machine, so that a study repeats itself bit by bit on one kind of processor.
+    the machine, so that a study on CPUs repeats itself bit by bit on every x86-64 processor with AVX2.
     """
 
     device: Literal["cpu", "cuda"] = Field(description="where models are")

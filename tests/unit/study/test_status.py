@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from evals.core import arithmetic
+from evals.core.files import read_json, write_json
 from evals.core.manifest import Manifest
 from evals.core.yaml_file import read_yaml
 from evals.generation import VERSION as SAMPLER_VERSION
@@ -37,6 +39,8 @@ def write(path: str, kind: str, parameters: Mapping[str, Any], outputs: Mapping[
 def finished(config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The manifests of a finished study of one run, in the working directory; returns its configuration."""
     monkeypatch.chdir(tmp_path)
+    for name, value in arithmetic.CODE_PATHS.items():
+        monkeypatch.setenv(name, value)
     study = Study.resolve(config)
     model, problems = config["models"]["tiny"], config["problems"]
     corpus = {"version": BASE_MODEL_VERSION, "count": 600 * 64, **model["corpus"]}
@@ -67,6 +71,17 @@ def stale(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 def test_a_finished_study_is_current(finished: dict[str, Any]) -> None:
     assert stale(finished) == {}
     assert describe(study_status(Study.resolve(finished))) == ["7 of 7 results are current"]
+
+
+def test_results_without_portable_digits_are_named(finished: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path("results/runs/tiny-dapo-s1/manifest.json")
+    content = read_json(path)
+    content["environment"]["arithmetic"] |= {"processor": "Old", "code_paths": "the machine's own"}
+    write_json(path, content)
+    monkeypatch.setattr(arithmetic, "processor", lambda: ("Old", "it has no AVX2"))
+    mixed, obstacle, count = describe(study_status(Study.resolve(finished)))
+    assert mixed.startswith("Arithmetic is mixed") and "1 of 4 results with the code paths of Old" in mixed
+    assert "it has no AVX2" in obstacle and count == "7 of 7 results are current"
 
 
 RUN = "run tiny-dapo-s1"

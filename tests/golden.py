@@ -1,0 +1,70 @@
+"""A base model, a training and samples of a few seconds, and the hashes of their bytes.
+
+The hashes are the same on every x86-64 processor with AVX2 (docs/portability.md). After a change that is meant to
+change results, write them anew:
+
+    python -m tests.golden > tests/golden.json
+"""
+
+import json
+import sys
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from evals.core.arithmetic import choose_code_paths
+from evals.core.files import sha256_file
+from evals.core.yaml_file import read_yaml
+from tests.commands import run_command
+
+KINDS = [{"family": "chain", "operands": 2}]
+STEPS, BATCH_SIZE = 60, 32
+DAPO = {
+    "version": 1,
+    "advantage": {"name": "grpo"},
+    "token_weights": None,
+    "loss": {"name": "clipped"},
+    "batching": {"assignment": {"name": "random_split"}, "selection": None},
+}
+
+
+def make(directory: Path) -> dict[str, str]:
+    """Make the three in ``directory`` and return the hash of each. The model is the default study's."""
+    model = read_yaml(Path(__file__).parents[1] / "config" / "config.yaml")["models"]["tiny"]
+    problems, base, run, samples = (directory / name for name in ("problems", "base", "run", "samples"))
+    prompt = "{problem}\n"
+    _run("draw-problems", name="p", kinds=json.dumps(KINDS), split="train", count=16, seed=1, out=problems)
+    corpus = json.dumps({**model["corpus"], "kinds": KINDS})
+    _run("corpus", settings=corpus, count=STEPS * BATCH_SIZE, out=directory / "corpus.jsonl")
+    settings = {**model["training"], "architecture": model["architecture"], "steps": STEPS, "batch_size": BATCH_SIZE}
+    settings |= {"warmup_steps": 5}
+    words = {"settings": json.dumps(settings), "corpus": directory / "corpus.jsonl", "out": base}
+    _run("base-model", **words, threads=1, checkpoint_interval=STEPS)
+    training = {
+        **{"steps": 2, "prompts_per_step": 4, "samples_per_prompt": 4, "updates_per_step": 2, "micro_batch_size": 8},
+        **{"max_new_tokens": 24, "temperature": 1.0, "sampling_batch_size": 64, "learning_rate": 0.001},
+        **{"warmup_updates": 0, "weight_decay": 0.1, "gradient_clip": 1.0},
+    }
+    content = {
+        **{"run": "run", "model": "tiny", "base": str(base), "problems": str(problems), "prompt": prompt},
+        **{"method_name": "dapo", "method": DAPO, "seed": 1, "training": training},
+    }
+    words = {"run_json": json.dumps(content), "threads": 1}
+    _run(str(run / "run.json"), command=("train",), **words)
+    options = {"samples_per_problem": 2, "max_new_tokens": 24, "temperature": 1.0, "top_p": 0.95, "batch_size": 32}
+    _run("sample", source=run, problems=problems, prompt=prompt, seed=1, threads=1, out=samples, **options)
+    made = ("base/checkpoint/model.safetensors", "run/checkpoint/model.safetensors", "samples/samples.jsonl")
+    return {name: sha256_file(directory / name) for name in made}
+
+
+def _run(*words: str, command: tuple[str, ...] = ("stage",), **options: object) -> None:
+    given = (f"--{name.replace('_', '-')}={value}" for name, value in options.items())
+    with redirect_stdout(sys.stderr):
+        if run_command(*command, *words, *given):
+            raise RuntimeError(f"{' '.join(words)} failed")
+
+
+if __name__ == "__main__":
+    choose_code_paths()
+    with tempfile.TemporaryDirectory() as place:
+        print(json.dumps(make(Path(place)), indent=2))

@@ -1,0 +1,118 @@
+"""Arithmetic: the functions that stand in for torch's, and what manifests and tables say of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from evals.core import arithmetic
+from evals.core.files import read_json
+from evals.generation.arithmetic import _FUNCTIONS, _product
+
+REPOSITORY = Path(__file__).parents[3]
+HERE = {"packages": {"torch": "2.0", "numpy": "2.1"}, "arithmetic": {"processor": "P", "code_paths": "portable"}}
+ELSEWHERE = {**HERE, "arithmetic": {"processor": "Q", "code_paths": "the machine's own", "obstacle": "it has no AVX2"}}
+
+
+def run_python(*words: str) -> str:
+    """What a Python process of its own prints, in which neither numpy nor torch is loaded at the start."""
+    inherited = {name: value for name, value in os.environ.items() if name not in arithmetic.CODE_PATHS}
+    environment = {**inherited, "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, *words]
+    return subprocess.run(
+        command, check=True, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+@pytest.mark.skipif(bool(arithmetic.processor()[1]), reason=f"no portable code paths: {arithmetic.processor()[1]}")
+def test_base_model_training_and_samples_have_the_same_bytes_as_everywhere() -> None:
+    golden = read_json(REPOSITORY / "tests" / "golden.json")
+    assert json.loads(run_python("-m", "tests.golden")) == golden
+
+
+@pytest.mark.skipif(bool(arithmetic.processor()[1]), reason=f"no portable code paths: {arithmetic.processor()[1]}")
+def test_torch_takes_the_functions_once_it_is_set_up() -> None:
+    program = """
+from evals.generation import arithmetic
+arithmetic.set_up(1)
+import numpy as np, torch
+from evals.core.arithmetic import describe
+a, b = torch.randn(200, 300, requires_grad=True), torch.randn(70, 300, requires_grad=True)
+product = torch.nn.functional.linear(a, b)
+assert np.array_equal(product.detach().numpy(), a.detach().numpy() @ b.detach().numpy().T)
+product.sum().backward()
+assert torch.allclose(b.grad, a.detach().sum(0).expand(70, 300), rtol=1e-4, atol=1e-4)
+values = torch.rand(1000)
+assert np.array_equal(values.sqrt().numpy(), np.sqrt(values.numpy()))
+print(describe()["code_paths"], describe()["torch_kernels"])
+"""
+    assert run_python("-c", program).split() == ["portable", "AVX2"]
+
+
+def test_the_commands_load_no_numpy_before_the_code_paths_are_chosen() -> None:
+    assert (
+        run_python("-c", "import sys, rlvr.cli.application; print({'numpy', 'torch'} & sys.modules.keys())")
+        == "set()\n"
+    )
+
+
+def test_a_process_that_has_loaded_numpy_keeps_its_code_paths() -> None:
+    program = """
+import numpy
+from evals.core.arithmetic import choose_code_paths, describe
+choose_code_paths()
+print(describe()["code_paths"])
+"""
+    assert run_python("-c", program) == "the machine's own\n"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_functions_agree_with_torch(dtype: torch.dtype) -> None:
+    def draw(*shape: int) -> Tensor:
+        return torch.randint(-4, 5, shape).to(dtype)  # products and sums of these are exact in every type
+
+    a, b, c = draw(5, 7), draw(7, 3), draw(5, 3)
+    for left in (a, a.T.contiguous().T, draw(5, 14)[:, ::2], draw(1, 7).expand(5, 7)):
+        for right in (b, draw(3, 7).T, draw(14, 6)[::2, ::2]):
+            assert torch.equal(_FUNCTIONS["mm"](left, right), left @ right)
+            assert torch.equal(_FUNCTIONS["addmm"](c, left, right, beta=2, alpha=3), 2 * c + 3 * (left @ right))
+            assert torch.equal(
+                _FUNCTIONS["addmm_"](c.clone(), left, right, beta=2, alpha=3), 2 * c + 3 * (left @ right)
+            )
+    stacked = draw(2, 4, 5).transpose(1, 2)
+    assert torch.equal(
+        _FUNCTIONS["bmm"](stacked, draw(1, 4, 3).expand(2, 4, 3) * 0 + 1), stacked @ torch.ones(4, 3).to(dtype)
+    )
+    assert torch.equal(_FUNCTIONS["baddbmm"](draw(2, 5, 4) * 0 + 1, stacked, draw(2, 4, 4) * 0), draw(2, 5, 4) * 0 + 1)
+    assert torch.equal(_FUNCTIONS["sqrt"](a * a), (a * a).sqrt())
+    assert torch.equal(_FUNCTIONS["mv"](a, b[:, 0]), a @ b[:, 0])
+    assert torch.equal(_FUNCTIONS["dot"](a[0], b[:, 1]), (a @ b)[0, 1])
+    assert _product(draw(0, 3), draw(3, 2)).shape == (0, 2)
+    assert torch.equal(_product(draw(2, 0), draw(0, 3)), torch.zeros(2, 3).to(dtype))
+
+
+def test_beta_zero_ignores_what_it_multiplies() -> None:
+    nothing, one = torch.full((2, 2), float("nan")), torch.ones(2, 2)
+    assert torch.equal(_FUNCTIONS["addmm"](nothing, one, one, beta=0), 2 * one)
+    assert torch.equal(_FUNCTIONS["addmm_"](nothing.clone(), one, one, beta=0), 2 * one)
+
+
+def test_one_line_says_what_decides_the_digits() -> None:
+    portable, own = arithmetic.label(HERE), arithmetic.label(ELSEWHERE)
+    assert arithmetic.summary([]) == ""
+    assert arithmetic.summary([portable] * 2) == (
+        "Arithmetic: portable code paths (torch 2.0, numpy 2.1); every x86-64 processor with AVX2 gives these digits."
+    )
+    assert arithmetic.summary([own]).startswith(
+        "Arithmetic: the code paths of Q (torch 2.0, numpy 2.1; it has no AVX2)"
+    )
+    mixed = arithmetic.summary([portable, own, portable])
+    assert mixed.startswith("Arithmetic is mixed") and "2 of 3 results with portable" in mixed
+    assert "not recorded" in arithmetic.summary([arithmetic.label({"packages": {}})])
