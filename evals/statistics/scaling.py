@@ -23,6 +23,7 @@ FEATURES = ("ceiling", "log_exponent", "log_midpoint", "log_compute", "second_ha
 _EXPONENTS = np.log((0.3, 12.0))
 _MIDPOINTS = np.log((0.2, 10.0))  # parts of the smallest and of the largest compute of a course
 _GRID, _ZOOM, _ZOOMS = (36, 48), 7, 5
+_LEAST_POINTS = 3  # of each seed in the first half of the compute: as many as the curve has parameters
 _NEVER = np.log(100.0)  # a score that is not reached within 100 times the compute counts as reached there
 
 
@@ -102,14 +103,17 @@ class Course:
 def _features(compute: FloatArray, scores: FloatArray, target: float) -> FloatArray:
     """The features [R, 5] of scores [R, S, 1 + T] after compute [S, T].
 
-    The last one is what the fit to the first half of the compute says of the second half, less what is seen there.
+    The last one is what the fit to the first half of the compute says of the second half, less what is seen there; NaN
+    with too few points to fit.
     """
     base, points, flat = scores[:, :, 0].mean(axis=1), scores[:, :, 1:].reshape(len(scores), -1), compute.ravel()
     curves = fit_curves(flat, points, base)
-    needed = np.clip(curves.log_compute(target), -np.inf, np.log(flat.max()) + _NEVER)
+    needed = np.clip(curves.log_compute(target), np.log(flat.min()) - _NEVER, np.log(flat.max()) + _NEVER)
     early = flat <= flat.max() / 2.0
-    predicted = fit_curves(flat[early], points[:, early], base).scores(flat[~early])
-    error = (predicted - points[:, ~early]).mean(axis=1)
+    error = np.full(len(scores), np.nan)
+    if early.sum() >= _LEAST_POINTS * len(compute):
+        predicted = fit_curves(flat[early], points[:, early], base).scores(flat[~early])
+        error = (predicted - points[:, ~early]).mean(axis=1)
     return np.stack([curves.ceiling, curves.log_exponent, curves.log_midpoint, needed, error], axis=1)
 
 

@@ -77,15 +77,18 @@ def at_equal_tokens(results: Results, training: Path) -> tuple[float, dict[Condi
         frames = [totals[run.run] for run in row.runs]
         rewards = []
         for frame in frames:
-            last = frame["tokens_generated"] <= tokens
-            window = frame[last & (frame["tokens_generated"] > 0.9 * tokens)]
-            rewards.append(float((frame[last][-1:] if window.empty else window)["reward_mean"].mean()))
-        spent = [
+            spent = frame["tokens_generated"]
+            window = frame[spent.between(0.9 * tokens, tokens)]
+            nearest = frame[
+                spent == spent[max(0, int((spent <= tokens).sum()) - 1)]
+            ]  # the last step before, or the first
+            rewards.append(float((nearest if window.empty else window)["reward_mean"].mean()))
+        costs = [
             np.mean([np.interp(tokens, frame["tokens_generated"], frame[name]) for frame in frames])
             for name in ("optimizer_steps", "seconds_step")
         ]
         total = np.mean([frame["tokens_generated"].iloc[-1] for frame in frames])
-        methods[row] = AtEqualTokens(float(total), float(spent[0]), float(spent[1]), np.array(rewards))
+        methods[row] = AtEqualTokens(float(total), float(costs[0]), float(costs[1]), np.array(rewards))
     return tokens, methods
 
 
@@ -204,7 +207,7 @@ def _share(cell: _Cell) -> str:
 
 
 def _points(cell: _Cell) -> str:
-    return numbers.points_with_interval(*cell)
+    return numbers.NOTHING if np.isnan(cell[0]) else numbers.points_with_interval(*cell)
 
 
 def _scaled(text: Callable[[float], str]) -> Callable[[_Cell], str]:
@@ -252,6 +255,9 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
     def differ(index: int, text: Callable[[_Cell], str]) -> Callable[[Condition], str]:
         return lambda row: text(_cell(against[row], index))
 
+    def ratio(row: Condition) -> str:
+        return differ(_COMPUTE, plain)(row) if is_reached(row) else "not reached"
+
     def verdict(index: int, more: str, less: str) -> Callable[[Condition], str]:
         return lambda row: _words(float(against[row].estimate[index]), adjusted[index][row], more, less)
 
@@ -260,7 +266,7 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
         Column("A (pp)", differ(_CEILING, _points)),
         Column("p (Holm)", adjusted[_CEILING].get, numbers.p_value),
         Column("Ceiling", verdict(_CEILING, "higher", "lower")),
-        Column(f"Tokens to {100 * fits.target:.0f} %, ratio", differ(_COMPUTE, plain)),
+        Column(f"Tokens to {100 * fits.target:.0f} %, ratio", ratio),
         Column("p (Holm) ", adjusted[_COMPUTE].get, numbers.p_value),
         Column("Compute", verdict(_COMPUTE, "more", "less")),
     ]

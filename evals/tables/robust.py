@@ -71,12 +71,13 @@ class Summary:
     """The scores of a method's seeds in a few numbers, fractions of one.
 
     Both intervals are of the interquartile mean: with seeds drawn once for all benchmarks, and as rliable draws them.
+    One seed has none.
     """
 
     mean: float
     interquartile_mean: float
-    interval: Interval
-    rliable_interval: Interval
+    interval: Interval | None
+    rliable_interval: Interval | None
     worst: float
     best: float
 
@@ -100,7 +101,9 @@ def summarise(results: Results, condition: Condition) -> Summary:
     """Summarise a method's seeds."""
     scores = score_matrix(results, condition)
 
-    def interval(together: bool) -> Interval:
+    def interval(together: bool) -> Interval | None:
+        if len(scores) == 1:
+            return None
         draws = bootstrap_draws(scores, condition, RESAMPLES, together)
         replicates = robust.stratified_bootstrap(scores, robust.interquartile_mean, draws)
         low, high = robust.percentile_interval(replicates, results.confidence)

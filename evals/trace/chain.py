@@ -119,7 +119,11 @@ class Chain:
             asked = None
         if not isinstance(asked, dict):
             self._fault(path, "is not a JSON object")
-        elif differing := [key for key, value in asked.items() if maker.manifest.parameters.get(key, value) != value]:
+            return
+        if isinstance(asked.get("validation"), dict):  # where its problems lie is no parameter: their bytes are inputs
+            own = {key: value for key, value in asked["validation"].items() if key != "problems"}
+            asked = {**asked, "validation": own}
+        if differing := [key for key, value in asked.items() if maker.manifest.parameters.get(key, value) != value]:
             self._fault(path, f"asks for another {differing[0]} than {self.short(maker.path)} was trained with")
 
     def _fault(self, path: Path, what: str) -> None:

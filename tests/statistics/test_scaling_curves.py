@@ -88,5 +88,7 @@ def test_a_lower_ceiling_is_seen_and_one_seed_has_no_interval() -> None:
     low, high = (estimate_course(course(generator, ceiling), draws, TARGET) for ceiling in (0.7, CEILING))
     difference = low.less(high, 80)
     assert difference.p_values()[0] < 0.01 and difference.estimate[0] == pytest.approx(-0.15, abs=0.1)
+    short = Course(COMPUTE[None, :4], np.full((2, 5, 80), 0.5)[:1])
+    assert np.isnan(estimate_course(short, draws, TARGET).values[-1])  # two points tell nothing of the others
     alone = estimate_course(course(generator, seeds=1), draws, TARGET)
     assert np.isnan(alone.uncertain(80).interval()[0]).all() and np.isfinite(alone.values).all()

@@ -83,3 +83,17 @@ def test_tables_and_figures_are_written_with_and_without_validation(validated: S
     assert rlvr_bench("stage", "table")(["efficiency", *shared]) == 0
     assert "Compute-performance curves" not in (tmp_path / "again.md").read_text()
     assert rlvr_bench("stage", "figure")(["compute_performance", *shared]) == 2
+
+
+def test_a_short_training_has_a_reward_and_no_check_of_its_second_half(validated: Study) -> None:
+    for run in validated.runs()[1:]:
+        directory = validated.results / "runs" / run["run"]
+        for name, rows in (("metrics", 4), ("validation", 5)):
+            pd.read_parquet(directory / f"{name}.parquet")[:rows].to_parquet(directory / f"{name}.parquet")
+    metrics = validated.results / "runs" / "tiny-delta-s1" / "metrics.parquet"
+    pd.read_parquet(metrics).assign(tokens_generated=9_000).to_parquet(
+        metrics
+    )  # its first step is beyond the others' end
+    tables, _ = efficiency_tables(results_of(validated), validated.results / "runs")
+    assert {row[0]: row[-1] for row in tables[1].rows}["GRPO"] == "–"
+    assert not any("nan" in cell for table in tables for row in table.rows for cell in row)
