@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
-    from evals.generation.qwen3 import Qwen3Decoder
+    from evals.generation.qwen3 import Qwen3Decoder, Qwen3Model
 
 _PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt")
 """Files that are fetched and hashed: weights in safetensors, never pickles, never code."""
@@ -93,12 +93,22 @@ class Checkpoint:
         identifier: int | None = None if name is None else self.tokenizer.token_to_id(name)
         return identifier
 
+    @property
+    def end_token(self) -> int:
+        """The token that ends a text by the tokenizer's configuration; the first of all if that names none."""
+        named = self.special_token("eos_token")
+        return self.end_tokens[0] if named is None else named
+
     def decoder(self, device: str) -> Qwen3Decoder:
         """The model as the local sampler's decoder, in float32."""
+        return self.model(device).decoder()
+
+    def model(self, device: str) -> Qwen3Model:
+        """The model as the local trainer's, in float32."""
         from safetensors import SafetensorError  # here, with torch: planning reads a checkpoint's tokenizer alone
         from safetensors.torch import load_file
 
-        from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
+        from evals.generation.qwen3 import Qwen3Config, Qwen3Model
 
         config = Qwen3Config.from_json(self.config, str(self.directory / "config.json"))
         weights: dict[str, Tensor] = {}
@@ -109,7 +119,7 @@ class Checkpoint:
                 raise UserError(f"{path}: is damaged ({error})") from error
         if not weights:
             raise UserError(f"{self.directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
-        return Qwen3Decoder(config, {name: weight.float() for name, weight in weights.items()})
+        return Qwen3Model(config, {name: weight.float() for name, weight in weights.items()})
 
 
 def _read_object(path: Path, optional: bool = False) -> Mapping[str, Any]:

@@ -1,16 +1,19 @@
-"""The Qwen3 architecture as a batched decoder with a key-value cache, for inference only.
+"""The Qwen3 architecture: a batched decoder with a key-value cache, and whole sequences with gradients.
 
 Written for throughput on small models, where the cost of a step is the number of operations as much as their size:
 projections that share an input are one matrix product, rotary angles are computed once a step, the cache is allocated
-once. Same numbers as ``transformers``' Qwen3ForCausalLM up to rounding.
+once, whole sequences are laid end to end without padding. Same numbers as ``transformers``' Qwen3ForCausalLM up to
+rounding.
 
-Shapes: B sequences, T new tokens, L cache length, H query heads, G key-value heads, E head dimension, V vocabulary.
+Shapes: B sequences, T new tokens, L cache length, H query heads, G key-value heads, E head dimension, V vocabulary,
+D width, N tokens in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -18,6 +21,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from evals.core.errors import UserError
+from evals.generation.gradients import attend_causally, normalise, pick, spread
+
+_LONGEST_SCORES = 8
+"""Sequence length over head dimension up to which all scores are held: they take no more memory than the rest."""
 
 
 @dataclass(frozen=True)
@@ -99,43 +106,86 @@ class KeyValueCache:
         return chosen
 
 
+class Qwen3Model:
+    """A Qwen3 model whose weights can be trained: leaves of the graph, under the names of a Hugging Face checkpoint."""
+
+    def __init__(self, config: Qwen3Config, weights: Mapping[str, Tensor]) -> None:
+        self.config = config
+        tied = {"lm_head.weight"} if config.tied_embeddings else set()
+        self._weights = {name: weight.requires_grad_() for name, weight in weights.items() if name not in tied}
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """The weights and their names."""
+        return iter(self._weights.items())
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The weights, in the same order."""
+        return iter(self._weights.values())
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The language-model head, [V, D]."""
+        return self._weights["model.embed_tokens.weight" if self.config.tied_embeddings else "lm_head.weight"]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.head_weight.device
+
+    def decoder(self) -> Qwen3Decoder:
+        """The sampler's decoder, of use until the weights change."""
+        return Qwen3Decoder(self.config, {name: weight.detach() for name, weight in self._weights.items()})
+
+    def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
+        """See :meth:`Qwen3Decoder.states`; gradients pass to the weights."""
+        return Qwen3Decoder(self.config, self._weights).states(sequences, starts)
+
+    def logits(self, states: Tensor, temperature: float) -> Tensor:
+        """The logits over the temperature [N, V] of the head's inputs [N, D]; gradients pass."""
+        return functional.linear(states, self.head_weight / temperature)
+
+
 class Qwen3Decoder:
-    """Runs tokens through a Qwen3 model, appending to a cache; weights have the names of a Hugging Face checkpoint."""
+    """Runs tokens through a Qwen3 model; weights have the names of a Hugging Face checkpoint.
+
+    Gradients pass through everything but a cache, down to the weights.
+    """
 
     def __init__(self, config: Qwen3Config, weights: Mapping[str, Tensor]) -> None:
         self.config = config
         try:
             self._embedding = weights["model.embed_tokens.weight"]
-            head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
-            self._head = head * weights["model.norm.weight"]
+            self._unscaled_head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
+            self._norm = weights["model.norm.weight"]
             self._layers = [self._prepare(weights, f"model.layers.{index}.") for index in range(config.layers)]
         except KeyError as error:
             raise UserError(f"checkpoint: lacks the weight {error.args[0]}") from None
-        exponents = torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=self.device)
-        frequencies = config.rope_theta ** -(exponents / config.head_dimension)
-        angles = torch.arange(config.context_length, device=self.device)[:, None] * frequencies
-        # exp(i position frequency) for every position and pair of channels, complex [context length, E / 2]
-        self._rotations = torch.polar(torch.ones_like(angles), angles)
+        self._rotations = _rotations(config, self.device)
+
+    @cached_property
+    def _head(self) -> Tensor:
+        """The language-model head with the last norm's weights folded in, [V, D]."""
+        return self._unscaled_head * self._norm
 
     def _prepare(self, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
         """Fold, stack and reorder one block's weights, see :class:`_Layer`."""
         config, attention = self.config, f"{prefix}self_attn."
-        half = config.head_dimension // 2
-        paired = torch.arange(config.head_dimension).view(2, half).T.flatten()
 
         def pair(weight: Tensor) -> Tensor:
-            by_head: Tensor = weight.unflatten(0, (-1, config.head_dimension))
-            return by_head[:, paired].flatten(0, 1)
+            halves: Tensor = weight.unflatten(0, (-1, 2, config.head_dimension // 2))
+            return halves.transpose(1, 2).flatten(0, 2)
 
         query, key = (pair(weights[f"{attention}{name}_proj.weight"]) for name in "qk")
-        query_norm, key_norm = (weights[f"{attention}{name}_norm.weight"][paired] for name in "qk")
-        repeats = torch.tensor([config.heads, config.key_value_heads], device=query.device)
+        query_norm, key_norm = (pair(weights[f"{attention}{name}_norm.weight"]) for name in "qk")
         gate_up = torch.cat([weights[f"{prefix}mlp.gate_proj.weight"], weights[f"{prefix}mlp.up_proj.weight"]])
         return _Layer(
             query_key_value=torch.cat([query, key, weights[f"{attention}v_proj.weight"]])
             * weights[f"{prefix}input_layernorm.weight"],
-            query_key_norm=torch.stack([query_norm * config.head_dimension**-0.5, key_norm]).repeat_interleave(
-                repeats, dim=0
+            query_key_norm=torch.cat(
+                [
+                    (query_norm * config.head_dimension**-0.5).expand(config.heads, -1),
+                    key_norm.expand(config.key_value_heads, -1),
+                ]
             ),
             attention_output=weights[f"{attention}o_proj.weight"],
             gate_up=gate_up * weights[f"{prefix}post_attention_layernorm.weight"],
@@ -164,32 +214,89 @@ class Qwen3Decoder:
         Returns:
             Logits [B, V] at the last position.
         """
-        config = self.config
         batch, new = tokens.shape
         start, end = cache.length, cache.length + new
-        rotated_heads = config.heads + config.key_value_heads
-        rotation = self._rotations[positions][:, :, None]
-        hidden = functional.embedding(tokens, self._embedding).flatten(0, 1)
-        for index, layer in enumerate(self._layers):
-            projected = functional.linear(self._normalise(hidden), layer.query_key_value)
-            heads = projected.view(batch, new, -1, config.head_dimension)
-            unrotated = self._normalise(heads[:, :, :rotated_heads]) * layer.query_key_norm
-            pairs = torch.view_as_complex(unrotated.unflatten(-1, (-1, 2)))
-            query_key = torch.view_as_real(pairs * rotation).flatten(-2)
+
+        def attend(index: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             keys, values = cache.keys[index, :, :, :end], cache.values[index, :, :, :end]
-            keys[:, :, start:] = query_key[:, :, config.heads :].transpose(1, 2)
-            values[:, :, start:] = heads[:, :, rotated_heads:].transpose(1, 2)
-            attended = self._attend(query_key[:, :, : config.heads], keys, values, bias)
-            hidden.addmm_(attended, layer.attention_output.T)
-            gate, up = functional.linear(self._normalise(hidden), layer.gate_up).chunk(2, dim=-1)
-            hidden.addmm_(functional.silu(gate).mul_(up), layer.down.T)
+            keys[:, :, start:] = key.unflatten(0, (batch, new)).transpose(1, 2)
+            values[:, :, start:] = value.unflatten(0, (batch, new)).transpose(1, 2)
+            return self._attend(query.unflatten(0, (batch, new)), keys, values, bias)
+
+        hidden = functional.embedding(tokens.flatten(), self._embedding)
+        rotation = self._rotations[positions.flatten()][:, None]
+        for index, layer in enumerate(self._layers):
+            hidden = self._block(layer, hidden, rotation, partial(attend, index))
         cache.length = end
         return functional.linear(self._normalise(hidden.view(batch, new, -1)[:, -1]), self._head)
 
+    def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
+        """The inputs of the language-model head [N, D] at each sequence's positions from its start on, in order."""
+        lengths = torch.tensor([len(sequence) for sequence in sequences])
+        tokens = torch.tensor([token for sequence in sequences for token in sequence])
+        row = torch.arange(len(lengths)).repeat_interleave(lengths)
+        position = torch.arange(len(tokens)) - (lengths.cumsum(0) - lengths)[row]
+        kept = (position >= torch.tensor(starts)[row]).nonzero()[:, 0].to(self.device)
+        width = int(lengths.max())
+        grid = (row * width + position).to(self.device)  # the tokens' places among B x T padded ones
+
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            heads = (spread(part, grid, len(lengths) * width) for part in (query, key, value))
+            query, key, value = (part.unflatten(0, (-1, width)).transpose(1, 2) for part in heads)
+            mixed = self._attend_within(query, key, value)
+            return pick(mixed.transpose(1, 2).reshape(len(lengths) * width, -1), grid)
+
+        hidden = functional.embedding(tokens.to(self.device), self._embedding)
+        rotation = self._rotations.index_select(0, position.to(self.device))[:, None]
+        for layer in self._layers[:-1]:
+            hidden = self._block(layer, hidden, rotation, attend)
+        # Nobody reads what the last layer makes of the other positions, beyond its keys and values.
+        hidden = self._block(self._layers[-1], hidden, rotation, attend, kept)
+        return self._normalise(hidden) * self._norm
+
+    def _block(
+        self,
+        layer: _Layer,
+        hidden: Tensor,
+        rotation: Tensor,
+        attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+        kept: Tensor | None = None,
+    ) -> Tensor:
+        """One layer's output [N, D], or [K, D] at the places ``kept`` [K], of its input [N, D].
+
+        ``attend`` takes queries [N, H, E], already scaled, keys and values [N, G, E] to what is attended, [N, H * E].
+        """
+        config = self.config
+        projected = functional.linear(self._normalise(hidden), layer.query_key_value)
+        heads = projected.unflatten(-1, (-1, config.head_dimension))
+        query_key, value = heads.split([config.heads + config.key_value_heads, config.key_value_heads], dim=1)
+        unrotated = self._normalise(query_key) * layer.query_key_norm
+        pairs = torch.view_as_complex(unrotated.unflatten(-1, (-1, 2)))
+        query_key = torch.view_as_real(pairs * rotation).flatten(-2)
+        query, key = query_key.split([config.heads, config.key_value_heads], dim=1)
+        attended = attend(query, key, value)
+        if kept is not None:
+            hidden, attended = pick(hidden, kept), pick(attended, kept)
+        hidden = torch.addmm(hidden, attended, layer.attention_output.T)
+        gate, up = functional.linear(self._normalise(hidden), layer.gate_up).chunk(2, dim=-1)
+        return torch.addmm(hidden, functional.silu(gate) * up, layer.down.T)
+
+    def _attend_within(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Causal attention of [B, H, T, E], already scaled, over [B, G, T, E] of the same sequences; gradients pass.
+
+        Padding stands on the right, where a causal model's real tokens cannot see it: it needs no mask.
+        """
+        config = self.config
+        if query.shape[2] > _LONGEST_SCORES * config.head_dimension:
+            return functional.scaled_dot_product_attention(
+                query, key, value, is_causal=True, scale=1.0, enable_gqa=True
+            )
+        rows = query.unflatten(1, (config.key_value_heads, -1)).flatten(2, 3).flatten(0, 1)
+        mixed = attend_causally(rows, key.flatten(0, 1), value.flatten(0, 1))
+        return mixed.view(query.shape)
+
     def _normalise(self, values: Tensor) -> Tensor:
-        """Divide by the root mean square over the last dimension."""
-        mean_square = values.square().mean(dim=-1, keepdim=True)
-        return values * mean_square.add_(self.config.norm_epsilon).rsqrt_()
+        return normalise(values, self.config.norm_epsilon)
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
         """Grouped-query attention of [B, T, H, E], already scaled, over [B, G, L, E]; returns [B * T, H * E]."""
@@ -203,3 +310,12 @@ class Qwen3Decoder:
             scores = (scores.view(batch, heads, new, -1) + bias).view_as(scores)
         mixed: Tensor = (scores.softmax(dim=-1) @ values).view(batch, heads, new, dimension)
         return mixed.transpose(1, 2).reshape(batch * new, heads * dimension)
+
+
+@cache
+def _rotations(config: Qwen3Config, device: torch.device) -> Tensor:
+    """exp(i position frequency) for every position and pair of channels, complex [context length, E / 2]."""
+    exponents = torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=device)
+    frequencies: Tensor = config.rope_theta ** -(exponents / config.head_dimension)
+    angles = torch.arange(config.context_length, device=device)[:, None] * frequencies
+    return torch.polar(torch.ones_like(angles), angles)

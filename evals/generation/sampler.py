@@ -7,6 +7,7 @@ have all ended leaves the batch.
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -36,6 +37,9 @@ class Draw(Protocol):
         """
         ...
 
+
+_KEPT_SHARE = 0.8
+"""Share of running rows below which those that have ended leave the batch."""
 
 Draws = Callable[[Sequence[str], int, torch.device], Draw]
 """Makes the rule for a batch from its samples' identities, their longest response and the device."""
@@ -73,7 +77,7 @@ def sample(
     identities: Sequence[Sequence[str]],
     parameters: SamplingParameters,
     end_token: int,
-    on_finished: Callable[[int], None] | None = None,
+    draws: Draws | None = None,
 ) -> list[list[Response]]:
     """Sample several responses to every prompt, in the order of ``identities``.
 
@@ -83,7 +87,7 @@ def sample(
         identities: for every prompt, one name per sample wanted; the name alone determines the sample's random numbers.
         parameters: lengths, temperature, top-p.
         end_token: the token that ends a response.
-        on_finished: called with the number of samples done after every batch.
+        draws: makes the rule that tokens are drawn by; None draws them as :class:`OwnDraw`.
     """
     longest = max(map(len, prompts)) + parameters.max_new_tokens
     if longest > decoder.config.context_length:
@@ -96,10 +100,8 @@ def sample(
     for start in range(0, len(jobs), parameters.batch_size):
         batch = jobs[start : start + parameters.batch_size]
         limit = parameters.max_new_tokens
-        draw = OwnDraw(parameters, [name for _, name in batch], limit, decoder.device)
+        draw = (draws or partial(OwnDraw, parameters))([name for _, name in batch], limit, decoder.device)
         responses += decode_in_step([decoder], prompts, [row for row, _ in batch], limit, end_token, draw)
-        if on_finished is not None:
-            on_finished(len(responses))
     in_order = iter(responses)
     return [[next(in_order) for _ in names] for names in identities]
 
@@ -133,12 +135,19 @@ def decode_in_step(
         vocabulary = logits[0].shape[-1]
         histories, row_of = torch.unique(row_of[alive] * vocabulary + drawn[alive], return_inverse=True)
         parents = histories // vocabulary
-        if len(parents) != len(positions) or not torch.equal(parents, torch.arange(len(positions), device=device)):
+        new = histories % vocabulary
+        if bool((parents[1:] != parents[:-1]).all()) and len(parents) > len(positions) * _KEPT_SHARE:
+            # No row has split, and few have ended: they stay a while, as moving the others costs more than they do.
+            new, row_of = torch.full_like(positions, end_token).index_copy_(0, parents, new), parents[row_of]
+        else:
             caches, positions = [cache.select(parents) for cache in caches], positions[parents]
             bias = None if bias is None else bias[parents]
         visible = None if bias is None else bias[:, :, :, : caches[0].length + 1]
-        new, places = (histories % vocabulary)[:, None], positions[:, None] + step
-        logits = [decoder.forward(new, places, visible, cache) for decoder, cache in zip(decoders, caches, strict=True)]
+        places = positions[:, None] + step
+        logits = [
+            decoder.forward(new[:, None], places, visible, cache)
+            for decoder, cache in zip(decoders, caches, strict=True)
+        ]
     ended = tokens == end_token
     finished = ended.any(dim=1)
     # Everything after the first end token is end tokens too: rows are filled with them from the start.

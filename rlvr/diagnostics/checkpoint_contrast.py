@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
+from transformers import PreTrainedModel
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import LocalRun
 from evals.generation.backend import Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
-from evals.generation.sampler import OwnDraw
-from evals.generation.transformers_backend import generate_in_step
+from evals.generation.sampler import Draws
+from evals.generation.transformers_backend import generate_in_step, load_model
+from rlvr.diagnostics.transformers_policy import TransformersPolicy
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.rollout import RolloutSampler
 
@@ -52,8 +54,8 @@ class CheckpointLearner(Learner):
         super().__init__(run, device, budget)
         self._sampler = _ModelSampler(**vars(self._sampler), checkpoint=checkpoint, prompt_form=prompt_form)
 
-    def _decoder(self) -> Any:
-        return self.model
+    def _load(self, checkpoint: Checkpoint, device: str) -> TransformersPolicy:
+        return TransformersPolicy(cast("PreTrainedModel", load_model(checkpoint.directory, "float32", device)))
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class _ModelSampler(RolloutSampler):
         return [list(ids) for ids in encode_prompts(self.checkpoint, texts, self.prompt_form)]
 
     def _answer(
-        self, decoder: Any, prompts: Sequence[list[int]], identities: Sequence[Sequence[str]]
+        self, decoder: Any, prompts: Sequence[list[int]], identities: Sequence[Sequence[str]], draws: Draws
     ) -> list[list[Response]]:
         longest, size = self.parameters.max_new_tokens, self.parameters.batch_size
         requests = [
@@ -76,7 +78,7 @@ class _ModelSampler(RolloutSampler):
         ends, responses = torch.tensor(self.checkpoint.end_tokens, device=decoder.device), []
         for start in range(0, len(requests), size):
             batch = requests[start : start + size]
-            draw = OwnDraw(self.parameters, [each.identity for each in batch], longest, decoder.device)
+            draw = draws([each.identity for each in batch], longest, decoder.device)
             responses += generate_in_step([decoder], batch, ends, draw)
         in_order = iter(responses)
         return [[next(in_order) for _ in names] for names in identities]

@@ -15,8 +15,8 @@ from evals.core.random import generator_for
 from evals.core.record import read_rows
 from evals.core.records import Gold
 from evals.generation.backend import SamplingParameters
-from evals.generation.checkpoint import load_tokenizer
-from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.qwen3 import Qwen3Decoder
 from evals.generation.sampler import sample
 from evals.grading import Case, GradingPool
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -78,7 +78,7 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         chosen += members[torch.randperm(len(members), generator=generator)[:PLACES_PER_SIDE]].tolist()
     if not chosen:
         return []
-    checkpoint = snapshot.run.base / "checkpoint"
+    checkpoint = Checkpoint(snapshot.run.base / "checkpoint")
     golds = {gold.id: gold.answer for gold in read_rows(snapshot.run.problems / "problems.jsonl", Gold)}
     places = []
     for token in chosen:
@@ -87,11 +87,9 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         name = f"{snapshot.unit}/{row['group']}/{row['sample']}/{row['position']}"
         own, gold = math.exp(row["old_log_prob"]), golds[row["problem"]]
         places.append(Place(prompt, before, int(row["token"]), own, gold, name))
-    config = Qwen3Config.from_json(snapshot.model.config.to_dict(), str(checkpoint))
-    decoder = Qwen3Decoder(config, {name: value.detach() for name, value in snapshot.model.named_parameters()})
     parameters = SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH)
-    end_token = int(snapshot.model.config.eos_token_id)
-    values = token_values(decoder, load_tokenizer(checkpoint), places, parameters, end_token, SAMPLES, pool)
+    decoder, end_token = snapshot.model.decoder(), checkpoint.end_token
+    values = token_values(decoder, checkpoint.tokenizer, places, parameters, end_token, SAMPLES, pool)
     return list(zip(chosen, values, strict=True))
 
 

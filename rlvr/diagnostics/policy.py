@@ -10,12 +10,13 @@ import pandas as pd
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from evals.core.errors import UserError
 from evals.core.manifest import verify_outputs
 from evals.core.record import Record, read_rows
 from evals.core.run_spec import LocalRun
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.qwen3 import Qwen3Model
 from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.local.policy import TokenBatch
 
@@ -40,19 +41,13 @@ def numbers_within_groups(group_ids: Tensor) -> Tensor:
     return torch.tril(same, diagonal=-1).sum(dim=1)
 
 
-def load_model(checkpoint: Path) -> PreTrainedModel:
-    """Load a checkpoint in float32."""
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    return model
-
-
 @dataclass(frozen=True)
 class PolicySnapshot:
     """N response tokens of B rollouts, in the row order of the table and of the packed tensors of a forward pass."""
 
     run: LocalRun
     step: int  # 1 for the run's first
-    model: PreTrainedModel  # the policy before the step; a probe may change its parameters and put them back
+    model: Qwen3Model  # the policy before the step; a probe may change its parameters and put them back
     tokens: TokenBatch
     groups: Tensor  # [B] int64, the prompt that each rollout answers
     rows: pd.DataFrame  # the token table's N rows of this step
@@ -130,7 +125,7 @@ def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[
     snapshots = []
     for step in steps or kept:
         place = snapshot_directory(directory, step)
-        model = load_model(run.base / "checkpoint")
+        model = Checkpoint(run.base / "checkpoint").model("cpu")
         weights = load_file(place / "weights.safetensors")
         for name, parameter in model.named_parameters():
             parameter.data.copy_(weights[name])

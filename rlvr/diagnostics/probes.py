@@ -12,7 +12,6 @@ from pathlib import Path
 import pandas as pd
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_parquet, write_parquet
@@ -20,7 +19,7 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
-from rlvr.engines.local.policy import TokenBatch, score, score_in_chunks
+from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
 
 PROBES = ("null", "joint", "positive_only", "negative_only", "head_only", "first_order")
 Gradient = Mapping[str, Tensor]
@@ -30,7 +29,7 @@ _TRIAL_LENGTH = 1e-3
 """Length of the trial step in parameter space: small enough to be nearly linear, far above float32's rounding."""
 
 
-def score_gradient(model: PreTrainedModel, tokens: TokenBatch, temperature: float, coefficients: Tensor) -> Gradient:
+def score_gradient(model: Policy, tokens: TokenBatch, temperature: float, coefficients: Tensor) -> Gradient:
     """Return the gradient of sum_n c_n log pi(y_n) for ``coefficients`` [N], of every parameter."""
     parameters = dict(model.named_parameters())
     total = {name: torch.zeros_like(value) for name, value in parameters.items()}
@@ -40,7 +39,7 @@ def score_gradient(model: PreTrainedModel, tokens: TokenBatch, temperature: floa
         part = coefficients[int(ends[rows[0]] - lengths[rows[0]]) : int(ends[rows[-1]])]
         if not bool(part.any()):
             continue
-        log_probs = score(model, tokens.select(rows), temperature).log_probs
+        log_probs = token_log_probs(model, tokens.select(rows), temperature)
         weighted = (part.to(log_probs) * log_probs).sum()
         for name, value in zip(total, torch.autograd.grad(weighted, list(parameters.values())), strict=True):
             total[name] += value
@@ -62,7 +61,7 @@ def norm(gradient: Gradient) -> float:
 
 
 @contextmanager
-def restored(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+def restored(model: Policy) -> Iterator[Policy]:
     """Yield the model, and put its parameters back, to the bit, afterwards."""
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     try:
@@ -74,21 +73,21 @@ def restored(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
 
 
 @torch.no_grad()
-def ascend(model: PreTrainedModel, gradient: Gradient, step_size: float) -> None:
+def ascend(model: Policy, gradient: Gradient, step_size: float) -> None:
     """Make one step of plain gradient ascent."""
     for name, value in model.named_parameters():
         value.add_(gradient[name], alpha=step_size)
 
 
 @contextmanager
-def stepped(model: PreTrainedModel, gradient: Gradient, step_size: float) -> Iterator[PreTrainedModel]:
+def stepped(model: Policy, gradient: Gradient, step_size: float) -> Iterator[Policy]:
     """Yield the model after one step of plain gradient ascent, which is taken back afterwards."""
     with restored(model):
         ascend(model, gradient, step_size)
         yield model
 
 
-def log_probs_of(model: PreTrainedModel, tokens: TokenBatch, temperature: float) -> Tensor:
+def log_probs_of(model: Policy, tokens: TokenBatch, temperature: float) -> Tensor:
     """Return the log-probabilities [N] float64 of the response tokens."""
     return score_in_chunks(model, tokens, temperature, _ROLLOUTS_AT_ONCE)[0].double()
 
@@ -97,7 +96,7 @@ def head_view(snapshot: PolicySnapshot) -> HeadView:
     """Return the snapshot's tokens as its head sees them."""
     parts: list[Tensor] = []
     score_in_chunks(snapshot.model, snapshot.tokens, snapshot.temperature, _ROLLOUTS_AT_ONCE, parts.append)
-    weight = snapshot.model.get_output_embeddings().weight.detach().double()
+    weight = snapshot.model.head_weight.detach().double()
     return HeadView(torch.cat(parts).double(), weight, snapshot.token_ids, snapshot.temperature)
 
 

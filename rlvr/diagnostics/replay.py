@@ -71,7 +71,8 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
     progress = Progress(out, f"tokens of {run.run}", wanted[-1], 0)
     with tempfile.TemporaryDirectory() as scratch:
         learner = Learner(run, device, HiddenStateBudget(1 << 32, Path(scratch)))
-        texts = {number: learner.tokenizer.decode([number]) for number in range(len(learner.tokenizer))}
+        decode, tokens = learner.tokenizer.decode, range(learner.tokenizer.get_vocab_size())
+        texts = {token: decode([token], skip_special_tokens=False) for token in tokens}
         for replayed in replay(learner, wanted, grading_workers):
             require_same_step(run.run, {**replayed.metrics, "step": replayed.step}, metrics[replayed.step])
             progress.report(replayed.step)

@@ -72,7 +72,7 @@ class RolloutBatch:
     """
 
     advantages: Tensor  # [B], of whole groups
-    old_log_probs: Tensor  # [B, T] of the sampled tokens under the sampling policy, by the trainer's own forward pass
+    old_log_probs: Tensor  # [B, T] of the sampled tokens under the sampling policy, in the trainer's own precision
     entropies: Tensor  # [B, T], in nats, of the sampling policy at each position
     response_mask: Tensor  # [B, T] bool, true at response tokens
     mini_batch_ids: Tensor  # [B] int64, the optimizer mini-batch of each rollout

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -28,6 +28,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 _KEPT_STATES = 2
+_COPIED = ("generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+"""Files of a checkpoint that a training leaves as they are."""
+
+
+class Model(Protocol):
+    """A model with weights, of transformers or our own."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """The weights and their names; those tied to another one are left out."""
+        ...
 
 
 class State(NamedTuple):
@@ -108,7 +118,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             raise UserError(f"{path}: cannot be written: {error}") from error
 
 
-def training_tensors(model: PreTrainedModel, optimizer: Optimizer) -> dict[str, Tensor]:
+def training_tensors(model: Model, optimizer: Optimizer) -> dict[str, Tensor]:
     """The tensors of a model and its optimizer under flat names.
 
     They are ``model.{parameter}`` and ``optimizer.{number of the parameter}.{key}``. A head that is tied to the
@@ -120,7 +130,7 @@ def training_tensors(model: PreTrainedModel, optimizer: Optimizer) -> dict[str, 
     return tensors
 
 
-def load_training_tensors(model: PreTrainedModel, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def load_training_tensors(model: Model, optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put the tensors of :func:`training_tensors` back."""
     for name, parameter in model.named_parameters():
         parameter.data.copy_(tensors[f"model.{name}"])
@@ -155,6 +165,18 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, 
         "tokenizer.json": tokenizer.backend_tokenizer.to_str(pretty=True),
         "tokenizer_config.json": json_text(tokenizer_config),
     }
+    return _write_checkpoint(texts, model, directory)
+
+
+def save_trained(model: Model, base: Path, directory: Path) -> list[Path]:
+    """Write the checkpoint of a model that was trained in float32 from the checkpoint ``base``; returns its files."""
+    texts = {name: (base / name).read_text() for name in _COPIED if (base / name).is_file()}
+    config = {**read_json(base / "config.json"), "dtype": "float32"}
+    config.pop("torch_dtype", None)  # the same key under its earlier name
+    return _write_checkpoint({"config.json": json_text(config), **texts}, model, directory)
+
+
+def _write_checkpoint(texts: Mapping[str, str], model: Model, directory: Path) -> list[Path]:
     for name, text in texts.items():
         write_text(directory / name, text)
     # Weights tied to the embedding are one tensor, stored once, as Hugging Face does.

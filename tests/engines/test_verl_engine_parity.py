@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalTraining
 from evals.core.yaml_file import read_yaml
+from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.update import Updater
 from rlvr.methods.assignments import mini_batch_ids
@@ -140,7 +141,7 @@ def recorded(method: Method) -> dict[str, Any]:
 
 def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> dict[str, Any]:
     """Old log-probs, token weights, gradient norms and parameters as rlvr.engines.local has them."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    model = Checkpoint(checkpoint).model("cpu")
     tokens = TokenBatch(batch["prompts"], batch["responses"])
     mask, hidden = tokens.response_mask, []
     log_probs, entropies = score_in_chunks(model, tokens, 1.0, 5, hidden.append)
@@ -159,7 +160,7 @@ def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> 
             token_ids=tokens.response_ids,
             temperature=1.0,
             generator=generator_for("token_weights", 1, 0),
-            head_weight=model.get_output_embeddings().weight.detach(),
+            head_weight=model.head_weight.detach(),
             hidden_states=torch.cat(hidden),
         )
         weights = method.token_weights(rollouts)[0]

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS
+from evals.generation.checkpoint import Checkpoint
 from rlvr.diagnostics.claims.drawing import SERIES, draw_means
 from rlvr.diagnostics.claims.findings import Claim, Direction, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
-from rlvr.diagnostics.policy import load_model
 from rlvr.diagnostics.probes import log_probs_of
 
 RANDOM, PRESERVED = "random mini-batches", "query-preserved"
@@ -46,9 +46,10 @@ class LearningTax(Claim):
         conditions = conditions_of({name: found[name] for name in whole.values()})
         reference = inputs.snapshots()[0]
         chosen = reference.of_class("format")
-        before = log_probs_of(load_model(reference.run.base / "checkpoint"), reference.tokens, reference.temperature)
+        base = Checkpoint(reference.run.base / "checkpoint").model("cpu")
+        before = log_probs_of(base, reference.tokens, reference.temperature)
         for name, run in found.items():
-            model = load_model(inputs.results / "runs" / name / "checkpoint")
+            model = Checkpoint(inputs.results / "runs" / name / "checkpoint").model("cpu")
             after = log_probs_of(model, reference.tokens, reference.temperature)
             drift = math.log2(max(mean_drift(before, after, chosen), _SMALLEST_DRIFT))
             identity = {"run": whole[name], **conditions[whole[name]], "seed": run.run.seed}

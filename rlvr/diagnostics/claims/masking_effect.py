@@ -22,7 +22,7 @@ from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.measures import rank_correlation
 from rlvr.diagnostics.policy import PolicySnapshot
 from rlvr.diagnostics.probes import Gradient, gradient_of_few, head_view, score_gradient, stepped
-from rlvr.engines.local.policy import score
+from rlvr.engines.local.policy import token_log_probs
 
 SETS = ("random", "same token", "low confidence", "both")
 _SIZE = 8  # tokens in every set
@@ -193,7 +193,7 @@ def full_effects(
         batch = snapshot.tokens.select(rollout[None])
         within = candidate - int(ends[rollout] - len(batch.responses[0]))
         with torch.no_grad():
-            return float(score(snapshot.model, batch, snapshot.temperature).log_probs[within])
+            return float(token_log_probs(snapshot.model, batch, snapshot.temperature)[within])
 
     with stepped(snapshot.model, full, step_size):
         after = {candidate: log_prob(candidate) for candidate in candidates}

@@ -21,7 +21,6 @@ from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
-from rlvr.diagnostics.policy import load_model
 from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.engines.local.policy import TokenBatch
 
@@ -58,7 +57,7 @@ def benchmark_rows(
     sampling = SamplingParameters(training.max_new_tokens, training.temperature)
     settings = BackendSettings("float32", "cpu", pair[0].context_length(None), pair[0].end_tokens, sampling)
     backend = load_backend("local", pair, settings)
-    models = ModelPair(load_model(base), load_model(trained), training.temperature)
+    models = ModelPair(Checkpoint(base).model("cpu"), Checkpoint(trained).model("cpu"), training.temperature)
 
     def sample(decoding: Decoding) -> list[Response]:
         return backend.generate(requests, partial(PairDraw, decoding, sampling))

@@ -28,6 +28,7 @@ from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, MODEL_COLUMNS, classes_of
+from rlvr.diagnostics.transformers_policy import TransformersPolicy
 from rlvr.engines.local.policy import TokenBatch
 from rlvr.runs.progress import Progress
 
@@ -79,7 +80,7 @@ def compare_checkpoints(
         paths = [out / "parts" / f"{number:08d}.parquet" for number in range(len(batches))]
         if not all(path.is_file() for path in paths):
             pair = ModelPair(_load(base, device, tokens), _load(trained, device, tokens), temperature)
-            sizes = [model.get_output_embeddings().weight.shape[0] for model in (pair.base, pair.trained)]
+            sizes = [model.head_weight.shape[0] for model in (pair.base, pair.trained)]
             if sizes[0] != sizes[1]:  # as after padding the vocabulary
                 found = f"have logits of {sizes[0]} and of {sizes[1]} tokens"
                 raise InvalidInput("--base, --trained", "", found, "two models of one vocabulary")
@@ -147,8 +148,7 @@ def _tokens(
     texts = [render_prompt(prompt, str(text)) for text in statements.values()]
     prompts = dict(zip(statements, encode_prompts(model, texts, prompt_form), strict=True))
     # Samples do not say which of several end tokens was drawn: the one that the tokenizer names ends a turn.
-    named = model.special_token("eos_token")
-    end = model.end_tokens[0] if named is None else named
+    end = model.end_token
     responses = [
         tokenizer.encode(row["text"], add_special_tokens=False).ids + ([end] if row["finish_reason"] == "stop" else [])
         for row in rows
@@ -156,7 +156,7 @@ def _tokens(
     return TokenBatch([prompts[row["problem_id"]] for row in rows], responses)
 
 
-def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> PreTrainedModel:
+def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> TransformersPolicy:
     """Load a checkpoint in the type that it was saved in; code that came with it is never run.
 
     UserError if transformers cannot load it, or its logits are not its head's output for the hidden states.
@@ -172,7 +172,7 @@ def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> PreTrainedModel:
             f"{checkpoint}: its logits are not those of its language-model head alone (they are scaled or capped); "
             "accepted: architectures whose logits are the head's, as Qwen, Llama and Mistral"
         )
-    return model
+    return TransformersPolicy(model)
 
 
 def _forget_other_parts(parts: Path, identity: str) -> None:

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from evals.decoding.draw import kl_divergence
 from rlvr.diagnostics.tokens.table import MODEL_COLUMNS
-from rlvr.engines.local.policy import TokenBatch, response_states
+from rlvr.engines.local.policy import Policy, TokenBatch, response_states
 
 _CHUNK_ELEMENTS = 1 << 24
 """Logits of one model that are held at a time: 64 MiB in float32, and a few times that for their softmax."""
@@ -21,8 +20,8 @@ _NOTHING = -1e4  # finite stand-in for -inf, so that 0 * x stays 0
 class ModelPair:
     """A model before and after training, of one vocabulary; ``temperature`` divides their logits."""
 
-    base: PreTrainedModel
-    trained: PreTrainedModel
+    base: Policy
+    trained: Policy
     temperature: float = 1.0
 
     @torch.no_grad()
@@ -33,14 +32,14 @@ class ModelPair:
         ``top`` entropies and divergences are summed over that many likeliest tokens of each model and one remainder
         (:func:`lumped`), not over the whole vocabulary. Log-probabilities are exact either way.
         """
-        (base, targets), (trained, _) = (response_states(model, tokens) for model in (self.base, self.trained))
-        heads = [model.get_output_embeddings() for model in (self.base, self.trained)]
-        vocabulary = heads[0].weight.shape[0]
+        models = (self.base, self.trained)
+        (base, targets), (trained, _) = (response_states(model, tokens) for model in models)
+        vocabulary = self.base.head_weight.shape[0]
         rows = max(1, _CHUNK_ELEMENTS // vocabulary)
         whole = top is None or top >= vocabulary
         parts = []
         for first, second, chosen in zip(base.split(rows), trained.split(rows), targets.split(rows), strict=True):
-            logits = [head(part).float() / self.temperature for head, part in zip(heads, (first, second), strict=True)]
+            logits = [model.logits(part, self.temperature) for model, part in zip(models, (first, second), strict=True)]
             parts.append(over_vocabulary(logits, chosen) if whole else over_likeliest(logits, chosen, top or 0))
         return {name: torch.cat([part[name] for part in parts]).float().cpu() for name in MODEL_COLUMNS}
 

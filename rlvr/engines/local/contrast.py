@@ -15,12 +15,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
-from rlvr.engines.local.policy import TokenBatch, score, score_in_chunks
+from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.method import Method, compose
 from rlvr.methods.token_weights.token_rules import RandomLambda
@@ -63,7 +62,7 @@ class Viewed:
             parts: list[Tensor] = []
             size = training.micro_batch_size
             score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append)
-            head: Tensor = learner.model.get_output_embeddings().weight.detach()
+            head = learner.model.head_weight.detach()
             rows = torch.cat([method.sketched(part, seed) for part in parts])
             batch = replace(batch, head_weight=head, hidden_states=rows)
         return cls(method, advantages[:, None] * method.token_weights(batch)[0])
@@ -95,7 +94,7 @@ def shares_hidden_states(method: Method, own: Method) -> bool:
 
 
 def gradients(
-    model: PreTrainedModel, tokens: TokenBatch, temperature: float, size: int, slopes: Sequence[Tensor]
+    model: Policy, tokens: TokenBatch, temperature: float, size: int, slopes: Sequence[Tensor]
 ) -> list[Tensor]:
     """For each of ``slopes`` [b, t] the gradient [P] on the CPU of the losses that have them; ``size`` rollouts a pass.
 
@@ -106,7 +105,7 @@ def gradients(
     for part in torch.arange(len(tokens.responses)).split(size):
         batch = tokens.select(part)
         mask = batch.response_mask.to(model.device)
-        packed = score(model, batch, temperature).log_probs
+        packed = token_log_probs(model, batch, temperature)
         for number, slope in enumerate(slopes, start=1):
             of_tokens = slope[part, : mask.shape[1]][mask].to(packed.dtype)
             found = torch.autograd.grad(packed, parameters, of_tokens, retain_graph=number < len(slopes))

@@ -11,17 +11,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
-from evals.generation.checkpoint import load_tokenizer
-from evals.generation.qwen3 import Qwen3Config, Qwen3Decoder
+from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
-from rlvr.engines.local.policy import HiddenStateStore, score_in_chunks, unpack
+from rlvr.engines.local.policy import HiddenStateStore, Policy, response_states
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler
 from rlvr.engines.local.update import Updater
 from rlvr.methods.assignments import mini_batch_ids
@@ -91,15 +89,13 @@ class Learner:
     """One run in progress."""
 
     def __init__(self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
-        checkpoint = run.base / "checkpoint"
-        training = run.training
+        checkpoint, training = Checkpoint(run.base / "checkpoint"), run.training
         self.method = compose(run.method, f"method {run.method_name}")
         self.run = run
         self._budget = hidden_state_budget
         self.position = Position()
-        self.model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-        self.model.to(device)  # type: ignore[arg-type]
-        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(checkpoint)
+        self.model = self._load(checkpoint, device)
+        self.tokenizer = checkpoint.tokenizer
         problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer"))
         self.order = PromptOrder(problems, run.seed)
         parameters = SamplingParameters(
@@ -107,11 +103,15 @@ class Learner:
             temperature=training.temperature,
             batch_size=training.sampling_batch_size,
         )
-        tokenizer, end_token = load_tokenizer(checkpoint), self.tokenizer.eos_token_id
-        self._sampler = RolloutSampler(tokenizer, run.prompt, training.samples_per_prompt, parameters, end_token)
+        self._sampler = RolloutSampler(
+            self.tokenizer, run.prompt, training.samples_per_prompt, parameters, checkpoint.end_token
+        )
         if run.validation is not None:
             self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
         self.updater = Updater(self.model, self.method, training, run.seed)
+
+    def _load(self, checkpoint: Checkpoint, device: str) -> Policy:
+        return checkpoint.model(device)
 
     def restore(self, state: State) -> None:
         """Continue from a saved state."""
@@ -138,25 +138,15 @@ class Learner:
         mini_batches = method.assign(
             rewards, rollouts.group_ids, rollouts.lengths, training.updates_per_step, seed, position.step
         )
-        store = None
-        with clock.time("log_probs"):
-            if method.needs_hidden_states:
-                width = method.sketch_dimensions or int(self.model.config.hidden_size)
-                tokens, budget = int(rollouts.lengths.sum()), self._budget
-                store = HiddenStateStore(tokens, width, self.model.dtype, budget.size, budget.directory)
-            log_probs, entropies = score_in_chunks(
-                self.model,
-                rollouts.tokens,
-                training.temperature,
-                training.micro_batch_size,
-                None if store is None else lambda rows: store.append(method.sketched(rows, seed)),
-            )
         mask = rollouts.tokens.response_mask.to(self.model.device)
-        head_weight: Tensor = self.model.get_output_embeddings().weight.detach()
+        width = mask.shape[1]
+        entropies = rollouts.entropies[:, :width]
+        with clock.time("log_probs"):
+            hidden_states = self._hidden_states(rollouts) if method.needs_hidden_states else None
         batch = RolloutBatch(
             advantages=advantages.to(mask.device),
-            old_log_probs=unpack(log_probs, mask),
-            entropies=unpack(entropies, mask),
+            old_log_probs=rollouts.log_probs[:, :width],
+            entropies=entropies,
             response_mask=mask,
             mini_batch_ids=mini_batch_ids(mini_batches, len(advantages)).to(mask.device),
             group_ids=rollouts.group_ids.to(mask.device),
@@ -164,8 +154,8 @@ class Learner:
             temperature=training.temperature,
             generator=generator_for("token_weights", seed, position.step),
             first_metrics=position.metrics[0] if position.metrics else {},
-            head_weight=head_weight if method.needs_hidden_states else None,
-            hidden_states=None if store is None else store.rows().to(mask.device),
+            head_weight=self.model.head_weight.detach() if method.needs_hidden_states else None,
+            hidden_states=hidden_states,
         )
         weights, weight_metrics = mask.float(), {}
         with clock.time("token_weights"):
@@ -173,8 +163,19 @@ class Learner:
                 weights, found = method.token_weights(batch)
                 # A batch without one of the sides has no statistic of it.
                 weight_metrics = {name: value for name, value in found.items() if not math.isnan(value)}
-        metrics = {**sampled_metrics, "entropy": float(entropies.mean())}
+        metrics = {**sampled_metrics, "entropy": float(entropies[mask].mean())}
         return PreparedStep(rollouts, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock)
+
+    @torch.no_grad()
+    def _hidden_states(self, rollouts: Rollouts) -> Tensor:
+        """The hidden states [N, D] of the response tokens, or their sketch."""
+        method, tokens, size = self.method, rollouts.tokens, self.run.training.micro_batch_size
+        head, budget = self.model.head_weight, self._budget
+        width = method.sketch_dimensions or head.shape[1]
+        store = HiddenStateStore(int(rollouts.lengths.sum()), width, head.dtype, budget.size, budget.directory)
+        for chunk in torch.arange(len(tokens.responses)).split(size):
+            store.append(method.sketched(response_states(self.model, tokens.select(chunk))[0], self.run.seed))
+        return store.rows().to(head.device)
 
     def update(self, prepared: PreparedStep) -> dict[str, float]:
         """The optimizer steps on a prepared rollout batch; returns the step's metrics."""
@@ -207,15 +208,10 @@ class Learner:
         if settings is None or step % settings.every or (scores and scores[-1]["step"] == step):
             return
         sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem)
-        rollouts = sampler.roll_out(self._decoder(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
+        rollouts = sampler.roll_out(self.model.decoder(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
         correct = rollouts.rewards(pool).view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
         counts = {"correct_counts": correct.long().tolist(), "samples_per_problem": settings.samples_per_problem}
         scores.append({"step": step, **counts})
-
-    def _decoder(self) -> Any:
-        """The present policy as the sampler takes it."""
-        config = Qwen3Config.from_json(self.model.config.to_dict(), str(self.run.base / "checkpoint"))
-        return Qwen3Decoder(config, {name: parameter.detach() for name, parameter in self.model.named_parameters()})
 
     def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, dict[str, float]]:
         """Sample prompts, and more of them for as long as the method's selection asks for more.
@@ -224,7 +220,7 @@ class Learner:
             Rollouts to train on, with their rewards [B] and advantages [B]; metrics of everything that was sampled.
         """
         training, position, method = self.run.training, self.position, self.method
-        decoder = self._decoder()
+        decoder = self.model.decoder()
         parts: list[Rollouts] = []
         reward_parts: list[Tensor] = []
         while True:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel
 
 from evals.core.errors import UserError
 
@@ -34,14 +33,52 @@ class TokenBatch:
     @property
     def response_ids(self) -> Tensor:
         """[B, T] int64 response tokens, 0 at padding."""
-        packed = torch.tensor([token for response in self.responses for token in response], dtype=torch.int64)
-        return unpack(packed, self.response_mask)
+        return unpack(torch.tensor(self.response_tokens), self.response_mask)
+
+    @property
+    def response_tokens(self) -> list[int]:
+        """The N response tokens, one response after the other."""
+        return [token for response in self.responses for token in response]
 
     @property
     def response_mask(self) -> Tensor:
         """[B, T] bool, T the longest response of this batch."""
         lengths = torch.tensor([len(response) for response in self.responses])
         return torch.arange(max(1, int(lengths.max())))[None] < lengths[:, None]
+
+
+class Policy(Protocol):
+    """A language model with weights, as :class:`~evals.generation.qwen3.Qwen3Model` is one."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        ...
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The language-model head, [V, D]."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """The weights and their names."""
+        ...
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The weights, in the same order."""
+        ...
+
+    def decoder(self) -> Any:
+        """The policy as its sampler takes it, of use until the weights change."""
+        ...
+
+    def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
+        """The inputs of the head [N, D] at each sequence's positions from its start on, in order."""
+        ...
+
+    def logits(self, states: Tensor, temperature: float) -> Tensor:
+        """The head's output [N, V] over the temperature, in float32."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,33 +90,37 @@ class Scored:
     hidden_states: Tensor  # [N, D] inputs of the language-model head; carry no gradient
 
 
-def response_states(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+def response_states(model: Policy, batch: TokenBatch) -> tuple[Tensor, Tensor]:
     """Inputs of the language-model head [N, D] at the positions that predict response tokens, and those tokens [N]."""
-    device = model.device
-    sequences = [torch.tensor([*p, *r]) for p, r in zip(batch.prompts, batch.responses, strict=True)]
-    tokens = pad_sequence(sequences, batch_first=True).to(device)
-    starts = torch.tensor([len(prompt) for prompt in batch.prompts], device=device)[:, None]
-    ends = torch.tensor([len(sequence) for sequence in sequences], device=device)[:, None]
-    columns = torch.arange(tokens.shape[1], device=device)[None]
-    # Padding stands on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
-    hidden = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-    return hidden[(columns >= starts - 1) & (columns < ends - 1)], tokens[(columns >= starts) & (columns < ends)]
+    # The last token of a sequence predicts nothing that was sampled.
+    sequences = [[*prompt, *response[:-1]] for prompt, response in zip(batch.prompts, batch.responses, strict=True)]
+    states = model.states(sequences, [len(prompt) - 1 for prompt in batch.prompts])
+    return states, torch.tensor(batch.response_tokens, device=states.device)
 
 
-def score(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Scored:
+def _log_distribution(model: Policy, batch: TokenBatch, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """States [N, D], the logarithm of the distribution that they predict [N, V], and that of the tokens [N]."""
+    states, targets = response_states(model, batch)
+    log_distribution = model.logits(states, temperature).log_softmax(dim=-1)
+    return states, log_distribution, log_distribution.gather(-1, targets[:, None])[:, 0]
+
+
+def token_log_probs(model: Policy, batch: TokenBatch, temperature: float) -> Tensor:
+    """The log-probabilities [N] of the response tokens; gradients pass."""
+    return _log_distribution(model, batch, temperature)[2]
+
+
+def score(model: Policy, batch: TokenBatch, temperature: float) -> Scored:
     """One forward pass over ``batch``; only response positions go through the language-model head."""
-    predicting, targets = response_states(model, batch)
-    logits = model.get_output_embeddings()(predicting).float() / temperature
-    log_distribution = logits.log_softmax(dim=-1)
+    states, log_distribution, log_probs = _log_distribution(model, batch, temperature)
     with torch.no_grad():
         entropies = -(log_distribution.exp() * log_distribution).sum(dim=-1)
-    log_probs = log_distribution.gather(-1, targets[:, None])[:, 0]
-    return Scored(log_probs, entropies, predicting.detach())
+    return Scored(log_probs, entropies, states.detach())
 
 
 @torch.no_grad()
 def score_in_chunks(
-    model: PreTrainedModel,
+    model: Policy,
     batch: TokenBatch,
     temperature: float,
     chunk_size: int,

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from evals.generation.backend import Response, SamplingParameters
-from evals.generation.qwen3 import Qwen3Decoder
-from evals.generation.sampler import sample
+from evals.generation.sampler import Draws, OwnDraw, sample
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
 from rlvr.engines.local.policy import TokenBatch
@@ -38,18 +37,41 @@ class PromptOrder:
         return [self.problems[index] for index in order[offset : offset + count]]
 
 
+class ScoredDraw(OwnDraw):
+    """Draws as the base class does, and keeps what the policy says of the tokens."""
+
+    def __init__(
+        self, sampling: SamplingParameters, identities: Sequence[str], length: int, device: torch.device
+    ) -> None:
+        super().__init__(sampling, identities, length, device)
+        self._temperature = sampling.temperature
+        self.log_probs = torch.zeros(len(identities), length, device=device)
+        self.entropies = torch.zeros_like(self.log_probs)
+
+    def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
+        drawn = super().__call__(logits, row_of, running, step)
+        log_distribution = (logits[0].float() / self._temperature).log_softmax(dim=-1)
+        entropies = -(log_distribution.exp() * log_distribution).sum(dim=-1)
+        self.log_probs[running, step] = log_distribution[row_of, drawn]
+        self.entropies[running, step] = entropies[row_of]
+        return drawn
+
+
 @dataclass(frozen=True)
 class Rollouts:
-    """Sampled responses; those of one prompt stand together."""
+    """Sampled responses; those of one prompt stand together. L is the length limit, and 0 stands after a response."""
 
     tokens: TokenBatch
+    log_probs: Tensor  # [B, L] of the sampled tokens, at the sampling temperature
+    entropies: Tensor  # [B, L] of the distributions that they were drawn from, in nats
     cases: Sequence[Case]  # the responses' texts with the correct answers, to be graded
     group_ids: Tensor  # [B] int64, which prompt each rollout answers
 
     def select(self, indices: Tensor) -> Rollouts:
         """The rollouts at ``indices``."""
         cases = [self.cases[index] for index in indices.tolist()]
-        return Rollouts(self.tokens.select(indices), cases, self.group_ids[indices])
+        log_probs, entropies = self.log_probs[indices], self.entropies[indices]
+        return Rollouts(self.tokens.select(indices), log_probs, entropies, cases, self.group_ids[indices])
 
     @property
     def lengths(self) -> Tensor:
@@ -71,7 +93,10 @@ class Rollouts:
         prompts = [prompt for part in parts for prompt in part.tokens.prompts]
         responses = [response for part in parts for response in part.tokens.responses]
         cases = [case for part in parts for case in part.cases]
-        return Rollouts(TokenBatch(prompts, responses), cases, torch.cat([part.group_ids for part in parts]))
+        log_probs, entropies, group_ids = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("log_probs", "entropies", "group_ids")
+        )
+        return Rollouts(TokenBatch(prompts, responses), log_probs, entropies, cases, group_ids)
 
 
 @dataclass(frozen=True)
@@ -93,7 +118,13 @@ class RolloutSampler:
         prompts = self._encode(texts)
         numbers = range(self.samples_per_prompt)
         identities = [[f"{stream}/{first_group + row}/{number}" for number in numbers] for row in range(len(prompts))]
-        groups = self._answer(decoder, prompts, identities)
+        made: list[ScoredDraw] = []
+
+        def draws(names: Sequence[str], length: int, device: torch.device) -> ScoredDraw:
+            made.append(ScoredDraw(self.parameters, names, length, device))
+            return made[-1]
+
+        groups = self._answer(decoder, prompts, identities, draws)
         responses = [response for group in groups for response in group]
         rows = [row for row in range(len(prompts)) for _ in numbers]
         tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
@@ -102,13 +133,16 @@ class RolloutSampler:
             Case(prediction=prediction, gold=problems[row]["answer"], truncated=not response.finished)
             for prediction, row, response in zip(predictions, rows, responses, strict=True)
         ]
-        return Rollouts(tokens, cases, first_group + torch.tensor(rows))
+        log_probs, entropies = (
+            torch.cat([getattr(draw, name) for draw in made]) for name in ("log_probs", "entropies")
+        )
+        return Rollouts(tokens, log_probs, entropies, cases, first_group + torch.tensor(rows))
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
 
     def _answer(
-        self, decoder: Qwen3Decoder, prompts: Sequence[list[int]], identities: Sequence[Sequence[str]]
+        self, decoder: Any, prompts: Sequence[list[int]], identities: Sequence[Sequence[str]], draws: Draws
     ) -> Sequence[Sequence[Response]]:
-        """Sample a response for each identity of each prompt."""
-        return sample(decoder, prompts, identities, self.parameters, self.end_token)
+        """Sample a response for each identity of each prompt, by the rules that ``draws`` makes for each batch."""
+        return sample(decoder, prompts, identities, self.parameters, self.end_token, draws)

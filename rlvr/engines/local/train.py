@@ -20,7 +20,7 @@ from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, require_same_step
 from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
 from rlvr.runs.progress import Progress, remove_metrics_so_far, write_metrics_so_far
-from rlvr.runs.state import StateStore, save_checkpoint
+from rlvr.runs.state import StateStore, save_trained
 from rlvr.runs.termination import Interrupted, termination
 
 _WEIGHTS = "checkpoint/model.safetensors"
@@ -122,7 +122,7 @@ class _Attempt:
 
     def _write(self, training: Training, place: Path) -> None:
         """Write the present policy and the metrics so far as the result of ``training``."""
-        files = save_checkpoint(self.learner.model, self.learner.tokenizer, place / "checkpoint")
+        files = save_trained(self.learner.model, training.run.base / "checkpoint", place / "checkpoint")
         if self.learner.run.validation is not None:
             scores = place / "validation.parquet"
             write_parquet(scores, pd.DataFrame(self.learner.position.validation))

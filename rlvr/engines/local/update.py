@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from evals.core.errors import UserError
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalTraining
-from rlvr.engines.local.policy import TokenBatch, score, unpack
+from rlvr.engines.local.policy import Policy, TokenBatch, token_log_probs
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.method import Method
 
@@ -27,9 +26,9 @@ class Updater:
 
     observer: Observer | None = None
 
-    def __init__(self, model: PreTrainedModel, method: Method, training: LocalTraining, seed: int) -> None:
+    def __init__(self, model: Policy, method: Method, training: LocalTraining, seed: int) -> None:
         rate, decay = training.learning_rate, training.weight_decay
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
         self._model, self._training, self._seed = model, training, seed
         self._loss, self._aggregation = method.loss, method.aggregation
 
@@ -65,8 +64,17 @@ class Updater:
                 batch = tokens.select(part)
                 mask = batch.response_mask.to(self._model.device)
                 width = mask.shape[1]
-                log_probs = unpack(score(self._model, batch, self._training.temperature).log_probs, mask)
                 old, weighted = old_log_probs[part, :width], weighted_advantages[part, :width]
+                # Rollouts without any advantage rarely have a gradient; then nothing has to be kept for it.
+                silent = ~weighted.any(dim=1)
+                silent &= ~silent.all()
+                loud_tokens, silent_tokens = mask & ~silent[:, None], mask & silent[:, None]
+                loud = self._score(batch, ~silent)
+                log_probs = torch.zeros_like(old).masked_scatter_(loud_tokens, loud.detach())
+                if silent.any():
+                    with torch.no_grad():
+                        log_probs.masked_scatter_(silent_tokens, self._score(batch, silent))
+                log_probs.requires_grad_()
                 token_loss, metrics = self._loss(
                     log_probs, old, weighted, mask, group_ids[part], generator, self._aggregation
                 )
@@ -74,7 +82,10 @@ class Updater:
                 if self.observer is not None:
                     slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
                 loss = self._aggregation(token_loss, mask, normaliser)
-                loss.backward()
+                slopes = torch.autograd.grad(loss, log_probs)[0]
+                loud.backward(slopes[loud_tokens])
+                if slopes[silent_tokens].any():  # as where a loss has terms without advantages
+                    self._score(batch, silent).backward(slopes[silent_tokens])
                 if self.observer is not None and slope is not None:
                     self.observer(part, log_probs.detach(), slope)
                 totals["loss"] += loss.item()
@@ -87,3 +98,7 @@ class Updater:
             self.optimizer.step()
             rows.append({**totals, "grad_norm": float(norm), "learning_rate": learning_rate})
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+
+    def _score(self, batch: TokenBatch, chosen: Tensor) -> Tensor:
+        """The log-probabilities of the response tokens of the rollouts at ``chosen`` [b] bool, packed."""
+        return token_log_probs(self._model, batch.select(chosen.nonzero()[:, 0]), self._training.temperature)

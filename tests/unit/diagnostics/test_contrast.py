@@ -70,7 +70,7 @@ def test_looking_does_not_change_the_training(learner: Callable[[], Learner]) ->
             plain.position.metrics.append(plain.step(pool))
     assert (looked_at.position.step, looked_at.position.updates) == (plain.position.step, plain.position.updates)
     for name, value in plain.model.named_parameters():
-        assert torch.equal(value, looked_at.model.get_parameter(name)), name
+        assert torch.equal(value, dict(looked_at.model.named_parameters())[name]), name
 
 
 def test_the_command_writes_a_row_for_each_step_and_method(

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import rlvr.diagnostics.tokens.compare
 import rlvr.diagnostics.tokens.model_pair
@@ -19,7 +19,7 @@ from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import LocalRun
-from evals.generation.checkpoint import load_tokenizer
+from evals.generation.checkpoint import Checkpoint, load_tokenizer
 from rlvr.diagnostics.claims.selective_replacement import separation
 from rlvr.diagnostics.policy import PolicySnapshot
 from rlvr.diagnostics.tokens.compare import compare_checkpoints
@@ -54,6 +54,13 @@ def test_the_gradient_norm_lemma_by_autograd(advantage: float, ratio: float) -> 
     assert math.isclose(float(found), float(expected), rel_tol=1e-6, abs_tol=1e-12)
 
 
+def of_transformers(snapshot: PolicySnapshot) -> PreTrainedModel:
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(snapshot.run.base / "checkpoint", dtype=torch.float32)
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(dict(snapshot.model.named_parameters())[name])
+    return model
+
+
 @pytest.mark.parametrize("elements", [1, 1 << 24])
 def test_a_pair_says_what_the_whole_distributions_say(
     snapshots: list[PolicySnapshot], monkeypatch: pytest.MonkeyPatch, elements: int
@@ -63,9 +70,10 @@ def test_a_pair_says_what_the_whole_distributions_say(
     base, trained, temperature = snapshots[0].model, snapshots[1].model, 0.7
     tokens = snapshots[0].tokens.select(torch.arange(3))
     found = ModelPair(base, trained, temperature).compare(tokens)
+    references = [of_transformers(snapshot) for snapshot in snapshots[:2]]
     place = 0
     for prompt, response in zip(tokens.prompts, tokens.responses, strict=True):
-        logits = [model(torch.tensor([[*prompt, *response]])).logits[0].double() for model in (base, trained)]
+        logits = [model(torch.tensor([[*prompt, *response]])).logits[0].double() for model in references]
         q, p = ((each / temperature).log_softmax(-1).detach() for each in logits)
         for position, token in enumerate(response):
             row_q, row_p = q[len(prompt) + position - 1], p[len(prompt) + position - 1]
@@ -136,7 +144,7 @@ def sample_file(trained_run: Path, snapshots: list[PolicySnapshot], tmp_path: Pa
     snapshot = snapshots[0]
     tokenizer = load_tokenizer(snapshot.run.base / "checkpoint")
     firsts = snapshot.rows.groupby(["group", "sample"], sort=False)["problem"].first().tolist()
-    end = int(snapshot.model.config.eos_token_id)
+    end = Checkpoint(snapshot.run.base / "checkpoint").end_token
     rows = [
         {
             "problem_id": problem,
@@ -177,8 +185,8 @@ def test_checkpoints_are_compared_on_a_sample_file_and_a_killed_comparison_goes_
     batches = -(-len(snapshots[0].tokens.responses) // 5)
     assert calls == batches + 1
     frame = pd.read_parquet(out / "tokens.parquet")
-    trained = AutoModelForCausalLM.from_pretrained(trained_run.parent / "checkpoint", dtype=torch.float32)
-    base = AutoModelForCausalLM.from_pretrained(run.base / "checkpoint", dtype=torch.float32)
+    trained = Checkpoint(trained_run.parent / "checkpoint").model("cpu")
+    base = Checkpoint(run.base / "checkpoint").model("cpu")
     expected = original(ModelPair(base, trained), snapshots[0].tokens)
     assert frame["token"].tolist() == snapshots[0].token_ids.tolist()
     for name in MODEL_COLUMNS:

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_parquet
+from evals.generation.checkpoint import Checkpoint
 from rlvr.base_model.tokenizer import WORD
 from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.diagnostics.replay import write_token_table
@@ -45,7 +45,7 @@ def test_new_log_probs_are_of_the_policy_after_the_step(trained_run: Path, tmp_p
     write_token_table(trained_run, tmp_path, [4], "cpu", 1)
     table = read_token_table(tmp_path)
     snapshot = read_snapshots(tmp_path)[0]
-    after = AutoModelForCausalLM.from_pretrained(trained_run.parent / "checkpoint", dtype=torch.float32)
+    after = Checkpoint(trained_run.parent / "checkpoint").model("cpu")
     found = score(after, snapshot.tokens, 1.0).log_probs.detach().numpy()
     np.testing.assert_allclose(table["new_log_prob"], found, rtol=1e-4, atol=1e-5)
 

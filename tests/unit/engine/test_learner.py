@@ -97,7 +97,7 @@ def test_every_rollout_is_trained_on_with_its_own_reward_weight_and_log_probs(
     learner = run_steps(make_run(method=PARTED, training={"temperature": TEMPERATURE, "updates_per_step": 1}), 1)
     (update,) = updates
     answers = {
-        tuple(learner.tokenizer(row["problem"] + "\n")["input_ids"]): row["answer"]
+        tuple(learner.tokenizer.encode(row["problem"] + "\n").ids): row["answer"]
         for row in read_jsonl(study_files / "problems" / "problems.jsonl")
     }
     advantages: dict[tuple[int, tuple[int, ...]], float] = {}
@@ -159,7 +159,9 @@ def test_no_random_number_serves_twice_and_prompts_follow_the_runs_order(
     assert all(name.startswith("rollout/1/") for name in identities)
     problems = read_jsonl(study_files / "problems" / "problems.jsonl")
     expected = PromptOrder(problems, run.seed).take(0, len(sampled) * run.training.prompts_per_step)
-    found = [learner.tokenizer.decode(prompt) for prompts, _, _ in sampled for prompt in prompts]
+    found = [
+        learner.tokenizer.decode(prompt, skip_special_tokens=False) for prompts, _, _ in sampled for prompt in prompts
+    ]
     assert found == [row["problem"] + "\n" for row in expected]
     assert learner.position.prompts_used == len(expected)
     parts = {tuple(update.mini_batches[0].tolist()) for update in updates}

@@ -8,26 +8,50 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from rlvr.engines.local.policy import TokenBatch, score, score_in_chunks, unpack
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.qwen3 import Qwen3Model
+from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import initial_model
+from rlvr.engines.local.policy import TokenBatch, score, score_in_chunks, token_log_probs, unpack
+from rlvr.runs.state import save_checkpoint
 
 BATCH = TokenBatch([[5, 6, 7], [8, 9], [5, 6, 7, 8, 9], [4, 4]], [[10, 11, 1], [12, 1], [13], [14, 15, 16, 17]])
+ARCHITECTURE = {
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+    "max_position_embeddings": 64,
+}
 
 
 @pytest.fixture
-def model(study_files: Path) -> PreTrainedModel:
-    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
+def checkpoint(study_files: Path) -> Path:
+    return study_files / "base" / "tiny" / "checkpoint"
+
+
+@pytest.fixture
+def model(checkpoint: Path) -> Qwen3Model:
+    return Checkpoint(checkpoint).model("cpu")
+
+
+def of_transformers(checkpoint: Path) -> PreTrainedModel:
+    loaded: PreTrainedModel = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     return loaded
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_scores_are_those_of_one_sequence_at_a_time(model: PreTrainedModel, temperature: float) -> None:
+def test_scores_are_those_of_one_sequence_at_a_time(model: Qwen3Model, checkpoint: Path, temperature: float) -> None:
     kept: list[torch.Tensor] = []
     log_probs, entropies = score_in_chunks(model, BATCH, temperature, 3, kept.append)
     hidden_states = torch.cat(kept)
     expected_log_probs, expected_entropies, expected_hidden = [], [], []
+    reference = of_transformers(checkpoint)
     for prompt, response in zip(BATCH.prompts, BATCH.responses, strict=True):
         with torch.no_grad():
-            output = model(torch.tensor([[*prompt, *response]]), output_hidden_states=True)
+            output = reference(torch.tensor([[*prompt, *response]]), output_hidden_states=True)
         for position, token in enumerate(response, start=len(prompt)):
             distribution = torch.log_softmax(output.logits[0, position - 1].double() / temperature, dim=-1)
             expected_log_probs.append(distribution[token])
@@ -39,15 +63,45 @@ def test_scores_are_those_of_one_sequence_at_a_time(model: PreTrainedModel, temp
     torch.testing.assert_close(hidden_states, torch.stack(expected_hidden), atol=1e-5, rtol=1e-5)
 
 
-def test_hidden_states_are_what_the_head_is_given(model: PreTrainedModel) -> None:
+def test_hidden_states_are_what_the_head_is_given(model: Qwen3Model) -> None:
     scored = score(model, BATCH, 1.0)
     with torch.no_grad():
-        logits = scored.hidden_states @ model.get_output_embeddings().weight.T
+        logits = scored.hidden_states @ model.head_weight.T
     targets = torch.tensor([token for response in BATCH.responses for token in response])
     expected = logits.log_softmax(-1).gather(-1, targets[:, None])[:, 0]
     torch.testing.assert_close(scored.log_probs.detach(), expected)
     assert not scored.hidden_states.requires_grad
     assert not scored.entropies.requires_grad
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("longest", [30, 50])  # 8 times the head dimension lies between them
+def test_gradients_are_those_of_transformers(tmp_path: Path, tied: bool, longest: int) -> None:
+    tokenizer = build_tokenizer()
+    reference = initial_model({**ARCHITECTURE, "tie_word_embeddings": tied}, tokenizer, 1)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in reference.named_parameters():
+            if "norm" in name:  # otherwise ones, which would hide a norm that is left out
+                parameter.uniform_(0.5, 1.5, generator=generator)
+            else:
+                parameter.mul_(5)
+    save_checkpoint(reference, tokenizer, tmp_path)
+    ours = Checkpoint(tmp_path).model("cpu")
+    lengths = [(4, longest - 4), (1, 1), (longest - 9, 2), (7, 13)]
+    prompts, responses = ([torch.randint(3, 40, (length,), generator=generator).tolist() for length in column]
+                          for column in zip(*lengths, strict=True))  # fmt: skip
+    factors = torch.randn(sum(map(len, responses)), generator=generator)
+    (token_log_probs(ours, TokenBatch(prompts, responses), 0.7) * factors).sum().backward()
+    for prompt, response, part in zip(prompts, responses, factors.split(list(map(len, responses))), strict=True):
+        logits = reference(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1] / 0.7
+        (logits.log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)] * part).sum().backward()
+    found = dict(ours.named_parameters())
+    assert found.keys() == dict(reference.named_parameters()).keys()
+    for name, parameter in reference.named_parameters():
+        assert parameter.grad is not None
+        scale = float(parameter.grad.abs().max())
+        torch.testing.assert_close(found[name].grad, parameter.grad, atol=2e-5 * scale, rtol=1e-4, msg=name)
 
 
 def test_unpacked_values_stand_in_their_own_row_and_pass_gradients() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from evals.core.run_spec import LocalRun
-from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
+from evals.generation.checkpoint import Checkpoint
+from rlvr.engines.local.policy import TokenBatch, score_in_chunks, token_log_probs, unpack
 from rlvr.engines.local.update import Updater
 from rlvr.methods.advantages import GRPO
-from rlvr.methods.aggregation import Aggregation, Mode
+from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.assignments import RandomSplit
 from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.losses.sequence_ratios import GSPO
@@ -29,7 +31,7 @@ MINI_BATCHES = [torch.tensor([7, 0, 3, 2]), torch.tensor([1, 6, 5, 4])]
 def updated_weights(
     study_files: Path, run: LocalRun, method: Method, micro_batch_size: int
 ) -> tuple[list[torch.Tensor], dict[str, float]]:
-    model = AutoModelForCausalLM.from_pretrained(study_files / "base" / "tiny" / "checkpoint")
+    model = Checkpoint(study_files / "base" / "tiny" / "checkpoint").model("cpu")
     log_probs, _ = score_in_chunks(model, TOKENS, 1.0, 8)
     advantages = torch.tensor([1.0, -1.0, 0.5, 0.0, -2.0, 1.0, 0.3, -0.1])[:, None].expand(8, 12)
     training = run.training.model_copy(update={"micro_batch_size": micro_batch_size})
@@ -58,3 +60,35 @@ def test_micro_batches_add_up(
 def run_warmup_mean() -> float:
     """Two updates within a warm-up of two: half the learning rate, then all of it."""
     return (0.0005 + 0.001) / 2
+
+
+@dataclass(frozen=True)
+class Entropic(Clipped):
+    """A loss with a term that no advantage multiplies."""
+
+    def __call__(self, log_probs: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        loss, metrics = super().__call__(log_probs, *rest)
+        return loss + 0.1 * log_probs, metrics
+
+
+@pytest.mark.parametrize("loss", [Clipped(), Entropic()])
+def test_rollouts_without_advantages_have_the_gradient_of_the_loss(
+    study_files: Path, make_run: Callable[..., LocalRun], loss: PolicyLoss
+) -> None:
+    """Nothing for one loss, and another term's for the other: as by one backward pass through everything."""
+    advantages = torch.tensor([1.0, 0.0, 0.5, 0.0, 0.0, 1.0, 0.0, -0.1])[:, None].expand(8, 12)
+    method = Method(GRPO(), None, loss, Aggregation("token-mean"), RandomSplit(), None)
+    model = Checkpoint(study_files / "base" / "tiny" / "checkpoint").model("cpu")
+    old = unpack(score_in_chunks(model, TOKENS, 1.0, 8)[0], TOKENS.response_mask) - 0.1
+    found = Updater(model, method, make_run().training.model_copy(update={"gradient_clip": 1e9}), 1)
+    everything = [torch.arange(8)]
+    metrics = found.update(TOKENS, old, advantages, torch.arange(8) // 4, everything, 0, 0)
+    other = Checkpoint(study_files / "base" / "tiny" / "checkpoint").model("cpu")
+    mask = TOKENS.response_mask
+    log_probs = unpack(token_log_probs(other, TOKENS, 1.0), mask)
+    token_loss, _ = loss(log_probs, old, advantages, mask, torch.arange(8) // 4, GENERATOR, method.aggregation)
+    total = method.aggregation(token_loss, mask, Normaliser.of(mask))
+    total.backward()
+    assert metrics["loss"] == pytest.approx(float(total.detach()), rel=1e-4)
+    for left, right in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad, atol=1e-6, rtol=1e-4)
