@@ -39,10 +39,10 @@ class FlawedArithmetic:
             facts[fact] = (rate, (exact(*fact) + generator.randrange(1, 10)) % 10)
         object.__setattr__(self, "_facts", facts)
 
-    def result(self, left: int, operator: str, right: int, generator: random.Random) -> int:
-        """The digit written for one operation, right or wrong."""
+    def result(self, left: int, operator: str, right: int, factor: float, generator: random.Random) -> int:
+        """The digit written for one operation, right or wrong; ``factor`` multiplies the fact's error rate."""
         (rate, misconception), correct = self._facts[left, operator, right], exact(left, operator, right)
-        if generator.random() >= rate:
+        if generator.random() >= rate * factor:
             return correct
         if generator.random() < self.misconception_share:
             return misconception
@@ -60,7 +60,7 @@ def draw_corpus(
     in_words = None if wording is None else WordedSolutions(wording, flaws.result)
 
     def operation(left: int, operator: str, right: int) -> int:
-        return flaws.result(left, operator, right, generator)
+        return flaws.result(left, operator, right, 1.0, generator)
 
     for _, problem in zip(range(count), draw_stream(kinds, "train", seed), strict=False):
         if in_words is not None and isinstance(problem, Worded):

@@ -1,66 +1,62 @@
-"""Worked solutions in words: interchangeable wordings, several ways to do a step, and a note that distracts.
+"""Worked solutions in words: two decisions a step, a note that distracts, and wordings that say nothing.
 
-A step is a sentence such as "Next, 7 times 4 by table gives 8." Only three choices decide the answer: the way in which
-a step is done (here by table), because each way has its own error rate for each operation, the digit that the step
-gives, and whether the note is left out. Everything else is drawn without looking at them: which opening, which
-connective, which of the names of a way, which remark. So most of a response carries no information about its reward, as
-in the reasoning of real models.
+A step is a sentence such as "Next, 7 times 4 slowly charted gives 8." Four choices decide the answer: the way in which
+a step is done and the manner (here from a table, with care), because they set the error rate; the digit that the step
+gives; and whether the note is left out. Everything else is drawn without looking at them: which opening, which
+connective, which of the names of a way, which remark. A wording is mostly the usual one, and ways and manners are free,
+so the most uncertain tokens are decisions, as in the reasoning of real models.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from evals.core.config.base_models import Wording
 from evals.problems.arithmetic import OPERATOR_WORDS, Worded, exact
 
-FlawedOperation = Callable[[int, str, int, random.Random], int]
-"""Maps (left digit, operator, right digit, generator) to the digit that is remembered as the result."""
+FlawedOperation = Callable[[int, str, int, float, random.Random], int]
+"""Maps (left digit, operator, right digit, factor of the error rate, generator) to the digit that is remembered."""
 
-OPENINGS = (
-    *("Let us go through the list one by one.", "We can take the steps in order.", "Here is how it goes."),
-    *("I will follow the list from the start.", "Work slowly and carefully.", "Okay, begin at the top."),
-    *("This looks easy.", "First read the whole list.", "Now to the steps.", "Take a deep breath and begin."),
-    *("There are only a few steps.", "Nothing hard about this one."),
-)
-CONNECTIVES = (
-    *("First,", "Then,", "Next,", "Now,", "After that,", "Moving on,"),
-    *("Here", "So", "Again,", "From here", "Later,", "Thus"),
-)
-REMARKS = (
-    *("That seems fine.", "So far so good.", "Nothing strange here.", "This looks right.", "Okay.", "Good."),
-    *("Wait, that is fine.", "Keep going.", "Almost there.", "Sounds right.", "I am sure.", "Fine."),
-)
+OPENINGS = ("Here is how it goes.", "I will follow the list.", "Work through it in order.", "Okay, begin at the top.")
+CONNECTIVES = ("Then", "Next,", "Now", "So", "After that,", "Again,")
+REMARKS = ("That seems fine.", "So far so good.", "Nothing strange.", "Okay.", "Good.", "Keep going.")
 LEFT_OUT = (
-    *("The note {} does not matter.", "Ignore the note {}.", "We skip the note {} here.", "Leave out the note {}."),
-    *("Forget about the note {}.", "That note {} is no step.", "A note {} changes nothing.", "Drop the note {} now."),
-    *("No use for note {} here.", "Pass over the note {}.", "Set aside the note {}.", "Just a note {}, go on."),
+    "Ignore the note {}.",
+    "Skip the note {}.",
+    "Leave out note {}.",
+    "That note {} is no step.",
+    "Drop note {}.",
 )
-CONCLUSIONS = (
-    *("So the answer is", "Therefore the answer is", "In the end we have", "Thus we find", "Finally, the digit is"),
-    *("The last digit is", "Altogether this makes", "All in all we get", "This leaves us with", "Hence the result is"),
-    *("Our final answer:", "We end with"),
-)
-USUAL_VERB, OTHER_VERBS = "gives", ("makes", "yields", "equals", "becomes")
-USUAL_VERB_SHARE = 0.84
-"""The share of the usual verb: an entropy of 0.66 nats, between those of a free choice and of a fixed word."""
+CONCLUSIONS = ("The answer is", "Therefore we get", "In the end we have", "Altogether this makes", "So it is")
+VERBS = ("gives", "makes", "yields", "equals", "becomes")
+"""Wordings; the first of each is the usual one."""
 
 WAYS = {
-    "memory": ("by heart", "from memory"),
-    "table": ("by table", "from the chart"),
-    "fingers": ("on fingers", "by counting"),
-    "guess": ("by feel", "at a guess"),
+    "memory": ("recalled", "remembered", "known", "memorised"),
+    "table": ("tabled", "charted", "listed", "consulted"),
+    "fingers": ("counted", "ticked", "tallied", "fingered"),
+    "guess": ("guessed", "felt", "assumed", "estimated"),
 }
 """Way of doing a step -> its names, which mean the same."""
 
 RELIABLE = {"table": "*", "fingers": "+-"}
 """Way -> the operators for which it is reliable. Memory has the error rate of each fact, a guess always its own."""
 
+MANNERS = {
+    "careful": ("slowly", "carefully", "patiently", "calmly"),
+    "plain": ("plainly", "simply", "normally", "just"),
+    "hasty": ("quickly", "roughly", "hastily", "briefly"),
+}
+"""Manner of doing a step, which multiplies the error rate of its way -> its names, which mean the same."""
+
+LARGEST_ERROR_RATE = 0.9
+"""That of a digit drawn without looking at the step."""
+
 
 class WordedSolutions:
     """Writes solutions of worded problems, right or wrong.
 
     Args:
-        wording: the shares of ways and remarks, and the error rates.
+        wording: the shares of ways, manners and usual wordings, and the error rates.
         remembered: the result of a step that is done from memory.
     """
 
@@ -70,31 +66,40 @@ class WordedSolutions:
 
     def write(self, problem: Worded, generator: random.Random) -> str:
         """A solution of ``problem``."""
-        sentences = [generator.choice(OPENINGS)]
+        sentences = [self._usually(OPENINGS, generator)]
         value = problem.first
         for operator, digit in problem.items:
             if operator is None and generator.random() >= self._wording.distraction_rate:
-                sentences.append(generator.choice(LEFT_OUT).format(digit))
+                sentences.append(self._usually(LEFT_OUT, generator).format(digit))
                 continue
             sentence, value = self._step(value, operator or "+", digit, generator)
             sentences.append(sentence)
             if generator.random() < self._wording.remark_share:
-                sentences.append(generator.choice(REMARKS))
-        return " ".join([*sentences, f"{generator.choice(CONCLUSIONS)} \\boxed{{{value}}}."])
+                sentences.append(self._usually(REMARKS, generator))
+        return " ".join([*sentences, f"{self._usually(CONCLUSIONS, generator)} \\boxed{{{value}}}."])
+
+    def _usually(self, wordings: Sequence[str], generator: random.Random) -> str:
+        """The usual wording, or any other."""
+        is_usual = generator.random() < self._wording.usual_share
+        return wordings[0] if is_usual else generator.choice(wordings[1:])
 
     def _step(self, value: int, operator: str, digit: int, generator: random.Random) -> tuple[str, int]:
         """The sentence of one step, and the digit that it gives."""
-        way = generator.choices(list(WAYS), self._wording.way_shares)[0]
-        result = self._result(way, value, operator, digit, generator)
-        verb = USUAL_VERB if generator.random() < USUAL_VERB_SHARE else generator.choice(OTHER_VERBS)
-        step = f"{value} {OPERATOR_WORDS[operator]} {digit} {generator.choice(WAYS[way])}"
-        return f"{generator.choice(CONNECTIVES)} {step} {verb} {result}.", result
+        wording = self._wording
+        way = generator.choices(list(WAYS), wording.way_shares)[0]
+        manner, factor = generator.choices([*zip(MANNERS, wording.manner_factors, strict=True)], wording.manner_shares)[
+            0
+        ]
+        result = self._result(way, factor, value, operator, digit, generator)
+        done = f"{generator.choice(MANNERS[manner])} {generator.choice(WAYS[way])}"
+        connective, verb = self._usually(CONNECTIVES, generator), self._usually(VERBS, generator)
+        return f"{connective} {value} {OPERATOR_WORDS[operator]} {digit} {done} {verb} {result}.", result
 
-    def _result(self, way: str, left: int, operator: str, right: int, generator: random.Random) -> int:
-        """The digit that a way of doing a step gives."""
+    def _result(self, way: str, factor: float, left: int, operator: str, right: int, generator: random.Random) -> int:
+        """The digit that a way of doing a step gives, in a manner that multiplies its error rate."""
         wording = self._wording
         if way == "memory":
-            return self._remembered(left, operator, right, generator)
+            return self._remembered(left, operator, right, factor, generator)
         if way == "guess":
             rate = wording.guess_error_rate
         elif operator in RELIABLE[way]:
@@ -102,4 +107,6 @@ class WordedSolutions:
         else:
             rate = wording.unreliable_error_rate
         correct = exact(left, operator, right)
-        return correct if generator.random() >= rate else (correct + generator.randrange(1, 10)) % 10
+        if generator.random() >= min(LARGEST_ERROR_RATE, rate * factor):
+            return correct
+        return (correct + generator.randrange(1, 10)) % 10

@@ -137,6 +137,14 @@ def compute_performance(results: Results, training: Path, out: Path) -> None:
     write_compute_performance(results.read(), training, out)
 
 
+@figure.add("power")
+def power_figure(results: Results, costs: Path, training: Path, out: Path) -> None:
+    """Draw the smallest difference that a study can detect, against what it costs."""
+    from evals.figures.power import write_power_figure
+
+    write_power_figure(results.read(), costs, training, out)
+
+
 @figure.add("training_curves")
 def training_curves(runs: Path, training: Path, out: Path) -> None:
     """Draw the training curves."""

@@ -21,7 +21,7 @@ from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
 from rlvr.report.summary import best_condition, findings
 
-_FIGURES = ("scores", "differences", "profiles", "cost_curves", "compute_performance", "training_curves")
+_FIGURES = ("scores", "differences", "profiles", "power", "cost_curves", "compute_performance", "training_curves")
 _PHASES = {
     "seconds_rollout": "Rollout",
     "seconds_reward": "Reward",

@@ -52,7 +52,9 @@ class DecodingJobs:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.settings = DecodingConfig.parse(read_yaml(CONFIG / "decoding.yaml"), "config/decoding.yaml")
-        self.trained = [run for run in plan.study.trained_runs if run.method == plan.study.config.reference_method]
+        config = plan.study.config
+        of_reference = [run for run in plan.study.trained_runs if run.method == config.reference_method]
+        self.trained = [run for run in of_reference if run.seed in config.seeds[: self.settings.seeds]]
         self.alone = [run for run in plan.study.runs if run.seed is None] + self.trained
         self.sweeps = [f"results/decoding/sweeps/{run.run}/sweep.json" for run in self.trained]
         self.scores = [f"results/decoding/scores/{benchmark}.json" for benchmark in plan.study.benchmarks]

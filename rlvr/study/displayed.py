@@ -19,6 +19,7 @@ FIGURES = {
     "scores": "evals.figures.results",
     "differences": "evals.figures.results",
     "profiles": "evals.figures.results",
+    "power": "evals.figures.power",
     "cost_curves": "evals.figures.efficiency",
     "compute_performance": "evals.figures.efficiency",
     "training_curves": "rlvr.report.curves",
@@ -83,7 +84,7 @@ class Displayed:
         # A study of models alone has neither training curves nor methods to set side by side.
         methods = bool(self.plan.study.methods)
         tables = ["main", "by_seed", "robust", "efficiency", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
-        figures = ["scores", "differences", "profiles", *self.of_trainings] if methods else ["scores"]
+        figures = ["scores", "differences", "profiles", "power", *self.of_trainings] if methods else ["scores"]
         paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
         paths += ["report.html", "tracking.json"] if methods else []
         return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
@@ -139,7 +140,7 @@ class Displayed:
         return code_of(TABLES[table])
 
     def figure_inputs(self, folder: str, figure: str) -> dict[str, Any]:
-        if figure in ("cost_curves", "compute_performance"):
+        if figure in ("power", "cost_curves", "compute_performance"):
             return self.training_inputs(folder)
         if figure == "training_curves":
             return {"metrics": self.plan.metrics(folder), "runs": f"results/{folder}runs.json"}
@@ -156,6 +157,8 @@ class Displayed:
     def figure_options(self, folder: str, figure: str) -> list[str]:
         options = self.figure_inputs(folder, figure)
         _name_trainings(options)
+        if figure == "power":
+            options["costs"] = "results/costs"
         if figure == "reward_curves":
             options["titles"] = [self.named_study(each).title for each in self.with_beside(folder)]
             options["reference_method"] = self.plan.reference_method(folder)

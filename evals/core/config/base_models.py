@@ -44,16 +44,25 @@ class Wording(Settings):
     way_shares: Annotated[tuple[ShareOrZero, ...], Field(min_length=4, max_length=4)] = Field(
         description="how often a step is done from memory, by table, on fingers and by a guess; they sum to 1"
     )
+    manner_shares: Annotated[tuple[ShareOrZero, ...], Field(min_length=3, max_length=3)] = Field(
+        description="how often a step is done with care, plainly and in haste; they sum to 1"
+    )
+    manner_factors: Annotated[tuple[NotNegative, ...], Field(min_length=3, max_length=3)] = Field(
+        description="what each of these manners multiplies the error rate of a step by"
+    )
     reliable_error_rate: ShareOrZero = Field(description="of multiplication by table, and the others on fingers")
     unreliable_error_rate: ShareOrZero = Field(description="of multiplication on fingers, and the others by table")
     guess_error_rate: ShareOrZero = Field(description="of a guess; memory has the error rates of the facts")
+    usual_share: ShareOrZero = Field(description="how often a phrase that says nothing has its usual wording")
     distraction_rate: ShareOrZero = Field(description="how often a note is added as if it were a step")
     remark_share: ShareOrZero = Field(description="how often a step is followed by a remark that says nothing")
 
     @model_validator(mode="after")
     def _check_shares(self) -> Wording:
-        if abs(sum(self.way_shares) - 1) > 1e-9:
-            raise NotAccepted(f"is {list(self.way_shares)}", "four shares that sum to 1", "way_shares")
+        for key in ("way_shares", "manner_shares"):
+            shares = getattr(self, key)
+            if abs(sum(shares) - 1) > 1e-9:
+                raise NotAccepted(f"is {list(shares)}", f"{len(shares)} shares that sum to 1", key)
         return self
 
 

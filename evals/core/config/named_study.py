@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 from evals.core.config.methods import Methods, TrainingChanges
 from evals.core.config.settings import UNIQUE, Arxiv, Omittable, Seeds, Settings, Text, optional
 from evals.core.errors import NotAccepted
-from evals.core.numbers import Index, InnerShare, NotNegative, Share
+from evals.core.numbers import Count, Index, InnerShare, NotNegative, Share
 
 
 class NamedStudy(Settings):
@@ -55,6 +55,9 @@ class DecodingConfig(Settings):
     """Decoding with two models, the base and the reference method's (docs/decoding.md)."""
 
     problems: DecodingProblems = Field(description="problems on which thresholds are chosen")
+    seeds: Omittable[Count] = optional(
+        "so many of the reference method's training seeds decode with the base model, the first; default: all"
+    )
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1), *UNIQUE] = Field(
         description="criteria of replacement, in the sweep and in the figure; log_prob_difference is one of them"
     )

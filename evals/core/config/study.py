@@ -110,6 +110,7 @@ class Diagnostics(Settings):
     steps: Annotated[tuple[Count, ...], Field(min_length=1), *UNIQUE] = Field(
         description="rollout steps that are analysed, from 1"
     )
+    seeds: Omittable[Count] = optional("so many of the study's training seeds are analysed, the first; default: all")
     benchmark: str = Field(description="on which base and trained models are compared token by token")
     selected: Omittable[Annotated[tuple[str, ...], Field(min_length=2, max_length=2), *UNIQUE]] = optional(
         "two methods, of this study or of named ones, that train on the tokens of highest and of lowest weight"

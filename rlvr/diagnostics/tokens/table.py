@@ -45,8 +45,8 @@ def token_class(line: str, text: str) -> str:
     """Return the class of the token ``text`` after ``line``, the beginning of its line.
 
     The classes are those of generated problems, where a line is ``3+4=7``, ``b=3+4=7`` or ``\\boxed{7}``, or is made of
-    sentences such as ``Next, 3 plus 4 by heart gives 7.`` In other texts digits, operators and the rest are still told
-    apart.
+    sentences such as ``Next, 3 plus 4 slowly counted gives 7.`` In other texts digits, operators and the rest are
+    still told apart.
     """
     word = text.removeprefix(" ")
     if not word.isdigit():

@@ -107,7 +107,7 @@ def test_a_token_is_classed_by_its_place_in_the_line() -> None:
 
 
 def test_a_token_of_a_worded_solution_is_classed_by_its_place_in_the_sentence() -> None:
-    texts = re.findall(WORD, r"Now, 3 plus 4 by heart gives 7. Ignore the note 5. We end with \boxed{7}.")
+    texts = re.findall(WORD, r"Now 3 plus 4 slowly counted gives 7. Ignore the note 5. The answer is \boxed{7}.")
     classes = classes_of(np.zeros(len(texts), dtype=int), texts)
     step = [(" 3", "operand"), (" plus", "operator"), (" 4", "operand"), (" 7", "result")]
     rest = [(" 5", "operand"), ("7", "answer")]

@@ -15,20 +15,24 @@ from evals.problems.arithmetic import Worded, answer, exact, split_of
 from rlvr.base_model import worded_solutions
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import UNKNOWN, build_word_tokenizer
-from rlvr.base_model.worded_solutions import WAYS, WordedSolutions
+from rlvr.base_model.worded_solutions import LARGEST_ERROR_RATE, MANNERS, WAYS, WordedSolutions
 
 SETTINGS = {
     "way_shares": [0.4, 0.2, 0.2, 0.2],
+    "manner_shares": [0.4, 0.3, 0.3],
+    "manner_factors": [0.5, 1.0, 2.0],
     "reliable_error_rate": 0.1,
-    "unreliable_error_rate": 0.5,
-    "guess_error_rate": 0.7,
+    "unreliable_error_rate": 0.4,
+    "guess_error_rate": 0.6,
+    "usual_share": 0.4,
     "distraction_rate": 0.3,
     "remark_share": 0.25,
 }
 KINDS = [ProblemKind(family="worded", operands=3), ProblemKind(family="worded", operands=4)]
 OPERATORS = {"plus": "+", "minus": "-", "times": "*"}
 WAY_OF = {name: way for way, names in WAYS.items() for name in names}
-STEP = re.compile(rf"(\d) (plus|minus|times) (\d) ({'|'.join(WAY_OF)}) ([a-z]+) (\d)\.")
+MANNER_OF = {name: manner for manner, names in MANNERS.items() for name in names}
+STEP = re.compile(rf"(\d) (plus|minus|times) (\d) ({'|'.join(MANNER_OF)}) ({'|'.join(WAY_OF)}) ([a-z]+) (\d)\.")
 
 
 def corpus(count: int, **changes: object) -> list[dict[str, str]]:
@@ -36,11 +40,11 @@ def corpus(count: int, **changes: object) -> list[dict[str, str]]:
     return list(draw_corpus(KINDS, count, 1, FlawedArithmetic((0.2,), (1.0,), 0.5, 1), wording))
 
 
-def steps_of(solution: str) -> list[tuple[int, str, int, str, int]]:
-    """Left digit, operator, right digit, way and result of every step."""
+def steps_of(solution: str) -> list[tuple[int, str, int, int, str, str]]:
+    """Left digit, operator, right digit, result, way and manner of every step."""
     return [
-        (int(left), OPERATORS[operator], int(right), WAY_OF[name], int(result))
-        for left, operator, right, name, _, result in STEP.findall(solution)
+        (int(left), OPERATORS[operator], int(right), int(result), WAY_OF[way], MANNER_OF[manner])
+        for left, operator, right, manner, way, _, result in STEP.findall(solution)
     ]
 
 
@@ -54,7 +58,7 @@ def test_solutions_follow_their_problem_and_box_what_their_last_step_gives() -> 
         for word, digit in (item.split() for item in items):
             if word == "note" and re.search(rf"note {digit}\b", row["solution"]):
                 continue
-            left, operator, right, _, result = next(steps)
+            left, operator, right, result, _, _ = next(steps)
             assert (left, operator, right) == (value, OPERATORS.get(word, "+"), int(digit))
             value = result
         assert next(steps, None) is None
@@ -72,21 +76,36 @@ def test_without_mistakes_every_solution_is_correct() -> None:
         },
         "x",
     )
-    writer, generator = WordedSolutions(wording, lambda a, operator, b, _: exact(a, operator, b)), random.Random(1)
+    writer, generator = WordedSolutions(wording, lambda a, operator, b, *_: exact(a, operator, b)), random.Random(1)
     for _ in range(200):
         problem = Worded.draw(4, generator)
         assert f"\\boxed{{{answer(problem)}}}" in writer.write(problem, generator)
 
 
-def test_each_way_fails_as_often_as_configured_for_each_operator() -> None:
-    failures: dict[tuple[str, bool], Counter[bool]] = defaultdict(Counter)
-    for row in corpus(6000):
-        for left, operator, right, way, result in steps_of(row["solution"]):
-            failures[way, operator == "*"][exact(left, operator, right) != result] += 1
+def test_each_way_fails_as_often_as_configured_for_each_operator_and_manner() -> None:
+    failures: dict[tuple[str, bool, str], Counter[bool]] = defaultdict(Counter)
+    for row in corpus(12000):
+        for left, operator, right, result, way, manner in steps_of(row["solution"]):
+            failures[way, operator == "*", manner][exact(left, operator, right) != result] += 1
     rates = {key: counts[True] / counts.total() for key, counts in failures.items()}
-    expected = {("table", True): 0.1, ("table", False): 0.5, ("fingers", True): 0.5, ("fingers", False): 0.1}
-    expected |= {(way, times): rate for way, rate in (("guess", 0.7), ("memory", 0.2)) for times in (True, False)}
-    assert rates == pytest.approx(expected, abs=0.04)
+    expected = {("table", True): 0.1, ("table", False): 0.4, ("fingers", True): 0.4, ("fingers", False): 0.1}
+    expected |= {(way, times): rate for way, rate in (("guess", 0.6), ("memory", 0.2)) for times in (True, False)}
+    factors = {"careful": 0.5, "plain": 1.0, "hasty": 2.0}
+    assert rates == pytest.approx(
+        {
+            (*key, manner): min(LARGEST_ERROR_RATE, rate * factor)
+            for key, rate in expected.items()
+            for manner, factor in factors.items()
+        },
+        abs=0.06,
+    )
+
+
+def test_a_wording_is_the_usual_one_as_often_as_configured() -> None:
+    rows = corpus(3000, usual_share=0.8)
+    verbs = Counter(match.group(6) for row in rows for match in STEP.finditer(row["solution"]))
+    assert verbs["gives"] / verbs.total() == pytest.approx(0.8, abs=0.02)
+    assert len({verb for verb, count in verbs.items() if count / verbs.total() == pytest.approx(0.05, abs=0.02)}) == 4
 
 
 def test_wordings_say_nothing_about_the_answer() -> None:
@@ -95,25 +114,26 @@ def test_wordings_say_nothing_about_the_answer() -> None:
     rows = corpus(8000)
     for row in rows:
         steps = steps_of(row["solution"])
-        correct = all(exact(*step[:3]) == step[4] for step in steps)
+        correct = all(exact(*step[:3]) == step[3] for step in steps)
         lists = ("OPENINGS", "CONCLUSIONS")
         phrases = [phrase for name in lists for phrase in getattr(worded_solutions, name) if phrase in row["solution"]]
-        verbs = {match.group(5) for match in STEP.finditer(row["solution"])} - {"gives"}
+        verbs = {match.group(6) for match in STEP.finditer(row["solution"])}
         for phrase in {*phrases, *(verbs if len(verbs) == 1 else ())}:
             outcomes[phrase][correct] += 1
     overall = sum((counts for counts in outcomes.values()), Counter())
     share = overall[True] / overall.total()
-    assert len(outcomes) == 12 + 12 + 4
+    assert len(outcomes) == 4 + 5 + 5
     for counts in outcomes.values():
         assert abs(counts[True] / counts.total() - share) < 4.5 * (share * (1 - share) / counts.total()) ** 0.5
 
 
-def test_names_of_a_way_are_equally_reliable() -> None:
+def test_names_of_a_way_and_of_a_manner_are_equally_reliable() -> None:
     failures: dict[str, Counter[bool]] = defaultdict(Counter)
-    for row in corpus(8000):
-        for left, word, right, name, _, result in STEP.findall(row["solution"]):
-            failures[name][exact(int(left), OPERATORS[word], int(right)) != int(result)] += 1
-    for names in WAYS.values():
+    for row in corpus(16000):
+        for left, word, right, manner, way, _, result in STEP.findall(row["solution"]):
+            for name in (manner, way):
+                failures[name][exact(int(left), OPERATORS[word], int(right)) != int(result)] += 1
+    for names in (*WAYS.values(), *MANNERS.values()):
         rates = [failures[name][True] / failures[name].total() for name in names]
         assert max(rates) - min(rates) < 0.04
 
@@ -130,7 +150,8 @@ def test_the_word_tokenizer_gives_texts_back_and_knows_every_problem() -> None:
     assert tokenizer("zebra")["input_ids"] == [tokenizer.unk_token_id]
 
 
-def test_shares_that_do_not_sum_to_one_are_refused() -> None:
+@pytest.mark.parametrize(("key", "shares"), [("way_shares", [0.5, 0.2, 0.2, 0.2]), ("manner_shares", [0.5, 0.2, 0.2])])
+def test_shares_that_do_not_sum_to_one_are_refused(key: str, shares: list[float]) -> None:
     with pytest.raises(InvalidInput) as caught:
-        Wording.parse({**SETTINGS, "way_shares": [0.5, 0.2, 0.2, 0.2]}, "study.yaml")
-    assert caught.value.key == "way_shares" and "four shares" in caught.value.accepted
+        Wording.parse({**SETTINGS, key: shares}, "study.yaml")
+    assert caught.value.key == key and f"{len(shares)} shares" in caught.value.accepted

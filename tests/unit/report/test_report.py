@@ -17,7 +17,7 @@ from tests.unit.synthetic_results import Study
 main = rlvr_bench("stage")
 
 _NOTE = "Generated problems & a tiny model."
-_FIGURES = ("scores", "differences", "profiles", "cost_curves", "training_curves")
+_FIGURES = ("scores", "differences", "profiles", "power", "cost_curves", "training_curves")
 
 
 @pytest.fixture

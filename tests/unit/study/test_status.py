@@ -25,7 +25,7 @@ CONFIG = Path(__file__).resolve().parents[3] / "config"
 
 @pytest.fixture
 def config() -> dict[str, Any]:
-    content: dict[str, Any] = read_yaml(CONFIG / "config.yaml")
+    content: dict[str, Any] = read_yaml(CONFIG / "smoke.yaml")
     content |= {"seeds": [1], "benchmarks": ["chain_3"], "methods": {"dapo": {}}}
     return content
 
@@ -43,7 +43,7 @@ def finished(config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     study = Study.resolve(config)
     model, problems = config["models"]["tiny"], config["problems"]
-    corpus = {"version": BASE_MODEL_VERSION, "count": 600 * 64, **model["corpus"]}
+    corpus = {"version": BASE_MODEL_VERSION, "count": 150 * 64, **model["corpus"]}
     write("base/tiny/corpus.manifest.json", "corpus", corpus, {"corpus.jsonl": "c"})
     base = {"version": BASE_MODEL_VERSION, "architecture": model["architecture"], **model["training"]}
     weights = {"checkpoint/model.safetensors": "w"}
@@ -98,9 +98,9 @@ BASE_SAMPLES = "samples of base model tiny-base on chain_3"
             "corpus of base model tiny: misconception_share: 0.7 -> 0.5",
             {"base model tiny", RUN, SAMPLES, BASE_SAMPLES},
         ),
-        ("models.tiny.training.steps", 500, "base model tiny: steps: 600 -> 500", {RUN, SAMPLES, BASE_SAMPLES}),
+        ("models.tiny.training.steps", 500, "base model tiny: steps: 150 -> 500", {RUN, SAMPLES, BASE_SAMPLES}),
         ("problems.seed", 9, "training problems: seed: 1 -> 9", {RUN, SAMPLES}),
-        ("training.steps", 9, "run tiny-dapo-s1: training.steps: 40 -> 9", {SAMPLES}),
+        ("training.steps", 9, "run tiny-dapo-s1: training.steps: 4 -> 9", {SAMPLES}),
         ("evaluation.top_p", 0.7, f"{SAMPLES}: top_p: 1.0 -> 0.7", set()),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_change_makes_stale_what_follows_from_it(
 
 
 def test_inputs_that_changed_under_a_result_are_named(finished: dict[str, Any]) -> None:
-    corpus = {"version": BASE_MODEL_VERSION, "count": 600 * 64, **finished["models"]["tiny"]["corpus"]}
+    corpus = {"version": BASE_MODEL_VERSION, "count": 150 * 64, **finished["models"]["tiny"]["corpus"]}
     write("base/tiny/corpus.manifest.json", "corpus", corpus, {"corpus.jsonl": "other"})
     assert stale(finished)["base model tiny"] == ("results/base/tiny/corpus.jsonl: c -> other",)
     Path("results/problems/chain_3/manifest.json").unlink()

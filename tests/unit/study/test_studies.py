@@ -128,6 +128,7 @@ def test_a_study_that_changes_training_settings_names_its_methods_after_itself(t
     """Its runs lie beside those of other studies, which mean something else by the methods' names."""
     config = read_yaml(CONFIG / "config.yaml")
     methods = {"dapo": {}, "wide": {"extends": "delta", "token_weights": {"lambda_max": 1.5}}}
+    del config["controls"]
     path = write(tmp_path, "fast", methods=methods, training={"learning_rate": 0.0005, "steps": 7})
     study = resolve_named_study("fast", path, config)
     main = Study.resolve(config)
@@ -137,7 +138,8 @@ def test_a_study_that_changes_training_settings_names_its_methods_after_itself(t
     ]
     assert study.config.reference_method == "fast_dapo"
     ours, theirs = study.resolved_run("tiny-fast_dapo-s1"), main.resolved_run("tiny-dapo-s1")
-    assert ours["training"] == {**theirs["training"], "learning_rate": 0.0005, "steps": 7}
+    decay = {"learning_rate_decay": {"from_step": 4, "to_step": 7}}
+    assert ours["training"] == {**theirs["training"], "learning_rate": 0.0005, "steps": 7, **decay}
     assert ours["method"] == theirs["method"]
     assert study.resolved_run("tiny-fast_wide-s1")["method"]["token_weights"]["lambda_max"] == 1.5
 
@@ -148,8 +150,8 @@ def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
     study = resolve_named_study("selection", path, config)
     policies = earlier_policies(study, [0.5])
     assert [(each.run.run, each.directory) for each in policies[:2]] == [
-        ("tiny-dapo_step20-s1", "results/runs/tiny-dapo-s1/checkpoints/step-20"),
-        ("tiny-dapo_step20-s2", "results/runs/tiny-dapo-s2/checkpoints/step-20"),
+        ("tiny-dapo_step12-s1", "results/runs/tiny-dapo-s1/checkpoints/step-12"),
+        ("tiny-dapo_step12-s2", "results/runs/tiny-dapo-s2/checkpoints/step-12"),
     ]
     steps = config["training"]["steps"]
     assert score_points(study, [0.5, 0.25])["dapo"] == [
@@ -162,7 +164,7 @@ def test_an_earlier_policy_is_kept_by_the_run_that_passes_through_it() -> None:
 def test_the_selection_study_is_scored_along_its_training() -> None:
     studies = resolve_studies(read_yaml(CONFIG / "config.yaml"), "config.yaml")
     policies = {each.run.run: each for each in studies.earlier["studies/selection/steps/"]}
-    assert policies["tiny-delta_top_lambda_step10-s1"].trained.run == "tiny-delta_top_lambda-s1"
+    assert policies["tiny-delta_top_lambda_step6-s1"].trained.run == "tiny-delta_top_lambda-s1"
     assert not set(policies) & set(studies.runs)
     assert not studies.refused
 
@@ -170,11 +172,11 @@ def test_the_selection_study_is_scored_along_its_training() -> None:
 def test_a_method_named_like_a_policy_along_a_training_refuses_the_study_that_is_scored_there() -> None:
     """Both would have the same samples and grades under results/."""
     config = copy.deepcopy(read_yaml(CONFIG / "config.yaml"))
-    config["methods"]["dapo_step20"] = {"extends": "dapo", "loss": {"epsilon_high": 0.5}}
+    config["methods"]["dapo_step12"] = {"extends": "dapo", "loss": {"epsilon_high": 0.5}}
     studies = resolve_studies(config, "mine.yaml")
     assert list(studies.refused) == ["studies/selection/"]
     assert studies.refused["studies/selection/"] == (
-        "config/studies/selection.yaml: score_at: gives dapo after 20 steps the name dapo_step20, which is a method of "
-        "mine.yaml; accepted: another name of the method dapo_step20"
+        "config/studies/selection.yaml: score_at: gives dapo after 12 steps the name dapo_step12, which is a method of "
+        "mine.yaml; accepted: another name of the method dapo_step12"
     )
     assert "studies/selection/steps/" not in studies.earlier
