@@ -60,13 +60,16 @@ class SecondGrader(ExitStack[None]):
 
 
 def write_audit(
-    benchmark: str, grades: Sequence[Path], samples: Sequence[Path], problems: Path, workers: int, out: Path
+    benchmark: str, grades: Sequence[Path], samples: Sequence[Path], problems: Path, out: Path, workers: int = 1
 ) -> None:
-    """Write the audit of one benchmark to ``out``, results/audits/{benchmark}.json, and a manifest beside it.
+    """Measure how far a benchmark's grades can be trusted, run by run (docs/grading.md).
 
-    ``grades`` are results/grades/{run}/{benchmark} of every run, ``samples`` their samples in the same order,
-    ``problems`` is the benchmark's problems.jsonl; ``workers`` are processes of the second grader. UserError if an
-    input is missing, changed or malformed, or the output cannot be written.
+    Args:
+        samples: their samples, in the same order.
+        workers: processes of the second grader.
+
+    Raises:
+        UserError: an input is missing, changed or malformed, or the output cannot be written.
     """
     if len(grades) != len(samples):
         raise InvalidInput("--samples", "", f"are {len(samples)}", f"one for each of --grades, {len(grades)}")

@@ -104,14 +104,20 @@ def read_parquet(path: Path, required: Iterable[str] = ()) -> pd.DataFrame:
     return frame
 
 
+def parse_json(text: str | bytes, source: str) -> Any:
+    """Parse JSON, such as the value of an option; what is none is a :class:`UserError` that names the ``source``."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{source}: is not valid JSON ({error})") from None
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file; one that is missing or is not JSON is a :class:`UserError`, here and below."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_bytes(), str(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not valid JSON ({error})") from None
 
 
 def read_jsonl(path: Path, required: Iterable[str] = ()) -> list[dict[str, Any]]:

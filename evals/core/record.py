@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from evals.core.errors import UserError, invalid_input
-from evals.core.files import read_json, read_jsonl
+from evals.core.files import parse_json, read_json, read_jsonl
 
 
 class Record(BaseModel):
@@ -44,10 +44,7 @@ class Record(BaseModel):
     @classmethod
     def parse_text(cls, text: str, source: str) -> Self:
         """Read JSON text, such as the value of an option; errors as for :meth:`parse`, or the text is not JSON."""
-        try:
-            return cls.parse(json.loads(text), source)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{source}: is not valid JSON ({error})") from None
+        return cls.parse(parse_json(text, source), source)
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -54,7 +54,7 @@ def choose(sweeps: Mapping[str, Sweep]) -> Choices:
 
 
 def write_choice(paths: Sequence[Path], out: Path) -> None:
-    """Write the choice of sweeps with a manifest; errors as for :func:`read_sweeps`."""
+    """Choose the best thresholds and gammas of sweeps."""
     write_json(out, choose(read_sweeps(paths)).to_json())
     write_output_manifest("decoding_choice", out.with_suffix(""), [out.suffix], paths, {})
 

@@ -113,6 +113,6 @@ def _finding(found: Mapping[Criterion, Sequence[Place]], level: float) -> str:
 
 
 def write_figure(paths: Sequence[Path], out: Path) -> None:
-    """Write ``{out}.png`` and ``{out}.svg`` with their manifest; errors as for ``read_sweeps``."""
+    """Draw accuracy against the fraction of tokens replaced."""
     sweeps = list(read_sweeps(paths).values())
     style.write_figure("replaced_tokens", lambda: draw(sweeps), out, paths)

@@ -13,7 +13,8 @@ from evals.decoding.settings import Decoding
 from evals.generation.backend import Backend, Request, Response, SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_plan
-from evals.generation.plan import EvaluationSettings, make_plan
+from evals.generation.plan import make_plan
+from evals.generation.settings import EvaluationSettings
 
 if TYPE_CHECKING:
     from evals.decoding.draw import Observer, PairDraw

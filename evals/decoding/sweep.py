@@ -25,7 +25,7 @@ from evals.decoding.draw import criterion_values
 from evals.decoding.pair import PairSampler
 from evals.decoding.settings import DRIVERS, Decoding, Driver, Grid, Sweep, SweepPoint
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.plan import EvaluationSettings
+from evals.generation.settings import EvaluationSettings
 from evals.grading.grade_file import grade_file
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind

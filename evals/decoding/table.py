@@ -46,7 +46,7 @@ class DecodingRow:
 
 
 def write_table(results: Results, chosen: Path, samples: Path, notes: Sequence[str], out: Path) -> None:
-    """Write ``{out}.md`` and ``{out}.csv`` with their manifest; arguments as for :func:`decoding_tables`."""
+    """Write base, trained and both together, compared."""
     tables, frame, files = decoding_tables(results, chosen, samples, notes)
     layout.write_table(out, tables, frame, [*results.sources, chosen, *files], {"notes": list(notes)})
 

@@ -27,7 +27,7 @@ _WIDTH = 20  # characters
 
 
 def write_cost_curves(results: Results, training: Path, out: Path) -> None:
-    """Draw the training reward of every method over its cost; ``training`` has the runs."""
+    """Draw the training reward over tokens, optimizer steps and seconds."""
     runs = [run.run for row in results.conditions for run in row.runs if row.method != BASE]
     totals = {run: read_totals(run, training) for run in runs}
     files = [training / run / "metrics.parquet" for run in runs]
@@ -35,7 +35,7 @@ def write_cost_curves(results: Results, training: Path, out: Path) -> None:
 
 
 def write_compute_performance(results: Results, training: Path, out: Path) -> None:
-    """Draw the scores on the validation problems over tokens, and the curves fitted to them."""
+    """Draw scores on the validation problems over tokens, with the fitted curves."""
     fits = fit_courses(results, training)
     if fits is None:
         raise UserError(

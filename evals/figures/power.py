@@ -22,7 +22,7 @@ _SEEDS = np.arange(2, 41)
 
 
 def write_power_figure(results: Results, costs: Path, training: Path, out: Path) -> None:
-    """Draw the figure as PNG and SVG, with a manifest; ``out`` is the path without an ending."""
+    """Draw the smallest difference that a study can detect, against what it costs."""
     measured = {row: condition_cost(row, results.benchmarks, costs, training) for row in results.conditions}
     read = [path for run in results.runs for path in cost_files(run, results.benchmarks, costs, training)]
     style.write_figure("power", lambda: draw_power(results, measured), out, [*results.sources, *read])

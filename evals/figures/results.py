@@ -25,10 +25,19 @@ _THRESHOLDS = np.linspace(0.0, 1.0, 101)
 _PROFILE_RESAMPLES = 2_000  # as in rliable
 
 
-def write_results_figure(name: str, results: Results, out: Path) -> None:
-    """Draw a figure of this module as PNG and SVG, with a manifest; ``out`` is the path without an ending."""
-    draw = {"scores": draw_scores, "differences": draw_differences, "profiles": draw_profiles}[name]
-    style.write_figure(name, lambda: draw(results), out, results.sources)
+def write_scores_figure(results: Results, out: Path) -> None:
+    """Draw every method's scores."""
+    style.write_figure("scores", lambda: draw_scores(results), out, results.sources)
+
+
+def write_differences_figure(results: Results, out: Path) -> None:
+    """Draw every method's differences to what it is compared with."""
+    style.write_figure("differences", lambda: draw_differences(results), out, results.sources)
+
+
+def write_profiles_figure(results: Results, out: Path) -> None:
+    """Draw every method's performance profile: the share of its scores above each threshold."""
+    style.write_figure("profiles", lambda: draw_profiles(results), out, results.sources)
 
 
 def draw_scores(results: Results) -> Figure:

@@ -152,10 +152,12 @@ def checkpoint_files(directory: Path) -> list[Path]:
     return files
 
 
-def import_model(model: str, revision: str | None, out: Path) -> None:
-    """Link ``out/checkpoint`` to a checkpoint, and write a manifest with the hash of every file in it.
+def import_model(model: str, out: Path, revision: str | None = None) -> None:
+    """Link or fetch a Hugging Face checkpoint, and hash it.
 
-    ``model`` is a directory, or with a ``revision`` an id of the Hugging Face Hub.
+    Args:
+        model: directory, or id on the Hugging Face Hub.
+        revision: commit on the Hub, 40 hexadecimal digits; none with a directory.
     """
     directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)

@@ -19,7 +19,8 @@ from evals.core.records import Sample
 from evals.core.single_writer import is_held, single_writer
 from evals.generation.backend import Backend, Response
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.plan import EvaluationSettings, Plan, make_plan
+from evals.generation.plan import Plan, make_plan
+from evals.generation.settings import EvaluationSettings
 
 if TYPE_CHECKING:
     from evals.generation.sampler import Draws

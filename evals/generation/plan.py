@@ -4,55 +4,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
-
-from pydantic import Field, field_validator
+from typing import Any, Self
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
-from evals.core.record import Record
-from evals.core.run_spec import PLACEHOLDER
 from evals.generation import VERSION, arithmetic
-from evals.generation.backend import Backend, BackendSettings, Request, SamplingParameters, engine_version, load_backend
+from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.settings import EvaluationSettings
 from evals.problems.problem_set import load
-
-
-class EvaluationSettings(Record):
-    """The settings of sampling a benchmark."""
-
-    samples_per_problem: int = Field(ge=1)  # the k of avg@k
-    seed: int  # of the samples' random numbers; the same for every checkpoint of a study
-    prompt: str  # template with ``{problem}`` in it
-    max_new_tokens: int = Field(ge=1)  # longest response, in tokens
-    temperature: float = Field(default=1.0, ge=0)  # divides the logits; 0 takes the most likely token
-    top_p: float = Field(default=1.0, gt=0, le=1)  # keeps the smallest set of tokens whose probability reaches this
-    batch_size: int = Field(default=256, ge=1)  # samples decoded at a time
-    prompt_form: Literal["base", "chat"] = "base"  # plain text, or the user's turn in the model's chat template
-    backend: str = "local"  # one of :data:`evals.generation.backend.BACKENDS`
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "float32"  # auto: the checkpoint's own
-    device: Literal["cpu", "cuda"] = "cpu"
-    max_model_len: int | None = Field(default=None, ge=1)  # a context shorter than the model's
-    tensor_parallel_size: int = 1  # GPUs that one model is spread over
-    gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM takes; changes no sample
-    threads: int | None = Field(default=None, ge=1)  # that torch keeps to; None: as it is set
-
-    @field_validator("prompt")
-    @classmethod
-    def _has_place(cls, prompt: str) -> str:
-        if PLACEHOLDER not in prompt:
-            raise ValueError(f"is {prompt!r}; accepted: a template with {PLACEHOLDER} in it")
-        return prompt
-
-    @property
-    def is_portable(self) -> bool:
-        """Whether arithmetic takes code paths that every processor has; the other backends have their own."""
-        return self.backend == "local" and self.device == "cpu"
-
-    @property
-    def sampling(self) -> SamplingParameters:
-        """The settings that shape the distribution of tokens."""
-        return SamplingParameters(self.max_new_tokens, self.temperature, self.top_p, self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -94,8 +54,7 @@ class Plan:
     def load_backend(self) -> Backend:
         """Load the models; torch then keeps to the threads of the settings."""
         settings = self.settings
-        if settings.threads is not None:
-            arithmetic.set_up(settings.threads, settings.is_portable)
+        arithmetic.set_up(settings.threads, settings.is_portable)
         backend_settings = BackendSettings(
             dtype=self.parameters["dtype"],
             device=settings.device,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol, Self
 
 from evals.core.errors import InvalidInput
-from evals.core.files import read_jsonl, sha256_file
+from evals.core.files import parse_json, read_jsonl, sha256_file
 from evals.core.records import ProblemKind
-from evals.problems.problem_set import parse_json, write_problem_set
+from evals.problems.problem_set import write_problem_set
 
 OPERATORS = ("+", "-", "*")
 """The three operations, all modulo 10."""
@@ -266,10 +266,18 @@ def parse_kinds(text: str) -> list[ProblemKind]:
 
 
 def write_problems(
-    name: str, kinds: Sequence[ProblemKind], split: Split, count: int, seed: int, without: Sequence[Path], out: Path
+    name: str, kinds: str, split: Split, count: int, seed: int, out: Path, without: Sequence[Path] = ()
 ) -> None:
-    """Draw different problems that are in none of the JSONL files ``without``; write them with ids after ``name``."""
+    """Draw different problems from a seed.
+
+    Args:
+        name: prefix of the problems' ids.
+        kinds: JSON list: [{"family": "chain", "operands": 3}, ...]
+        split: side that the problems belong to.
+        without: JSONL files whose problems are not drawn.
+    """
+    drawn = parse_kinds(kinds)
     excluded = {row["problem"] for file in without for row in read_jsonl(file, required=("problem",))}
-    rows = as_rows(draw_distinct(kinds, split, count, seed, excluded), name)
-    content = {"name": name, "split": split, "count": count, "seed": seed, "kinds": [kind.to_json() for kind in kinds]}
+    rows = as_rows(draw_distinct(drawn, split, count, seed, excluded), name)
+    content = {"name": name, "split": split, "count": count, "seed": seed, "kinds": [kind.to_json() for kind in drawn]}
     write_problem_set(out, rows, content, {str(file): sha256_file(file) for file in without}, {"rows": len(rows)})

@@ -72,8 +72,13 @@ class Evaluated:
         return None
 
 
-def check_disjoint(benchmark: Path, trained_on: Sequence[Path], out: Path) -> None:
-    """Check that no problem of a benchmark is in the JSONL files ``trained_on``; write what was compared to ``out``."""
+def check_disjoint(benchmark: Path, out: Path, trained_on: Sequence[Path] = ()) -> None:
+    """Fail if a benchmark's problem was trained on; otherwise write what was compared.
+
+    Args:
+        benchmark: directory of the benchmark's problems.
+        trained_on: JSONL files with a problem a row.
+    """
     path = benchmark / "problems.jsonl"
     evaluated_on = load(benchmark).problems
     problems = {str(each.id): each.problem for each in evaluated_on}

@@ -23,14 +23,6 @@ NOT_OF_THE_CONTENT = ("path", "sha256")
 """Settings that say where to look and what to expect, not what the set is."""
 
 
-def parse_json(text: str, option: str = "--settings") -> Any:
-    """Parse the value of an option."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{option}: is not valid JSON ({error})") from None
-
-
 def hash_of(rows: Sequence[Mapping[str, Any]]) -> str:
     """SHA-256 of the ``problems.jsonl`` of these rows."""
     return _sha256("".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
@@ -61,7 +53,7 @@ def write_problem_set(
 
 
 def write_benchmark(content: Mapping[str, Any], out: Path) -> None:
-    """Write a benchmark (:class:`BenchmarkProblems`) after checking it against what is known of it."""
+    """Read a benchmark from the Hub or from files."""
     from evals.grading.code.tests import TESTS_FILE, pack  # here, for everyone who samples loads problems
     from evals.problems.benchmark import read_benchmark
     from evals.problems.source import Source

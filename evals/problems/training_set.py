@@ -24,7 +24,7 @@ class _Problem:
 
 
 def write_training_set(content: Mapping[str, Any], out: Path) -> None:
-    """Write the problems of a published set (:class:`TrainingProblems`), and a manifest that lists those left out."""
+    """Read a published training set, without its repetitions."""
     settings = TrainingProblems.parse(content, "--settings")
     source, columns = Source(settings), settings.columns
     names = [column for column in (columns.id, columns.problem, columns.answer) if column is not None]

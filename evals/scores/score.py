@@ -74,7 +74,7 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[str, list[Gra
 
 
 def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) -> None:
-    """Write the scores of results/grades/{run}/{benchmark} of every run on the sheet, and a manifest beside them."""
+    """Score every run on one benchmark."""
     graded = [read_graded_run(directory) for directory in grades]
     known, first = {run.run: run for run in read_runs(runs)}, graded[0]
     scores: dict[str, Score] = {}

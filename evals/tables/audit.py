@@ -39,7 +39,7 @@ def read_audits(paths: Sequence[Path], runs: Sequence[Run]) -> Audits:
 
 
 def write_audit_table(paths: Sequence[Path], runs: Path, out: Path) -> None:
-    """Write the table of ``paths``, results/audits/*.json, with its manifest; ``out`` has no ending."""
+    """Write how much was not judged, and where a second grader differs."""
     audits = read_audits(paths, read_runs(runs))
     rows = [
         {

@@ -146,7 +146,7 @@ def _words(difference: float, p_value: float | None, more: str, less: str) -> st
 
 
 def write_efficiency_table(results: Results, training: Path, out: Path) -> None:
-    """Write the tables with their manifest; ``out`` has no ending."""
+    """Write every method at equal tokens and, with validation, its compute-performance curve."""
     tables, rows = efficiency_tables(results, training)
     runs = [run.run for row in results.conditions for run in row.runs if row.method != BASE]
     files = [training / run / name for run in runs for name in ("metrics.parquet", "validation.parquet")]

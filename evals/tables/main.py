@@ -137,7 +137,7 @@ def read_costs(results: Results, costs: Path, training: Path) -> Costs:
 
 
 def write_main_table(results: Results, costs: Path, training: Path, notes: Sequence[str], out: Path) -> None:
-    """Write the main table as Markdown, CSV and LaTeX, with its manifest; ``out`` has no ending."""
+    """Write a row per method: scores, comparisons, cost; .md, .csv, .tex."""
     measured, falls = read_costs(results, costs, training), read_falls(results, training)
     named = [column for column in main_columns(results, measured, falls) if column.name]
     rows = [
@@ -248,7 +248,7 @@ _BY_SEED = (
 
 
 def write_by_seed_table(results: Results, out: Path) -> None:
-    """Write the table with a row for each run and benchmark, with its manifest; ``out`` has no ending."""
+    """Write a row per run and benchmark."""
     k, rows = results.samples_per_problem, []
     for benchmark in results.benchmarks:
         for run in results.runs:

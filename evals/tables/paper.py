@@ -72,7 +72,7 @@ def paper_frame(results: Results) -> pd.DataFrame:
 
 
 def write_paper_table(results: Results, reference: Path, title: str, notes: Sequence[str], out: Path) -> None:
-    """Write a named study's table as Markdown and CSV, with its manifest; ``out`` has no ending."""
+    """Write a named study's own table, with what papers report beside it."""
     path = reference / "published.csv"
     tables = paper_tables(results, read_published(path), title, notes)
     write_table(out, tables, paper_frame(results), [*results.sources, path], {"title": title, "notes": notes})

@@ -151,7 +151,7 @@ def confront(
 
 
 def write_paper_vs_ours_table(results: Results, reference: Path, own: str, out: Path) -> None:
-    """Write published numbers, ours, and whether they compare; ``own`` is the JSON of :class:`OwnSettings`."""
+    """Write published numbers, ours, and whether they compare."""
     numbers_path, settings_path = reference / "published.csv", reference / "settings.yaml"
     published = read_published(numbers_path)
     settings = read_settings(settings_path, published)

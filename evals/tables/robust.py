@@ -116,7 +116,7 @@ def summarise(results: Results, condition: Condition) -> Summary:
 
 
 def write_robust_table(results: Results, training: Path, out: Path) -> None:
-    """Write the table with its manifest; ``out`` has no ending."""
+    """Write the seeds that fell, and averages that one seed does not decide."""
     falls = read_falls(results, training)
     summaries = {row: summarise(results, row) for row in falls}
     rows = [

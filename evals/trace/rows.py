@@ -38,10 +38,21 @@ class TracedRow:
 
 
 def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = False, as_json: bool = False) -> None:
-    """Print the chains of tables, figures and reports, as text or JSON.
+    """Trace tables, figures and reports back to the bytes that they were made from, and verify every one by SHA-256.
 
-    ``row`` restricts them to rows whose title or runs contain it, ``faults_only`` to what does not fit. UserError if a
-    file has no manifest, or something behind it does not fit.
+    For each row of a table: problems, base model, run, checkpoint, samples, grades, scores, comparisons, table. A file
+    whose bytes changed, a manifest that was edited, and a result that was made from other bytes than are there now are
+    named; the exit status is then 2. Anything with a manifest beside it can be traced: tables (.csv has rows), figures,
+    report.html.
+
+    Args:
+        files: such as results/tables/main.csv.
+        row: only rows whose title or runs contain this.
+        faults_only: print only what does not fit.
+        as_json: print JSON.
+
+    Raises:
+        UserError: a file has no manifest, or something behind it does not fit.
     """
     broken: list[str] = []
     reports = []

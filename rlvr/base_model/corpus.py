@@ -71,7 +71,7 @@ def draw_corpus(
 
 
 def write_corpus(settings: Corpus, count: int, out: Path) -> None:
-    """Write ``count`` worked solutions to the JSONL file ``out``, and a manifest beside it."""
+    """Write the base model's worked solutions, of which a part is wrong."""
     flaws = FlawedArithmetic(settings.error_rates, settings.shares, settings.misconception_share, settings.seed)
     write_jsonl(out, draw_corpus(settings.kinds, count, settings.seed, flaws, settings.wording))
     parameters = {"version": VERSION, "count": count, **dict(sorted(settings.to_json().items()))}

@@ -6,13 +6,18 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, TypeVar, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from rlvr.cli.options import HELP
+from evals.core.errors import InvalidInput
+from evals.core.files import parse_json
+from rlvr.cli.options import HELP, Results
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -72,55 +77,146 @@ class Commands(typer.Typer):
         )
 
     def add(self, name: str) -> Callable[[F], F]:
-        """Declare a function as the command ``name``; its parameters are options, and those of a dataclass its fields.
+        """Declare a function as the command ``name``; its docstring is the help, its parameters are the options.
 
-        An option's help is that of its annotation, of the dataclass's docstring, or the one that it has everywhere.
+        The fields of a record are options too.
         """
 
         def declare(function: F) -> F:
-            self.command(name, cls=Command)(_with_fields(function))
+            self.command(name, cls=Command)(_command_function(function, flat_records=True))
             return function
 
         return declare
 
+    def call(
+        self,
+        name: str,
+        target: str,
+        arguments: Sequence[str] = (),
+        options: Mapping[str, str] = {},
+    ) -> None:
+        """Declare the function ``target``, module:name, as a command, with its docstring as the help.
 
-def _with_fields(function: F) -> Callable[..., None]:
-    records: dict[str, Any] = {}
+        It is imported when the command is used, before its options are known: not for what first chooses the code
+        paths of arithmetic (:mod:`evals.generation.arithmetic`).
+
+        Args:
+            name: the command's name.
+            target: the function; the lines that it returns, if any, are printed.
+            arguments: names of options that are given without a name.
+            options: parameter -> name of its option, where they differ.
+        """
+        module, _, function = target.partition(":")
+
+        class Called(Command):
+            # Typer sets the help that it found, which is nothing.
+            help = property(lambda _: _docstring(module, function), lambda *_: None)
+
+            def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+                called = getattr(import_module(module), function)
+                application = typer.Typer(add_completion=False, rich_markup_mode=None)
+                application.command()(_command_function(called, arguments, options))
+                made = typer.main.get_command(application)
+                self.params, self.callback = made.params, made.callback
+                return super().parse_args(ctx, args)
+
+        self.command(name, cls=Called)(lambda: None)
+
+
+def _docstring(module: str, function: str) -> str:
+    """A docstring up to its sections, read from the source: a list of commands imports none of their modules."""
+    found = find_spec(module)
+    source = Path(str(found and found.origin)).read_text(encoding="utf-8")
+    described = re.search(
+        rf'^def {function}\(.*?\n    """(.*?)(?:\n\n    (?:Args|Returns|Raises):\n|""")',
+        source,
+        re.DOTALL | re.MULTILINE,
+    )
+    return inspect.cleandoc(described[1]).replace("``", "") if described else ""
+
+
+def _command_function(
+    function: Callable[..., Any],
+    arguments: Sequence[str] = (),
+    options: Mapping[str, str] = {},
+    flat_records: bool = False,
+) -> Callable[..., None]:
+    """The function with options for its parameters; for a dataclass its fields, for a record these or its JSON.
+
+    An option's help is that of its annotation, of the docstring of the function or dataclass, or the one in ``HELP``.
+    """
     flat: list[inspect.Parameter] = []
+    makers: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
+    texts = _texts(function)
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
-        if dataclasses.is_dataclass(parameter.annotation):
-            records[name] = parameter.annotation
-            flat += _fields(parameter.annotation)
-        elif parameter.annotation is typer.Context:
-            flat.append(parameter)
+        kind, option = parameter.annotation, options.get(name, name)
+        if dataclasses.is_dataclass(kind) or (flat_records and hasattr(kind, "model_fields")):
+            given_by: Any = Results if getattr(kind, "__name__", "") == "Results" else kind  # ours reads its files
+            fields = list(_fields(given_by))
+            flat += fields
+            makers[name] = functools.partial(_made, given_by, given_by is not kind, [each.name for each in fields])
         else:
-            flat.append(_option(name, parameter.annotation, parameter.default))
+            if kind is not typer.Context:
+                parameter = _option(option, kind, parameter.default, texts.get(name, ""), option in arguments)
+            flat.append(parameter)
+            makers[name] = functools.partial(_value, kind, option)
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:
-        for name, record in records.items():
-            given[name] = record(**{field.name: given.pop(field.name) for field in dataclasses.fields(record)})
-        function(**given)
+    def run(**words: Any) -> None:
+        for line in function(**{name: make(words) for name, make in makers.items()}) or ():
+            print(line)
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     return run
 
 
-def _option(name: str, annotation: Any, default: Any, text: str = "") -> inspect.Parameter:
-    if not hasattr(annotation, "__metadata__"):
-        annotation = Annotated[annotation, typer.Option(help=text or HELP[name])]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _made(kind: Any, is_read: bool, names: Sequence[str], words: Mapping[str, Any]) -> Any:
+    content = {name: words[name] for name in names}
+    if not hasattr(kind, "parse"):
+        return kind(**content).read() if is_read else kind(**content)
+    try:
+        return kind.parse(content, "")
+    except InvalidInput as error:
+        raise InvalidInput("", f"--{error.key.replace('_', '-')}", error.found, error.accepted) from None
 
 
-def _fields(record: Any) -> Iterable[inspect.Parameter]:
-    hints = get_type_hints(record, include_extras=True)
-    texts = dict(re.findall(r"^        (\w+): (.+(?:\n {12}.+)*)", record.__doc__ or "", re.MULTILINE))
-    for field in dataclasses.fields(record):
-        text = " ".join(texts.get(field.name, "").replace("``", "").split()).rstrip(".")
-        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        yield _option(field.name, hints[field.name], default, text)
+def _value(kind: Any, option: str, words: Mapping[str, Any]) -> Any:
+    value = words[option]
+    if get_origin(kind) is Mapping:
+        return parse_json(value, f"--{option}")
+    return kind.parse_text(value, f"--{option}") if hasattr(kind, "parse_text") else value
+
+
+def _option(name: str, kind: Any, default: Any, text: str = "", is_argument: bool = False) -> inspect.Parameter:
+    if get_origin(kind) is Sequence:
+        kind = list[get_args(kind)]  # type: ignore[misc]
+    elif get_origin(kind) is Mapping or hasattr(kind, "parse_text"):
+        kind = str
+    if not hasattr(kind, "__metadata__"):
+        flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
+        text = text or HELP[name]
+        kind = Annotated[kind, typer.Argument(help=text) if is_argument else typer.Option(*flag, help=text)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _texts(described: Any) -> dict[str, str]:
+    """Name -> text of what a docstring describes one by one."""
+    texts = re.findall(r"^        (\w+): (.+(?:\n {12}.+)*)", described.__doc__ or "", re.MULTILINE)
+    return {name: " ".join(text.replace("``", "").split()).rstrip(".") for name, text in texts}
+
+
+def _fields(kind: Any) -> Iterable[inspect.Parameter]:
+    if hasattr(kind, "model_fields"):
+        for name, field in kind.model_fields.items():
+            default = inspect.Parameter.empty if field.is_required() else field.default
+            yield _option(name, field.annotation, default, field.description)
+        return
+    hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
+    for each in dataclasses.fields(kind):
+        default = inspect.Parameter.empty if each.default is dataclasses.MISSING else each.default
+        if each.default_factory is not dataclasses.MISSING:
+            default = each.default_factory()
+        yield _option(each.name, hints[each.name], default, texts.get(each.name, ""))
 
 
 def describe(error: typer.TyperException) -> str:

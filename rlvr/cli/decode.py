@@ -8,9 +8,9 @@ from typer import Option
 
 from evals.core.config.named_study import Criterion
 from evals.core.errors import UserError
-from evals.generation.options import SamplingOptions
+from evals.generation.settings import EvaluationSettings
 from rlvr.cli.command import Commands
-from rlvr.cli.options import OtherBenchmarks, Paths, ProblemDirectory, read_others
+from rlvr.cli.options import OtherBenchmarks, ProblemDirectory, read_others
 
 commands = Commands()
 decode = Commands(
@@ -26,7 +26,7 @@ def sample(
     base: Path,
     trained: Path,
     problems: ProblemDirectory,
-    sampling: SamplingOptions,
+    settings: EvaluationSettings,
     out: Path,
     mode: Annotated[Literal["replacement", "extrapolation"] | None, Option(help="what is drawn where it fires")] = None,
     driver: Annotated[Literal["base", "trained"], Option(help="whose tokens are kept otherwise")] = "base",
@@ -45,7 +45,7 @@ def sample(
     others: OtherBenchmarks = "{}",
 ) -> None:
     """Sample in one way of decoding: write samples.jsonl and its manifest."""
-    settings = sampling.settings()
+    settings.choose_code_paths()
     from evals.core.single_writer import single_writer
     from evals.decoding.choose import chosen_decoding
     from evals.decoding.pair import identities, pair_draw, read_pair
@@ -61,7 +61,7 @@ def sample(
     else:
         content = {"mode": mode, "driver": driver, "criterion": criterion, "tau": tau, "gamma": gamma}
         decoding = Decoding.parse(content, "")
-    pair = read_pair(base, trained, sampling.dtype)
+    pair = read_pair(base, trained, settings.dtype)
     with single_writer(out / ".writer", "samples into this directory"):
         draws = partial(pair_draw, decoding, settings.sampling)
         parameters = {**identities(pair), "decoding": decoding.to_json()}
@@ -73,7 +73,7 @@ def sweep(
     base: Path,
     trained: Path,
     problems: ProblemDirectory,
-    sampling: SamplingOptions,
+    settings: EvaluationSettings,
     criteria: Annotated[list[str], Option(help=f"of replacement, out of {', '.join(get_args(Criterion))}")],
     fractions: Annotated[list[float], Option(help="of tokens beyond the thresholds")],
     out: Annotated[Path, Option(help="directory; its name is the run's in what follows")],
@@ -83,7 +83,7 @@ def sweep(
     grading_workers: int = 1,
 ) -> None:
     """Sample and grade many ways of decoding: sweep.json; rerun to resume."""
-    settings = sampling.settings()
+    settings.choose_code_paths()
     from evals.core.single_writer import single_writer
     from evals.decoding.pair import read_pair
     from evals.decoding.settings import Grid
@@ -93,14 +93,9 @@ def sweep(
 
     own = {"extrapolation_fractions": extrapolation_fractions, "gammas": gammas}
     grid = Grid.parse({"criteria": criteria, "fractions": fractions, **own}, "")
-    pair = read_pair(base, trained, sampling.dtype)
+    pair = read_pair(base, trained, settings.dtype)
     with single_writer(out / ".writer", "sweeps into this directory"), GradingPool(grading_workers) as pool:
         sample_grid(pair, problems, settings, grid, Kind(kind), pool, out)
 
 
-@decode.add("choose")
-def choose(sweeps: Paths, out: Path) -> None:
-    """Choose the best thresholds and gammas of sweeps."""
-    from evals.decoding.choose import write_choice
-
-    write_choice(sweeps, out)
+decode.call("choose", "evals.decoding.choose:write_choice", options={"paths": "sweeps"})

@@ -22,7 +22,6 @@ _BASE_COMPARISON = (
     "the same checkpoints compared on the base model's samples, --comparison on the trained one's: adds what tells the "
     "two apart (update_direction)"
 )
-TableDirectory = Annotated[Path, Argument(help="directory made by `tokens replay` or `tokens compare`")]
 
 
 @tokens.add("replay")
@@ -90,23 +89,7 @@ def compare(
     )
 
 
-@tokens.add("show")
-def show(
-    table: TableDirectory,
-    out: Path,
-    step: Annotated[int | None, Option(help="one of the steps kept; a comparison has none")] = None,
-    problem: Annotated[Words, Option(help="ids; default: the first ones with right and wrong responses")] = [],
-    groups: Annotated[int, Option(help="how many problems, where none is named")] = 3,
-    responses: Annotated[
-        int | None, Option(help="of a comparison: the first so many of each problem; default: all")
-    ] = None,
-    problem_texts: Annotated[Path | None, Option(help="problems.jsonl, to show what was asked")] = None,
-) -> None:
-    """Write a token table as text: a page with problems' responses in colour."""
-    from rlvr.diagnostics.tokens.view import read_texts, write_page
-
-    texts = read_texts(problem_texts) if problem_texts else {}
-    write_page(table, step, problem, groups, responses, texts, out)
+tokens.call("show", "rlvr.diagnostics.tokens.view:write_page", ["table"], {"problems": "problem", "count": "groups"})
 
 
 @commands.add("contrast")

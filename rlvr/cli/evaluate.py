@@ -126,44 +126,8 @@ def power(
     print_plan(design, size, printed.form)
 
 
-@commands.add("trace")
-def trace(
-    files: Annotated[Paths, Argument(help="such as results/tables/main.csv")],
-    row: Annotated[str | None, Option(help="only rows whose title or runs contain this")] = None,
-    faults: Annotated[bool, Option("--faults", help="print only what does not fit")] = False,
-    json: Annotated[bool, Option("--json", help="print JSON")] = False,
-) -> None:
-    """Trace tables, figures and reports back to the bytes that they were made from, and verify every one by SHA-256.
-
-    For each row of a table: problems, base model, run, checkpoint, samples, grades, scores, comparisons, table. A file
-    whose bytes changed, a manifest that was edited, and a result that was made from other bytes than are there now are
-    named; the exit status is then 2. Anything with a manifest beside it can be traced: tables (.csv has rows), figures,
-    report.html.
-    """
-    from evals.trace.rows import trace as print_chains
-
-    print_chains(files, row, faults, json)
-
-
-@commands.add("coverage")
-def coverage(
-    problems: Annotated[int, Option(help="problems of a benchmark")] = 30,
-    samples: Annotated[int, Option(help="samples of a problem")] = 32,
-    benchmarks: Annotated[int, Option(help="simulated ones each")] = 10_000,
-    seed: int = 0,
-    least_given: Annotated[
-        float, Option(help="leave out populations in which fewer of the scores than this get an interval")
-    ] = 0.1,
-) -> None:
-    """Simulate benchmarks of known accuracy, and count how often 95 % intervals cover it.
-
-    Prints a Markdown table: how often a score gets an interval, and how often it covers the true accuracy, in per cent,
-    over populations of problems from all or nothing to equally hard.
-    """
-    from evals.statistics.coverage import coverage_table
-
-    for line in coverage_table(problems, samples, benchmarks, seed, least_given):
-        print(line)
+commands.call("trace", "evals.trace.rows:trace", ["files"], {"faults_only": "faults", "as_json": "json"})
+commands.call("coverage", "evals.statistics.coverage:coverage_table")
 
 
 @commands.add("simulate")

@@ -30,7 +30,7 @@ OtherBenchmarks = Annotated[
 
 def read_others(others: str) -> dict[Path, str]:
     """The problems and prompts of :data:`OtherBenchmarks`."""
-    from evals.problems.problem_set import parse_json
+    from evals.core.files import parse_json
 
     return {Path(directory): prompt for directory, prompt in parse_json(others, "--others").items()}
 
@@ -127,6 +127,7 @@ HELP = {
     "samples": "directory with {run}/{benchmark}/samples.jsonl",
     "scores": "results/scores/*.json",
     "seed": "of the random numbers",
+    "settings": "JSON, as in the study's configuration; of problems with their name",
     "steps": "rollout steps, from 1; default: all that were kept",
     "study": "name of the study and of the experiment",
     "sweeps": "what `decode sweep` wrote",

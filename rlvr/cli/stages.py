@@ -8,13 +8,11 @@ from typer import Argument, Option
 
 from evals.core.errors import UserError
 from evals.generation import arithmetic
-from evals.generation.options import SamplingOptions
+from evals.generation.settings import EvaluationSettings
 from rlvr.cli.command import Commands
 from rlvr.cli.options import OtherBenchmarks, Paths, ProblemDirectory, read_others
 
 commands = Commands()
-
-Settings = Annotated[str, Option(help="JSON, as in the study's configuration; of problems with their name")]
 
 
 @commands.add("write-json")
@@ -25,58 +23,12 @@ def write_json(content: Annotated[str, Argument(help="JSON")], out: Path) -> Non
     write_text(out, content)
 
 
-@commands.add("draw-problems")
-def draw_problems(
-    name: Annotated[str, Option(help="prefix of the problems' ids")],
-    kinds: Annotated[str, Option(help='JSON list: [{"family": "chain", "operands": 3}, ...]')],
-    split: Annotated[Literal["train", "evaluation"], Option(help="side that the problems belong to")],
-    count: int,
-    seed: int,
-    out: Path,
-    without: Annotated[Paths, Option(help="JSONL files whose problems are not drawn")] = [],
-) -> None:
-    """Draw different problems from a seed."""
-    from evals.problems.arithmetic import parse_kinds, write_problems
-
-    write_problems(name, parse_kinds(kinds), split, count, seed, without, out)
-
-
-@commands.add("read-problems")
-def read_problems(settings: Settings, out: Path) -> None:
-    """Read a benchmark from the Hub or from files."""
-    from evals.problems.problem_set import parse_json, write_benchmark
-
-    write_benchmark(parse_json(settings), out)
-
-
-@commands.add("read-training-set")
-def read_training_set(settings: Settings, out: Path) -> None:
-    """Read a published training set, without its repetitions."""
-    from evals.problems.problem_set import parse_json
-    from evals.problems.training_set import write_training_set
-
-    write_training_set(parse_json(settings), out)
-
-
-@commands.add("check-disjoint")
-def check_disjoint(
-    benchmark: ProblemDirectory,
-    out: Path,
-    trained_on: Annotated[Paths, Option(help="JSONL files with a problem a row")] = [],
-) -> None:
-    """Fail if a benchmark's problem was trained on; otherwise write what was compared."""
-    from evals.problems import disjoint
-
-    disjoint.check_disjoint(benchmark, trained_on, out)
-
-
-@commands.add("corpus")
-def corpus(settings: Settings, count: int, out: Path) -> None:
-    """Write the base model's worked solutions, of which a part is wrong."""
-    from evals.core.config.base_models import Corpus
-    from rlvr.base_model.corpus import write_corpus
-
-    write_corpus(Corpus.parse_text(settings, "--settings"), count, out)
+commands.call("draw-problems", "evals.problems.arithmetic:write_problems")
+commands.call("read-problems", "evals.problems.problem_set:write_benchmark", options={"content": "settings"})
+commands.call("read-training-set", "evals.problems.training_set:write_training_set", options={"content": "settings"})
+commands.call("check-disjoint", "evals.problems.disjoint:check_disjoint")
+commands.call("corpus", "rlvr.base_model.corpus:write_corpus")
+commands.call("import-model", "evals.generation.checkpoint:import_model")
 
 
 @commands.add("base-model")
@@ -96,28 +48,12 @@ def base_model(
     train_base_model(read, corpus, out, checkpoint_interval, lock_wait_seconds)
 
 
-@commands.add("import-model")
-def import_model(
-    model: Annotated[str, Option(help="directory, or id on the Hugging Face Hub")],
-    out: Path,
-    revision: Annotated[
-        str | None, Option(help="commit on the Hub, 40 hexadecimal digits; none with a directory")
-    ] = None,
-) -> None:
-    """Link or fetch a Hugging Face checkpoint, and hash it."""
-    from evals.generation import checkpoint
-
-    checkpoint.import_model(model, revision, out)
-
-
 @commands.add("sample")
 def sample(
     source: Annotated[Path, Option(help="directory of a run or base model")],
     problems: ProblemDirectory,
-    sampling: SamplingOptions,
+    settings: EvaluationSettings,
     out: Path,
-    tensor_parallel_size: Annotated[int, Option(help="GPUs that vllm spreads the model over")] = 1,
-    gpu_memory_utilization: Annotated[float, Option(help="share that vllm takes")] = 0.9,
     splits: Annotated[int, Option(help="jobs that the benchmark is divided into")] = 1,
     split: Annotated[
         int | None, Option(help="make only this part, from 1; without it: what is missing, and merge")
@@ -125,8 +61,7 @@ def sample(
     others: OtherBenchmarks = "{}",
 ) -> None:
     """Sample a checkpoint on a benchmark; goes on if killed."""
-    more = {"tensor_parallel_size": tensor_parallel_size, "gpu_memory_utilization": gpu_memory_utilization}
-    settings = sampling.settings(**more)
+    settings.choose_code_paths()
     from evals.core.single_writer import single_writer
     from evals.generation.checkpoint import Checkpoint
     from evals.generation.evaluate import sample_benchmark
@@ -172,27 +107,8 @@ def grade(
     print(f"{out}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
 
 
-@commands.add("score")
-def score(benchmark: str, grades: Paths, runs: Path, out: Path) -> None:
-    """Score every run on one benchmark."""
-    from evals.scores.score import write_scores
-
-    write_scores(benchmark, grades, runs, out)
-
-
-@commands.add("audit")
-def audit(
-    benchmark: str,
-    grades: Paths,
-    samples: Annotated[Paths, Option(help="their samples, in the same order")],
-    problems: Path,
-    out: Path,
-    workers: Annotated[int, Option(help="processes of the second grader")] = 1,
-) -> None:
-    """Measure how far a benchmark's grades can be trusted, run by run (docs/grading.md)."""
-    from evals.audit.run import write_audit
-
-    write_audit(benchmark, grades, samples, problems, workers, out)
+commands.call("score", "evals.scores.score:write_scores")
+commands.call("audit", "evals.audit.run:write_audit")
 
 
 @commands.add("compare")

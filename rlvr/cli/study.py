@@ -119,12 +119,7 @@ def clean_state(directory: Annotated[Path, Argument(help="where the study works"
     print(f"deleted the training state of {count} runs ({size / 2**20:.1f} MiB); their results are kept")
 
 
-@commands.add("ui")
-def ui(results: Path, port: Annotated[int, Option(help="on loopback")] = 5000) -> None:
-    """Show the runs in MLflow's web interface, on this machine only; trainings under way are watched as well."""
-    from rlvr.report.mlflow.server import browse
-
-    browse(results, port)
+commands.call("ui", "rlvr.report.mlflow.server:browse")
 
 
 @commands.add("watch")

@@ -1,12 +1,12 @@
 """Figures of quantities along the training: metrics of every method, rewards of many methods, scores of checkpoints."""
 
-import json
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,7 +48,7 @@ _PANELS_PER_LINE = 5
 
 
 def write_training_curves(sheet: Path, training: Path, out: Path) -> None:
-    """Draw the training curves of a study's run sheet with a manifest beside them; ``training`` has the runs."""
+    """Draw the training curves."""
     runs = read_runs(sheet)
     metrics, files = _read_all_metrics(runs, training)
     style.write_figure("training_curves", partial(draw_training_curves, runs, metrics), out, [sheet, *files])
@@ -57,7 +57,11 @@ def write_training_curves(sheet: Path, training: Path, out: Path) -> None:
 def write_reward_curves(
     sheets: Sequence[Path], titles: Sequence[str], reference_method: str, training: Path, out: Path
 ) -> None:
-    """Draw the reward curves of many methods, or of two studies side by side, with a manifest beside them."""
+    """Draw the reward curves of many methods, or of two studies side by side.
+
+    Args:
+        sheets: run sheets of one study or of two; the first is the study's own.
+    """
     if len(titles) != len(sheets):
         raise InvalidInput("", "--titles", f"are {len(titles)}", f"one for each of --runs, {len(sheets)}")
     studies = [read_runs(path) for path in sheets]
@@ -66,17 +70,18 @@ def write_reward_curves(
     style.write_figure("reward_curves", figure, out, [*sheets, *files])
 
 
-def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points_json: str, out: Path) -> None:
-    """Draw scores along the training with a manifest beside them.
+def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points: Mapping[str, Any], out: Path) -> None:
+    """Draw scores along the training.
 
-    The first run sheet is the study's own, ``scores`` are of the runs of all. ``points_json`` is :data:`Points`.
+    Args:
+        sheets: run sheets of one study or of two; the first is the study's own.
+        points: JSON: method -> list of steps and the name it is scored under.
     """
     studies = [read_runs(path) for path in sheets]
     averages, k = read_averages([run for runs in studies for run in runs], scores)
-    content = json.loads(points_json)
-    points = {method: [(int(step), str(name)) for step, name in scored] for method, scored in content.items()}
-    figure = partial(draw_score_curves, studies[0], points, averages, k)
-    style.write_figure("score_curves", figure, out, [*sheets, *scores], points=points)
+    scored = {method: [(int(step), str(name)) for step, name in each] for method, each in points.items()}
+    figure = partial(draw_score_curves, studies[0], scored, averages, k)
+    style.write_figure("score_curves", figure, out, [*sheets, *scores], points=scored)
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:

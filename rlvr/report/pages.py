@@ -12,11 +12,12 @@ from rlvr.report.html import embedded, write_page
 
 
 def write_phenomena_page(
-    findings: Sequence[Path], figures: Path, rollouts: Sequence[Path], notes: Sequence[str], out: Path
+    findings: Sequence[Path], figures: Path, notes: Sequence[str], out: Path, rollouts: Sequence[Path] = ()
 ) -> None:
-    """Write the page of the papers' claims with its manifest.
+    """Write the papers' claims.
 
-    ``findings`` are ``{claim}.json`` in order, ``figures`` has ``{claim}.svg``; the pages ``rollouts`` are linked to.
+    Args:
+        rollouts: pages of rollouts that are linked to.
     """
     found = read_summaries(findings)
     sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(found.values())]}]
@@ -36,11 +37,7 @@ def write_phenomena_page(
 def write_decoding_page(
     results: Results, chosen: Path, samples: Path, figure: Path, notes: Sequence[str], out: Path
 ) -> None:
-    """Write the page of decoding with two models with its manifest.
-
-    ``results`` are decoding's own, ``chosen`` the thresholds, ``samples`` the directory of its samples; the SVG file
-    ``figure`` is embedded.
-    """
+    """Write decoding with two models."""
     caption = (
         "On problems that are not scored: the base model drives, and a token that the criterion picks is drawn again "
         "from the trained model."

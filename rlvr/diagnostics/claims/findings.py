@@ -177,10 +177,11 @@ def read_summaries(paths: Iterable[Path]) -> dict[str, Summary]:
     return {path.stem: Summary.read(path) for path in paths}
 
 
-def write_table(findings: Sequence[Path], figures: str, notes: Sequence[str], out: Path) -> None:
-    """Write ``{out}.md``, ``{out}.csv`` and a manifest.
+def write_table(findings: Sequence[Path], figures: str, out: Path, notes: Sequence[str] = ()) -> None:
+    """Write the table of all claims, from their findings.
 
-    ``findings`` are files ``{claim}.json``, ``figures`` is the directory of their figures as the table links to it.
+    Args:
+        figures: where the figures lie, relative to the table.
     """
     found = read_summaries(findings)
     parts = [f"# {TITLE}", "", *notes, "", EXPLANATION, "", markdown([summary_table(found.values())])]

@@ -142,15 +142,27 @@ def _check_problems(problems: Sequence[str], column: pd.Series) -> None:
 
 
 def write_page(
-    table: Path,  # directory with ``tokens.parquet``, of a replayed run or of two checkpoints
-    step: int | None,  # of a replayed run; None for a comparison
-    problems: Sequence[str],  # ids; with none, the first ``count`` that have right and wrong responses
-    count: int,
-    responses: int | None,  # to show of each problem of a comparison; None for all
-    texts: Mapping[str, str],  # id -> text of problems, as far as known
+    table: Path,
     out: Path,
+    step: int | None = None,
+    problems: Sequence[str] = (),
+    count: int = 3,
+    responses: int | None = None,
+    problem_texts: Path | None = None,
 ) -> None:
-    """Write some problems to an HTML file; InvalidInput if there is no such table, step or problem, or number."""
+    """Write a token table as text: a page with problems' responses in colour.
+
+    Args:
+        table: directory made by `tokens replay` or `tokens compare`.
+        step: one of the steps kept; a comparison has none.
+        problems: ids; default: the first ones with right and wrong responses.
+        count: how many problems, where none is named.
+        responses: of a comparison: the first so many of each problem; default: all.
+        problem_texts: problems.jsonl, to show what was asked.
+
+    Raises:
+        InvalidInput: there is no such table, step or problem, or a number is out of range.
+    """
     for option, value in (("--groups", count), ("--responses", responses)):
         if value is not None and value < 1:
             raise InvalidInput(option, "", f"is {value}", "1 or more")
@@ -159,6 +171,7 @@ def write_page(
         raise InvalidInput("--step", "", f"is {step}", f"none, for {table} compares two checkpoints")
     if not compared and responses is not None:
         raise InvalidInput("--responses", "", f"is {responses}", f"with a comparison; {table} is of a replayed run")
+    texts = read_texts(problem_texts) if problem_texts else {}
     view = ComparisonView(table, problems, count, responses) if compared else StepView(table, step, problems, count)
     values = {quantity.key: quantity.values(view.frame) for quantity in view.quantities}
     scales = {quantity.key: scale_of(values[quantity.key], quantity.middle) for quantity in view.quantities}

@@ -18,8 +18,13 @@ from rlvr.report.mlflow.projected import project_newer
 HOST = "127.0.0.1"
 
 
-def browse(results: Path, port: int) -> NoReturn:
-    """Project what is newer than MLflow's database, then become MLflow's server."""
+def browse(results: Path, port: int = 5000) -> NoReturn:
+    """Show the runs in MLflow's web interface, on this machine only; trainings under way are watched as well.
+
+    Args:
+        results: results/, where runs, samples and grades lie.
+        port: on loopback.
+    """
     check_port(port)
     store = Store.of(results)
     lost = not store.database.exists()  # then everything is projected again, whoever makes the file first

@@ -22,7 +22,8 @@ from evals.core.single_writer import single_writer
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
 from evals.generation.evaluate import FinishedSamples, sample_benchmark
-from evals.generation.plan import EvaluationSettings, Plan, encode_prompts
+from evals.generation.plan import Plan, encode_prompts
+from evals.generation.settings import EvaluationSettings
 
 TEXTS = ["Compute 3+4 from left to right, modulo 10.", "7", "Let a=3;b=a+7. Compute b modulo 10.", "8" * 126, "9" * 200]
 
@@ -101,7 +102,7 @@ def test_bos_twice_and_chat_without_template_are_refused(tmp_path: Path) -> None
 def artifacts(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
     """A base model taken in from a path, and problems: three that fit, one with little room, one with none."""
     source, problems = tmp_path / "base" / "tiny", tmp_path / "problems"
-    import_model(str(checkpoint), None, source)
+    import_model(str(checkpoint), source)
     rows = [{"id": f"p{number}", "problem": text, "answer": "1"} for number, text in enumerate(TEXTS)]
     write_jsonl(problems / "problems.jsonl", rows)
     outputs = hash_files(problems, problems / "problems.jsonl")
@@ -109,11 +110,13 @@ def artifacts(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
     return source, problems
 
 
+def settings_of(count: int) -> EvaluationSettings:
+    content = {"samples_per_problem": count, "seed": 1, "prompt": "{problem}", "max_new_tokens": 12, "threads": 1}
+    return EvaluationSettings.parse({**content, "temperature": 1.0, "top_p": 1.0, "batch_size": 5}, "")
+
+
 def run(artifacts: tuple[Path, Path], out: Path, count: int, split: int | None = None, splits: int = 1) -> Path:
-    settings = EvaluationSettings(
-        samples_per_problem=count, seed=1, prompt="{problem}", max_new_tokens=12, batch_size=5
-    )
-    sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings, out, split, splits)
+    sample_benchmark([Checkpoint.of(artifacts[0])], artifacts[1], settings_of(count), out, split, splits)
     return out / "samples.jsonl"
 
 
@@ -174,7 +177,7 @@ def test_a_loaded_model_goes_on_with_the_runs_other_benchmarks(
     for name in set(names) - {"not_checked"}:
         (tmp_path / name / "disjoint.json").write_text("{}")
     (tmp_path / "damaged/problems.jsonl").write_text("")
-    settings = EvaluationSettings(samples_per_problem=2, seed=1, prompt="{problem}", max_new_tokens=12, batch_size=5)
+    settings = settings_of(2)
 
     def sample(name: str, out: Path, others: Mapping[Path, str] | None = None) -> Path:
         own = settings.model_copy(update={"prompt": "{problem}" if name == "problems" else f"{name}: {{problem}}"})
@@ -212,11 +215,11 @@ def test_a_model_is_taken_in_from_safetensors_alone(checkpoint: Path, tmp_path: 
         shutil.copy(checkpoint / name, tmp_path / name)
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
     with pytest.raises(UserError, match=r"holds no \.safetensors file"):
-        import_model(str(tmp_path), None, tmp_path / "out")
+        import_model(str(tmp_path), tmp_path / "out")
     with pytest.raises(UserError, match="no such directory"):
-        import_model(str(tmp_path / "none"), None, tmp_path / "out")
+        import_model(str(tmp_path / "none"), tmp_path / "out")
     with pytest.raises(InvalidInput) as caught:
-        import_model("owner/name", "main", tmp_path / "out")
+        import_model("owner/name", tmp_path / "out", "main")
     assert caught.value.key == "revision" and "40" in caught.value.accepted
 
 

@@ -18,7 +18,7 @@ from evals.core.manifest import Manifest, hash_files
 from evals.core.yaml_file import read_yaml
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_benchmark, withheld
-from evals.generation.plan import EvaluationSettings
+from evals.generation.settings import EvaluationSettings
 from evals.grading import Case, GradingPool, Kind
 from evals.grading.multiple_choice import LETTERS
 from evals.problems.benchmark import permutation, with_options
@@ -87,7 +87,7 @@ def test_nothing_that_is_written_or_said_holds_a_text_or_the_token(
     problems: Path, source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     results = tmp_path / "results"
-    check_disjoint(problems, [], problems / "disjoint.json")
+    check_disjoint(problems, problems / "disjoint.json", [])
     copying = [f"Answer: A, as {SECRET} says", "no letter", rf"{SECRET} \boxed{{B}}"]
     samples = results / "samples" / "r" / "gpqa_diamond" / "samples.jsonl"
     rows = [
@@ -136,7 +136,10 @@ def test_samples_of_a_gated_benchmark_keep_letters(
     weights = run / "checkpoint" / "model.safetensors"
     Manifest("run", {}, hash_files(run, weights), {}, "f").write(run / "manifest.json")
     monkeypatch.setattr("evals.generation.evaluate.withheld", lambda text, _cut: {"text": f"kept {len(text) > 0}"})
-    settings = EvaluationSettings(samples_per_problem=2, seed=1, prompt="{problem}", max_new_tokens=4)
+    content = {"samples_per_problem": 2, "seed": 1, "prompt": "{problem}", "max_new_tokens": 4}
+    settings = EvaluationSettings.parse(
+        {**content, "temperature": 1.0, "top_p": 1.0, "batch_size": 256, "threads": 1}, ""
+    )
     sample_benchmark([Checkpoint.of(run)], problems, settings, tmp_path / "samples" / "r" / "b")
     texts = [row["text"] for row in read_jsonl(tmp_path / "samples" / "r" / "b" / "samples.jsonl")]
     assert len(texts) == 24 and all(text.startswith("kept ") for text in texts)
@@ -184,7 +187,7 @@ def test_ten_options_with_their_letters_are_read(tmp_path: Path) -> None:
     assert order[LETTERS.index(first.answer)] == 7
     assert "one of ABCDEFGHIJ" in entry.prompt("chat")
     write_jsonl(tmp_path / "local.jsonl", [rows[0], {**rows[1], "answer": "D"}])
-    with pytest.raises(UserError, match="row 2: answer: is no letter of its 3 options"):
+    with pytest.raises(UserError, match=r"row 2: answer: .*3 options"):
         raise UserError(_error(settings, tmp_path))
 
 

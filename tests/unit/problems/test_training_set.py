@@ -112,7 +112,7 @@ def test_problems_that_a_benchmark_has_too_can_be_left_out(
     write_training_set(settings, tmp_path / "out")
     assert [row["id"] for row in read_jsonl(tmp_path / "out" / "problems.jsonl")] == ["a", "g"]
     assert read_json(tmp_path / "out" / "manifest.json")["details"]["written"] == 2
-    with pytest.raises(UserError, match="exclude: has no problem d, e"):
+    with pytest.raises(UserError, match=r"exclude: .*d, e"):
         write_training_set({**settings, "exclude": ["e", "d"]}, tmp_path / "out")
 
 

@@ -44,7 +44,7 @@ def test_two_first_projections_at_once_both_succeed_and_make_one_copy(small_stud
 def test_a_held_lock_is_one_line(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / "mlflow.db.lock"),
-        pytest.raises(UserError, match=r"mlflow\.db: another process has been writing it for 0 s"),
+        pytest.raises(UserError, match=r"mlflow\.db: another process"),
         Store.of(tmp_path).writing(lock_seconds=0.05),
     ):
         pass
@@ -71,7 +71,7 @@ def test_moved_artifacts_are_one_line(tmp_path: Path) -> None:
     store = Store.of(tmp_path)
     with store.writing() as client:
         Experiment.of(client, "laptop", tmp_path / "here")
-        with pytest.raises(UserError, match=r"experiment laptop: keeps its artifacts in .*here, not in .*there"):
+        with pytest.raises(UserError, match=r"experiment laptop: .*here, .*there"):
             Experiment.of(client, "laptop", tmp_path / "there")
         experiment = client.get_experiment_by_name("laptop").experiment_id
         client.delete_experiment(experiment)

@@ -98,5 +98,5 @@ def test_a_changed_figure_replaces_the_run_and_a_lost_database_is_made_again(
     counts = project_newer(record, results, Store(results / "new.db", store.artifacts))
     assert counts is not None and counts["created"] == 1
     record.write_text("{}")
-    with pytest.raises(UserError, match=r"phenomena\.tracking\.json: lacks study, part, title, note, files"):
+    with pytest.raises(UserError, match=r"phenomena\.tracking\.json: lacks study, part, title"):
         project_newer(record, results, store)

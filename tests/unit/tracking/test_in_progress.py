@@ -244,7 +244,7 @@ def test_the_interface_makes_a_lost_database_again_whole(
     project(tracked_study)
     whole = number_of_runs(training)
     store.database.unlink()
-    with pytest.raises(UserError, match=r"mlflow\.db: is missing; `make ui` makes it again"):
+    with pytest.raises(UserError, match=r"mlflow\.db: is missing; `make ui`"):
         training.show()
     shutil.copy(empty_database, tracked_study.root / "made.db")
     monkeypatch.setattr(Store, "_initialise", lambda self: shutil.copy(tracked_study.root / "made.db", self.database))
