@@ -97,24 +97,3 @@ def test_splits_make_the_file_of_one_job(with_checkpoint: Project) -> None:
     assert parts | {"sample taken-base chain_3"} <= with_checkpoint.planned(split)
     run(with_checkpoint, split, SAMPLES)
     assert path.read_bytes() == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"models": {"taken": {"source": "hugging_face", "path": "nowhere", "prompt": "base", "dtype": "float32"}}},
-            "error: models.taken.path: nowhere: no such directory",
-        ),
-        (
-            {"execution": {"sampling_python": ".venv-nowhere/bin/python"}},
-            "error: execution.sampling_python: .venv-nowhere/bin/python: no such file",
-        ),
-    ],
-)
-def test_what_is_not_there_is_named_before_any_work(
-    with_checkpoint: Project, changes: dict[str, Any], message: str
-) -> None:
-    answer = with_checkpoint.snakemake("--dry-run", config=write_study(with_checkpoint, "wrong", **changes))
-    assert answer.returncode == 1
-    assert message in answer.stdout + answer.stderr

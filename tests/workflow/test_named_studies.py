@@ -56,7 +56,6 @@ def check_selection(smoke_study: Project, study: Path) -> None:
     assert after == shared
 
     assert smoke_study.planned(None, "selection") == set()
-    assert smoke_study.planned() == set()
     with edited(study, "title: Training on part", "title: Trained on part"):
         assert smoke_study.planned(None, "selection") == {
             f"table {SCOPE} paper",

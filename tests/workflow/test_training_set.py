@@ -26,21 +26,11 @@ def test_a_published_set_is_read_and_trained_on(project: Project) -> None:
     problems = {"source": "twenty", "path": "copy.jsonl", "prompt": "{problem}\n"}
     study = {"problems": problems, "methods": {"dapo": {}}, "seeds": [1], "benchmarks": ["chain_3"]}
     config = project.changed_config(study)
-    planned = project.planned(config)
-    assert {"problems_train_read", "train tiny-dapo-s1"} <= planned and "problems_train" not in planned
     answer = project.snakemake("results/runs/tiny-dapo-s1/manifest.json", config=config)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     rows = read_jsonl(project.root / "results/problems/train/problems.jsonl")
     assert [row["problem"] for row in rows] == [row["question"] for row in ROWS]
     assert not {"problems_train_read", "train tiny-dapo-s1"} & project.planned(config)
 
-    without = project.changed_config({**study, "problems": {**problems, "exclude": [rows[0]["id"]]}})
-    assert {"problems_train_read", "train tiny-dapo-s1"} <= project.planned(without)
-    config = project.changed_config(study)
     write_jsonl(project.root / "copy.jsonl", [*ROWS[1:], {"question": "What is 9+9?", "final_answer": "18"}])
     assert {"problems_train_read", "train tiny-dapo-s1"} <= project.planned(config)
-
-    (project.root / "copy.jsonl").unlink()
-    answer = project.snakemake("--dry-run", config=config)
-    assert answer.returncode != 0
-    assert f"error: problems: path: {project.root}/copy.jsonl: no such file or directory" in answer.stderr

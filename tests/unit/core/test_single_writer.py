@@ -31,7 +31,7 @@ def test_another_process_is_waited_for_and_named(tmp_path: Path, capsys: pytest.
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    with pytest.raises(UserError, match=f"process {holder.pid} works here"), single_writer(tmp_path, "works here", 0):
+    with pytest.raises(UserError, match=f"process {holder.pid} "), single_writer(tmp_path, "works here", 0):
         pass
     threading.Timer(3.0, holder.kill).start()
     with single_writer(tmp_path, "works here"):

@@ -32,7 +32,7 @@ def test_spilled_rows_are_the_rows_and_leave_no_file(dtype: torch.dtype, tmp_pat
 def test_missing_rows_are_noticed(tmp_path: Path) -> None:
     store = HiddenStateStore(10, 4, torch.float32, 1 << 20, tmp_path)
     store.append(torch.zeros(7, 4))
-    with pytest.raises(ValueError, match="7 of 10 hidden states were kept"):
+    with pytest.raises(ValueError, match="7 of 10"):
         store.rows()
 
 
@@ -70,5 +70,5 @@ def test_a_sketchs_error_falls_with_its_dimensions() -> None:
 
 
 def test_unprojected_hidden_states_are_refused() -> None:
-    with pytest.raises(ValueError, match="hidden_states have 16 dimensions; the sketch has 64"):
+    with pytest.raises(ValueError, match=r"hidden_states .*16.*64"):
         SketchedDelTA()(draw_batch(16))

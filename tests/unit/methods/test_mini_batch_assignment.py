@@ -54,7 +54,7 @@ def test_random_split_scatters_groups() -> None:
 
 @pytest.mark.parametrize(("rule", "updates"), [(RandomSplit(), 7), (QueryPreserved(), 3), (RandomSplit(), 0)])
 def test_too_many_parts_are_refused(rule: Any, updates: int) -> None:
-    with pytest.raises(ValueError, match=f"cannot be split into {updates} mini-batches"):
+    with pytest.raises(ValueError, match=f"{updates} mini-batches"):
         assign(rule, torch.tensor([0, 0, 0, 1, 1, 1]), updates)
 
 
@@ -96,7 +96,7 @@ def test_the_trainers_keep_and_scatter_groups_as_measured_in_verl() -> None:
     assert kept(LengthSorted(8)) < 0.02
     assert 0.5 < kept(VerlV1(8)) < 0.85
     assert kept(VerlV1(1)) == 1.0
-    with pytest.raises(ValueError, match="10 rollouts cannot be split over 8 ranks and 2 updates"):
+    with pytest.raises(ValueError, match=r"10 rollouts .*8 ranks and 2 updates"):
         VerlV1(8)(torch.ones(10), torch.arange(10), torch.ones(10), 2, generator)
 
 

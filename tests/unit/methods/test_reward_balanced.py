@@ -89,7 +89,7 @@ def test_after_the_last_round_the_best_is_taken() -> None:
 
 def test_a_buffer_that_is_too_small_asks_for_more_until_the_last_round() -> None:
     assert select([2, 2], 4, 3)[0] is None
-    with pytest.raises(ValueError, match="8 rollouts after 4 rounds cannot fill 12"):
+    with pytest.raises(ValueError, match="8 rollouts after 4 rounds"):
         select([2, 2], 4, 3, rounds=4)
 
 

@@ -25,6 +25,13 @@ def test_shipped_studies_name_runs_that_there_are(name: str) -> None:
     assert all(plan.in_folder(folder).config.diagnostics is None for folder in plan.studies.by_folder if folder)
 
 
+def test_without_runs_to_compare_their_claims_are_left_out() -> None:
+    config = read_yaml(CONFIG / "smoke.yaml")
+    del config["diagnostics"]["weighting_method"]
+    claims = ClaimJobs(Plan.read(config, "smoke.yaml")).claims
+    assert "delta_coefficients" not in claims and "learning_tax" in claims
+
+
 def test_a_policy_along_a_training_is_compared_where_the_training_keeps_it() -> None:
     jobs = ClaimJobs(Plan.read(read_yaml(CONFIG / "config.yaml"), "config.yaml"))
     below = "tiny-grpo_long_unstable-s1/checkpoints/step-12"

@@ -148,8 +148,11 @@ def test_a_decayed_learning_rate_stands_beside_published_numbers(smoke: dict[str
 
 def test_what_is_not_there_is_named(smoke: dict[str, Any]) -> None:
     python = changed(smoke, "execution.sampling_python", ".venv-nowhere/bin/python")
-    with pytest.raises(UserError, match=r"execution.sampling_python: .venv-nowhere/bin/python: no such file"):
+    with pytest.raises(UserError, match=r"execution.sampling_python: .venv-nowhere/bin/python"):
         python.sampling_command  # noqa: B018
+    problems = {"source": "deepmath_103k", "path": "nowhere.jsonl", "prompt": "{problem}"}
+    with pytest.raises(UserError, match=r"problems: path: .*nowhere\.jsonl: no such file or directory"):
+        changed(smoke, "problems", problems)
 
 
 def test_a_model_that_is_not_there_stops_a_study_but_not_the_plan_of_one_by_verl(
@@ -168,10 +171,9 @@ def test_a_run_by_verl_on_several_machines_has_its_gpus_from_ray() -> None:
     alone = Plan.read(content, "delta")
     run = alone.trained_runs("")[0]
     assert alone.training_gpus(run) == json.loads(alone.cluster(run))["gpus_per_node"] > 0
-    content["execution"]["cluster"] = {**content["execution"]["cluster"], "nodes": 4}
-    several = Plan.read(content, "delta")
-    if json.loads(several.cluster(run))["nodes"] == 4:
-        assert (several.training_gpus(run), several.ray_clusters(run)) == (0, 1)
+    several = Plan.read(read_yaml(CONFIG / "papers" / "dapo.yaml"), "dapo")
+    assert all(several.training_gpus(run) == 0 and several.ray_clusters(run) == 1 for run in several.trained)
+    assert several.sampling_gpus == 2
 
 
 def test_a_steps_code_is_all_of_ours_that_it_imports() -> None:

@@ -21,6 +21,7 @@ from rlvr.engines.verl.checks import check
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.cost import plan_lines, run_cost
+from rlvr.study.plan import Plan
 from rlvr.study.status import study_status
 from rlvr.study.study import Study
 
@@ -34,8 +35,9 @@ def delta() -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
-    study = Study.resolve(read_yaml(path), path.name)
+    study = Plan.read(read_yaml(path), path.name).study
     assert study.engine == "verl" and len(study.trained_runs) >= 4
+    assert "GPU-hours" in plan_lines(study)[-2]
     for run in study.trained_runs:
         check(
             VerlRun.parse(study.resolved_run(run.run), "run.json"),

@@ -35,7 +35,7 @@ def test_a_share_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidInput, match="a divisor of gpus_per_node, 4"):
         share_of_one_node(make_run(), make_cluster(gpus_per_node=4, nodes=2, sequence_parallel=8))
     run = make_run(prompts_per_step=3, updates_per_step=1)  # a prompt and a half a node
-    with pytest.raises(InvalidInput, match="gives a node 24 rollouts; accepted: whole prompts of 16"):
+    with pytest.raises(InvalidInput, match="24 rollouts; accepted: whole prompts of 16"):
         share_of_one_node(run, make_cluster(nodes=2))
 
 

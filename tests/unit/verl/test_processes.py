@@ -34,16 +34,16 @@ def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
     require_gpus(make_cluster(nodes=1, platform="cpu", sequence_parallel=1))
-    with pytest.raises(InvalidInput, match="2 at most on this machine"):
+    with pytest.raises(InvalidInput, match="2 at most"):
         require_gpus(make_cluster(nodes=1))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    with pytest.raises(InvalidInput, match="1 at most on this machine"):
+    with pytest.raises(InvalidInput, match="1 at most"):
         require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # as people hide all of them
-    with pytest.raises(InvalidInput, match="0 at most on this machine"):
+    with pytest.raises(InvalidInput, match="0 at most"):
         require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(InvalidInput, match="0 at most on this machine"):
+    with pytest.raises(InvalidInput, match="0 at most"):
         require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
 
 

@@ -122,5 +122,5 @@ def test_dropped_rollouts_had_their_part_in_their_group_s_advantages(monkeypatch
 
 def test_rollouts_that_all_fail_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue([{"a": [], "b": MIXED[:2]}])
-    with pytest.raises(RuntimeError, match="no prompt of 2 has all of its 4 rollouts"):
+    with pytest.raises(RuntimeError, match=r"no prompt of 2 .*4 rollouts"):
         sample(queue, monkeypatch)

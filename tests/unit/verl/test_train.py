@@ -104,7 +104,7 @@ def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, pl
     )
     program.chmod(0o755)
     arguments = (tmp_path / "global_step_1", places.run / "checkpoint", places, str(program), "float32")
-    with pytest.raises(UserError, match=r"verl's merger failed: ValueError: no shards \(.*verl\.log\)"):
+    with pytest.raises(UserError, match=r"ValueError: no shards \(.*verl\.log\)"):
         merge(*arguments)
     assert log.read_text().splitlines()[0] == "what verl said" and "  File x" in log.read_text()
     program.write_text(f"#!/bin/sh\necho works for ${RUN_VARIABLE}\n")

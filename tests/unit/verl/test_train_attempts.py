@@ -153,7 +153,7 @@ def test_a_kill_between_a_state_and_its_metrics_costs_that_row_alone(
 ) -> None:
     machine.verl.killed_before_metrics_of = step
     if step < STEPS:
-        with pytest.raises(UserError, match=f"verl ended with step {step} saved, of {STEPS}: killed by SIGKILL"):
+        with pytest.raises(UserError, match=f"step {step} .*of {STEPS}: killed by SIGKILL"):
             machine.train()
     found = machine.train()
     assert found["step"].tolist() == [other for other in range(1, STEPS + 1) if other != step]
@@ -205,7 +205,7 @@ def test_a_policy_that_can_no_longer_be_kept_is_refused(machine: Machine) -> Non
     machine.train()
     for state in machine.states():
         shutil.rmtree(state / "global_step_1")
-    with pytest.raises(UserError, match="the state after step 1 was not kept") as error:
+    with pytest.raises(UserError, match="step 1 was not kept") as error:
         machine.train(checkpoints_at=[1])
     assert "\n" not in str(error.value)
 
