@@ -14,11 +14,19 @@ from pathlib import Path
 
 from evals.core.arithmetic import choose_code_paths
 from evals.core.files import sha256_file
-from evals.core.yaml_file import read_yaml
 from tests.commands import run_command
 
 KINDS = [{"family": "chain", "operands": 2}]
 STEPS, BATCH_SIZE = 60, 32
+ARCHITECTURE = {
+    **{"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4},
+    **{"num_key_value_heads": 1, "head_dim": 32, "max_position_embeddings": 256, "tie_word_embeddings": True},
+}
+CORPUS = {"seed": 1, "kinds": KINDS, "error_rates": [0.1], "shares": [1.0], "misconception_share": 0.7}
+BASE_TRAINING = {
+    **{"seed": 1, "steps": STEPS, "batch_size": BATCH_SIZE, "learning_rate": 0.003, "warmup_steps": 5},
+    **{"weight_decay": 0.01, "gradient_clip": 1.0},
+}
 DAPO = {
     "version": 1,
     "advantage": {"name": "grpo"},
@@ -29,16 +37,16 @@ DAPO = {
 
 
 def make(directory: Path) -> dict[str, str]:
-    """Make the three in ``directory`` and return the hash of each. The model is the default study's."""
-    model = read_yaml(Path(__file__).parents[1] / "config" / "config.yaml")["models"]["tiny"]
+    """Make the three in ``directory`` and return the hash of each."""
     problems, base, run, samples = (directory / name for name in ("problems", "base", "run", "samples"))
     prompt = "{problem}\n"
     _run("draw-problems", name="p", kinds=json.dumps(KINDS), split="train", count=16, seed=1, out=problems)
-    corpus = json.dumps({**model["corpus"], "kinds": KINDS})
-    _run("corpus", settings=corpus, count=STEPS * BATCH_SIZE, out=directory / "corpus.jsonl")
-    settings = {**model["training"], "architecture": model["architecture"], "steps": STEPS, "batch_size": BATCH_SIZE}
-    settings |= {"warmup_steps": 5}
-    words = {"settings": json.dumps(settings), "corpus": directory / "corpus.jsonl", "out": base}
+    _run("corpus", settings=json.dumps(CORPUS), count=STEPS * BATCH_SIZE, out=directory / "corpus.jsonl")
+    words = {
+        "settings": json.dumps({**BASE_TRAINING, "architecture": ARCHITECTURE}),
+        "corpus": directory / "corpus.jsonl",
+        "out": base,
+    }
     _run("base-model", **words, threads=1, checkpoint_interval=STEPS)
     training = {
         **{"steps": 2, "prompts_per_step": 4, "samples_per_prompt": 4, "updates_per_step": 2, "micro_batch_size": 8},
