@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import ScalarFormatter
+from matplotlib.ticker import LogLocator, ScalarFormatter
 
 from evals.core.records import BASE, Condition
 from evals.figures import style
@@ -59,14 +59,17 @@ def draw_power(results: Results, costs: dict[Condition, Cost]) -> Figure:
     for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
         scale("log")
         axis.set_major_formatter(ScalarFormatter())
+        axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
         axis.set_minor_formatter(ScalarFormatter())
     axes.set_xlabel("minutes of all trainings and evaluations of the study, one after the other")
     axes.set_ylabel("minimum detectable difference (pp)")
     if designs:
-        axes.legend(title="2 to 40 seeds a method, along a line", fontsize=8, title_fontsize=8)
-    style.set_title(
-        figure, f"Power against cost: lines expected, points this study's comparisons ({k} samples a problem)"
-    )
+        axes.legend(
+            title="expected with 2 to 40 seeds, along a line;\npoints: the comparisons of this study",
+            fontsize=8,
+            title_fontsize=8,
+        )
+    style.set_title(figure, f"Power against cost with {k} samples a problem")
     return figure
 
 

@@ -96,7 +96,7 @@ def controls_note(results: Results) -> str:
         saw, flagged = of_harmful.verdict is Verdict.WORSE, of_neutral.verdict.is_difference
         sentences.append(
             f"{'saw' if saw else 'DID NOT SEE'} the harm of {harmful} ({_in_short(of_harmful)}) and "
-            f"{'FLAGGED' if flagged else 'did not flag'} {neutral} ({_in_short(of_neutral)}), which changes nothing"
+            f"{'FLAGGED' if flagged else 'did not flag'} {neutral}, which changes nothing ({_in_short(of_neutral)})"
             + ("; its other verdicts are in doubt" if flagged or not saw else "")
         )
     return f"Controls: this run of the study {'; it '.join(sentences)}." if sentences else ""

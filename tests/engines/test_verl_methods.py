@@ -104,7 +104,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
     config = smoke_study(
         models=laptop["models"],
         problems=laptop["problems"],
-        training={"steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "max_new_tokens": 64},
+        training={"steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "max_new_tokens": 128},
         execution={"base_threads": 2, "checkpoint_interval": STEPS},
     )
     config |= {"methods": {name: dict(changes) for name, (changes, _) in METHODS.items()}, "reference_method": "fipo"}

@@ -104,7 +104,7 @@ def test_every_run_is_resolved_with_its_own_seed_method_and_version(config: dict
         assert run.run == f"{run.model}-{run.method}-s{run.seed}"
         assert resolved["method"]["version"] == study.methods[run.method]["version"]
         assert resolved["method"]["loss"] == study.methods[run.method]["loss"]
-        assert resolved["training"] == config["training"]
+        assert resolved["training"] == config["training"] | config["methods"][run.method].get("training", {})
 
 
 def test_a_decay_is_resolved_into_steps_of_the_method_s_own_training(config: dict[str, Any]) -> None:
@@ -124,6 +124,7 @@ def test_a_decay_is_resolved_into_steps_of_the_method_s_own_training(config: dic
 
 def test_a_warm_up_that_reaches_into_the_decay_is_refused(config: dict[str, Any]) -> None:
     config["training"] |= {"learning_rate_decay_from": 0.5, "warmup_updates": 96}
+    del config["controls"], config["methods"]["dapo_half_steps"]  # it decays earlier
     Study.resolve(config)
     config["training"]["warmup_updates"] = 97
     with pytest.raises(InvalidInput) as error:

@@ -117,7 +117,7 @@ def test_the_note_on_the_controls_says_what_the_study_found_of_each(results: Res
 
     assert note(Verdict.WORSE, Verdict.NOT_DISTINGUISHABLE) == (
         "Controls: this run of the study saw the harm of GRPO (worse, -3.1 pp, p after Holm 0.500) and did not flag "
-        "DelTA (not distinguishable, -3.1 pp, p after Holm 0.500), which changes nothing."
+        "DelTA, which changes nothing (not distinguishable, -3.1 pp, p after Holm 0.500)."
     )
     for positive, negative, found in (
         (Verdict.NOT_DISTINGUISHABLE, Verdict.NOT_DISTINGUISHABLE, ("DID NOT SEE", "did not flag")),
