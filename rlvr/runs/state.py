@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.optim import Optimizer
 
 from evals.core.errors import UserError
 from evals.core.files import json_text, read_json, replacing, sha256_file, write_json, write_text
@@ -37,6 +36,18 @@ class Model(Protocol):
 
     def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
         """The weights and their names; those tied to another one are left out."""
+        ...
+
+
+class Optimizer(Protocol):
+    """An optimizer with a state, of torch or our own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, ``{"state": {number of the parameter: {name: tensor}}}``."""
+        ...
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Go on with a state."""
         ...
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from evals.core.errors import UserError
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalTraining
+from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.policy import Policy, TokenBatch, token_log_probs
 from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.method import Method
@@ -27,8 +28,7 @@ class Updater:
     observer: Observer | None = None
 
     def __init__(self, model: Policy, method: Method, training: LocalTraining, seed: int) -> None:
-        rate, decay = training.learning_rate, training.weight_decay
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
+        self.optimizer = AdamW(model.parameters(), training.weight_decay)
         self._model, self._training, self._seed = model, training, seed
         self._loss, self._aggregation = method.loss, method.aggregation
 
@@ -52,8 +52,6 @@ class Updater:
         rows = []
         for number, indices in enumerate(mini_batches, start=updates_done):
             learning_rate = self._training.learning_rate_of(steps_done, number)
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate
             self.optimizer.zero_grad()
             generator = generator_for("loss", self._seed, number)
             normaliser = Normaliser.of(tokens.select(indices).response_mask)
@@ -83,9 +81,10 @@ class Updater:
                     slope = torch.autograd.grad(token_loss.sum(), log_probs, retain_graph=True)[0]
                 loss = self._aggregation(token_loss, mask, normaliser)
                 slopes = torch.autograd.grad(loss, log_probs)[0]
-                loud.backward(slopes[loud_tokens])
+                # A sum, because a backward pass from anything but a scalar imports half a second of torch's compiler.
+                (loud * slopes[loud_tokens]).sum().backward()
                 if slopes[silent_tokens].any():  # as where a loss has terms without advantages
-                    self._score(batch, silent).backward(slopes[silent_tokens])
+                    (self._score(batch, silent) * slopes[silent_tokens]).sum().backward()
                 if self.observer is not None and slope is not None:
                     self.observer(part, log_probs.detach(), slope)
                 totals["loss"] += loss.item()
@@ -95,7 +94,7 @@ class Updater:
             norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._training.gradient_clip)
             if not torch.isfinite(norm):
                 raise UserError(f"update {number + 1}: the gradient is not finite; the run has diverged")
-            self.optimizer.step()
+            self.optimizer.step(learning_rate)
             rows.append({**totals, "grad_norm": float(norm), "learning_rate": learning_rate})
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from evals.core.random import generator_for
 from evals.core.run_spec import Execution, LocalRun
@@ -112,7 +112,9 @@ def test_angles_are_those_of_float64_gradients(make_run: MakeRun, learner: Calla
         own = prepared.batch.advantages[:, None] * prepared.weights
         stream = (run.seed, plain.position.updates + 3)
         plain.update(replace(prepared, mini_batches=prepared.mini_batches[:-1]))
-        model = copy.deepcopy(plain.model).double()
+        model = AutoModelForCausalLM.from_pretrained(run.base / "checkpoint", dtype=torch.float64)
+        for weight, parameter in plain.model.named_parameters():
+            model.get_parameter(weight).data.copy_(parameter)
         gradients = [
             slow_gradient(model, prepared, method, weighted, stream)
             for method, weighted in (

@@ -12,6 +12,7 @@ import torch
 
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint
+from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, token_log_probs, unpack
 from rlvr.engines.local.update import Updater
 from rlvr.methods.advantages import GRPO
@@ -92,3 +93,21 @@ def test_rollouts_without_advantages_have_the_gradient_of_the_loss(
     assert metrics["loss"] == pytest.approx(float(total.detach()), rel=1e-4)
     for left, right in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(left.grad, right.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_the_optimizer_is_torchs_and_survives_a_round_trip() -> None:
+    generator = torch.Generator().manual_seed(3)
+    ours = [torch.randn(5, 3, generator=generator, requires_grad=True), torch.randn(4, requires_grad=True)]
+    theirs = [each.detach().clone().requires_grad_() for each in ours]
+    optimizer, reference = AdamW(ours, 0.1), torch.optim.AdamW(theirs, weight_decay=0.1)
+    for step in range(4):
+        if step == 2:  # a new optimizer goes on where the other one ended
+            optimizer, before = AdamW(ours, 0.1), optimizer
+            optimizer.load_state_dict(before.state_dict())
+        for left, right in zip(ours, theirs, strict=True):
+            left.grad = torch.randn(left.shape, generator=generator)
+            right.grad = left.grad.clone()
+        reference.param_groups[0]["lr"] = 0.01 * (step + 1)
+        reference.step()
+        optimizer.step(0.01 * (step + 1))
+        torch.testing.assert_close(ours, theirs)
