@@ -48,6 +48,15 @@ def test_shipped_studies_are_accepted(name: str) -> None:
         compose(method)
 
 
+def test_the_thorough_study_only_adds_seeds_and_benchmarks_to_the_default_one() -> None:
+    """So it continues where the default ended, and trains nothing again."""
+    default, thorough = (read_yaml(CONFIG / f"{name}.yaml") for name in ("config", "thorough"))
+    for key in ("seeds", "benchmarks"):
+        own, more = default.pop(key), thorough.pop(key)
+        assert more[: len(own)] == own and len(more) > len(own)
+    assert thorough == default
+
+
 def test_worded_problems_need_tokens_that_have_their_words() -> None:
     content = changed(read_yaml(CONFIG / "config.yaml"), "models.tiny.training.tokens", "characters")
     with pytest.raises(InvalidInput) as caught:
