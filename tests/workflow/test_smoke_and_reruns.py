@@ -138,7 +138,8 @@ def test_a_benchmark_and_a_seed_more_are_all_that_is_made(smoke_study: Project) 
 
 def test_figure_code_redraws_figures_and_what_shows_them(smoke_study: Project) -> None:
     with edited(smoke_study.root / "evals/figures/results.py", '"""', '"""An edit. '):
-        assert smoke_study.planned() == FIGURES_OF_SCORES | {"report_html", "track"}
+        drawn = {"figure scores", "figure differences", "figure profiles"}
+        assert smoke_study.planned() == drawn | {"report_html", "track"}
 
 
 def test_statistics_are_repeated_without_sampling(smoke_study: Project) -> None:
