@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
-    from evals.generation.qwen3 import Qwen3Decoder, Qwen3Model
+    from evals.generation.decoder import Decoder, DecoderModel
 
 _PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt")
 """Files that are fetched and hashed: weights in safetensors, never pickles, never code."""
@@ -99,18 +99,19 @@ class Checkpoint:
         named = self.special_token("eos_token")
         return self.end_tokens[0] if named is None else named
 
-    def decoder(self, device: str) -> Qwen3Decoder:
+    def decoder(self, device: str) -> Decoder:
         """The model as the local sampler's decoder, in float32."""
         return self.model(device).decoder()
 
-    def model(self, device: str) -> Qwen3Model:
+    def model(self, device: str) -> DecoderModel:
         """The model as the local trainer's, in float32."""
         from safetensors import SafetensorError  # here, with torch: planning reads a checkpoint's tokenizer alone
         from safetensors.torch import load_file
 
-        from evals.generation.qwen3 import Qwen3Config, Qwen3Model
+        from evals.generation.architecture import DecoderConfig
+        from evals.generation.decoder import DecoderModel
 
-        config = Qwen3Config.from_json(self.config, str(self.directory / "config.json"))
+        config = DecoderConfig.from_json(self.config, str(self.directory / "config.json"))
         weights: dict[str, Tensor] = {}
         for path in sorted(self.directory.glob("*.safetensors")):
             try:
@@ -119,7 +120,7 @@ class Checkpoint:
                 raise UserError(f"{path}: is damaged ({error})") from error
         if not weights:
             raise UserError(f"{self.directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
-        return Qwen3Model(config, {name: weight.float() for name, weight in weights.items()})
+        return DecoderModel(config, {name: weight.float() for name, weight in weights.items()})
 
 
 def _read_object(path: Path, optional: bool = False) -> Mapping[str, Any]:

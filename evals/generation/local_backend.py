@@ -1,4 +1,4 @@
-"""The sampler of the local engine as a backend: Qwen3 in float32, shared prefixes computed once."""
+"""The sampler of the local engine as a backend: Llama, Qwen2 and Qwen3 in float32, shared prefixes computed once."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.generation.backend import Response, SamplingParameters
-from evals.generation.qwen3 import KeyValueCache, Qwen3Decoder
+from evals.generation.decoder import Decoder, KeyValueCache
 
 
 class Draw(Protocol):
@@ -72,7 +72,7 @@ class OwnDraw:
 
 
 def sample(
-    decoder: Qwen3Decoder,
+    decoder: Decoder,
     prompts: Sequence[Sequence[int]],
     identities: Sequence[Sequence[str]],
     parameters: SamplingParameters,
@@ -108,7 +108,7 @@ def sample(
 
 @torch.inference_mode()
 def decode_in_step(
-    decoders: Sequence[Qwen3Decoder],
+    decoders: Sequence[Decoder],
     prompts: Sequence[Sequence[int]],
     rows: Sequence[int],
     limit: int,
@@ -163,7 +163,7 @@ def as_responses(tokens: Tensor, lengths: Tensor, finished: Tensor, draw: Draw) 
 
 
 def _read_prompts(
-    decoder: Qwen3Decoder, prompts: Sequence[Sequence[int]], rows: Sequence[int], new_tokens: int
+    decoder: Decoder, prompts: Sequence[Sequence[int]], rows: Sequence[int], new_tokens: int
 ) -> tuple[Tensor, KeyValueCache, Tensor | None, Tensor, Tensor]:
     """Run every different prompt once.
 

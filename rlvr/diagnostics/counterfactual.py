@@ -16,7 +16,7 @@ from evals.core.record import read_rows
 from evals.core.records import Gold
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.qwen3 import Qwen3Decoder
+from evals.generation.decoder import Decoder
 from evals.generation.sampler import sample
 from evals.grading import Case, GradingPool
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -94,7 +94,7 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
 
 
 def token_values(
-    decoder: Qwen3Decoder,
+    decoder: Decoder,
     tokenizer: Tokenizer,
     places: Sequence[Place],
     parameters: SamplingParameters,

@@ -16,7 +16,7 @@ from evals.core.manifest import verify_outputs
 from evals.core.record import Record, read_rows
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.qwen3 import Qwen3Model
+from evals.generation.decoder import DecoderModel
 from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.local.policy import TokenBatch
 
@@ -47,7 +47,7 @@ class PolicySnapshot:
 
     run: LocalRun
     step: int  # 1 for the run's first
-    model: Qwen3Model  # the policy before the step; a probe may change its parameters and put them back
+    model: DecoderModel  # the policy before the step; a probe may change its parameters and put them back
     tokens: TokenBatch
     groups: Tensor  # [B] int64, the prompt that each rollout answers
     rows: pd.DataFrame  # the token table's N rows of this step

@@ -48,7 +48,7 @@ class TokenBatch:
 
 
 class Policy(Protocol):
-    """A language model with weights, as :class:`~evals.generation.qwen3.Qwen3Model` is one."""
+    """A language model with weights, as :class:`~evals.generation.decoder.DecoderModel` is one."""
 
     @property
     def device(self) -> torch.device:

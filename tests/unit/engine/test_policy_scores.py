@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.qwen3 import Qwen3Model
+from evals.generation.decoder import DecoderModel
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.engines.local.policy import TokenBatch, score, score_in_chunks, token_log_probs, unpack
@@ -33,7 +33,7 @@ def checkpoint(study_files: Path) -> Path:
 
 
 @pytest.fixture
-def model(checkpoint: Path) -> Qwen3Model:
+def model(checkpoint: Path) -> DecoderModel:
     return Checkpoint(checkpoint).model("cpu")
 
 
@@ -43,7 +43,7 @@ def of_transformers(checkpoint: Path) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_scores_are_those_of_one_sequence_at_a_time(model: Qwen3Model, checkpoint: Path, temperature: float) -> None:
+def test_scores_are_those_of_one_sequence_at_a_time(model: DecoderModel, checkpoint: Path, temperature: float) -> None:
     kept: list[torch.Tensor] = []
     log_probs, entropies = score_in_chunks(model, BATCH, temperature, 3, kept.append)
     hidden_states = torch.cat(kept)
@@ -63,7 +63,7 @@ def test_scores_are_those_of_one_sequence_at_a_time(model: Qwen3Model, checkpoin
     torch.testing.assert_close(hidden_states, torch.stack(expected_hidden), atol=1e-5, rtol=1e-5)
 
 
-def test_hidden_states_are_what_the_head_is_given(model: Qwen3Model) -> None:
+def test_hidden_states_are_what_the_head_is_given(model: DecoderModel) -> None:
     scored = score(model, BATCH, 1.0)
     with torch.no_grad():
         logits = scored.hidden_states @ model.head_weight.T

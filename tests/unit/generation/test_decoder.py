@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
 from evals.core.errors import UserError
+from evals.generation.architecture import DecoderConfig
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.generation.qwen3 import Qwen3Config
 from evals.generation.sampler import sample
 
 PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "Let a=3;b=a+7;c=b-1. Compute c modulo 10.\n", "7\n"]
@@ -40,6 +41,68 @@ def test_logits_equal_those_of_transformers(checkpoint: Path) -> None:
         torch.testing.assert_close(logits, expected[:, position], atol=2e-5, rtol=2e-5)
 
 
+SHAPE = {
+    **{"vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "initializer_range": 0.3},
+}
+LLAMA3 = {
+    **{"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "original_max_position_embeddings": 16,
+}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**SHAPE),
+        LlamaConfig(**SHAPE, tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 1e5}),
+        LlamaConfig(**SHAPE, attention_bias=True, mlp_bias=True, head_dim=8),
+        LlamaConfig(**SHAPE | {"num_key_value_heads": 4}, rope_parameters=LLAMA3),
+        LlamaConfig(**SHAPE, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}),
+        Qwen2Config(**SHAPE),
+        Qwen2Config(**SHAPE, tie_word_embeddings=True, rms_norm_eps=1e-5),
+        Qwen3Config(**SHAPE, head_dim=32, attention_bias=True),
+    ],
+    ids=["llama", "tied", "biases", "llama3", "linear", "qwen2", "qwen2-tied", "qwen3-biases"],
+)
+def test_every_architecture_has_the_logits_of_transformers(config: PreTrainedConfig, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(config)
+    for name, parameter in model.named_parameters():
+        if name.endswith(".bias") or "norm" in name:  # which start at 0 and 1
+            torch.nn.init.normal_(parameter, mean=float("norm" in name), std=0.3)
+    model.save_pretrained(tmp_path)
+    ours = Checkpoint(tmp_path).model("cpu")
+    lengths = [23, 40]
+    sequences = [torch.randint(3, 300, (length,)).tolist() for length in lengths]
+    expected = torch.cat([model(torch.tensor([each])).logits[0] for each in sequences])
+    whole = ours.logits(ours.states(sequences, [0, 0]), 1.0)
+    torch.testing.assert_close(whole, expected, atol=1e-4, rtol=1e-4)
+    factors = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2)) / 100
+    (whole * factors).sum().backward()
+    (expected * factors).sum().backward()
+    gradients = dict(model.named_parameters())
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name].grad, atol=1e-3, rtol=1e-3)
+    decoder = ours.decoder()
+    cache = decoder.new_cache(1, 40)
+    with torch.inference_mode():
+        first = decoder.forward(torch.tensor([sequences[1][:-1]]), torch.arange(39)[None], _causal(39), cache)
+        second = decoder.forward(torch.tensor([sequences[1][-1:]]), torch.tensor([[39]]), None, cache)
+    torch.testing.assert_close(torch.cat([first, second]), expected[-2:], atol=1e-4, rtol=1e-4)
+
+
+def _causal(length: int) -> torch.Tensor:
+    return torch.full((length, length), float("-inf")).triu(1)[None, None]
+
+
+def test_frequencies_that_a_checkpoint_holds_are_no_weights(checkpoint: Path) -> None:
+    model = Checkpoint(checkpoint).model("cpu")
+    weights: dict[str, Any] = dict(model.named_parameters())
+    again = type(model)(model.config, {**weights, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)})
+    assert dict(again.named_parameters()).keys() == weights.keys()
+
+
 def test_greedy_output_is_that_of_generate(checkpoint: Path) -> None:
     model, tokenizer = AutoModelForCausalLM.from_pretrained(checkpoint), load_tokenizer(checkpoint)
     prompts = [encoding.ids for encoding in tokenizer.encode_batch(PROMPTS)]
@@ -55,9 +118,10 @@ def test_greedy_output_is_that_of_generate(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "llama"}, "model_type is 'llama'"),
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'; the batched decoder accepts llama, qwen2, qwen3"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type is 'yarn'"),
         ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"head_dim": None}, "lacks the key head_dim"),
     ],
 )
@@ -65,7 +129,7 @@ def test_other_architectures_are_refused_by_name(checkpoint: Path, change: dict[
     config = AutoModelForCausalLM.from_pretrained(checkpoint).config.to_dict() | change
     config = {key: value for key, value in config.items() if value is not None or key == "x"}
     with pytest.raises(UserError, match=message):
-        Qwen3Config.from_json(config, "config.json")
+        DecoderConfig.from_json(config, "config.json")
 
 
 def test_a_damaged_checkpoint_is_named(checkpoint: Path, tmp_path: Path) -> None:

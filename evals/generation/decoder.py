@@ -1,9 +1,8 @@
-"""The Qwen3 architecture: a batched decoder with a key-value cache, and whole sequences with gradients.
+"""Llama, Qwen2 and Qwen3: a batched decoder with a key-value cache, and whole sequences with gradients.
 
 Written for throughput on small models, where the cost of a step is the number of operations as much as their size:
 projections that share an input are one matrix product, rotary angles are computed once a step, the cache is allocated
-once, whole sequences are laid end to end without padding. Same numbers as ``transformers``' Qwen3ForCausalLM up to
-rounding.
+once, whole sequences are laid end to end without padding. Same numbers as transformers' models up to rounding.
 
 Shapes: B sequences, T new tokens, L cache length, H query heads, G key-value heads, E head dimension, V vocabulary,
 D width, N tokens in all.
@@ -14,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from evals.core.errors import UserError
+from evals.generation.architecture import DecoderConfig
 from evals.generation.gradients import attend_causally, normalise, pick, spread
 
 _LONGEST_SCORES = 8
@@ -28,67 +27,30 @@ _LONGEST_SCORES = 8
 
 
 @dataclass(frozen=True)
-class Qwen3Config:
-    """The architecture's numbers, as in a checkpoint's ``config.json``."""
-
-    vocabulary: int
-    hidden: int
-    layers: int
-    heads: int
-    key_value_heads: int
-    head_dimension: int
-    norm_epsilon: float
-    rope_theta: float
-    context_length: int
-    tied_embeddings: bool
-
-    @classmethod
-    def from_json(cls, config: Mapping[str, Any], source: str) -> Qwen3Config:
-        """Read a checkpoint's configuration; ``source`` names it in messages."""
-        if config.get("model_type") != "qwen3":
-            raise UserError(f"{source}: model_type is {config.get('model_type')!r}; the local sampler accepts qwen3")
-        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-        if rope.get("rope_type", "default") != "default":
-            raise UserError(f"{source}: rope_type is {rope['rope_type']!r}; the local sampler accepts default")
-        if config.get("use_sliding_window") or config.get("attention_bias"):
-            raise UserError(f"{source}: use_sliding_window and attention_bias must be false for the local sampler")
-        try:
-            return cls(
-                vocabulary=config["vocab_size"],
-                hidden=config["hidden_size"],
-                layers=config["num_hidden_layers"],
-                heads=config["num_attention_heads"],
-                key_value_heads=config["num_key_value_heads"],
-                head_dimension=config["head_dim"],
-                norm_epsilon=config["rms_norm_eps"],
-                rope_theta=rope.get("rope_theta") or config["rope_theta"],
-                context_length=config["max_position_embeddings"],
-                tied_embeddings=config["tie_word_embeddings"],
-            )
-        except KeyError as error:
-            raise UserError(f"{source}: lacks the key {error.args[0]}") from None
-
-
-@dataclass(frozen=True)
 class _Layer:
     """One block's weights, prepared so that a step takes few operations.
 
-    A norm's own weights are folded into the product that follows it, the scale of attention into the query's norm.
+    A norm's own weights are folded into the product that follows it, the scale of attention into the query's norm, or
+    into the query's product where there is no such norm.
     Query and key channels are reordered so that the two halves that rotary embedding pairs stand side by side, as one
     complex number; a reordering that queries and keys share leaves their products as they are.
     """
 
     query_key_value: Tensor
-    query_key_norm: Tensor
+    query_key_value_bias: Tensor | None
+    query_key_norm: Tensor | None
     attention_output: Tensor
+    attention_output_bias: Tensor | None
     gate_up: Tensor
+    gate_up_bias: Tensor | None
     down: Tensor
+    down_bias: Tensor | None
 
 
 class KeyValueCache:
     """Keys and values of every layer, [layers, B, G, L, E], with ``length`` positions filled."""
 
-    def __init__(self, config: Qwen3Config, batch: int, capacity: int, like: Tensor) -> None:
+    def __init__(self, config: DecoderConfig, batch: int, capacity: int, like: Tensor) -> None:
         shape = (config.layers, batch, config.key_value_heads, capacity, config.head_dimension)
         self.keys = like.new_empty(shape)
         self.values = like.new_empty(shape)
@@ -106,13 +68,15 @@ class KeyValueCache:
         return chosen
 
 
-class Qwen3Model:
-    """A Qwen3 model whose weights can be trained: leaves of the graph, under the names of a Hugging Face checkpoint."""
+class DecoderModel:
+    """A model whose weights can be trained: leaves of the graph, under the names of a Hugging Face checkpoint."""
 
-    def __init__(self, config: Qwen3Config, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, config: DecoderConfig, weights: Mapping[str, Tensor]) -> None:
         self.config = config
-        tied = {"lm_head.weight"} if config.tied_embeddings else set()
-        self._weights = {name: weight.requires_grad_() for name, weight in weights.items() if name not in tied}
+        # Some checkpoints hold the frequencies of rotary embedding too, which are no weights.
+        left_out = ("lm_head.weight", ".inv_freq") if config.tied_embeddings else (".inv_freq",)
+        own = {name: weight for name, weight in weights.items() if not name.endswith(left_out)}
+        self._weights = {name: weight.requires_grad_() for name, weight in own.items()}
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """The weights and their names."""
@@ -132,26 +96,26 @@ class Qwen3Model:
         """The device of the weights."""
         return self.head_weight.device
 
-    def decoder(self) -> Qwen3Decoder:
+    def decoder(self) -> Decoder:
         """The sampler's decoder, of use until the weights change."""
-        return Qwen3Decoder(self.config, {name: weight.detach() for name, weight in self._weights.items()})
+        return Decoder(self.config, {name: weight.detach() for name, weight in self._weights.items()})
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
-        """See :meth:`Qwen3Decoder.states`; gradients pass to the weights."""
-        return Qwen3Decoder(self.config, self._weights).states(sequences, starts)
+        """See :meth:`Decoder.states`; gradients pass to the weights."""
+        return Decoder(self.config, self._weights).states(sequences, starts)
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:
         """The logits over the temperature [N, V] of the head's inputs [N, D]; gradients pass."""
         return functional.linear(states, self.head_weight / temperature)
 
 
-class Qwen3Decoder:
-    """Runs tokens through a Qwen3 model; weights have the names of a Hugging Face checkpoint.
+class Decoder:
+    """Runs tokens through a model; weights have the names of a Hugging Face checkpoint.
 
     Gradients pass through everything but a cache, down to the weights.
     """
 
-    def __init__(self, config: Qwen3Config, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, config: DecoderConfig, weights: Mapping[str, Tensor]) -> None:
         self.config = config
         try:
             self._embedding = weights["model.embed_tokens.weight"]
@@ -175,21 +139,30 @@ class Qwen3Decoder:
             halves: Tensor = weight.unflatten(0, (-1, 2, config.head_dimension // 2))
             return halves.transpose(1, 2).flatten(0, 2)
 
-        query, key = (pair(weights[f"{attention}{name}_proj.weight"]) for name in "qk")
-        query_norm, key_norm = (pair(weights[f"{attention}{name}_norm.weight"]) for name in "qk")
+        def stacked(kind: str, scale: float) -> Tensor:
+            """The queries' part, scaled, above the keys' and the values'."""
+            query, key = (pair(weights[f"{attention}{name}_proj.{kind}"]) for name in "qk")
+            return torch.cat([query if scale == 1 else query * scale, key, weights[f"{attention}v_proj.{kind}"]])
+
+        def bias(*names: str) -> Tensor:
+            return torch.cat([weights[f"{prefix}{name}.bias"] for name in names])
+
+        scale, norms = config.head_dimension**-0.5, None
+        if config.query_key_norms:
+            query_norm, key_norm = (pair(weights[f"{attention}{name}_norm.weight"]) for name in "qk")
+            shares = [(query_norm * scale).expand(config.heads, -1), key_norm.expand(config.key_value_heads, -1)]
+            scale, norms = 1.0, torch.cat(shares)
         gate_up = torch.cat([weights[f"{prefix}mlp.gate_proj.weight"], weights[f"{prefix}mlp.up_proj.weight"]])
         return _Layer(
-            query_key_value=torch.cat([query, key, weights[f"{attention}v_proj.weight"]])
-            * weights[f"{prefix}input_layernorm.weight"],
-            query_key_norm=torch.cat(
-                [
-                    (query_norm * config.head_dimension**-0.5).expand(config.heads, -1),
-                    key_norm.expand(config.key_value_heads, -1),
-                ]
-            ),
+            query_key_value=stacked("weight", scale) * weights[f"{prefix}input_layernorm.weight"],
+            query_key_value_bias=stacked("bias", scale) if config.projection_bias else None,
+            query_key_norm=norms,
             attention_output=weights[f"{attention}o_proj.weight"],
+            attention_output_bias=bias("self_attn.o_proj") if config.output_bias else None,
             gate_up=gate_up * weights[f"{prefix}post_attention_layernorm.weight"],
+            gate_up_bias=bias("mlp.gate_proj", "mlp.up_proj") if config.feed_forward_bias else None,
             down=weights[f"{prefix}mlp.down_proj.weight"],
+            down_bias=bias("mlp.down_proj") if config.feed_forward_bias else None,
         )
 
     @property
@@ -267,19 +240,20 @@ class Qwen3Decoder:
         ``attend`` takes queries [N, H, E], already scaled, keys and values [N, G, E] to what is attended, [N, H * E].
         """
         config = self.config
-        projected = functional.linear(self._normalise(hidden), layer.query_key_value)
+        projected = functional.linear(self._normalise(hidden), layer.query_key_value, layer.query_key_value_bias)
         heads = projected.unflatten(-1, (-1, config.head_dimension))
         query_key, value = heads.split([config.heads + config.key_value_heads, config.key_value_heads], dim=1)
-        unrotated = self._normalise(query_key) * layer.query_key_norm
-        pairs = torch.view_as_complex(unrotated.unflatten(-1, (-1, 2)))
+        if layer.query_key_norm is not None:
+            query_key = self._normalise(query_key) * layer.query_key_norm
+        pairs = torch.view_as_complex(query_key.unflatten(-1, (-1, 2)))
         query_key = torch.view_as_real(pairs * rotation).flatten(-2)
         query, key = query_key.split([config.heads, config.key_value_heads], dim=1)
         attended = attend(query, key, value)
         if kept is not None:
             hidden, attended = pick(hidden, kept), pick(attended, kept)
-        hidden = torch.addmm(hidden, attended, layer.attention_output.T)
-        gate, up = functional.linear(self._normalise(hidden), layer.gate_up).chunk(2, dim=-1)
-        return torch.addmm(hidden, functional.silu(gate) * up, layer.down.T)
+        hidden = _add_product(hidden, attended, layer.attention_output, layer.attention_output_bias)
+        gate, up = functional.linear(self._normalise(hidden), layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+        return _add_product(hidden, functional.silu(gate) * up, layer.down, layer.down_bias)
 
     def _attend_within(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Causal attention of [B, H, T, E], already scaled, over [B, G, T, E] of the same sequences; gradients pass.
@@ -312,10 +286,14 @@ class Qwen3Decoder:
         return mixed.transpose(1, 2).reshape(batch * new, heads * dimension)
 
 
+def _add_product(hidden: Tensor, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Add to ``hidden`` [N, D] the product of ``values`` [N, K] with a layer's ``weight`` [D, K], and its bias [D]."""
+    return torch.addmm(hidden if bias is None else hidden + bias, values, weight.T)
+
+
 @cache
-def _rotations(config: Qwen3Config, device: torch.device) -> Tensor:
+def _rotations(config: DecoderConfig, device: torch.device) -> Tensor:
     """exp(i position frequency) for every position and pair of channels, complex [context length, E / 2]."""
-    exponents = torch.arange(0, config.head_dimension, 2, dtype=torch.float32, device=device)
-    frequencies: Tensor = config.rope_theta ** -(exponents / config.head_dimension)
+    frequencies = config.rotation.frequencies(config.head_dimension, device)
     angles = torch.arange(config.context_length, device=device)[:, None] * frequencies
     return torch.polar(torch.ones_like(angles), angles)
