@@ -37,7 +37,7 @@ def choose_code_paths() -> None:
 
 
 def in_use() -> bool:
-    """Whether the libraries of this process take the portable code paths."""
+    """Return whether the libraries of this process take the portable code paths."""
     return CODE_PATHS.items() <= os.environ.items()
 
 
@@ -68,7 +68,7 @@ def describe() -> dict[str, Any]:
 
 
 def label(environment: Mapping[str, Any]) -> str:
-    """What decides the last digits of a result, from the environment in its manifest."""
+    """Name the code paths and library versions behind a result, from the environment in its manifest."""
     found, packages = environment.get("arithmetic"), environment.get("packages", {})
     if found is None:
         return "code paths that were not recorded"

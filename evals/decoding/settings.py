@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 Mode = Literal["replacement", "extrapolation"]
-"""What a token that fires is drawn from: the other model, or the trained one pushed by gamma away from the base."""
+"""The source of a token that fires: the other model, or the trained one pushed by gamma away from the base."""
 Driver = Literal["base", "trained"]
 """The model whose tokens are kept where nothing fires."""
 DRIVERS: tuple[Driver, ...] = ("base", "trained")

@@ -13,7 +13,7 @@ from evals.figures import style
 from evals.figures.style import NEUTRAL
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray
-from evals.statistics.power import Design, minimum_detectable_effect
+from evals.statistics.power import Design, minimum_detectable_effect, residual_variance
 from evals.tables.costs import Cost, condition_cost, cost_files
 
 _TIMES = {"½": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
@@ -43,12 +43,14 @@ def draw_power(results: Results, costs: dict[Condition, Cost]) -> Figure:
     ]
     designs = [design for row, _ in compared if (design := design_of(results, row)) is not None]
     k = results.samples_per_problem
-    problems = sum(len(results.scores[results.runs[0].run, name].correct_counts) for name in results.benchmarks)
+    sizes = [len(results.scores[results.runs[0].run, name].correct_counts) for name in results.benchmarks]
+    problems = sum(sizes)
+    alike = len(sizes) ** 2 / sum(1 / size for size in sizes)  # as many count, for benchmarks weigh alike at any size
     trained = [cost for row, cost in costs.items() if row.method != BASE]
     training = sum(cost.training_seconds or 0.0 for cost in trained) / 60
     evaluation = sum(cost.evaluation_seconds for cost in trained) / 60
     for number, (name, times) in enumerate(_TIMES.items() if designs else ()):
-        effects = [expected_effects(designs, int(seeds), max(2, round(problems * times)), k) for seeds in _SEEDS]
+        effects = [expected_effects(designs, int(seeds), max(2, round(alike * times)), k) for seeds in _SEEDS]
         label = f"{name} × {problems} problems" if times != 1 else f"{problems} problems, as here"
         minutes = _SEEDS * (training + times * evaluation)
         axes.plot(minutes, 100 * np.median(effects, axis=1), linewidth=1.4, label=label, color=f"C{number}")
@@ -90,14 +92,15 @@ def design_of(results: Results, condition: Condition) -> Design | None:
         return None
     k, benchmarks = results.samples_per_problem, results.benchmarks
     accuracies = [[_accuracies(results, row, name) for name in benchmarks] for row in rows]
-    residual = [float(np.mean([_residual(values) for values in each])) for each in accuracies]
-    problems = sum(values.shape[1] for values in accuracies[0])
+    residuals = [[residual_variance(values) for values in each] for each in accuracies]
+    sizes = np.array([values.shape[1] for values in accuracies[0]])
     effects, seed_variances = [], []
     for first, second in zip(*accuracies, strict=True):
         effects.append(float((first.mean(axis=0) - second.mean(axis=0)).var(ddof=1)))
-    for each, noise in zip(accuracies, residual, strict=True):
+    for each, noise in zip(accuracies, residuals, strict=True):
         means = np.mean([values.mean(axis=1) for values in each], axis=0)
-        seed_variances.append(float(means.var(ddof=1)) - noise / problems)
+        seed_variances.append(float(means.var(ddof=1)) - float((noise / sizes).sum()) / len(benchmarks) ** 2)
+    residual = [float(np.mean(each)) for each in residuals]
     of_means = sum(each / len(row.runs) for each, row in zip(residual, rows, strict=True))
     return Design(
         effect_sd=float(np.sqrt(max(float(np.mean(effects)) - of_means, 0.0))),
@@ -114,10 +117,3 @@ def _accuracies(results: Results, row: Condition, benchmark: str) -> FloatArray:
     """Fractions of correct samples, [S, N]."""
     counts = [results.scores[run.run, benchmark].correct_counts for run in row.runs]
     return np.array(counts) / results.samples_per_problem
-
-
-def _residual(values: FloatArray) -> float:
-    """Variance [] of accuracies [S, N] that neither their seed nor their problem explains."""
-    rest = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
-    seeds, problems = values.shape
-    return float((rest**2).sum() / ((seeds - 1) * (problems - 1)))

@@ -108,7 +108,7 @@ def _root_in_place(values: Tensor) -> Tensor:
 
 
 def _is_numpys(values: Tensor) -> bool:
-    """Whether the numbers are of a type that models compute with here; torch keeps the others."""
+    """Return whether numpy computes with numbers of this type in the place of torch: float32 and float64."""
     import torch
 
     return values.dtype in (torch.float32, torch.float64)

@@ -27,7 +27,8 @@ from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
-from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
+from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
+from evals.statistics.robust import percentile_interval
 
 Pair = tuple[str, str, str]
 """A model, its method, and the method that it is compared against."""
@@ -89,16 +90,14 @@ def write_comparisons(scores: Sequence[Path], settings: Settings, out: Path, tra
 
     ``training`` has the directories of the runs, whose metrics give the methods' contrast with the reference method.
     """
-    paths = [path for path in scores if not path.name.endswith(".manifest.json")]
-    if not paths:
-        raise UserError("--scores: names no file of scores")
-    counts = [read_counts(path) for path in paths]
-    runs = [] if training is None else [run for run, (_, method) in counts[0].methods.items() if method != BASE]
-    measured = {run: MeasuredRun.read(Path(training or "", run)) for run in runs}
+    counts = read_counts(scores)
+    trained = [run for run, (_, method) in counts[0].methods.items() if method != BASE]
+    directories = {} if training is None else {run: training / run for run in trained}
+    measured = {run: MeasuredRun.read(directory) for run, directory in directories.items()}
     content = compare(counts, settings, _contrasts(counts[0], measured, settings)).to_json()
     write_json(out, content)
     rows = {key: len(content.pop(key)) for key in ("comparisons", "contrasts")}
-    read = [*paths, *(Path(training or "", run, "metrics.parquet") for run in runs)]
+    read = [*(each.path for each in counts), *(each / "metrics.parquet" for each in directories.values())]
     write_output_manifest("comparisons", out.with_suffix(""), [out.suffix], read, content, rows)
 
 
@@ -116,7 +115,17 @@ def _contrasts(scores: BenchmarkCounts, measured: Mapping[str, MeasuredRun], set
     return [contrast for contrast in contrasts if contrast is not None]
 
 
-def read_counts(path: Path) -> BenchmarkCounts:
+def read_counts(scores: Sequence[Path]) -> list[BenchmarkCounts]:
+    """Read scores files of the same runs; manifests among the paths, as a shell's * gives them, are passed over."""
+    paths = [path for path in scores if not path.name.endswith(".manifest.json")]
+    if not paths:
+        raise UserError("--scores: names no file of scores")
+    benchmarks = [_read_counts(path) for path in paths]
+    _check_runs(benchmarks)
+    return benchmarks
+
+
+def _read_counts(path: Path) -> BenchmarkCounts:
     """Read a scores file after checking it against its manifest."""
     verify_outputs(path.with_suffix(".manifest.json"), "scores")
     content = BenchmarkScores.read(path)
@@ -142,7 +151,7 @@ def compare(
     for name, members in suites.items():
         if not pairs:  # a study of base models alone compares nothing
             break
-        contributions = np.array([_contributions(*_arms(pair, members)) for pair in pairs])
+        contributions = np.array([problem_shares(*_arms(pair, members)) for pair in pairs])
         generator = _generator(settings.seed, "sign flips", name)
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
         drawn = [draws[each.benchmark] for each in members]
@@ -161,22 +170,27 @@ def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts]) -> tuple[list[Float
     return treatment, [each.accuracies(model, against) for each in benchmarks]
 
 
-def _contributions(treatment: Sequence[FloatArray], control: Sequence[FloatArray]) -> FloatArray:
-    """Each problem's share [sum of N] in the difference of the means over benchmarks."""
-    shares = [(a.mean(axis=0) - b.mean(axis=0)) / a.shape[1] for a, b in zip(treatment, control, strict=True)]
-    return np.concatenate(shares) / len(shares)
+def problem_shares(treatment: Sequence[FloatArray], control: Sequence[FloatArray]) -> FloatArray:
+    """Each problem's share [..., sum of N] in the difference of the means over benchmarks of accuracies [..., S, N]."""
+    shares = [(a.mean(axis=-2) - b.mean(axis=-2)) / a.shape[-1] for a, b in zip(treatment, control, strict=True)]
+    return np.concatenate(shares, axis=-1) / len(shares)
 
 
-def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
-    """All pairs to compare: models and methods in file order, seeds in the same order on every benchmark."""
+def _check_runs(benchmarks: Sequence[BenchmarkCounts]) -> None:
+    """Refuse a benchmark that has other runs than the first one, or that is given twice."""
     first = benchmarks[0]
     for number, each in enumerate(benchmarks):
         if differing := sorted(set(first.counts) ^ set(each.counts)):
             raise UserError(f"{each.path}: run {differing[0]} is in only one of it and {first.path}")
         if each.benchmark in [other.benchmark for other in benchmarks[:number]]:
             raise UserError(f"{each.path}: benchmark {each.benchmark} is given twice")
+
+
+def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
+    """All pairs to compare: models and methods in file order, seeds in the same order on every benchmark."""
+    _check_runs(benchmarks)
     by_model: dict[str, list[str]] = {}
-    for model, method in dict.fromkeys(first.methods.values()):
+    for model, method in dict.fromkeys(benchmarks[0].methods.values()):
         by_model.setdefault(model, []).append(method)
     pairs = []
     for model, methods in by_model.items():
@@ -211,14 +225,13 @@ def _compare(
     difference = estimate_difference(treatment, control, **fixed)
     is_known, is_spread = bool(np.isfinite(difference.standard_error)), bool(difference.problem_variance > 0.0)
     interval = None
-    if is_known and is_spread and np.count_nonzero(_contributions(treatment, control)) >= MINIMUM_DIFFERING_PROBLEMS:
+    if is_known and is_spread and np.count_nonzero(problem_shares(treatment, control)) >= MINIMUM_DIFFERING_PROBLEMS:
         generator = _generator(settings.seed, "seeds", *pair)
         samples = [each.samples for each in benchmarks] if settings.resample_samples else None
         replicates = bootstrap_differences(treatment, control, draws, generator, samples=samples, **fixed)
-        tail = (1.0 - settings.confidence) / 2.0
-        low, high = np.quantile(replicates, [tail, 1.0 - tail])
-        t_low, t_high = difference.interval(settings.confidence)
-        interval = float(max(-1.0, min(low, t_low))), float(min(1.0, max(high, t_high)))
+        intervals = percentile_interval(replicates, settings.confidence), difference.interval(settings.confidence)
+        low, high = zip(*intervals, strict=True)
+        interval = float(max(-1.0, np.min(low))), float(min(1.0, np.max(high)))
     effect = minimum_detectable_effect(difference, 1.0 - settings.confidence)
     return {
         "model": model,
@@ -247,23 +260,17 @@ def _judged(compared: Mapping[Pair, Sequence[Mapping[str, Any]]], alpha: float, 
     over_methods: dict[Pair, float | None] = {}
     for reference in dict.fromkeys(against for _, _, against in compared):
         family = [pair for pair in compared if pair[2] == reference]
-        adjusted = _after_holm([compared[pair][-1]["p_value"] for pair in family])
+        adjusted = holm_of_known([compared[pair][-1]["p_value"] for pair in family])
         over_methods |= zip(family, adjusted, strict=True)
     judged = []
     for pair, rows in compared.items():
-        p_values = [*_after_holm([row["p_value"] for row in rows[:-1]]), over_methods[pair]]
+        p_values = [*holm_of_known([row["p_value"] for row in rows[:-1]]), over_methods[pair]]
         for row, p_value in zip(rows, p_values, strict=True):
             words = verdict(row["difference"], row["confidence_interval"], p_value, alpha)
             if pair in alike and not words.is_difference:
                 words = Verdict.NO_CONTRAST
             judged.append(Comparison(**row, p_value_holm=p_value, verdict=words))
     return judged
-
-
-def _after_holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """p-values corrected over those that are known."""
-    adjusted = iter(holm([value for value in p_values if value is not None]).tolist())
-    return [None if value is None else next(adjusted) for value in p_values]
 
 
 def verdict(

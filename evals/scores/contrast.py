@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from evals.core.files import read_parquet
 from evals.core.manifest import read_manifest
 from evals.core.records import Contrast
+from evals.statistics.interval import t_interval
 
 ANGLE, FLOOR, SLOPES = "contrast_degrees", "contrast_floor_degrees", "contrast_slope_degrees"
 """Columns of metrics.parquet; an angle between gradients has a value at a few steps, that between slopes at more."""
@@ -71,6 +71,5 @@ def _t_interval(values: Sequence[float], level: float) -> tuple[float, float] | 
     """The interval of the mean of independent values, by Student's t; None for a single one."""
     if len(values) < 2:
         return None
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / len(values) ** 0.5
-    reach = -float(stdtrit(len(values) - 1, (1.0 - level) / 2.0)) * error
-    return mean - reach, mean + reach
+    low, high = t_interval(values, level)
+    return float(low), float(high)

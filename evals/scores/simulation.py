@@ -5,6 +5,7 @@ one method under two names. The promise, the minimum detectable effect, is held 
 of the real one.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,10 +16,10 @@ import numpy as np
 from evals.core.errors import UserError
 from evals.core.random import stream_seed
 from evals.core.records import ALL_BENCHMARKS, BASE, Verdict
-from evals.scores.comparison import BenchmarkCounts, Settings, compare, read_counts
+from evals.scores.comparison import BenchmarkCounts, Settings, compare, problem_shares, read_counts
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import estimate_difference
-from evals.statistics.power import minimum_detectable_effect
+from evals.statistics.power import minimum_detectable_effect, residual_variance
 from evals.statistics.resampling import sign_flip_p_values
 from evals.statistics.robust import share_interval
 
@@ -53,6 +54,7 @@ class NullStudies:
         found: verdicts of as many studies in which the first name is worse by ``median_effect``.
     """
 
+    model: str
     method: str
     pool: int
     seeds: int
@@ -83,10 +85,11 @@ def simulate_null(
     effect = float(np.median(effects))
     found = [_verdict(_worsen(study, model, effect), settings)[0] for study in drawn]
     return NullStudies(
+        model,
         method,
         len(pool),
         seeds,
-        Share.count(sum(verdict in (Verdict.BETTER, Verdict.WORSE) for verdict, _, _ in rows), studies),
+        Share.count(sum(verdict.is_difference for verdict, _, _ in rows), studies),
         Share.count(sum(p_value is not None and p_value <= 0.05 for _, p_value, _ in rows), studies),
         effect,
         Share.count(sum(verdict is Verdict.WORSE for verdict in found), studies),
@@ -169,7 +172,7 @@ def simulate_promises(
         drawn = _draw_arms(variances, seed_variances, effect, studies, generator)
         p_values = np.maximum(
             estimate_difference(*drawn).p_values(),
-            sign_flip_p_values(_contributions(*drawn), generator, settings.permutations),
+            sign_flip_p_values(problem_shares(*drawn), generator, settings.permutations),
         )
         promises.append(
             PromisedEffect(model, method, reference, effect, Share.count(int((p_values <= 0.05).sum()), studies))
@@ -188,15 +191,12 @@ class _Variances:
 
     @classmethod
     def of(cls, treatment: FloatArray, control: FloatArray) -> "_Variances":
-        """Estimate them from accuracies [S, N], by the analysis of variance of each method and of the difference."""
-        residuals = []
-        for values in (treatment, control):
-            rest = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
-            residuals.append(float((rest**2).sum() / ((values.shape[0] - 1) * (values.shape[1] - 1))))
+        """Estimate the variances from accuracies [S, N] of both methods, by analyses of variance."""
+        residuals = residual_variance(treatment), residual_variance(control)
         seeds = len(treatment), len(control)
         noise = sum(residual / count for residual, count in zip(residuals, seeds, strict=True))
         spread = float((treatment.mean(axis=0) - control.mean(axis=0)).var(ddof=1))
-        return cls(treatment.shape[1], seeds, max(spread - noise, 0.0), (residuals[0], residuals[1]))
+        return cls(treatment.shape[1], seeds, max(spread - noise, 0.0), residuals)
 
 
 def _draw_arms(
@@ -223,26 +223,21 @@ def _draw_arms(
     return arms
 
 
-def _contributions(treatment: Sequence[FloatArray], control: Sequence[FloatArray]) -> FloatArray:
-    """Each problem's share [R, sum of N] in the difference of the means over benchmarks."""
-    shares = [(a.mean(axis=1) - b.mean(axis=1)) / a.shape[2] for a, b in zip(treatment, control, strict=True)]
-    return np.concatenate(shares, axis=1) / len(shares)
-
-
 def simulate(
     scores: Sequence[Path], reference: str, method: str, seeds: int, studies: int, settings: Settings
 ) -> dict[str, Any]:
-    """Simulate both from files of scores; the result is JSON. ``seeds`` 0 divides all runs of ``method`` in two."""
-    benchmarks = [read_counts(path) for path in scores]
-    known = list(dict.fromkeys(benchmarks[0].methods.values()))
-    models = [model for model, name in known if name == method]
+    """Simulate null studies and studies with the promised effect from files of scores; the result is JSON.
+
+    ``seeds`` 0 divides all runs of ``method`` in two.
+    """
+    benchmarks = read_counts(scores)
+    known = Counter(benchmarks[0].methods.values())
     for option, name in (("--method", method), ("--reference-method", reference)):
         if name not in {each for _, each in known}:
             raise UserError(f"{option}: is {name}; accepted: {', '.join(dict.fromkeys(each for _, each in known))}")
     null = []
-    for model in models:
-        pool = sum(each == (model, method) for each in benchmarks[0].methods.values())
-        if pool >= 4 or seeds:
+    for (model, name), pool in known.items():
+        if name == method and (pool >= 4 or seeds):
             null.append(simulate_null(benchmarks, model, method, seeds or pool // 2, studies, settings))
     promises = simulate_promises(benchmarks, reference, studies, settings)
     return {

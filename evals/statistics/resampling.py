@@ -124,3 +124,9 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     adjusted = np.empty_like(values)
     np.put_along_axis(adjusted, order, np.maximum.accumulate(ascending, axis=-1), axis=-1)
     return adjusted
+
+
+def holm_of_known(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's adjusted p-values in the order given, corrected over those that are known."""
+    adjusted = iter(holm([value for value in p_values if value is not None]).tolist())
+    return [None if value is None else next(adjusted) for value in p_values]

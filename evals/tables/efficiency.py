@@ -14,7 +14,7 @@ from evals.core.records import BASE, Condition, Interval
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import Difference, pooled
-from evals.statistics.resampling import draw_problems, holm
+from evals.statistics.resampling import draw_problems, holm_of_known
 from evals.statistics.scaling import FEATURES, Course, CourseEstimate, Curves, estimate_course
 from evals.tables import numbers
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
@@ -67,9 +67,15 @@ class AtEqualTokens:
         return Difference(np.asarray(values[0] - sum(values[1:])), np.zeros(()), np.ones(()), variance, freedom)
 
 
+def candidates(results: Results) -> list[Condition]:
+    """The trained methods but for the positive control, which may be a shorter training."""
+    left_out = {BASE, results.controls.positive if results.controls else BASE}
+    return [row for row in results.conditions if row.method not in left_out]
+
+
 def at_equal_tokens(results: Results, training: Path) -> tuple[float, dict[Condition, AtEqualTokens]]:
     """The tokens that every training generated, and every method after them."""
-    trained = [row for row in results.conditions if row.method != BASE]
+    trained = candidates(results)
     totals = {run.run: read_totals(run.run, training) for row in trained for run in row.runs}
     tokens = min((float(frame["tokens_generated"].iloc[-1]) for frame in totals.values()), default=0.0)
     methods = {}
@@ -100,29 +106,33 @@ class Fits:
     curves: Mapping[Condition, Curves]
     estimates: Mapping[Condition, CourseEstimate]
     problems: int
-    target: float  # the score whose compute is compared
+    targets: Mapping[str, float]  # by model, the score whose compute is compared
 
     def feature(self, row: Condition, index: int) -> _Cell:
         """A feature of a method and its interval."""
         return _cell(self.estimates[row].uncertain(self.problems), index)
 
+    def is_reached(self, row: Condition) -> bool:
+        """Return whether the method's curve reaches the score whose compute is compared."""
+        return bool(self.curves[row].log_compute(self.targets[row.model])[0] < np.inf)
+
 
 def fit_courses(results: Results, training: Path) -> Fits | None:
     """Fit the curve of every method; None if the study has no validation."""
-    trained = [row for row in results.conditions if row.method != BASE]
+    trained = candidates(results)
     courses = {row: course for row in trained if (course := read_course(row, training)) is not None}
-    references = [row for row in courses if row.method == results.reference_method]
-    if len(courses) < len(trained) or not references:
+    references = {row.model: row for row in courses if row.method == results.reference_method}
+    if len(courses) < len(trained) or {row.model for row in trained} - {*references}:
         return None
     curves = {row: course.curve() for row, course in courses.items()}
     problems = next(iter(courses.values())).accuracies.shape[2]
-    reference = curves[references[0]]
-    reached = float(reference.scores([courses[references[0]].compute.max()])[0, 0])
-    base = float(reference.base[0])
-    target = base + REACHED_GAIN * (reached - base)
+    targets = {}
+    for model, row in references.items():
+        reached, base = float(curves[row].scores([courses[row].compute.max()])[0, 0]), float(curves[row].base[0])
+        targets[model] = base + REACHED_GAIN * (reached - base)
     draws = draw_problems(problems, np.random.default_rng(stream_seed("validation problems")), RESAMPLES)
-    estimates = {row: estimate_course(course, draws, target) for row, course in courses.items()}
-    return Fits(courses, curves, estimates, problems, target)
+    estimates = {row: estimate_course(course, draws, targets[row.model]) for row, course in courses.items()}
+    return Fits(courses, curves, estimates, problems, targets)
 
 
 def _cell(difference: Difference, index: int = 0) -> _Cell:
@@ -134,8 +144,7 @@ def _cell(difference: Difference, index: int = 0) -> _Cell:
 def _p_values(differences: Sequence[Difference], index: int = 0) -> list[float | None]:
     """p-values after Holm over methods."""
     found = [float(np.atleast_1d(each.p_values())[index]) for each in differences]
-    adjusted = iter(holm([value for value in found if not np.isnan(value)]).tolist())
-    return [None if np.isnan(value) else next(adjusted) for value in found]
+    return holm_of_known([None if np.isnan(value) else value for value in found])
 
 
 def _words(difference: float, p_value: float | None, more: str, less: str) -> str:
@@ -190,6 +199,7 @@ def efficiency_tables(results: Results, training: Path) -> tuple[list[Table], li
     note = (
         "Steps: optimizer steps; seconds: of training steps. Reward: on the training problems, mean of the last tenth "
         "of these tokens; brackets: 95 % intervals over seeds."
+        + (" The positive control is left out." if results.controls else "")
     )
     heading = f"Every method after {numbers.count(tokens)} tokens, which each of its trainings generated"
     tables = [make_table("equal_tokens", heading, columns, list(equal), [note])] if equal else []
@@ -232,15 +242,14 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
         for index in (_CEILING, _COMPUTE)
     }
 
-    def is_reached(row: Condition) -> bool:
-        return bool(np.isfinite(fits.curves[row].log_compute(fits.target)[0]))
-
     def is_seen(row: Condition) -> str:
         return "yes" if np.exp(fits.curves[row].log_midpoint[0]) <= fits.courses[row].compute.max() else "no"
 
     def compute(row: Condition) -> str:
-        return _scaled(numbers.count)(fits.feature(row, _COMPUTE)) if is_reached(row) else "not reached"
+        return _scaled(numbers.count)(fits.feature(row, _COMPUTE)) if fits.is_reached(row) else "not reached"
 
+    reached = " / ".join(f"{100 * target:.0f}" for target in fits.targets.values())
+    base = " / ".join(numbers.percent(float(fits.curves[row].base[0])) for row in references.values())
     count, plain = _scaled(numbers.count), _scaled(lambda value: f"{value:.2f}")
     parameters: list[Column[Condition]] = [
         Column("Method", lambda row: row.title),
@@ -248,7 +257,7 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
         Column("B", lambda row: fits.feature(row, _EXPONENT), plain),
         Column("C_mid (tokens)", lambda row: fits.feature(row, _MIDPOINT), count),
         Column("C_mid within", is_seen),
-        Column(f"Tokens to {100 * fits.target:.0f} %", compute),
+        Column(f"Tokens to {reached} %", compute),
         Column("Second half, predicted - seen (pp)", lambda row: fits.feature(row, _HALF), _points),
     ]
 
@@ -256,7 +265,7 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
         return lambda row: text(_cell(against[row], index))
 
     def ratio(row: Condition) -> str:
-        return differ(_COMPUTE, plain)(row) if is_reached(row) else "not reached"
+        return differ(_COMPUTE, plain)(row) if fits.is_reached(row) else "not reached"
 
     def verdict(index: int, more: str, less: str) -> Callable[[Condition], str]:
         return lambda row: _words(float(against[row].estimate[index]), adjusted[index][row], more, less)
@@ -266,11 +275,10 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
         Column("A (pp)", differ(_CEILING, _points)),
         Column("p (Holm)", adjusted[_CEILING].get, numbers.p_value),
         Column("Ceiling", verdict(_CEILING, "higher", "lower")),
-        Column(f"Tokens to {100 * fits.target:.0f} %, ratio", ratio),
+        Column(f"Tokens to {reached} %, ratio", ratio),
         Column("p (Holm) ", adjusted[_COMPUTE].get, numbers.p_value),
         Column("Compute", verdict(_COMPUTE, "more", "less")),
     ]
-    base = numbers.percent(float(fits.curves[conditions[0]].base[0]))
     note = (
         "R = R_0 + (A - R_0) / (1 + (C_mid / C)^B) (arXiv 2510.13786): R is the score on held-out problems of the "
         f"training distribution after C generated tokens, R_0 = {base} % that of the base model. Brackets: 95 % "
@@ -279,7 +287,7 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
     )
     comparison = (
         "Paired by problem; p after Holm over methods, for ceiling and compute each. "
-        f"{100 * fits.target:.0f} % is where {title} has made {100 * REACHED_GAIN:.0f} % of its gain; what never gets "
+        f"{reached} % is where {title} has made {100 * REACHED_GAIN:.0f} % of its gain; what never gets "
         "there counts as 100 times the compute."
     )
     tables = [make_table("scaling", "Compute-performance curves", parameters, conditions, [note])]

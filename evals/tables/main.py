@@ -120,12 +120,17 @@ def contrast_note(results: Results) -> str:
     )
 
 
-def arithmetic_note(results: Results, directory: Path) -> list[str]:
-    """Say which arithmetic the base models, trainings and samples under ``directory``, results/, were computed with."""
+def computed_manifests(results: Results, directory: Path) -> list[Path]:
+    """The manifests of the base models, trainings and samples under ``directory``, results/."""
     paths = {directory / "base" / run.model for run in results.runs}
     paths |= {directory / "runs" / run.run for run in results.runs}
     paths |= {directory / "samples" / run.run / name for run in results.runs for name in results.benchmarks}
-    found = [read_any_manifest(path / "manifest.json") for path in sorted(paths) if (path / "manifest.json").is_file()]
+    return [manifest for path in sorted(paths) if (manifest := path / "manifest.json").is_file()]
+
+
+def arithmetic_note(manifests: Sequence[Path]) -> list[str]:
+    """Say which arithmetic the results with these manifests were computed with."""
+    found = map(read_any_manifest, manifests)
     # A model that was imported was not computed here.
     line = arithmetic.summary(arithmetic.label(each.environment) for each in found if "source" not in each.parameters)
     return [line] if line else []
@@ -147,9 +152,10 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
         for condition in results.conditions
     ]
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
-    tables = main_tables(results, measured, falls, [*notes, *arithmetic_note(results, training.parent)])
+    computed = computed_manifests(results, training.parent)
+    tables = main_tables(results, measured, falls, [*notes, *arithmetic_note(computed)])
     frame = pd.DataFrame(rows).astype({"fell": "Int64"})  # nullable: the base model is not trained
-    write_table(out, tables, frame, [*results.sources, *read], {"notes": notes}, with_latex=True)
+    write_table(out, tables, frame, [*results.sources, *read, *computed], {"notes": notes}, with_latex=True)
 
 
 def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls], notes: Sequence[str]) -> list[Table]:

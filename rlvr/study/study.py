@@ -149,7 +149,7 @@ class Study:
         return self.run_spec(identifier).to_json()
 
     def trains_as(self, other: Study, identifier: str) -> bool:
-        """Whether a run of that name is the same training in both studies, whatever it is measured against."""
+        """Return whether a run is the same training in both studies; the measured contrast may differ."""
         ours, theirs = (each.resolved_run(identifier) | {"contrast": None} for each in (self, other))
         return ours == theirs
 
@@ -255,4 +255,7 @@ def _training_of_methods(config: StudyConfig, source: str) -> dict[str, Training
             accepted = f"a divisor of prompts_per_step * samples_per_prompt, {settings.rollouts_per_step}"
         if accepted:
             raise InvalidInput(source, f"{key}.updates_per_step", f"is {updates}", accepted)
+        if config.validation is not None and (every := config.validation.every) > settings.steps:
+            accepted = f"at most the steps of every training, {settings.steps} of {name}"
+            raise InvalidInput(source, "validation.every", f"is {every}", accepted)
     return training

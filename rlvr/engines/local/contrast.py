@@ -87,7 +87,7 @@ class Viewed:
 
 
 def shares_hidden_states(method: Method, own: Method) -> bool:
-    """Whether the rollout batch of a training by ``own`` has what ``method`` computes its token weights from."""
+    """Return whether the rollout batch of a training by ``own`` has what ``method`` computes its token weights from."""
     if not method.needs_hidden_states:
         return True
     return own.needs_hidden_states and own.sketch_dimensions == method.sketch_dimensions

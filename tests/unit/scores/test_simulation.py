@@ -54,7 +54,9 @@ def test_the_command_writes_json_and_refuses_more_seeds_than_there_are(
 ) -> None:
     for path in editable_study.scores:
         write_output_manifest("scores", path.with_suffix(""), [".json"], [], {})
-    arguments = ["simulate", "--scores", *map(str, editable_study.scores), "--reference-method", "dapo"]
+    scores = sorted(map(str, editable_study.scores[0].parent.glob("*.json")))  # with manifests, as a shell gives them
+    assert any(path.endswith(".manifest.json") for path in scores)
+    arguments = ["simulate", "--scores", *scores, "--reference-method", "dapo"]
     assert main([*arguments, "--studies", "5", "--out", str(tmp_path / "simulated.json")]) == 0
     content = json.loads((tmp_path / "simulated.json").read_text())
     assert content["one_method_under_two_names"] == []  # two runs cannot be divided into two methods

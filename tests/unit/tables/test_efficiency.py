@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from evals.core.records import Controls
 from evals.figures.efficiency import write_compute_performance, write_cost_curves
 from evals.results import Results, read_results
 from evals.tables.efficiency import at_equal_tokens, efficiency_tables, fit_courses, write_efficiency_table
@@ -69,6 +71,14 @@ def test_known_curves_are_recovered_and_told_apart(validated: Study) -> None:
     assert verdicts["GRPO"][0] == "lower" and verdicts["DelTA"] == ("not distinguishable", "more")
     assert {row["method"]: row["log_midpoint"] for row in rows}["delta"] == pytest.approx(np.log(18_000), abs=0.15)
     assert {row[0]: row[5] for row in tables[1].rows}["GRPO"] == "not reached"
+
+
+def test_the_positive_control_is_left_out(validated: Study) -> None:
+    results = replace(results_of(validated), controls=Controls(positive="grpo", negative="delta"))
+    tokens, methods = at_equal_tokens(results, validated.results / "runs")
+    assert (tokens, [row.method for row in methods]) == (24_000, ["dapo", "delta"])
+    fits = fit_courses(results, validated.results / "runs")
+    assert fits is not None and [row.method for row in fits.courses] == ["dapo", "delta"]
 
 
 def test_tables_and_figures_are_written_with_and_without_validation(validated: Study, tmp_path: Path) -> None:

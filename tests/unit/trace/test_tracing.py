@@ -257,18 +257,20 @@ def test_stale_results_are_named(study: Path, capsys: pytest.CaptureFixture[str]
         Path("results/problems/short/problems.jsonl"),
     ]
     artifact(samples, "samples", ["samples.jsonl"], inputs, {"engine": "local"})
-    (stale,) = faults(capsys)
+    of_table, stale = faults(capsys)  # the table names the arithmetic in the samples' manifest
+    assert of_table.startswith("results/samples/tiny-dapo-s1/short/manifest.json: its bytes differ")
     assert stale.startswith("results/samples/tiny-dapo-s1/short/samples.jsonl: results/grades/tiny-dapo-s1/short/")
     assert "was made from other bytes" in stale
     grades = ["--out", "results/grades/tiny-dapo-s1/short", "--workers", "1"]
     command = ["--samples", f"{samples}/samples.jsonl", "--problems", "results/problems/short/problems.jsonl"]
     assert grading([*command, *grades]) == 0
-    (stale,) = faults(capsys)
+    _, stale = faults(capsys)
     assert stale.startswith(
         "results/grades/tiny-dapo-s1/short/grades.jsonl: results/scores/short.manifest.json was made"
     )
     make_scores(Path("results"))
     assert {fault.split(":")[0] for fault in faults(capsys)} == {
+        "results/samples/tiny-dapo-s1/short/manifest.json",
         "results/scores/short.json",
         "results/comparisons.json",
     }
