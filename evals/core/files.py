@@ -73,9 +73,10 @@ def json_text(value: Any) -> str:
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write one JSON object a line."""
-    content = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-    write_text(path, _writable(content))
+    """Write one JSON object a line; of ``rows`` only one is in memory at a time."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(_writable(json.dumps(row, ensure_ascii=False, allow_nan=False)) + "\n")
 
 
 def _writable(content: str) -> str:

@@ -120,7 +120,7 @@ def values_of_driver(
             values.append(criterion_values(criterion, base, trained, logits, row_of, tokens).cpu())
 
     for batch in sampler.plan.batches():
-        sampler.generate(sampler.plan.requests(batch), Decoding.alone(driver), observe)
+        sampler.generate(list(sampler.plan.requests(batch)), Decoding.alone(driver), observe)
     return {criterion: torch.cat(values).double().numpy() for criterion, values in collected.items()}
 
 

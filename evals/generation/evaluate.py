@@ -1,24 +1,23 @@
-"""Sampling a benchmark: batches are kept as they are finished, and written in the order of the problems at the end."""
+"""Sampling a benchmark: samples are kept as they finish, and written in the order of the problems at the end."""
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from evals.core.errors import UserError
-from evals.core.files import canonical_json, sha256_bytes, write_jsonl
+from evals.core.files import sha256_bytes, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
+from evals.core.progress import Progress
 from evals.core.records import Sample
 from evals.core.single_writer import is_held, single_writer
-from evals.generation.backend import Backend, Response
+from evals.generation.backend import BACKENDS, Backend, Response
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.finished import FinishedSamples
 from evals.generation.plan import Plan, make_plan
 from evals.generation.settings import EvaluationSettings
 
@@ -82,8 +81,8 @@ def sample_plan(
 ) -> None:
     """Sample what is missing; unless this is one split of several, write ``samples.jsonl`` and its manifest.
 
-    Finished batches are kept under ``out/state``. A batch is made whole, of the same samples in any job, so that
-    neither an interruption nor the number of splits changes which samples are computed together.
+    Finished samples are kept under ``out/state``. A backend that decodes in step makes whole batches, of the same
+    samples in any job; another gets everything that is missing at once, and schedules it.
 
     Args:
         plan: the samples that are wanted.
@@ -101,17 +100,23 @@ def sample_plan(
     started = time.monotonic()
     with single_writer(state / f".writer-{part}", "samples into this directory"):
         done = FinishedSamples(state, part)
-        before = len(done.samples)
+        before = len(done)
         mine = [batch for number, batch in enumerate(plan.batches()) if split is None or number % splits == split]
-        missing = [[job for job in batch if (plan.ids[job[0]], job[1]) not in done.samples] for batch in mine]
-        if any(missing):
-            backend, tokenizer = load(), plan.models[-1].tokenizer
-            with tqdm(total=sum(map(len, missing)), desc=" ".join(out.parts[-2:]), disable=None) as bar:
-                for batch in filter(None, missing):
-                    responses = backend.generate(plan.requests(batch), draws)
-                    texts = [tokenizer.decode(response.tokens, skip_special_tokens=True) for response in responses]
-                    done.append([_sample(plan, *each) for each in zip(batch, responses, texts, strict=True)])
-                    bar.update(len(batch))
+        missing = [[job for job in batch if plan.key(job) not in done] for batch in mine]
+        batches = list(filter(None, missing))
+        if batches:
+            backend, tokenizer, made = load(), plan.models[-1].tokenizer, 0
+            count, total = sum(map(len, batches)), sum(map(len, mine))
+            title = " ".join(out.parts[-2:])
+            progress = Progress(out if split is None else state, title, total, total - count, unit="sample")
+            for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
+                for responses in backend.stream(plan.requests(batch), draws):
+                    texts = [tokenizer.decode(each.tokens, skip_special_tokens=True) for each in responses.values()]
+                    jobs = [batch[place] for place in responses]
+                    rows = zip(jobs, responses.values(), texts, strict=True)
+                    done.append([_sample(plan, *row) for row in rows])
+                    made += len(responses)
+                    progress.report(total - count + made)
         if split is None:
             seconds = time.monotonic() - started
             _write(plan, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
@@ -151,13 +156,19 @@ def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, A
     """
     room = plan.room
     no_response = Response([], finished=False)
-    samples = [
-        done.samples[plan.ids[index], number] if room[index] else _sample(plan, (index, number), no_response, "")
-        for index in range(len(plan.ids))
-        for number in range(plan.settings.samples_per_problem)
-    ]
+    counts = {"rows": 0, "tokens": 0}
+
+    def rows() -> Iterator[Mapping[str, Any]]:
+        for index in range(len(plan.ids)):
+            for number in range(plan.settings.samples_per_problem):
+                job = (index, number)
+                sample = done[plan.key(job)] if room[index] else _sample(plan, job, no_response, "")
+                counts["rows"] += 1
+                counts["tokens"] += sample.tokens
+                yield sample.to_json()
+
     path = out / "samples.jsonl"
-    write_jsonl(path, (sample.to_json() for sample in samples))
+    write_jsonl(path, rows())
     Manifest(
         kind="samples",
         inputs=plan.inputs,
@@ -165,8 +176,7 @@ def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, A
         parameters=plan.parameters,
         fingerprint=plan.fingerprint,
         details={
-            "rows": len(samples),
-            "tokens": sum(sample.tokens for sample in samples),
+            **counts,
             "prompts_too_long": room.count(0),
             "prompts_with_less_room": sum(0 < tokens < plan.settings.max_new_tokens for tokens in room),
             "unknown_prompt_tokens": plan.unknown_tokens,
@@ -174,57 +184,3 @@ def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, A
             **details,
         },
     ).write(out / "manifest.json")
-
-
-class FinishedSamples:
-    """The finished samples of one plan, in append-only files of one line a batch that survive a kill at any moment.
-
-    They lie in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier samples
-    outlive a job, a larger k and a deleted output. ``part`` names this job's file, the only one that it appends to.
-    """
-
-    def __init__(self, directory: Path, part: str) -> None:
-        self._path = directory / f"{part}.jsonl"
-        directory.mkdir(parents=True, exist_ok=True)
-        self.samples: dict[tuple[str | int, int], Sample] = {}
-        for path in sorted(directory.glob("*.jsonl")):
-            end = 0
-            for rows, batch_end in _read_batches(path):
-                end = batch_end
-                self._add([Sample.parse(row, str(path)) for row in rows])
-            if path == self._path and end < path.stat().st_size:
-                os.truncate(path, end)  # a kill in the middle of a line: that batch is made again, whole
-
-    def _add(self, samples: Sequence[Sample]) -> None:
-        self.samples |= {(sample.problem_id, sample.sample): sample for sample in samples}
-
-    def append(self, samples: Sequence[Sample]) -> None:
-        """Add one finished batch, on the disk when this returns."""
-        rows = [sample.to_json() for sample in samples]
-        line = canonical_json({"rows": rows, "sha256": sha256_bytes(canonical_json(rows).encode("utf-8"))}) + "\n"
-        try:
-            with open(self._path, "ab") as file:
-                file.write(line.encode("utf-8"))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise UserError(f"{self._path}: cannot be written: {error.strerror or error}") from error
-        self._add(samples)
-
-
-def _read_batches(path: Path) -> Iterator[tuple[Sequence[Mapping[str, Any]], int]]:
-    """The batches of a file and where each ends in it; an unfinished last line is left out."""
-    end = 0
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                batch = json.loads(line)
-                intact = batch["sha256"] == sha256_bytes(canonical_json(batch["rows"]).encode("utf-8"))
-            except (ValueError, KeyError, TypeError):
-                intact = False
-            if not intact:
-                raise UserError(f"{path}: line {number} is damaged; delete the file to sample its problems again")
-            end += len(line)
-            yield batch["rows"], end

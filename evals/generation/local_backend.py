@@ -1,16 +1,16 @@
 """The sampler of the local engine as a backend: Llama, Qwen2 and Qwen3 in float32, shared prefixes computed once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from evals.core.errors import InvalidInput
-from evals.generation.backend import BackendSettings, Request, Response
+from evals.generation.backend import Backend, BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Draws, OwnDraw, decode_in_step
 
 
-class LocalBackend:
-    """See :class:`evals.generation.backend.Backend`."""
+class LocalBackend(Backend):
+    """The local sampler; the responses of a batch come together, so that an interrupted batch is made again whole."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
         if settings.dtype != "float32":
@@ -23,8 +23,9 @@ class LocalBackend:
         self._end_token = settings.end_tokens[0]
         self._own = partial(OwnDraw, settings.sampling)
 
-    def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:
+    def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request; requests of equal length limit are decoded together, those of one prompt share rows."""
+        requests = list(requests)
         responses: dict[int, Response] = {}
         for limit in sorted({request.max_new_tokens for request in requests}):
             chosen = [index for index, request in enumerate(requests) if request.max_new_tokens == limit]
@@ -34,4 +35,4 @@ class LocalBackend:
             draw = (draws or self._own)([requests[index].identity for index in chosen], limit, self._decoders[0].device)
             made = decode_in_step(self._decoders, prompts, rows, limit, self._end_token, draw)
             responses.update(zip(chosen, made, strict=True))
-        return [responses[index] for index in range(len(requests))]
+        yield {index: responses[index] for index in range(len(requests))}

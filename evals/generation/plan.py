@@ -1,7 +1,7 @@
 """The samples that an evaluation wants of a model, or of a pair of models, and what identifies them."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -43,13 +43,16 @@ class Plan:
         size = self.settings.batch_size
         return [jobs[start : start + size] for start in range(0, len(jobs), size)]
 
-    def requests(self, batch: Sequence[tuple[int, int]]) -> list[Request]:
-        """The requests of a batch; the random numbers of each are those of seed, problem and number."""
+    def key(self, sample: tuple[int, int]) -> tuple[str | int, int]:
+        """The problem's id and number of a wanted sample."""
+        return self.ids[sample[0]], sample[1]
+
+    def requests(self, samples: Iterable[tuple[int, int]]) -> Iterator[Request]:
+        """The requests of samples; the random numbers of each are those of seed, problem and number."""
         room = self.room
-        return [
-            Request(self.prompts[index], f"evaluation/{self.settings.seed}/{self.ids[index]}/{number}", room[index])
-            for index, number in batch
-        ]
+        for index, number in samples:
+            identity = f"evaluation/{self.settings.seed}/{self.ids[index]}/{number}"
+            yield Request(self.prompts[index], identity, room[index])
 
     def load_backend(self) -> Backend:
         """Load the models; torch then keeps to the threads of the settings."""

@@ -152,12 +152,12 @@ def decode_in_step(
     finished = ended.any(dim=1)
     # Everything after the first end token is end tokens too: rows are filled with them from the start.
     lengths = torch.where(finished, ended.int().argmax(dim=1) + 1, limit)
-    return as_responses(tokens, lengths, finished, draw)
+    return as_responses(tokens, lengths, finished, draw, torch.arange(len(rows), device=device))
 
 
-def as_responses(tokens: Tensor, lengths: Tensor, finished: Tensor, draw: Draw) -> list[Response]:
-    """The responses of a batch, from tokens [B, T], lengths [B] and whether they ended [B]."""
-    replaced = [None] * len(tokens) if draw.replaced is None else draw.replaced.tolist()
+def as_responses(tokens: Tensor, lengths: Tensor, finished: Tensor, draw: Draw, places: Tensor) -> list[Response]:
+    """Responses of a batch, from tokens [R, T], lengths [R], whether they ended [R], and their places in it [R]."""
+    replaced = [None] * len(tokens) if draw.replaced is None else draw.replaced[places].tolist()
     rows = zip(tokens.tolist(), lengths.tolist(), finished.tolist(), replaced, strict=True)
     return [Response(row[:length], end, again) for row, length, end, again in rows]
 

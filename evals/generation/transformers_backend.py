@@ -5,7 +5,7 @@ Here every sample has the stream that the local backend gives it; the two agree 
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from torch.nn import Module
 from transformers import AutoModelForCausalLM
 
 from evals.core.errors import UserError, first_line
-from evals.generation.backend import BackendSettings, Request, Response
+from evals.generation.backend import Backend, BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Draw, Draws, OwnDraw, as_responses
 
 
-class TransformersBackend:
+class TransformersBackend(Backend):
     """See :class:`evals.generation.backend.Backend`."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
@@ -29,12 +29,13 @@ class TransformersBackend:
         self._end_tokens = torch.tensor(list(settings.end_tokens), device=settings.device)
         self._own = partial(OwnDraw, settings.sampling)
 
-    def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:
+    def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request, all as one batch padded on the left."""
+        requests = list(requests)
         longest = max(request.max_new_tokens for request in requests)
         identities = [request.identity for request in requests]
         draw = (draws or self._own)(identities, longest, self._end_tokens.device)
-        return generate_in_step(self._models, requests, self._end_tokens, draw)
+        yield from generate_in_step(self._models, requests, self._end_tokens, draw)
 
 
 def load_model(directory: Path, dtype: str, device: str) -> Module:
@@ -51,7 +52,7 @@ def load_model(directory: Path, dtype: str, device: str) -> Module:
 @torch.inference_mode()
 def generate_in_step(
     models: Sequence[Module], requests: Sequence[Request], end_tokens: Tensor, draw: Draw
-) -> list[Response]:
+) -> Iterator[Mapping[int, Response]]:
     """Answer each request in one batch padded on the left; to ``draw``, every sample is a history of its own.
 
     Several models, of one vocabulary and each with a cache of its own, read the same tokens, in step.
@@ -87,8 +88,11 @@ def generate_in_step(
         drawn[running, step] = new
         lengths[running] += 1
         finished[running] = torch.isin(new, end_tokens)
+        ended = running[finished[running] | (limits[running] == step + 1)]
+        if len(ended):
+            responses = as_responses(drawn[ended], lengths[ended], finished[ended], draw, ended)
+            yield dict(zip(ended.tolist(), responses, strict=True))
         if not bool((~finished & (limits > step + 1)).any()):
             break
         tokens, positions = drawn[:, step : step + 1], positions[:, -1:] + 1
         mask = torch.cat([mask, mask.new_ones(len(requests), 1)], dim=1)
-    return as_responses(drawn, lengths, finished, draw)

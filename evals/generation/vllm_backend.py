@@ -5,14 +5,16 @@ agree in the distribution.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from safetensors import SafetensorError
 
 from evals.core.errors import UserError, first_line
 from evals.core.random import stream_seed
-from evals.generation.backend import BackendSettings, Request, Response
+from evals.generation.backend import Backend, BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Draws
 
@@ -30,7 +32,7 @@ _ENVIRONMENT_ON_CPU = {
 _PROMPT_TOKENS_AT_A_TIME_ON_CPU = 8192
 
 
-class VllmBackend:
+class VllmBackend(Backend):
     """See :class:`evals.generation.backend.Backend`."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
@@ -39,11 +41,12 @@ class VllmBackend:
             os.environ.setdefault(name, value)
         try:
             from vllm import LLM, SamplingParams
+            from vllm.sampling_params import RequestOutputKind
         except ImportError as error:
             raise UserError(f"backend vllm: is not installed in this Python ({error})") from error
         self._sampling = settings.sampling
         self._end_tokens = list(settings.end_tokens)
-        self._make_parameters: Any = SamplingParams
+        self._make_parameters: Any = partial(SamplingParams, n=1, output_kind=RequestOutputKind.FINAL_ONLY)
         execution: dict[str, int | bool] = {}
         if settings.device == "cpu":
             # Compiling takes longer than a small model's samples. After a part of a prompt vLLM resets the request's
@@ -67,24 +70,30 @@ class VllmBackend:
         except (ValueError, OSError, RuntimeError, SafetensorError) as error:
             raise UserError(f"{checkpoint.directory}: cannot be loaded by vllm ({first_line(error)})") from error
 
-    def generate(self, requests: Sequence[Request], draws: Draws | None = None) -> list[Response]:
-        """Answer each request; vLLM schedules them, and draws by its own rule alone."""
+    def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
+        """Answer each request; vLLM schedules those that it was given, and draws by its own rule alone."""
         assert draws is None, "a backend of one model"
-        prompts = [{"prompt_token_ids": list(request.prompt)} for request in requests]
-        parameters = [
-            self._make_parameters(
-                n=1,
-                seed=stream_seed(request.identity),
-                max_tokens=request.max_new_tokens,
-                stop_token_ids=self._end_tokens,
-                ignore_eos=True,  # the end tokens are those above and no other
-                detokenize=False,
-                **self._sampling.resolved(),
-            )
-            for request in requests
-        ]
-        outputs = self._engine.generate(prompts, parameters, use_tqdm=False)
-        return [
-            Response(tokens=list(output.outputs[0].token_ids), finished=output.outputs[0].finish_reason == "stop")
-            for output in outputs
-        ]
+        engine, waiting, unanswered = self._engine.llm_engine, enumerate(requests), 0
+        while True:
+            for place, request in islice(waiting, self._sampling.batch_size - unanswered):
+                engine.add_request(str(place), {"prompt_token_ids": list(request.prompt)}, self._parameters(request))
+                unanswered += 1
+            if not unanswered:
+                return
+            outputs = {int(output.request_id): output.outputs[0] for output in engine.step() if output.finished}
+            unanswered -= len(outputs)
+            if outputs:
+                yield {
+                    place: Response(list(output.token_ids), finished=output.finish_reason == "stop")
+                    for place, output in outputs.items()
+                }
+
+    def _parameters(self, request: Request) -> Any:
+        return self._make_parameters(
+            seed=stream_seed(request.identity),
+            max_tokens=request.max_new_tokens,
+            stop_token_ids=self._end_tokens,
+            ignore_eos=True,  # the end tokens are those above and no other
+            detokenize=False,
+            **self._sampling.resolved(),
+        )

@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from evals.core.config.base_models import Architecture, BaseTraining
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files
+from evals.core.progress import Progress
 from rlvr.base_model import VERSION
 from rlvr.base_model.tokenizer import build_tokenizer, build_word_tokenizer
-from rlvr.runs.progress import Progress
 from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
 
 _IGNORED = -100  # cross_entropy's label for positions that carry no loss

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import LocalRun
-from evals.generation.backend import Request, Response
+from evals.generation.backend import Request, Response, in_order
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.generation.sampler import Draws
@@ -79,9 +79,9 @@ class _ModelSampler(RolloutSampler):
         for start in range(0, len(requests), size):
             batch = requests[start : start + size]
             draw = draws([each.identity for each in batch], longest, decoder.device)
-            responses += generate_in_step([decoder], batch, ends, draw)
-        in_order = iter(responses)
-        return [[next(in_order) for _ in names] for names in identities]
+            responses += in_order(generate_in_step([decoder], batch, ends, draw))
+        answers = iter(responses)
+        return [[next(answers) for _ in names] for names in identities]
 
 
 def checkpoint_run(

@@ -18,6 +18,7 @@ from torch import Tensor
 from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, read_parquet, sha256_file, write_jsonl, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.progress import Progress
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
@@ -25,7 +26,6 @@ from rlvr.diagnostics.policy import Rollout, numbers_within_groups, snapshot_dir
 from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS, classes_of
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
 from rlvr.engines.local.policy import score_in_chunks, unpack
-from rlvr.runs.progress import Progress
 from rlvr.runs.state import save_tensors
 
 

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, read_jsonl, replacing, sha256_file, write_json, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.progress import Progress
 from evals.core.record import read_rows
 from evals.core.records import Grade
 from evals.core.single_writer import single_writer
@@ -30,7 +31,6 @@ from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, MODEL_COLUMNS, classes_of
 from rlvr.diagnostics.transformers_policy import TransformersPolicy
 from rlvr.engines.local.policy import TokenBatch
-from rlvr.runs.progress import Progress
 
 _CHECKED_TOKENS = 32  # of the first sequence, to see whether a model's head makes its logits
 _Rows = Sequence[Mapping[str, Any]]

@@ -11,6 +11,7 @@ import torch
 from evals.core.errors import UserError
 from evals.core.files import write_json, write_parquet
 from evals.core.manifest import verify_outputs
+from evals.core.progress import Progress
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
@@ -19,7 +20,7 @@ from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, require_same_step
 from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
-from rlvr.runs.progress import Progress, remove_metrics_so_far, write_metrics_so_far
+from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
 from rlvr.runs.termination import Interrupted, termination
 

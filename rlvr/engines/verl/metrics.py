@@ -9,9 +9,10 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
+from evals.core.progress import Progress
 from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.launch import Places
-from rlvr.runs.progress import Progress, write_metrics_so_far
+from rlvr.runs.progress import write_metrics_so_far
 
 PREFIX = "rlvr/"
 """The beginning of the names of metrics that this package hands to verl; the rest is the name of the column.

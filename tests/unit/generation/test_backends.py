@@ -21,7 +21,8 @@ from evals.core.records import Sample
 from evals.core.single_writer import single_writer
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model
-from evals.generation.evaluate import FinishedSamples, sample_benchmark
+from evals.generation.evaluate import sample_benchmark
+from evals.generation.finished import FinishedSamples
 from evals.generation.plan import Plan, encode_prompts
 from evals.generation.settings import EvaluationSettings
 

@@ -14,13 +14,15 @@ from pathlib import Path
 class StepProgress:
     """The progress of one job, from the ``progress.json`` beside its outputs: steps done and planned, at least 1.
 
-    ``seconds_per_step`` is None while the job does not know, ``reward_mean`` (of the last step) without rewards.
+    ``seconds_per_step`` is None while the job does not know, ``reward_mean`` (of the last step) without rewards;
+    ``unit`` is what a step makes.
     """
 
     step: int
     steps: int
     seconds_per_step: float | None = None
     reward_mean: float | None = None
+    unit: str = "step"
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,8 @@ def read_step_progress(path: Path, since: float) -> StepProgress | None:
         return None
     if type(step) is not int or type(steps) is not int or not 0 <= step <= steps or steps < 1:
         return None
-    return StepProgress(step, steps, _number(content.get("seconds_per_step")), _number(content.get("reward_mean")))
+    measured = _number(content.get("seconds_per_step")), _number(content.get("reward_mean"))
+    return StepProgress(step, steps, *measured, unit=str(content.get("unit", "step")))
 
 
 def _number(value: object) -> float | None:

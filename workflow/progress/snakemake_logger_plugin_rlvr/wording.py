@@ -35,7 +35,7 @@ def time_left(outlook: Outlook | None) -> str:
 def steps(progress: StepProgress) -> str:
     """``step 23 of 60, reward 0.52``."""
     reward = "" if progress.reward_mean is None else f", reward {progress.reward_mean:.2f}"
-    return f"step {progress.step} of {progress.steps}{reward}"
+    return f"{progress.unit} {progress.step} of {progress.steps}{reward}"
 
 
 def plan(study: Study) -> str:

@@ -1,0 +1,85 @@
+"""Memory of a job that samples long responses: a backend that makes up its texts, and everything else as it is.
+
+    python benchmarks/sampling_memory.py --problems 1000 --samples 100 --tokens 32768
+
+The resident set is printed before the first sample, at its peak after sampling, after an interruption (the finished
+samples are read again), and after the file is written. A token is four characters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+from evals.generation.backend import Backend, Request, Response
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.evaluate import sample_plan
+from evals.generation.plan import Plan
+from evals.generation.settings import EvaluationSettings
+
+
+class MadeUp(Backend):
+    """Answers every request with as many tokens as it may have, one at a time."""
+
+    def stream(self, requests: Iterable[Request], draws: Any = None) -> Iterator[Mapping[int, Response]]:
+        """Yield the responses in the order of the requests."""
+        for place, request in enumerate(requests):
+            yield {place: Response([place] * request.max_new_tokens, finished=True)}
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        """Stand for the tokenizer: four characters a token."""
+        assert skip_special_tokens
+        return f"{tokens[0] % 1000:3d} " * len(tokens)
+
+
+class MadeUpModel:
+    """Stands for a checkpoint, of which a job needs the tokenizer alone."""
+
+    tokenizer = MadeUp()
+
+
+def make_plan(problems: int, samples: int, tokens: int) -> Plan:
+    """A plan of ``problems`` x ``samples`` responses of ``tokens`` tokens."""
+    content = {"samples_per_problem": samples, "seed": 1, "prompt": "{problem}", "max_new_tokens": tokens, "threads": 1}
+    content |= {"temperature": 1.0, "top_p": 1.0, "batch_size": 256, "backend": "vllm"}
+    settings = EvaluationSettings.parse(content, "")
+    ids = [f"p{number}" for number in range(problems)]
+    prompts = [(1, 2, 3)] * problems
+    models = [cast(Checkpoint, MadeUpModel())]
+    return Plan(models, settings, ids, prompts, 10 * tokens, [0], {}, {"engine": "made up"}, 0, False)
+
+
+def peak_mebibytes() -> float:
+    """The largest resident set of this process so far."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+def measure(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
+    """Sample everything as one of two jobs that split the work between them would, then write it as one job does."""
+    plan = make_plan(arguments.problems, arguments.samples, arguments.tokens)
+    report: dict[str, Any] = {**vars(arguments), "directory": None, "peak_before": peak_mebibytes()}
+    started = time.perf_counter()
+    for part in range(2):
+        sample_plan(plan, MadeUp, out, split=part, splits=2)
+        report[f"peak_part_{part + 1}"] = peak_mebibytes()
+    report["sampling_seconds"] = round(time.perf_counter() - started, 1)
+    sample_plan(plan, MadeUp, out)
+    report |= {"peak_after_writing": peak_mebibytes(), "seconds": round(time.perf_counter() - started, 1)}
+    return report | {"file_mebibytes": round((out / "samples.jsonl").stat().st_size / 2**20)}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", type=int, default=100)
+    parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=32768)
+    parser.add_argument("--directory", type=Path, help="of the scratch files; default: the system's")
+    chosen = parser.parse_args()
+    with TemporaryDirectory(dir=chosen.directory) as scratch:
+        print(json.dumps(measure(chosen, Path(scratch)), indent=2))

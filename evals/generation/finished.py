@@ -1,0 +1,103 @@
+"""The finished samples of one plan, on the disk as soon as they are there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evals.core.errors import UserError
+from evals.core.files import canonical_json, sha256_bytes
+from evals.core.records import Sample
+
+Key = tuple[str | int, int]
+"""The id of a problem, and the number of a sample."""
+
+_LINES_IN_MEMORY = 4
+
+
+class _Place(NamedTuple):
+    """The place of one finished sample."""
+
+    path: Path
+    line: int  # offset of the line in the file, in bytes
+    row: int  # in that line
+
+
+class FinishedSamples:
+    """The finished samples of one plan, in append-only files that survive a kill at any moment.
+
+    A line has the samples that were finished together. The texts stay on the disk: in memory is only where they are.
+    The files lie in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier
+    samples outlive a job, a larger k and a deleted output. ``part`` names this job's file, the only one that it appends
+    to.
+    """
+
+    def __init__(self, directory: Path, part: str) -> None:
+        self._path = directory / f"{part}.jsonl"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._places: dict[Key, _Place] = {}
+        self._line_at = lru_cache(_LINES_IN_MEMORY)(_read_line)
+        for path in sorted(directory.glob("*.jsonl")):
+            whole = 0
+            for start, end, rows in _read_lines(path):
+                self._enter(path, start, [Sample.parse(row, str(path)) for row in rows])
+                whole = end
+            if path == self._path and whole < path.stat().st_size:
+                os.truncate(path, whole)  # a kill in the middle of a line: its samples are made again
+
+    def _enter(self, path: Path, line: int, samples: Sequence[Sample]) -> None:
+        for row, sample in enumerate(samples):
+            self._places[sample.problem_id, sample.sample] = _Place(path, line, row)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._places
+
+    def __getitem__(self, key: Key) -> Sample:
+        place = self._places[key]
+        return Sample.parse(self._line_at(place.path, place.line)[place.row], str(place.path))
+
+    def append(self, samples: Sequence[Sample]) -> None:
+        """Add samples that finished together, on the disk when this returns."""
+        rows = [sample.to_json() for sample in samples]
+        line = canonical_json({"rows": rows, "sha256": sha256_bytes(canonical_json(rows).encode("utf-8"))}) + "\n"
+        try:
+            with open(self._path, "ab") as file:
+                start = file.tell()
+                file.write(line.encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(f"{self._path}: cannot be written: {error.strerror or error}") from error
+        self._enter(self._path, start, samples)
+
+
+def _read_line(path: Path, start: int) -> Sequence[Mapping[str, Any]]:
+    with open(path, "rb") as file:
+        file.seek(start)
+        rows: Sequence[Mapping[str, Any]] = json.loads(file.readline())["rows"]
+        return rows
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, int, Sequence[Mapping[str, Any]]]]:
+    """Where each line of a file starts and ends, and its samples; an unfinished last line is left out."""
+    start = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                content = json.loads(line)
+                intact = content["sha256"] == sha256_bytes(canonical_json(content["rows"]).encode("utf-8"))
+            except (ValueError, KeyError, TypeError):
+                intact = False
+            if not intact:
+                raise UserError(f"{path}: line {number} is damaged; delete the file to sample its problems again")
+            yield start, start + len(line), content["rows"]
+            start += len(line)

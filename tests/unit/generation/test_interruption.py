@@ -1,0 +1,77 @@
+"""Samples as they finish: what a kill leaves, what is made again, and how much of it is in memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.sampling_memory import MadeUp, make_plan
+from evals.generation.backend import Backend, Request, Response
+from evals.generation.evaluate import sample_plan
+from evals.generation.plan import Plan
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+class Engine(Backend):
+    """Schedules what it is given as vLLM does: later requests finish first; ends after ``most`` responses."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most, self.given = most, 0
+
+    def stream(self, requests: Iterable[Request], draws: Any = None) -> Iterator[Mapping[int, Response]]:
+        wanted = list(enumerate(requests))
+        self.given = len(wanted)
+        for made, (place, request) in enumerate(reversed(wanted)):
+            if made == self.most:
+                raise Killed
+            yield {place: Response([sum(request.identity.encode())] * 3, finished=True)}
+
+
+def plan_of(problems: int = 5, samples: int = 4, tokens: int = 3) -> Plan:
+    return make_plan(problems, samples, tokens)
+
+
+def test_a_kill_costs_no_finished_sample(tmp_path: Path) -> None:
+    """The whole benchmark is one batch of the settings, and one call of the backend."""
+    sample_plan(plan_of(), Engine, tmp_path / "whole")
+    engines = [Engine(most=7), Engine(most=1), Engine()]
+    for engine in engines[:2]:
+        with pytest.raises(Killed):
+            sample_plan(plan_of(), lambda engine=engine: engine, tmp_path / "killed")  # type: ignore[misc]
+    sample_plan(plan_of(), lambda: engines[2], tmp_path / "killed")
+    assert [engine.given for engine in engines] == [20, 13, 12]
+    whole, killed = (tmp_path / name / "samples.jsonl" for name in ("whole", "killed"))
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_progress_is_told_in_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Killed):
+        sample_plan(plan_of(), lambda: Engine(most=7), tmp_path / "run" / "benchmark")
+    account = json.loads((tmp_path / "run/benchmark/progress.json").read_text())
+    assert (account["step"], account["steps"], account["unit"]) == (7, 20, "sample")
+    sample_plan(plan_of(), Engine, tmp_path / "run" / "benchmark")
+    assert json.loads((tmp_path / "run/benchmark/progress.json").read_text())["step"] == 20
+    assert "run benchmark: sample 20 of 20" in capsys.readouterr().out
+
+
+def test_texts_do_not_gather_in_memory(tmp_path: Path) -> None:
+    """40 MB of texts, sampled, read again and written, with less than 8 MB at any time."""
+    plan = plan_of(20, 20, 25_000)
+    tracemalloc.start()
+    try:
+        for part in range(2):
+            sample_plan(plan, MadeUp, tmp_path, split=part, splits=2)
+        sample_plan(plan, MadeUp, tmp_path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "samples.jsonl").stat().st_size > 40e6
+    assert peak < 8e6
