@@ -2,6 +2,8 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import ClassVar
 
 import torch
@@ -91,10 +93,10 @@ class RewardBalanced(BatchSelection):
     """Picks the most balanced batch from the buffer and accepts it once min(N+, N-) / size reaches alpha.
 
     Reward-balanced batches (Cancellation Hypothesis, arXiv 2605.08666). N+ counts rollouts with a reward above 0, N-
-    the others. The pick starts from a random subset of the buffer and exchanges, as long as that improves the balance,
-    a unit of the majority for a spare one of the minority. For single rollouts, and whenever half and half is out of
-    reach, the result is the most balanced subset there is; otherwise it is at most half a group's size off. After
-    ``max_rounds`` rounds of sampling it is taken as it is.
+    the others. The pick is the most balanced subset of the buffer. It starts from a random one and exchanges, as long
+    as that improves the balance, a unit of the majority for a spare one of the minority; where that ends short of the
+    best balance, which happens to whole groups only, the rest is searched exactly. After ``max_rounds`` rounds of
+    sampling the pick is taken as it is.
     """
 
     alpha: float = hyper_parameter(0.3, "smallest share of the rarer of right and wrong", minimum=0.0, maximum=0.5)
@@ -112,6 +114,8 @@ class RewardBalanced(BatchSelection):
         kept = torch.bincount(shuffled[:wanted], minlength=size + 1).tolist()
         spare = torch.bincount(shuffled[wanted:], minlength=size + 1).tolist()
         _exchange(kept, spare, wanted * size / 2)
+        if size > 1:  # single rollouts are at the optimum
+            kept = _most_balanced(kept, spare, wanted * size)
         chosen = torch.cat([order[shuffled == number][:count] for number, count in enumerate(kept)])
         return chosen, _balance(rewards[chosen]) >= self.alpha
 
@@ -140,3 +144,41 @@ def _exchange(kept: list[int], spare: list[int], half: float) -> None:
         spare[leaving] += times
         kept[entering] += times
         spare[entering] -= times
+
+
+def _most_balanced(kept: list[int], spare: list[int], rollouts: int) -> list[int]:
+    """Return how many units of each number of correct rollouts to keep, so that the most balanced ones are.
+
+    ``kept`` itself if nothing is better, and otherwise counts that differ little from it.
+
+    Args:
+        rollouts: the number of rollouts in all kept units; the best balance has half of them correct.
+    """
+
+    def distance(correct: int) -> int:
+        return abs(2 * correct - rollouts)
+
+    wanted, found = sum(kept), distance(sum(number * count for number, count in enumerate(kept)))
+    if found <= rollouts % 2:
+        return kept
+    # reachable[n][k]: bit s is set if k units of fewer than n correct rollouts each can have s correct ones together.
+    reachable = [[1] + [0] * wanted]
+    available = [own + other for own, other in zip(kept, spare, strict=True)]
+    for number, count in enumerate(available):
+        before = reachable[-1]
+        ways = ([before[k - j] << (number * j) for j in range(min(count, k) + 1)] for k in range(wanted + 1))
+        reachable.append([reduce(or_, each) for each in ways])
+    sums = [correct for correct in range(rollouts + 1) if reachable[-1][wanted] >> correct & 1]
+    left = min(sums, key=distance)
+    if distance(left) >= found:
+        return kept
+    chosen = list(kept)
+    for number in reversed(range(len(kept))):
+        counts = [
+            count
+            for count in range(min(available[number], wanted, left // number if number else wanted) + 1)
+            if reachable[number][wanted - count] >> (left - number * count) & 1
+        ]
+        chosen[number] = min(counts, key=lambda count, own=kept[number]: abs(count - own))
+        wanted, left = wanted - chosen[number], left - number * chosen[number]
+    return chosen

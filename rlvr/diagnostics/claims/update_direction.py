@@ -127,7 +127,7 @@ def _direction_measurements(series: pd.DataFrame) -> Iterator[Measurement]:
     """Few tokens move, unlikely ones most, and where both models' responses are there, the direction separates them."""
     difference = by_problem(series, "separation difference")
     yield measure(
-        "Training moves few tokens",
+        "Training leaves most tokens where they are",
         f"fraction of tokens moved by more than {MOVED:g} nats",
         by_problem(series, "moved fraction"),
         _UNIT,

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlvr.methods.parameters import component, hyper_parameter
 from rlvr.methods.rollout_batch import RolloutBatch, computation_type
 from rlvr.methods.token_weights.base import Denominator, TokenWeights, selection_weights
-from rlvr.methods.token_weights.discriminant import Proxy, TokenVectors, token_vectors
+from rlvr.methods.token_weights.discriminant import VARIANCE_FLOOR, Proxy, TokenVectors, token_vectors
 
 _WEISZFELD_STEPS = 20
 _WEISZFELD_FLOOR = 1e-12
@@ -71,11 +71,14 @@ class SideWeights(LambdaRange):
 
         With the range map lambda = lambda_min + (lambda_max - lambda_min) soft, so tokens of advantage 0, where
         ``acts`` [N] is false, get lambda_min; without it lambda = soft, and they get 0 and leave the normaliser.
-        Normalised weights are lambda over its mean.
+        Normalised weights are lambda over its mean, or all 1 where every lambda is 0: then none is preferred.
         """
         present = soft.masked_fill(~acts, 0.0)
         weights = self.lambda_min + (self.lambda_max - self.lambda_min) * present if range_map else present
-        return weights / (weights if range_map else weights[acts]).mean() if normalised else weights
+        if not normalised:
+            return weights
+        mean = (weights if range_map else weights[acts]).mean()
+        return weights / mean if mean > 0 else torch.ones_like(weights)
 
 
 @component("delta")
@@ -132,7 +135,8 @@ class DelTA(SideWeights):
             return margins.new_ones(2)
         if self.scale == "mean_distance":
             distances = vectors.own_distances(vectors.centroids(), vectors.squared_lengths())
-            return torch.stack([distances[side].mean() for side in vectors.sides])
+            # The floor is for a side whose vectors are all alike; the other scales have one of their own.
+            return torch.stack([distances[side].mean() for side in vectors.sides]).clamp(min=VARIANCE_FLOOR)
         names = ("margin_scale_positive", "margin_scale_negative")
         # The run's first batch has no earlier scales, and no batch has any if that one had one side only.
         if self.scale == "first_batch" and all(name in first_metrics for name in names):
@@ -165,33 +169,75 @@ class SketchedDelTA(LambdaRange):
         return DelTA(self.lambda_min, self.lambda_max, self.refinements).weigh(batch)
 
 
-@component("lambda_selection")
-class LambdaSelection(TokenWeights):
-    """Keeps part of the tokens with an advantage other than 0, ranked over the rollout batch by DelTA's lambda.
+@dataclass(frozen=True)
+class RankedByLambda(TokenWeights):
+    """The base of selections of tokens with an advantage other than 0 by DelTA's lambda, ranked over the rollout batch.
 
-    The paper shows figures only: the ranking's scope, the denominator (the kept tokens of each mini-batch) and the
-    exclusion of tokens of advantage 0 are ours. Ties are broken at random, so where DelTA has nothing to say every
-    selection is a random one.
+    Ties are broken at random, so where DelTA has nothing to say every selection is a random one.
     """
 
     needs_hidden_states: ClassVar[bool] = True
 
     keep: Literal["top", "random", "bottom"] = hyper_parameter("top", "which end of the ranking is trained on")
-    ratio: float = hyper_parameter(0.5, "part of the tokens that is kept", above=0.0, maximum=1.0)
-    denominator: Denominator = hyper_parameter("selected", "tokens that the token mean divides by")
+    ratio: float = hyper_parameter(
+        0.5, "part that is kept, of the tokens or their gradient mass", above=0.0, maximum=1.0
+    )
     refinements: int = hyper_parameter(1, "refinement steps of DelTA's centroids", minimum=0)
 
-    def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+    def _ranked(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        """List the places of the tokens that may be kept, the first to keep first, and DelTA's metrics."""
         lambdas, metrics = DelTA(refinements=self.refinements).weigh(batch)
         candidates = (batch.token_advantages != 0).nonzero()[:, 0]
         order = candidates[torch.randperm(candidates.numel(), generator=batch.generator).to(candidates.device)]
         if self.keep != "random":
             compared = lambdas.to(computation_type(batch.old_log_probs))[order]
             order = order[compared.argsort(descending=self.keep == "top", stable=True)]
-        selected = torch.zeros(len(lambdas), dtype=torch.bool, device=lambdas.device)
+        return order, metrics
+
+
+@component("lambda_selection")
+class LambdaSelection(RankedByLambda):
+    """Keeps part of the tokens with an advantage other than 0, ranked over the rollout batch by DelTA's lambda.
+
+    The paper shows figures only: the ranking's scope, the denominator (the kept tokens of each mini-batch) and the
+    exclusion of tokens of advantage 0 are ours.
+    """
+
+    denominator: Denominator = hyper_parameter("selected", "tokens that the token mean divides by")
+
+    def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        order, metrics = self._ranked(batch)
+        selected = torch.zeros_like(batch.token_advantages, dtype=torch.bool)
         selected[order[: math.ceil(self.ratio * order.numel())]] = True
         fraction = {"selected_token_fraction": float(selected.double().mean())}
         return selection_weights(selected, batch, self.denominator), metrics | fraction
+
+
+@component("matched_lambda_selection")
+class MatchedLambdaSelection(RankedByLambda):
+    """Keeps of each side, from one end of the ranking, the fewest tokens with ``ratio`` of its mass |A| (1 - p).
+
+    Not in the paper: a control for its selections, whose halves differ in their gradient and in the side that they come
+    from. |A| (1 - p), the gradient mass, is half the L1 norm of a token's gradient with respect to the logits
+    (RLVR-Directions, lemma 3.1).
+    A kept token weighs its side's mass over what is kept of it, so whichever end is kept, each side has exactly the
+    gradient mass that it has without selection.
+    """
+
+    def weigh(self, batch: RolloutBatch) -> tuple[Tensor, dict[str, float]]:
+        order, metrics = self._ranked(batch)
+        advantages = batch.token_advantages.double()
+        masses = -advantages.abs() * torch.expm1(batch.old_log_probs[batch.response_mask].double())
+        weights = torch.zeros_like(masses)
+        for name, side in (("positive", advantages > 0), ("negative", advantages < 0)):
+            own = order[side[order]]
+            reached = masses[own].cumsum(dim=0)
+            kept = own[: int((reached < self.ratio * reached[-1:]).sum()) + 1]
+            share = masses[kept].sum() / masses[own].sum()
+            weights[kept] = 1.0 / share if share > 0 else 1.0  # a side without gradient keeps one token, which has none
+            metrics[f"selected_mass_fraction_{name}"] = float(share)
+        metrics["selected_token_fraction"] = float((weights > 0).double().mean())
+        return weights.to(computation_type(batch.old_log_probs)), metrics
 
 
 @component("within_side")
@@ -215,22 +261,27 @@ class WithinSide(SideWeights):
         if not bool(acts.any()):
             return None
         squared_lengths = vectors.squared_lengths()
-        centres = self._centres(vectors, None, squared_lengths)
+        centres = self._centres(vectors, squared_lengths)
         distances = vectors.own_distances(centres, squared_lengths)
         scales = vectors.deviations(distances)
         for _ in range(self.refinements):
             soft = torch.sigmoid(-distances / vectors.per_token(scales))
-            centres = self._centres(vectors, soft, squared_lengths)
+            centres = self._centres(vectors, squared_lengths, soft, centres)
             scales = vectors.deviations(distances)
             distances = vectors.own_distances(centres, squared_lengths)
         return self._lambdas(torch.sigmoid(-distances / vectors.per_token(scales)), acts), scales
 
-    def _centres(self, vectors: TokenVectors, soft: Tensor | None, squared_lengths: Tensor) -> Tensor:
-        """Compute the centres [2, D] of the sides, weighted by mass times ``soft`` [N]."""
-        centres = vectors.centroids(soft)
+    def _centres(
+        self, vectors: TokenVectors, squared_lengths: Tensor, soft: Tensor | None = None, before: Tensor | None = None
+    ) -> Tensor:
+        """Compute the centres [2, D] of the sides, weighted by mass times ``soft`` [N].
+
+        Where all of a side's soft assignments underflow, it keeps its centre ``before`` [2, D].
+        """
+        centres = vectors.centroids(soft, before)
         if self.centre == "mean":
             return centres
         for _ in range(_WEISZFELD_STEPS):
             nearness = vectors.own_distances(centres, squared_lengths).clamp(min=_WEISZFELD_FLOOR).rsqrt()
-            centres = vectors.centroids(nearness if soft is None else soft * nearness)
+            centres = vectors.centroids(nearness if soft is None else soft * nearness, centres)
         return centres

@@ -48,12 +48,12 @@ class TokenVectors:
     def shares(self, soft: Tensor | None = None, before: Tensor | None = None) -> Tensor:
         """Compute the share [2, N] in float64 of each token in its side's centroid, by mass times ``soft`` [N].
 
-        A side without any weight keeps its shares ``before`` [2, N] (0 without them).
+        A side whose weights have all underflowed keeps its shares ``before`` [2, N] (0 without them).
         """
         masses = self.sides * (self.mass if soft is None else self.mass * soft)
-        totals = masses.sum(dim=1, keepdim=True)
-        shares = masses / totals.clamp(min=torch.finfo(torch.float64).tiny)
-        return shares if before is None else torch.where(totals > 0, shares, before)
+        totals, smallest = masses.sum(dim=1, keepdim=True), torch.finfo(torch.float64).tiny
+        # A total below the smallest normal number has lost its digits, and its shares would not sum to 1.
+        return torch.where(totals >= smallest, masses / totals.clamp(min=smallest), 0.0 if before is None else before)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Compute sum_n weights_n v_n, [D] in float64, for ``weights`` [N]."""
@@ -62,9 +62,14 @@ class TokenVectors:
         self._read(lambda chosen, chunk: total.add_(narrow[chosen] @ chunk))
         return total if self.share is None else self.share.total(total)
 
-    def centroids(self, soft: Tensor | None = None) -> Tensor:
-        """Compute the centroids [2, D] in float64, weighted by mass times ``soft`` [N]; 0 for a side without weight."""
-        return torch.stack([self.weighted_sum(share) for share in self.shares(soft)])
+    def centroids(self, soft: Tensor | None = None, before: Tensor | None = None) -> Tensor:
+        """Compute the centroids [2, D] in float64, weighted by mass times ``soft`` [N].
+
+        A side without any weight keeps its centroid ``before`` [2, D] (0 without it).
+        """
+        shares = self.shares(soft)
+        found = torch.stack([self.weighted_sum(share) for share in shares])
+        return found if before is None else torch.where(shares.any(dim=1, keepdim=True), found, before)
 
     def projections(self, direction: Tensor) -> Tensor:
         """Compute the inner products [N] in float64 of v and ``direction`` [D]."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.rollout_batch import RolloutBatch
-from rlvr.methods.token_weights.delta import DelTA, LambdaSelection, WithinSide
+from rlvr.methods.token_weights.delta import DelTA, LambdaSelection, MatchedLambdaSelection, WithinSide
 from rlvr.methods.token_weights.token_rules import RandomLambda
 
 B, T, D, V = 8, 6, 5, 11
@@ -181,20 +181,22 @@ def within_side_oracle(component: WithinSide, batch: RolloutBatch) -> list[float
             continue
         own = [vectors[n] for n in members]
 
-        def centre(alpha: list[float], own: list[Vector] = own, members: list[int] = members) -> Vector:
+        def centre(alpha: list[float], before: Vector, own: list[Vector] = own, members: list[int] = members) -> Vector:
             weights = [abs(advantages[n]) * a for n, a in zip(members, alpha, strict=True)]
+            if math.fsum(weights) == 0:
+                return before
             found = centroid(own, weights)
             for _ in range(20 if component.centre == "geometric_median" else 0):
                 near = [w / math.sqrt(max(distance(v, found), 1e-12)) for w, v in zip(weights, own, strict=True)]
                 found = centroid(own, near)
             return found
 
-        mu = centre([1.0] * len(members))
+        mu = centre([1.0] * len(members), [])
         distances = [distance(v, mu) for v in own]
         scale = deviation(distances)
         for _ in range(component.refinements):
             alpha = [sigmoid(-d / scale) for d in distances]
-            mu = centre(alpha)
+            mu = centre(alpha, mu)
             scale = deviation(distances)
             distances = [distance(v, mu) for v in own]
         soft |= {n: sigmoid(-d / scale) for n, d in zip(members, distances, strict=True)}
@@ -257,6 +259,55 @@ def test_low_precision_hidden_states_change_little(component: Any, dtype: torch.
     # The hidden gradient is itself kept in the type of the hidden states.
     bound = 3e-2 if getattr(component, "proxy", "") == "top_k_hidden_gradient" and dtype == torch.bfloat16 else 2e-5
     torch.testing.assert_close(weights, expected, rtol=bound, atol=bound)
+
+
+def of_vectors(rewarded: list[Vector], punished: list[Vector]) -> RolloutBatch:
+    """One rollout a side with advantage 1 or -1, whose tokens have these vectors: p is one half, h twice the vector."""
+    sides = [side for side in (rewarded, punished) if side]
+    mask = torch.arange(max(map(len, sides))) < torch.tensor([[len(side)] for side in sides])
+    rows = torch.tensor([vector for side in sides for vector in side], dtype=torch.float64)
+    return RolloutBatch(
+        advantages=torch.tensor([1.0] * bool(rewarded) + [-1.0] * bool(punished), dtype=torch.float64),
+        old_log_probs=torch.full(mask.shape, math.log(0.5), dtype=torch.float64),
+        entropies=torch.zeros(mask.shape, dtype=torch.float64),
+        response_mask=mask,
+        mini_batch_ids=torch.zeros(len(sides), dtype=torch.int64),
+        group_ids=torch.zeros(len(sides), dtype=torch.int64),
+        token_ids=torch.zeros(mask.shape, dtype=torch.int64),
+        temperature=1.0,
+        generator=torch.Generator(),
+        hidden_states=2 * rows,
+    )
+
+
+def test_vectors_that_are_all_alike_have_the_weight_of_their_distance() -> None:
+    """Distance 0 to the own centroid: the scale is its floor, so that 0 / 0 is no weight.
+
+    All vectors equal: margins 0, all weights 1. The sides 1 apart: margins 1, so that every weight is lambda_max's.
+    """
+    for punished in ([1.0, 0.0], [0.0, 0.0]):
+        weights, metrics = DelTA(scale="mean_distance")(of_vectors([[1.0, 0.0]] * 2, [punished] * 2))
+        torch.testing.assert_close(weights, torch.ones(2, 2, dtype=torch.float64))
+        assert metrics["margin_scale_positive"] == metrics["margin_scale_negative"] == 1e-8
+
+
+def test_hard_assignments_without_a_positive_margin_weigh_all_tokens_alike() -> None:
+    """All margins are 0, so all lambdas are 0 and their mean normalises nothing."""
+    batch = of_vectors([[1.0, 0.0]] * 2, [[1.0, 0.0]] * 2)
+    for component in (DelTA(assignment="hard", range_map=False), DelTA(assignment="hard", lambda_min=0.0)):
+        assert component(batch)[0].tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    plain = DelTA(assignment="hard", range_map=False, normalised=False)
+    assert not plain(batch)[0].any()  # without the mean, lambda itself
+
+
+@pytest.mark.parametrize("centre", ["mean", "geometric_median"])
+def test_a_side_whose_assignments_all_underflow_keeps_its_centre(centre: Any) -> None:
+    """Tokens 1 and 3 are 1 away from their mean 2, 10,000 times the scale's floor: every assignment is 0.
+
+    Around the mean both tokens are alike for ever. Around the origin their distances would be 1 and 9.
+    """
+    weights, _ = WithinSide(centre=centre, refinements=2)(of_vectors([[1.0, 0.0], [3.0, 0.0]], []))
+    torch.testing.assert_close(weights, torch.ones(1, 2, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
 def test_frozen_scales_are_those_of_the_first_batch() -> None:
@@ -337,3 +388,66 @@ def test_random_selection_and_ratio_one() -> None:
     assert int((first > 0).sum()) == int((second > 0).sum()) and not torch.equal(first, second)
     everything = LambdaSelection(ratio=1.0, denominator="all")(batch)[0][batch.response_mask]
     assert torch.equal(everything > 0, batch.token_advantages != 0)
+
+
+def matched_oracle(keep: str, ratio: float, batch: RolloutBatch) -> list[float]:
+    """Weights of the real tokens by a loop over each side's tokens, sorted by lambda."""
+    tokens = tokens_of(batch)
+    lambdas = delta_oracle(DelTA(), batch)
+    masses = [abs(float(batch.advantages[x[0]])) * (1 - math.exp(float(batch.old_log_probs[x]))) for x in tokens]
+    weights = [0.0] * len(tokens)
+    for sign in (1, -1):
+        own = [n for n, (i, _) in enumerate(tokens) if float(batch.advantages[i]) * sign > 0]
+        total, kept = math.fsum(masses[n] for n in own), []
+        for n in sorted(own, key=lambda n: lambdas[n], reverse=keep == "top"):
+            kept.append(n)
+            if math.fsum(masses[each] for each in kept) >= ratio * total:
+                break
+        for n in kept:
+            weights[n] = total / math.fsum(masses[each] for each in kept)
+    return weights
+
+
+@pytest.mark.parametrize("ratio", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("keep", ["top", "bottom"])
+def test_the_matched_selection_equals_the_reference(keep: Any, ratio: float) -> None:
+    for seed in range(5):
+        batch = draw_batch(seed)
+        weights, _ = MatchedLambdaSelection(keep=keep, ratio=ratio)(batch)
+        expected = torch.tensor(matched_oracle(keep, ratio, batch), dtype=torch.float64)
+        torch.testing.assert_close(weights[batch.response_mask], expected, rtol=1e-12, atol=0)
+
+
+def test_the_matched_selection_by_hand() -> None:
+    """Rewarded vectors 4, 3, 1, 0 and punished 0, 0, 1, all of mass one half: two of four and two of three reach half.
+
+    The centroids are 2 and 1/3, and sigmoid is monotone: lambda grows with a rewarded token's vector, and falls with a
+    punished one's. The kept tokens of a side weigh 2 and 3/2.
+    """
+    batch = of_vectors([[4.0], [3.0], [1.0], [0.0]], [[0.0], [0.0], [1.0]])
+    top, metrics = MatchedLambdaSelection(keep="top")(batch)
+    assert top.tolist() == [[2.0, 2.0, 0.0, 0.0], [1.5, 1.5, 0.0, 0.0]]
+    assert metrics["selected_mass_fraction_positive"] == 0.5
+    assert metrics["selected_mass_fraction_negative"] == pytest.approx(2 / 3)
+    bottom = MatchedLambdaSelection(keep="bottom")(batch)[0]
+    assert bottom[0].tolist() == [0.0, 0.0, 2.0, 2.0]
+    assert float(bottom[1, 2]) == 1.5 and sorted(bottom[1, :2].tolist()) == [0.0, 1.5]
+
+
+def test_every_end_of_a_matched_selection_has_the_sides_gradient_mass() -> None:
+    for seed in range(5):
+        batch = draw_batch(seed)
+        mask, advantages = batch.response_mask, batch.token_advantages
+        masses = advantages.abs() * (1 - batch.old_log_probs[mask].exp())
+        for keep in ("top", "random", "bottom"):
+            weights = MatchedLambdaSelection(keep=keep)(batch)[0][mask]
+            for side in (advantages > 0, advantages < 0):
+                torch.testing.assert_close((weights * masses)[side].sum(), masses[side].sum())
+            assert not weights[advantages == 0].any()
+
+
+def test_a_side_without_gradient_or_tokens_has_no_part_in_a_matched_selection() -> None:
+    batch = draw_batch(1, "positive")
+    certain = replace(batch, old_log_probs=torch.zeros_like(batch.old_log_probs).masked_fill(~batch.response_mask, 0.0))
+    for each in (batch, certain, draw_batch(1, "zero")):
+        assert bool(MatchedLambdaSelection()(each)[0].isfinite().all())
