@@ -67,6 +67,8 @@ CLAIMS = (
     Declaration(
         "learning_tax", "Learning tax, drift, entropy collapse", "2604.13088", {Need.TOKEN_TABLES, Need.COMPARED_RUNS}
     ),
+    Declaration("gradient_mass", "Gradient by probability", "2603.22117", {Need.TOKEN_TABLES}),
+    Declaration("tabular_extrapolation", "Extrapolation of a tabular policy", "2603.22117", {Need.TOKEN_TABLES}),
     Declaration("token_flipping", "Token flipping", "2605.08666", {Need.COMPARISON}),
     Declaration("update_direction", "Direction of the update", "2603.22117", {Need.COMPARISON}, {Need.BASE_COMPARISON}),
 )

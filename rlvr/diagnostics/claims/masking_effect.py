@@ -15,8 +15,8 @@ from matplotlib.ticker import FixedLocator
 from torch import Tensor
 
 from evals.core.random import generator_for
-from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimate
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimate, draw_means
+from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.measures import rank_correlation
@@ -26,19 +26,23 @@ from rlvr.engines.local.policy import token_log_probs
 
 SETS = ("random", "same token", "low confidence", "both")
 _SIZE = 8  # tokens in every set
+_SIZES = (1, 2, 4, 8, 16, 32)  # tokens masked one after the other, as far as there are so many
+_FROM, _TO = 4, 16  # sizes that are compared
+_PROGRESSIVE = ("random", "both")  # the sets that are masked progressively under full-parameter updates too
 _LOW_CONFIDENCE = 0.9  # probability below which a token is of low confidence
 _CANDIDATES, _FULL_CANDIDATES = 60, 10
 _UNIT = "updates (run, step) with candidates"
 _LINEAR_BELOW = 1e-3  # nats; effects are drawn on a scale that is logarithmic beyond
 _MODES = ("head only", "full parameters")
-Candidates = Mapping[int, Mapping[str, Tensor]]  # token j -> name of a set -> indices of the masked tokens
+Masked = tuple[str, int]  # name of a set, and the number of its tokens that are masked
+Candidates = Mapping[int, Mapping[Masked, Tensor]]  # token j -> set -> indices of the masked tokens
 
 
 class MaskingEffect(Claim):
     """E_j(M) of the four kinds of set under updates of the head and of all parameters, and the dose beside it."""
 
-    size = (8.5, 3.2)
-    columns = ("unit", "step", "mode", "set", "candidate", "effect", "dose")
+    size = (12.0, 3.4)
+    columns = ("unit", "step", "mode", "set", "masked", "candidate", "effect", "dose")
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         for snapshot, probed in inputs.probed:
@@ -47,19 +51,26 @@ class MaskingEffect(Claim):
                 continue
             coefficients, view = snapshot.coefficients, head_view(snapshot)
             gradient = score_gradient(snapshot.model, snapshot.tokens, snapshot.temperature, coefficients)
-            few = dict(islice(candidates.items(), _FULL_CANDIDATES))
+            few = {
+                candidate: {
+                    key: masked for key, masked in sets.items() if len(masked) == _SIZE or key[0] in _PROGRESSIVE
+                }
+                for candidate, sets in islice(candidates.items(), _FULL_CANDIDATES)
+            }
             effects = (
                 head_effects(view, coefficients, step_size, candidates),
                 full_effects(snapshot, gradient, coefficients, step_size, few),
             )
             for mode, found in zip(_MODES, effects, strict=True):
                 for candidate, sets in found.items():
-                    for name, effect in sets.items():
-                        dose = coupling_strength(view, coefficients, step_size, candidate, candidates[candidate][name])
-                        numbers = {"candidate": candidate, "effect": effect, "dose": dose}
-                        yield {**snapshot.identity, "mode": mode, "set": name, **numbers}
+                    for key, effect in sets.items():
+                        masked = candidates[candidate][key]
+                        dose = coupling_strength(view, coefficients, step_size, candidate, masked)
+                        numbers = {"masked": len(masked), "candidate": candidate, "effect": effect, "dose": dose}
+                        yield {**snapshot.identity, "mode": mode, "set": key[0], **numbers}
 
     def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
+        progressive, series = series, select(series, masked=_SIZE)
         means = series.assign(rate=series["effect"] > 0).groupby(["mode", "set", "unit"])[["rate", "effect"]].mean()
 
         def of(mode: str, name: str, column: str = "rate") -> pd.Series:
@@ -80,17 +91,24 @@ class MaskingEffect(Claim):
         ]
         statement = "The stronger the coupling, the larger the boost under the full update"
         yield measure(statement, "rank correlation of dose (kernel) and effect, full parameters", doses, _UNIT)
+        for mode in _MODES:
+            yield measure(
+                f"The more uncertain occurrences of the same token are masked, the more of its boost goes ({mode})",
+                f"mean boost in nats, {_TO} masked less {_FROM} of them, candidates that have so many",
+                growth(select(progressive, mode=mode, set="both")),
+                _UNIT,
+            )
         for mode, name in product(_MODES, SETS):
             yield beside(f"boost rate, {name}, {mode}", of(mode, name), _UNIT, null=0.5)
 
     def draw(self, figure: Figure, findings: Findings) -> str:
-        rate_axes, dose_axes = figure.subplots(1, 2)
+        rate_axes, dose_axes, progressive_axes = figure.subplots(1, 3)
         rows = {each.quantity: each for each in findings.measurements}
         for mode, colour, marker, shift in ((_MODES[0], SERIES[0], "o", -0.08), (_MODES[1], SERIES[1], "s", 0.08)):
             for place, name in enumerate(SETS):
                 each = rows[f"boost rate, {name}, {mode}"]
                 draw_estimate(rate_axes, place + shift, each, colour, marker, mode if place == 0 else None)
-            own = findings.series[findings.series["mode"] == mode]
+            own = select(findings.series, mode=mode, masked=_SIZE)
             dose_axes.plot(own["dose"], own["effect"], marker, color=colour, markersize=2, alpha=0.5, label=mode)
         rate_axes.axhline(0.5, color=QUIET, linewidth=0.8)
         rate_axes.set_xticks(range(len(SETS)), [name.replace(" ", "\n") for name in SETS])
@@ -101,6 +119,16 @@ class MaskingEffect(Claim):
             axis.set_major_locator(FixedLocator([-0.1, -0.01, -0.001, 0, 0.001, 0.01, 0.1]))
             axis.set_major_formatter("{x:g}")
         dose_axes.set(title="Dose and response", xlabel="coupling strength (nats)", ylabel="effect E(M) (nats)")
+        for mode, name in product(_MODES, _PROGRESSIVE):
+            own = select(findings.series, mode=mode, set=name)
+            means = own.groupby(["unit", "masked"])["effect"].mean().reset_index()
+            place, line = _MODES.index(mode), "-" if name == "both" else ":"
+            words = f"{mode}, {'uncertain, same token' if name == 'both' else name}"
+            draw_means(progressive_axes, means, "masked", "effect", SERIES[place], words, "os"[place], line)
+        progressive_axes.set_xscale("log", base=2)
+        progressive_axes.xaxis.set_major_formatter("{x:g}")
+        progressive_axes.axhline(0, color=QUIET, linewidth=0.8)
+        progressive_axes.set(title="Progressive masking", xlabel="tokens masked", ylabel="mean effect (nats)")
         for axes in figure.axes:
             axes.legend(fontsize=7)
         both, chance = rows["boost rate, both, full parameters"], rows["boost rate, random, full parameters"]
@@ -116,23 +144,25 @@ class MaskingEffect(Claim):
         "any confidence, low-confidence ones of any token, or both. The effect is the candidate's log-probability "
         "after the full step less that after the masked step, so a positive one means that the masked tokens "
         "boosted it. Candidates for which a set could not be filled are left out, and updates without candidates "
-        "with them; which tokens the paper took as candidates is not known. Here nearly all low-confidence tokens "
-        "are results, digits that compete with one another."
+        "with them; which tokens the paper took as candidates is not known. Progressive masking takes the first 1, 2, "
+        f"4 ... {_SIZES[-1]} tokens of one random order of a set out, as far as it has so many."
     )
 
 
-def _candidates(snapshot: PolicySnapshot) -> dict[int, dict[str, Tensor]]:
+def _candidates(snapshot: PolicySnapshot) -> dict[int, dict[Masked, Tensor]]:
     """Low-confidence tokens of punished rollouts, with the sets of tokens of rewarded rollouts that are masked."""
     generator = generator_for("masking", snapshot.unit)
     probability = snapshot.column("old_log_prob").exp()
     sides = snapshot.column("side")
     pool = (sides > 0).nonzero()[:, 0]
     uncertain = ((sides < 0) & (probability < _LOW_CONFIDENCE)).nonzero()[:, 0]
-    found: dict[int, dict[str, Tensor]] = {}
+    found: dict[int, dict[Masked, Tensor]] = {}
     for candidate in uncertain[torch.randperm(len(uncertain), generator=generator)].tolist():
         sets = mask_sets(candidate, pool, snapshot.token_ids, probability, _SIZE, generator)
         if sets is not None:
-            found[candidate] = sets
+            found[candidate] = {
+                (name, size): order[:size] for name, order in sets.items() for size in _SIZES if size <= len(order)
+            }
         if len(found) == _CANDIDATES:
             break
     return found
@@ -141,7 +171,7 @@ def _candidates(snapshot: PolicySnapshot) -> dict[int, dict[str, Tensor]]:
 def mask_sets(
     candidate: int, pool: Tensor, token_ids: Tensor, probability: Tensor, size: int, generator: torch.Generator
 ) -> dict[str, Tensor] | None:
-    """Draw each set's tokens [size] from ``pool`` [P]; None if one of the sets cannot be filled.
+    """List each set's tokens in ``pool`` [P] in random order; None if one of the sets has fewer than ``size``.
 
     ``both`` are low-confidence occurrences of the candidate's token, ``same token`` occurrences of any confidence,
     ``low confidence`` low-confidence tokens of any kind, ``random`` any.
@@ -153,13 +183,24 @@ def mask_sets(
         places = members.nonzero()[:, 0]
         if len(places) < size:
             return None
-        chosen[name] = pool[places[torch.randperm(len(places), generator=generator)[:size]]]
+        chosen[name] = pool[places[torch.randperm(len(places), generator=generator)]]
     return chosen
+
+
+def growth(series: pd.DataFrame) -> pd.Series:
+    """Return the mean effect at the larger of the compared sizes less that at the smaller, by unit.
+
+    Over the candidates that have both.
+    """
+    effects = series.pivot(index=["unit", "candidate"], columns="masked", values="effect")
+    if not {_FROM, _TO} <= set(effects):
+        return pd.Series(dtype=float)
+    return (effects[_TO] - effects[_FROM]).dropna().groupby("unit").mean()
 
 
 def head_effects(
     view: HeadView, coefficients: Tensor, step_size: float, candidates: Candidates
-) -> dict[int, dict[str, float]]:
+) -> dict[int, dict[Masked, float]]:
     """Return E_j(M) in nats of each candidate and set when the update is of the head alone."""
     full = view.gradient(coefficients)
 
@@ -181,7 +222,7 @@ def coupling_strength(view: HeadView, coefficients: Tensor, step_size: float, ca
 
 def full_effects(
     snapshot: PolicySnapshot, full: Gradient, coefficients: Tensor, step_size: float, candidates: Candidates
-) -> dict[int, dict[str, float]]:
+) -> dict[int, dict[Masked, float]]:
     """Return E_j(M) in nats of each candidate and set when the update is of all parameters.
 
     ``full`` is the gradient of the whole update, ``coefficients`` [N] are its coefficients.
@@ -209,7 +250,7 @@ def full_effects(
     return _of_each(candidates, effect)
 
 
-def _of_each(candidates: Candidates, effect: Callable[[int, Tensor], float]) -> dict[int, dict[str, float]]:
+def _of_each(candidates: Candidates, effect: Callable[[int, Tensor], float]) -> dict[int, dict[Masked, float]]:
     """The ``effect`` of masking, for each candidate and each of its sets."""
     return {
         candidate: {name: effect(candidate, masked) for name, masked in sets.items()}

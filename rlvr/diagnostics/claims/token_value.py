@@ -6,41 +6,54 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimate, draw_estimates
+from rlvr.diagnostics.claims.drawing import (
+    NEGATIVE,
+    POSITIVE,
+    QUIET,
+    SERIES,
+    draw_estimate,
+    draw_estimates,
+    draw_means,
+)
 from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
-from rlvr.diagnostics.policy import PolicySnapshot, numbers_within_groups
-from rlvr.diagnostics.probes import Probed, ascend, log_probs_of, restored, score_gradient, stepped
-from rlvr.methods.method import compose
+from rlvr.diagnostics.partial_updates import (
+    COMPOSITIONS,
+    GROUP_SIZES,
+    OF_BATCHES,
+    PARTS_OF_BATCH,
+    REPEATS,
+    SATURATED_FROM,
+    SPARSE_UP_TO,
+    UPDATES,
+    all_displacements,
+    compositions_of,
+)
 
 _THRESHOLD = 1e-5
 _TOP_ENTROPY = 0.4
-_GROUP_SIZES = (2, 4)
-_REPEATS = (2, 4, 8)
+_TOP_ENTROPIES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+_MOST_VALUED = 0.25
 _COMPARED_AFTER = 4
-_OF_PARTS = tuple(f"group_of_{size}" for size in _GROUP_SIZES)
-_OF_REPEATS = tuple(f"repeated_{steps}" for steps in _REPEATS)
-_UPDATES = ("as_trained", "joint", *_OF_PARTS, *_OF_REPEATS)
 
 
 class TokenValue(Claim):
     """Values of sampled tokens, and their displacements under each update."""
 
-    size = (10.5, 6.0)
-    columns = ("unit", "step", "side", "value", "standard_error", "entropy", "class", *_UPDATES)
+    size = (13.0, 6.0)
+    columns = ("unit", "step", "side", "value", "standard_error", "entropy", "class", "composition", *UPDATES)
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         with GradingPool(workers=1) as pool:
             for snapshot, probed in inputs.probed:
                 valued = value_tokens(snapshot, pool)
-                moved = _moved(snapshot, probed) if valued else {}
+                compositions = compositions_of(snapshot)
+                moved = all_displacements(snapshot, probed, compositions) if valued else {}
                 for place, value in valued:
                     row = snapshot.rows.iloc[place]
                     yield {
@@ -50,6 +63,7 @@ class TokenValue(Claim):
                         "standard_error": value.standard_error,
                         "entropy": float(row["entropy"]),
                         "class": row["token_class"],
+                        "composition": COMPOSITIONS[compositions[snapshot.rollout_of[place]]],
                         **{name: float(displacement[place]) for name, displacement in moved.items()},
                     }
                 print(f"{snapshot.unit}: valued", flush=True)
@@ -70,10 +84,39 @@ class TokenValue(Claim):
             f"{difference}, top {_TOP_ENTROPY:.0%} by entropy less the rest, as trained",
             _gaps(top, "as_trained") - _gaps(rest, "as_trained") if comparable else [],
         )
+        peak = gaps_of_top(series, _TOP_ENTROPY)
+        for statement, fraction in (
+            (f"The gap is larger in the top {_TOP_ENTROPY:.0%} by entropy than at their most uncertain end", 0.1),
+            (f"The gap is larger in the top {_TOP_ENTROPY:.0%} by entropy than over all", 1.0),
+        ):
+            yield measure(
+                statement,
+                f"{difference}, top {_TOP_ENTROPY:.0%} by entropy less top {fraction:.0%}, as trained",
+                peak - gaps_of_top(series, fraction),
+            )
+        smallest, parts = OF_BATCHES[0], PARTS_OF_BATCH[0]
+        yield measure(
+            "The gap grows with the number of prompts in a batch",
+            f"{difference}, one SGD step on all prompts less one on 1/{parts} of them",
+            _gaps(series, "joint") - _gaps(series, smallest),
+        )
+        yield measure(
+            "Larger batches boost more of the most valued tokens",
+            f"share boosted of the top {_MOST_VALUED:.0%} by value, all prompts less 1/{parts} of them, one SGD step",
+            shares_boosted(series, "joint") - shares_boosted(series, smallest),
+        )
+        balanced = _gaps_of_composition(series, "balanced")
+        for name in ("sparse", "saturated"):
+            yield measure(
+                f"The gap is smaller where rewards are {name}",
+                f"{difference}, one SGD step on groups of {name} rewards less one on balanced groups",
+                _gaps_of_composition(series, name) - balanced,
+                direction="below",
+            )
         yield measure(
             "The gap grows with the number of rollouts in a group",
-            f"{difference}, groups of all rollouts less groups of {_GROUP_SIZES[0]}, one SGD step",
-            _gaps(series, "joint") - _gaps(series, f"group_of_{_GROUP_SIZES[0]}"),
+            f"{difference}, groups of all rollouts less groups of {GROUP_SIZES[0]}, one SGD step",
+            _gaps(series, "joint") - _gaps(series, f"group_of_{GROUP_SIZES[0]}"),
         )
         yield measure(
             "The gap grows over repeated updates on one batch",
@@ -92,7 +135,7 @@ class TokenValue(Claim):
 
     def draw(self, figure: Figure, findings: Findings) -> str:
         series = findings.series
-        (by_side, by_entropy), (by_group, by_repeats) = figure.subplots(2, 2)
+        (by_side, by_entropy, by_composition), (by_group, by_batch, by_repeats) = figure.subplots(2, 3)
         for place, side in enumerate(SIDES):
             rows = series[series["side"] == side]
             for moved, colour, marker, sign in (("boosted", POSITIVE, "o", 1), ("suppressed", NEGATIVE, "s", -1)):
@@ -103,18 +146,19 @@ class TokenValue(Claim):
         by_side.set(title="Value of moved tokens, as trained", ylabel="accuracy with the token\nless with another")
         by_side.axhline(0, color=QUIET, linewidth=0.8)
         by_side.legend(fontsize=7)
-        fifths = np.ceil(5 * series.groupby("unit")["entropy"].rank(pct=True, ascending=False))
+        _draw_by_entropy(by_entropy, series)
+        compositions = {name: _gaps_of_composition(series, name) for name in COMPOSITIONS}
         _draw_gaps(
-            by_entropy,
-            {f"{20 * q - 20}-\n{20 * q} %": _gaps(series[fifths == q], "as_trained") for q in range(1, 6)},
-            "Gap by entropy of the token",
-            "from the most uncertain fifth on",
+            by_composition, compositions, "Gap by a group's rewards, one SGD step", "of the update and its tokens"
         )
-        groups = {str(size): _gaps(series, f"group_of_{size}") for size in _GROUP_SIZES}
+        batches = {f"1/{parts}": _gaps(series, f"batch_part_{parts}") for parts in PARTS_OF_BATCH}
+        batches["all"] = _gaps(series, "joint")
+        _draw_gaps(by_batch, batches, "Gap by batch size, one SGD step", "part of the prompts")
+        groups = {str(size): _gaps(series, f"group_of_{size}") for size in GROUP_SIZES}
         groups["all"] = _gaps(series, "joint")
         _draw_gaps(by_group, groups, "Gap by group size, one SGD step", "rollouts of a group")
         repeats = {"1": _gaps(series, "joint")}
-        repeats |= {str(steps): _gaps(series, f"repeated_{steps}") for steps in _REPEATS}
+        repeats |= {str(steps): _gaps(series, f"repeated_{steps}") for steps in REPEATS}
         _draw_gaps(by_repeats, repeats, "Gap over repeated updates", "SGD steps on one batch")
         rewarded, punished = findings.measurements[:2]
         return (
@@ -132,35 +176,12 @@ class TokenValue(Claim):
         "2N) / (1 - p) with N continuations on either side; the last rows say what it was, what of it is left in "
         "the gap of one update, and the gap itself. For smaller groups the advantages were computed anew from the "
         "first rollouts of each group, and one SGD step was made of the size of the joint probe; for repeated "
-        "updates such steps were made on one batch."
+        "updates such steps were made on one batch. For smaller batches the prompts were cut in order into equal "
+        "parts, each made its own step on its own token mean, and every token counts under that of its part; so it is "
+        f"with groups by their rewards: sparse up to {SPARSE_UP_TO:.0%} right, saturated from {SATURATED_FROM:.0%}, "
+        "and balanced between. Entropy ranks the valued tokens of an update, whose most certain ones are left out, "
+        "so the top 100% here are fewer than all tokens."
     )
-
-
-def _moved(snapshot: PolicySnapshot, probed: Probed) -> dict[str, Tensor]:
-    """Displacements [N] under each update: the run's, one step, steps on parts of the groups, several steps."""
-    model, tokens, temperature = snapshot.model, snapshot.tokens, snapshot.temperature
-    before = log_probs_of(model, tokens, temperature)
-    found = {name: probed.displacements[name] for name in ("as_trained", "joint")}
-    for size in _GROUP_SIZES:
-        gradient = score_gradient(model, tokens, temperature, coefficients_of_smaller_groups(snapshot, size))
-        with stepped(model, gradient, probed.step_size) as after:
-            found[f"group_of_{size}"] = log_probs_of(after, tokens, temperature) - before
-    with restored(model):
-        for steps in range(1, max(_REPEATS) + 1):
-            ascend(model, score_gradient(model, tokens, temperature, snapshot.coefficients), probed.step_size)
-            if steps in _REPEATS:
-                found[f"repeated_{steps}"] = log_probs_of(model, tokens, temperature) - before
-    return found
-
-
-def coefficients_of_smaller_groups(snapshot: PolicySnapshot, size: int) -> Tensor:
-    """Return the coefficients [N] if every group had only its first ``size`` rollouts, weights aside."""
-    kept = numbers_within_groups(snapshot.groups) < size
-    rewards, lengths = snapshot.of_rollouts("reward").float(), snapshot.lengths
-    advantages = torch.zeros(len(kept), dtype=torch.float64)
-    advantage = compose(snapshot.run.method).advantage
-    advantages[kept] = advantage(rewards[kept], snapshot.groups[kept], lengths[kept]).double()
-    return advantages[snapshot.rollout_of] / int(lengths[kept].sum())
 
 
 def gap(rows: pd.DataFrame, update: str) -> float:
@@ -179,9 +200,45 @@ def sampling_error(rows: pd.DataFrame, update: str) -> float:
     return math.sqrt(boosted.sum() / len(boosted) ** 2 + suppressed.sum() / len(suppressed) ** 2)
 
 
-def _gaps(series: pd.DataFrame, update: str) -> np.ndarray:
-    """The gap of each unit [U]."""
-    return np.array([gap(series[series["unit"] == unit], update) for unit in series["unit"].unique()])
+def _gaps(series: pd.DataFrame, update: str, units: pd.Series | None = None) -> np.ndarray:
+    """The gap of each unit [U]; of ``units``, where rows of some units may have been left out."""
+    units = series["unit"] if units is None else units
+    return np.array([gap(series[series["unit"] == unit], update) for unit in units.unique()])
+
+
+def gaps_of_top(series: pd.DataFrame, fraction: float) -> np.ndarray:
+    """Return the gap of each unit [U], as trained, among the ``fraction`` of its valued tokens of highest entropy."""
+    ranks = series.groupby("unit")["entropy"].rank(pct=True, ascending=False)
+    return _gaps(series[ranks <= fraction], "as_trained", series["unit"])
+
+
+def shares_boosted(series: pd.DataFrame, update: str) -> np.ndarray:
+    """Return the share [U] of each unit's most valued tokens that ``update`` boosts."""
+    ranks = series.groupby("unit")["value"].rank(pct=True, ascending=False)
+    top = series[ranks <= _MOST_VALUED]
+    boosted = (top[update] > _THRESHOLD).groupby(top["unit"]).mean()
+    return boosted.reindex(series["unit"].unique()).to_numpy(dtype=np.float64)
+
+
+def _gaps_of_composition(series: pd.DataFrame, composition: str) -> np.ndarray:
+    return _gaps(series[series["composition"] == composition], "own_composition", series["unit"])
+
+
+def _draw_by_entropy(axes: Axes, series: pd.DataFrame) -> None:
+    """The gap among the most uncertain tokens, up to each share of them, and in each fifth alone."""
+    curve = pd.DataFrame(
+        [(100 * fraction, each) for fraction in _TOP_ENTROPIES for each in gaps_of_top(series, fraction)],
+        columns=["share", "gap"],
+    )
+    draw_means(axes, curve, "share", "gap", SERIES[0], "top share")
+    fifths = np.ceil(5 * series.groupby("unit")["entropy"].rank(pct=True, ascending=False))
+    for fifth in range(1, 6):
+        each = beside("", _gaps(series[fifths == fifth], "as_trained", series["unit"]))
+        draw_estimate(axes, 20 * fifth - 10, each, SERIES[1], "s", "each fifth" if fifth == 1 else None)
+    axes.axhline(0, color=QUIET, linewidth=0.8)
+    axes.set(title="Gap by entropy, as trained", xlabel="% of the valued tokens, the most uncertain first")
+    axes.set_ylabel("gap in value")
+    axes.legend(fontsize=7)
 
 
 def _draw_gaps(axes: Axes, gaps: Mapping[str, np.ndarray], title: str, xlabel: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
 import torch
 
-from rlvr.diagnostics.claims.masking_effect import coupling_strength, full_effects, head_effects, mask_sets
+from rlvr.diagnostics.claims.masking_effect import coupling_strength, full_effects, growth, head_effects, mask_sets
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.measures import flips
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -101,9 +102,9 @@ def test_suppressing_one_arm_boosts_another_of_the_same_punished_rollout() -> No
 def test_masking_the_other_pull_of_an_arm_by_hand() -> None:
     """p = (0.5, 0.5), arm 0 pulled twice, step 0.2: logits differ by 0.2 after one pull and by 0.4 after both."""
     view = bandit([0.5, 0.5], [0, 0])
-    found = head_effects(view, torch.ones(2, dtype=torch.float64), 0.2, {0: {"other": torch.tensor([1])}})
+    found = head_effects(view, torch.ones(2, dtype=torch.float64), 0.2, {0: {("other", 1): torch.tensor([1])}})
     expected = math.log((1 + math.exp(-0.2)) / (1 + math.exp(-0.4)))
-    assert math.isclose(found[0]["other"], expected, rel_tol=1e-9)
+    assert math.isclose(found[0]["other", 1], expected, rel_tol=1e-9)
     # To first order 0.2 kappa = 0.2 * 0.5.
     strength = coupling_strength(view, torch.ones(2, dtype=torch.float64), 0.2, 0, torch.tensor([1]))
     assert math.isclose(strength, 0.1, rel_tol=1e-9)
@@ -114,7 +115,7 @@ def test_head_effects_are_differences_of_two_updates_and_small_ones_are_the_dose
     coefficients = torch.linspace(-1, 1, len(view.token_ids), dtype=torch.float64)
     masked = torch.tensor([1, 4])
     for step_size in (0.5, 1e-6):
-        found = head_effects(view, coefficients, step_size, {2: {"some": masked}})[2]["some"]
+        found = head_effects(view, coefficients, step_size, {2: {("some", 2): masked}})[2]["some", 2]
         without = coefficients.clone()
         without[masked] = 0
         after, less = (
@@ -124,12 +125,27 @@ def test_head_effects_are_differences_of_two_updates_and_small_ones_are_the_dose
     assert math.isclose(found, coupling_strength(view, coefficients, 1e-6, 2, masked), rel_tol=1e-4)
 
 
+def test_masking_every_other_pull_of_an_arm_one_after_the_other_by_hand() -> None:
+    """p = (0.5, 0.5), arm 0 pulled 17 times, step 0.2: n pulls put the logits 0.2 n apart."""
+    view, ones = bandit([0.5, 0.5], [0] * 17), torch.ones(17, dtype=torch.float64)
+    order = torch.arange(1, 17)
+    found = head_effects(view, ones, 0.2, {0: {("both", size): order[:size] for size in (1, 4, 16)}})[0]
+    for size in (1, 4, 16):
+        expected = math.log((1 + math.exp(-0.2 * (17 - size))) / (1 + math.exp(-0.2 * 17)))
+        assert math.isclose(found["both", size], expected, rel_tol=1e-9)
+    rows = [{"unit": "u", "candidate": 0, "masked": key[1], "effect": effect} for key, effect in found.items()]
+    rows.append({"unit": "u", "candidate": 1, "masked": 4, "effect": 9.0})  # has no 16, and is left out
+    grown = growth(pd.DataFrame(rows))
+    assert math.isclose(grown["u"], found["both", 16] - found["both", 4])
+
+
 def test_full_effects_are_differences_of_two_updates(snapshots: list[PolicySnapshot]) -> None:
     snapshot = snapshots[0]
     signal = snapshot.coefficients
     full = score_gradient(snapshot.model, snapshot.tokens, 1.0, signal)
     candidate, masked = int(snapshot.column("old_log_prob").argmin()), snapshot.weighted_advantages.nonzero()[::5, 0]
-    found = full_effects(snapshot, full, signal, 0.5, {candidate: {"some": masked}})[candidate]["some"]
+    key = ("some", len(masked))
+    found = full_effects(snapshot, full, signal, 0.5, {candidate: {key: masked}})[candidate][key]
     without = signal.clone()
     without[masked] = 0
     after = []
@@ -148,7 +164,8 @@ def test_sets_hold_what_their_names_say_and_cannot_be_filled_from_too_few() -> N
     sets = mask_sets(0, pool, token_ids, probability, 2, generator)
     assert sets is not None
     assert set(sets["both"].tolist()) == {1, 5}
-    assert set(sets["same token"].tolist()) <= {1, 2, 5}
+    assert set(sets["same token"].tolist()) == {1, 2, 5}
+    assert set(sets["random"].tolist()) == set(range(1, 8))
     assert bool((probability[sets["low confidence"]] < 0.9).all())
-    assert all(len(chosen.unique()) == 2 and 0 not in chosen for chosen in sets.values())
+    assert all(len(chosen.unique()) == len(chosen) and 0 not in chosen for chosen in sets.values())
     assert mask_sets(0, pool, token_ids, probability, 3, generator) is None

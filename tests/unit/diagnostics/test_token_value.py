@@ -15,9 +15,17 @@ from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims import delta_coefficients
 from rlvr.diagnostics.claims.learning_tax import log_odds, mean_drift
-from rlvr.diagnostics.claims.token_value import coefficients_of_smaller_groups, gap, sampling_error
+from rlvr.diagnostics.claims.token_value import gap, gaps_of_top, sampling_error, shares_boosted
 from rlvr.diagnostics.counterfactual import Place, TokenValue, token_values
+from rlvr.diagnostics.partial_updates import (
+    COMPOSITIONS,
+    coefficients_of_smaller_groups,
+    compositions_of,
+    displacements_by_block,
+    parts_of_batch,
+)
 from rlvr.diagnostics.policy import PolicySnapshot
+from rlvr.diagnostics.probes import log_probs_of, score_gradient, stepped
 
 
 def test_value_and_its_error_by_hand() -> None:
@@ -83,6 +91,58 @@ def test_the_gap_by_hand() -> None:
     rows = pd.DataFrame({"value": [1.0, 0.5, -0.5, 9.0], "u": [0.1, 0.2, -0.3, 0.0]})
     assert gap(rows, "u") == 1.25
     assert math.isnan(gap(rows[:2], "u"))
+
+
+def test_the_gap_along_entropy_and_the_boosted_share_of_the_most_valued_by_hand() -> None:
+    """Four tokens of update a by falling entropy, 1 and 0 for the first two, and one of b, which has no gap."""
+    rows = pd.DataFrame(
+        {
+            "unit": ["a", "a", "a", "a", "b"],
+            "entropy": [4.0, 3.0, 2.0, 1.0, 1.0],
+            "value": [1.0, 0.0, 0.5, 0.25, 2.0],
+            "as_trained": [0.1, -0.1, 0.1, -0.1, -0.1],
+        }
+    )
+    half, whole = gaps_of_top(rows, 0.5), gaps_of_top(rows, 1.0)
+    assert half[0] == 1.0 and whole[0] == 0.75 - 0.125
+    assert math.isnan(half[1]) and math.isnan(whole[1])
+    assert math.isnan(gaps_of_top(rows, 0.25)[0])  # a boosted token alone
+    assert shares_boosted(rows, "as_trained")[0] == 1.0  # a's most valued quarter is its first token
+    assert math.isnan(shares_boosted(rows, "as_trained")[1])  # no token is in the top quarter of one
+
+
+def test_prompts_are_cut_into_parts_and_named_by_their_rewards(snapshots: list[PolicySnapshot]) -> None:
+    snapshot = snapshots[0]
+    groups = torch.tensor([7, 7, 3, 3, 9, 9, 1, 1])
+    assert parts_of_batch(groups, 2).tolist() == [1, 1, 0, 0, 1, 1, 0, 0]
+    assert parts_of_batch(groups, 8).unique().numel() == 4  # a prompt is never parted
+    found = [COMPOSITIONS[number] for number in compositions_of(snapshot)]
+    right = snapshot.of_rollouts("reward")
+    for rollout, name in enumerate(found):
+        share = float(right[snapshot.groups == snapshot.groups[rollout]].mean())
+        assert name == ("sparse" if share <= 0.25 else "saturated" if share >= 0.75 else "balanced")
+
+
+def test_a_token_moves_by_the_step_of_its_own_block(snapshots: list[PolicySnapshot]) -> None:
+    """One block is the joint step; of two, each moves its tokens as a batch of its rollouts alone does."""
+    snapshot = snapshots[0]
+    before = log_probs_of(snapshot.model, snapshot.tokens, snapshot.temperature)
+
+    def moved(kept: torch.Tensor) -> torch.Tensor:
+        own = kept[snapshot.rollout_of]
+        coefficients = torch.where(own, snapshot.weighted_advantages, 0.0) / int(own.sum())
+        gradient = score_gradient(snapshot.model, snapshot.tokens, snapshot.temperature, coefficients)
+        with stepped(snapshot.model, gradient, 0.3) as model:
+            return (log_probs_of(model, snapshot.tokens, snapshot.temperature) - before)[own]
+
+    whole = torch.zeros_like(snapshot.groups)
+    halves = parts_of_batch(snapshot.groups, 2)
+    for blocks in (whole, halves):
+        found = displacements_by_block(snapshot, blocks, 0.3, before)
+        for block in blocks.unique():
+            kept = blocks == block
+            torch.testing.assert_close(found[kept[snapshot.rollout_of]], moved(kept), atol=2e-5, rtol=1e-3)
+    assert not torch.allclose(found, displacements_by_block(snapshot, whole, 0.3, before), atol=1e-4)
 
 
 def test_the_sampling_error_of_a_gap_by_hand() -> None:
