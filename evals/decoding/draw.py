@@ -95,6 +95,8 @@ def criterion_values(
 
 def history_values(criterion: Criterion, base: Tensor, trained: Tensor, driver: Tensor) -> Tensor:
     """A criterion that looks at the history alone, in nats, [P]; arguments as for :func:`criterion_values`."""
+    if criterion == "assistant_entropy":
+        return history_values("entropy", base, trained, base if driver is trained else trained)
     rows = max(1, _BLOCK_ELEMENTS // base.shape[-1])
     blocks = zip(base.split(rows), trained.split(rows), driver.split(rows), strict=True)
     return torch.cat([_block_values(criterion, *block) for block in blocks])

@@ -22,6 +22,7 @@ TITLES: dict[Criterion, str] = {
     "js": "Jensen-Shannon divergence",
     "jeffreys": "mean of both KL",
     "entropy": "entropy of the base",
+    "assistant_entropy": "entropy of the trained model",
     "random": "random tokens",
 }
 

@@ -38,6 +38,7 @@ Criterion = Literal[
     "js",  # Jensen-Shannon divergence, at most log 2
     "jeffreys",  # mean of the two KL divergences
     "entropy",  # entropy of the model that drives
+    "assistant_entropy",  # entropy of the other model
     "random",  # a uniform number of its own
 ]
 """The value that decides whether a token is drawn again."""

@@ -26,7 +26,7 @@ from rlvr.engines.local.policy import TokenBatch
 
 SAMPLES = 8
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
-CRITERIA: tuple[Criterion, ...] = ("log_prob_difference", "kl_trained_base", "entropy", "random")
+CRITERIA: tuple[Criterion, ...] = ("log_prob_difference", "kl_trained_base", "entropy", "assistant_entropy", "random")
 _PROBABILITY_BINS = 10
 _HISTOGRAMS = {
     "difference": np.linspace(-3, 3, 61),
@@ -98,8 +98,9 @@ def _threshold(criterion: Criterion, tokens: pd.DataFrame, fraction: float) -> f
         return fraction
     if criterion == "log_prob_difference":
         return float(log_prob_difference(tokens).quantile(fraction))
-    column = "base_entropy" if criterion == "entropy" else "kl_trained_base"
-    return float(tokens[column].quantile(1 - fraction))
+    # The base model drives, so the trained one is the assistant.
+    columns = {"entropy": "base_entropy", "assistant_entropy": "trained_entropy"}
+    return float(tokens[columns.get(criterion, criterion)].quantile(1 - fraction))
 
 
 def direction_rows(tokens: Mapping[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:

@@ -54,6 +54,14 @@ def test_history_criteria_are_the_sums_of_their_definitions(criterion: Criterion
     np.testing.assert_allclose(values, expected, rtol=2e-5, atol=2e-6)
 
 
+def test_the_assistants_entropy_is_that_of_the_model_that_does_not_drive() -> None:
+    base, trained = torch.tensor(BASE), torch.tensor(TRAINED)
+    for driver, other in ((base, TRAINED), (trained, BASE)):
+        expected = [reference("entropy", [0.0], [0.0], row) for row in other]
+        values = history_values("assistant_entropy", base, trained, driver)
+        np.testing.assert_allclose(values, expected, rtol=2e-5, atol=2e-6)
+
+
 def test_log_prob_difference_is_trained_minus_base_of_the_token_drawn() -> None:
     row_of, tokens = [3, 0, 0, 2, 1], [3, 1, 3, 0, 2]
     expected = [
