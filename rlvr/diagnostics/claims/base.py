@@ -69,6 +69,13 @@ CLAIMS = (
     ),
     Declaration("gradient_mass", "Gradient by probability", "2603.22117", {Need.TOKEN_TABLES}),
     Declaration("tabular_extrapolation", "Extrapolation of a tabular policy", "2603.22117", {Need.TOKEN_TABLES}),
+    Declaration(
+        "sampling_settings",
+        "Sampling settings",
+        "2605.08666",
+        {Need.TOKEN_TABLES, Need.BENCHMARK},
+        {Need.WEIGHTING_TABLES},
+    ),
     Declaration("token_flipping", "Token flipping", "2605.08666", {Need.COMPARISON}),
     Declaration("update_direction", "Direction of the update", "2603.22117", {Need.COMPARISON}, {Need.BASE_COMPARISON}),
 )

@@ -1,9 +1,7 @@
 """Claim 9: some objectives move what they have no reason to move, and a high learning rate makes it worse."""
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -12,20 +10,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS
 from evals.generation.checkpoint import Checkpoint
+from rlvr.diagnostics.claims.conditions import PRESERVED, RANDOM, STABLE, UNSTABLE, beginnings_of, conditions_of
 from rlvr.diagnostics.claims.drawing import SERIES, draw_means
 from rlvr.diagnostics.claims.findings import Claim, Direction, Findings, Measurement, beside, measure, select
-from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
+from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.probes import log_probs_of
 
-RANDOM, PRESERVED = "random mini-batches", "query-preserved"
-STABLE, UNSTABLE = "stable rate", "unstable rate"
 _STEPS_OF_A_POINT = 5
 _SMALLEST_DRIFT = 1e-9  # nats; a run that moved nothing
 _UNITS = {
     "drift": "log2 of the mean |change of log-odds| of format tokens",
+    "solution drift": "log2 of the mean |change of log-probability| of right responses",
+    "solution change": "mean change of the log-probability of right responses, nats",
+    "reward at equal tokens": "reward at equal tokens",
     "reward": "reward at the end",
     "entropy": "entropy at the end, nats",
 }
@@ -37,8 +36,8 @@ _Contrasts = tuple[tuple[str, str, str, str, str, Direction], ...]
 class LearningTax(Claim):
     """Reward, entropy and drift of format tokens of the runs that are compared."""
 
-    size = (12.5, 6.4)
-    columns = ("run", *_CONDITION, "seed", "step", "quantity", "value")
+    size = (12.5, 8.6)
+    columns = ("run", *_CONDITION, "seed", "step", "tokens", "quantity", "value")
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         found = {name: inputs.read_run(name) for name in inputs.runs}
@@ -46,24 +45,33 @@ class LearningTax(Claim):
         conditions = conditions_of({name: found[name] for name in whole.values()})
         reference = inputs.snapshots()[0]
         chosen = reference.of_class("format")
+        right = reference.of_rollouts("reward") > 0
         base = Checkpoint(reference.run.base / "checkpoint").model("cpu")
         before = log_probs_of(base, reference.tokens, reference.temperature)
+        # Everything that is spent at equal tokens: as much as the run that spent least.
+        affordable = min(float(found[name].metrics["tokens_generated"].sum()) for name in whole.values())
         for name, run in found.items():
             model = Checkpoint(inputs.results / "runs" / name / "checkpoint").model("cpu")
             after = log_probs_of(model, reference.tokens, reference.temperature)
-            drift = math.log2(max(mean_drift(before, after, chosen), _SMALLEST_DRIFT))
+            drift = _log2(mean_drift(before, after, chosen))
             identity = {"run": whole[name], **conditions[whole[name]], "seed": run.run.seed}
-            last = len(run.metrics)
+            last, tokens = len(run.metrics), run.metrics["tokens_generated"].cumsum()
             values = [("drift curve", last, drift)]
             if name == whole[name]:
+                changes = solution_changes(before, after, reference.rollout_of, right)
                 ends = {"drift": drift, "reward": run.end("reward_mean"), "entropy": run.end("entropy")}
                 ends["entropy at the start"] = float(run.metrics["entropy"].iloc[0])
+                if len(changes):
+                    ends["solution drift"] = _log2(float(changes.abs().mean()))
+                    ends["solution change"] = float(changes.mean())
+                ends["reward at equal tokens"] = reward_at(tokens, run.metrics["reward_mean"], affordable)
                 values += [(quantity, last, value) for quantity, value in ends.items()]
                 for curve, column in (("reward curve", "reward_mean"), ("entropy curve", "entropy")):
                     points = zip(run.metrics["step"], run.metrics[column], strict=True)
                     values += [(curve, int(step), float(value)) for step, value in points]
             for quantity, step, value in values:
-                yield {**identity, "step": step, "quantity": quantity, "value": value}
+                spent = float(tokens.iloc[step - 1])
+                yield {**identity, "step": step, "tokens": spent, "quantity": quantity, "value": value}
 
     def measurements(self, series: pd.DataFrame) -> Iterator[Measurement]:
         """Measure the fall of entropy in every condition, then the contrasts that there are runs for."""
@@ -74,6 +82,9 @@ class LearningTax(Claim):
             fall = values["entropy"] - values["entropy at the start"]
             quantity = "entropy at the end less at the start, nats"
             yield measure(f"Entropy falls ({name})", quantity, fall, "seeds", direction="below")
+            for quantity in ("solution change", "reward at equal tokens"):
+                if quantity in values:
+                    yield beside(f"{_UNITS[quantity]} ({name})", values[quantity], "seeds")
             curves = select(series, quantity="drift curve", **dict(zip(_CONDITION, condition, strict=True)))
             table = curves.pivot(index="seed", columns="step", values="value")
             if table.shape[1] > 1:  # policies before the last one are there too
@@ -89,9 +100,9 @@ class LearningTax(Claim):
         along = [rate for rate in rates if curves[curves["rate"] == rate]["step"].nunique() > 1]
         # A rate that has a curve alone has the whole column.
         curve_of = {rate: [f"curve {rate if rate in along else along[0]}"] if along else [] for rate in rates}
-        panels = [[f"reward {rate}", f"entropy {rate}", *curve_of[rate], "drift"] for rate in rates]
-        widths = [1.0] * (len(panels[0]) - 1) + [1.1]
-        axes = figure.subplot_mosaic(panels, width_ratios=widths)  # type: ignore[arg-type]
+        panels = [[f"reward {rate}", f"spent {rate}", f"entropy {rate}", *curve_of[rate]] for rate in rates]
+        ends = ["drift", "drift", "solutions", "solutions"][-len(panels[0]) :]
+        axes = figure.subplot_mosaic([*panels, ends], height_ratios=[1.0] * len(rates) + [1.1])  # type: ignore[arg-type]
         objectives = list(dict.fromkeys(series["objective"]))
         labels: list[str] = []
         for (objective, batching, rate), own in series.groupby(_CONDITION, sort=False):
@@ -104,14 +115,18 @@ class LearningTax(Claim):
                 # The mean of five steps: every method has the same problems in a step, and some steps have hard ones.
                 rows = rows.assign(step=-(-rows["step"] // _STEPS_OF_A_POINT) * _STEPS_OF_A_POINT)
                 draw_means(axes[f"{quantity} {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
+            rows = in_blocks(own[own["quantity"] == "reward curve"])
+            draw_means(axes[f"spent {rate}"], rows, "tokens", "value", colour, label, marker, line, band=False)
             rows = own[own["quantity"] == "drift curve"]
             if rows["step"].nunique() > 1:
                 draw_means(axes[f"curve {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
-            _draw_drift(axes["drift"], own, len(labels), colour, marker)
-            labels.append(f"{label},\n{rate}")
+            for panel, quantity in (("drift", "drift"), ("solutions", "solution drift")):
+                _draw_drift(axes[panel], own[own["quantity"] == quantity], len(labels), colour, marker)
+            labels.append(f"{label}, {rate}")
         points = "rollout step (means of five)"
         for rate in rates:
             axes[f"reward {rate}"].set(title=f"Reward, {rate}", xlabel=points, ylabel="mean reward")
+            axes[f"spent {rate}"].set(title=f"Reward at equal tokens, {rate}", xlabel="thousand tokens generated")
             axes[f"entropy {rate}"].set(title=f"Entropy, {rate}", xlabel=points, ylabel="nats", ylim=(0, None))
         drifted = "mean |log-odds change| (nats, log scale)"
         for rate in along:
@@ -119,26 +134,60 @@ class LearningTax(Claim):
             axes[f"curve {rate}"].set_xlim(0, None)
             axes[f"curve {rate}"].yaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
         axes[f"reward {rates[0]}"].legend(fontsize=6.5, loc="lower right", handlelength=3.2)
-        drift = axes["drift"]
-        drift.set_yticks(range(len(labels)), labels, fontsize=6.5)
-        drift.set_ylim(len(labels) - 0.5, -0.5)
-        drift.xaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
-        drift.set(title="Drift of format tokens at the end", xlabel=drifted)
-        ends = series[series["quantity"] == "drift"].groupby(_CONDITION)["value"].mean().sort_values()
-        least, most = (f"{', '.join(ends.index[place])} ({2 ** ends.iloc[place]:.2f} nats)" for place in (0, -1))
+        for panel, title, xlabel in (
+            ("drift", "Drift of format tokens at the end", drifted),
+            ("solutions", "Drift of right responses at the end", "mean |log-probability change| (nats, log scale)"),
+        ):
+            axes[panel].set_yticks(range(len(labels)), labels if panel == "drift" else [], fontsize=6.5)
+            axes[panel].set_ylim(len(labels) - 0.5, -0.5)
+            axes[panel].xaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
+            axes[panel].set(title=title, xlabel=xlabel)
+        drifts = series[series["quantity"] == "drift"].groupby(_CONDITION)["value"].mean().sort_values()
+        least, most = (f"{', '.join(drifts.index[place])} ({2 ** drifts.iloc[place]:.2f} nats)" for place in (0, -1))
         return f"Format tokens drift least under {least}, most under {most}; lines are means over seeds"
 
     method = (
         "Of every compared run: mean reward and entropy over the last ten rollout steps (half of a shorter run), "
         "and how far the log-odds of format tokens (`=`, line ends, the box and its end) moved between base model "
-        "and final checkpoint, on the rollouts of the first step looked into. A run that differs from another one "
-        "in its number of steps alone is the beginning of it, and its checkpoint is a point of that one's drift "
-        "over training. A contrast is the mean over all pairs of runs that differ in one thing and share "
-        "objective, batching, learning rate and seed otherwise: a seed gives both runs of a pair the same order of "
-        "problems and nothing else. Its interval is over pairs, so it holds the spread between objectives too; "
-        "drifts are compared by their logarithm. With three seeds a condition only large differences can be told "
-        "apart."
+        "and final checkpoint, on the rollouts of the first step looked into. Of the right ones among these, "
+        "solutions, the log-probability of the whole response was compared as well. Reward at equal tokens is the mean "
+        "over the later half of the rollout steps that were paid by as many generated tokens as the cheapest run took "
+        "in all. A run that differs from another one in its number of steps alone is the beginning of it, and its "
+        "checkpoint is a point of that one's drift over training. A contrast is the mean over all pairs of runs that "
+        "differ in one thing and share objective, batching, learning rate and seed otherwise: a seed gives both runs "
+        "of a pair the same order of problems and nothing else. Its interval is over pairs, so it holds the spread "
+        "between objectives too; drifts are compared by their logarithm. With three seeds a condition only large "
+        "differences can be told apart."
     )
+
+
+def solution_changes(before: Tensor, after: Tensor, rollout_of: Tensor, right: Tensor) -> Tensor:
+    """Return the change of the log-probability, in nats, of each whole response that is ``right`` [B] bool.
+
+    ``before`` and ``after`` [N] are of its tokens, ``rollout_of`` [N] says which are.
+    """
+    whole = torch.zeros(len(right), dtype=torch.float64).index_add(0, rollout_of, after.double() - before.double())
+    return whole[right]
+
+
+def reward_at(tokens: pd.Series, rewards: pd.Series, affordable: float) -> float:
+    """Return the mean reward of the later half of the steps that ``affordable`` tokens pay for.
+
+    ``tokens`` have been generated up to and with each step.
+    """
+    steps = max(1, int((tokens <= affordable).sum()))
+    return float(rewards.iloc[steps - max(1, steps // 2) : steps].mean())
+
+
+def in_blocks(curve: pd.DataFrame) -> pd.DataFrame:
+    """Average reward and tokens, in thousands, over blocks of five steps of each run, and tokens over runs."""
+    block = -(-curve["step"] // _STEPS_OF_A_POINT)
+    means = curve.assign(block=block).groupby(["run", "block"])[["tokens", "value"]].mean().reset_index()
+    return means.assign(tokens=means.groupby("block")["tokens"].transform("mean") / 1000)
+
+
+def _log2(value: float) -> float:
+    return math.log2(max(value, _SMALLEST_DRIFT))
 
 
 def log_odds(log_probs: Tensor) -> Tensor:
@@ -152,57 +201,6 @@ def mean_drift(before: Tensor, after: Tensor, chosen: Tensor) -> float:
     return float((log_odds(after) - log_odds(before))[chosen].abs().mean())
 
 
-def beginnings_of(runs: Mapping[str, RunMetrics]) -> dict[str, str]:
-    """Map each run to the longest run that it is the beginning of: itself, or one with nothing but more steps.
-
-    Nothing in a run depends on its number of steps, so the checkpoint of a shorter one is the longer one's policy then.
-    Where the learning rate decays, a shorter run with another `learning_rate_decay` is another run.
-    """
-
-    def without_length(run: LocalRun) -> str:
-        training = {key: value for key, value in run.training.to_json().items() if key != "steps"}
-        rest = [run.model, str(run.base), str(run.problems), run.prompt, run.method, run.seed, training]
-        return json.dumps(rest, sort_keys=True)
-
-    longest = {
-        without_length(each.run): name
-        for name, each in sorted(runs.items(), key=lambda item: item[1].run.training.steps)
-    }
-    return {name: longest[without_length(each.run)] for name, each in runs.items()}
-
-
-def conditions_of(runs: Mapping[str, RunMetrics]) -> dict[str, dict[str, str]]:
-    """Read each run's objective, batching and rate off its settings.
-
-    Runs whose methods differ only in the assignment to mini-batches have one objective, named by the common beginning
-    of their methods' names; the lowest learning rate is the stable one.
-    """
-
-    def without_assignment(method: Mapping[str, Any]) -> str:
-        kept = {key: value for key, value in method.items() if key != "version"}
-        return json.dumps({**kept, "batching": kept["batching"]["selection"]}, sort_keys=True)
-
-    lowest = min(each.run.training.learning_rate for each in runs.values())
-    members: dict[str, set[str]] = {}
-    for each in runs.values():
-        members.setdefault(without_assignment(each.run.method), set()).add(each.run.method_name)
-    found = {}
-    for name, each in runs.items():
-        preserved = each.run.method["batching"]["assignment"]["name"] == "query_preserved"
-        found[name] = {
-            "objective": _common_words(sorted(members[without_assignment(each.run.method)])),
-            "batching": PRESERVED if preserved else RANDOM,
-            "rate": UNSTABLE if each.run.training.learning_rate > lowest else STABLE,
-        }
-    return found
-
-
-def _common_words(names: Sequence[str]) -> str:
-    """The words that all names begin with, or the first name if there are none."""
-    columns = zip(*(name.split("_") for name in names), strict=False)
-    return "_".join(words[0] for words in takewhile(lambda words: len(set(words)) == 1, columns)) or names[0]
-
-
 def _contrasts(ends: pd.DataFrame) -> Iterator[Measurement]:
     """Statements about runs that differ in one thing; objectives are known by the first words of their names."""
     known = {name.split("_")[0]: name for name in ends["objective"]}
@@ -211,6 +209,10 @@ def _contrasts(ends: pd.DataFrame) -> Iterator[Measurement]:
         ("DFPO drifts less than GRPO", "drift", "objective", dfpo, grpo, "below"),
         ("DFPO drifts less than GSPO", "drift", "objective", dfpo, gspo, "below"),
         ("DFPO ends with more reward than GRPO", "reward", "objective", dfpo, grpo, "above"),
+        ("DFPO moves solutions less than GRPO", "solution drift", "objective", dfpo, grpo, "below"),
+        ("DFPO moves solutions less than GSPO", "solution drift", "objective", dfpo, gspo, "below"),
+        ("DFPO has more reward than GRPO at equal tokens", "reward at equal tokens", "objective", dfpo, grpo, "above"),
+        ("DFPO has more reward than GSPO at equal tokens", "reward at equal tokens", "objective", dfpo, gspo, "above"),
         ("Query-preserved batches drift less", "drift", "batching", PRESERVED, RANDOM, "below"),
         ("Query-preserved batches end with more reward", "reward", "batching", PRESERVED, RANDOM, "above"),
     )
@@ -233,7 +235,7 @@ def _contrasts(ends: pd.DataFrame) -> Iterator[Measurement]:
 
 def _draw_drift(axes: Axes, own: pd.DataFrame, place: int, colour: str, marker: str) -> None:
     """Mean over seeds with its interval, and the seeds: the interval of three is wide."""
-    values = own[own["quantity"] == "drift"]["value"].tolist()
+    values = own["value"].tolist()
     each = beside("", values, "seeds")
     axes.hlines(place, each.low, each.high, color=colour, linewidth=1.2, alpha=0.6)
     axes.plot(values, [place] * len(values), "|", color=colour, markersize=9)

@@ -14,19 +14,18 @@ import torch
 from evals.core.files import read_json, write_json
 from evals.core.run_spec import LocalRun
 from evals.core.yaml_file import read_yaml
-from rlvr.diagnostics.claims.drawing import draw_claim
-from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, Findings
-from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
-from rlvr.diagnostics.claims.learning_tax import (
+from rlvr.diagnostics.claims.conditions import (
     PRESERVED,
     RANDOM,
     STABLE,
     UNSTABLE,
-    LearningTax,
     beginnings_of,
     conditions_of,
-    mean_drift,
 )
+from rlvr.diagnostics.claims.drawing import draw_claim
+from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, Findings
+from rlvr.diagnostics.claims.inputs import Inputs, RunMetrics
+from rlvr.diagnostics.claims.learning_tax import LearningTax, in_blocks, mean_drift, reward_at, solution_changes
 from rlvr.diagnostics.policy import PolicySnapshot
 from rlvr.diagnostics.probes import log_probs_of
 from rlvr.engines.local.train import train
@@ -100,6 +99,7 @@ def _series(ends: dict[tuple[str, str, str], tuple[float, float, float]]) -> pd.
     for (objective, batching, rate), (drift, reward, entropy) in ends.items():
         for seed in (1, 2):
             values = {"drift": drift, "reward": reward, "entropy": entropy, "entropy at the start": 1.0}
+            values |= {"solution drift": 2 * drift, "reward at equal tokens": reward / 2}
             for quantity, value in values.items():
                 rows.append([f"{objective}-{seed}", objective, batching, rate, seed, 60, quantity, value + 0.01 * seed])
             for quantity in ("reward curve", "entropy curve"):
@@ -108,7 +108,8 @@ def _series(ends: dict[tuple[str, str, str], tuple[float, float, float]]) -> pd.
             for step in (20, 60) if rate == UNSTABLE else (60,):
                 value = drift - (60 - step) / 40 + 0.01 * seed
                 rows.append([f"{objective}-{seed}", objective, batching, rate, seed, step, "drift curve", value])
-    return pd.DataFrame(rows, columns=["run", "objective", "batching", "rate", "seed", "step", "quantity", "value"])
+    series = pd.DataFrame(rows, columns=["run", "objective", "batching", "rate", "seed", "step", "quantity", "value"])
+    return series.assign(tokens=100.0 * series["step"])
 
 
 ENDS = {
@@ -131,6 +132,9 @@ def test_contrasts_are_means_over_pairs_that_share_everything_else() -> None:
     assert found["Query-preserved batches drift less (stable rate)"].verdict == SUPPORTED
     assert found["Query-preserved batches end with more reward (stable rate)"].estimate == pytest.approx(0.0)
     assert found["A higher learning rate ends with less reward"].estimate == pytest.approx(-0.5)
+    # Twice the drift, and half of the reward: (0.7 - 0.8 + 0.6 - 0.9) / 4.
+    assert found["DFPO moves solutions less than GRPO (stable rate)"].estimate == pytest.approx(1.5)
+    assert found["DFPO has more reward than GRPO at equal tokens (stable rate)"].estimate == pytest.approx(-0.1)
     assert found["A higher learning rate drifts more"].units == 2
     assert found["Entropy falls (dfpo, random mini-batches, stable rate)"].estimate == pytest.approx(-0.6)
     over = [each for each in found.values() if "after step" in each.quantity]
@@ -139,6 +143,27 @@ def test_contrasts_are_means_over_pairs_that_share_everything_else() -> None:
     # Without runs on both sides nothing is said.
     assert "Query-preserved batches drift less (unstable rate)" not in found
     assert not [statement for statement in found if "GSPO" in statement]
+
+
+def test_solutions_move_by_the_sum_of_their_tokens_by_hand() -> None:
+    """Three responses of 2, 1 and 2 tokens, the second wrong: the first rises by 0.3 nats, the third falls by 1."""
+    before = torch.tensor([-1.0, -1.0, -5.0, -0.5, -0.5])
+    after = torch.tensor([-0.9, -0.8, -1.0, -1.0, -1.0])
+    right = torch.tensor([True, False, True])
+    found = solution_changes(before, after, torch.tensor([0, 0, 1, 2, 2]), right)
+    assert found.tolist() == [pytest.approx(0.3, abs=1e-6), pytest.approx(-1.0)]
+
+
+def test_reward_at_equal_tokens_and_blocks_of_the_curve_by_hand() -> None:
+    """10, 20, 30, 40 tokens are spent by the four steps; 35 pay for three of them, the later half of which is one."""
+    tokens, rewards = pd.Series([10.0, 20.0, 30.0, 40.0]), pd.Series([0.1, 0.2, 0.4, 0.8])
+    assert reward_at(tokens, rewards, 35.0) == 0.4
+    assert reward_at(tokens, rewards, 40.0) == pytest.approx(0.6)
+    assert reward_at(tokens, rewards, 1.0) == 0.1
+    runs = [("a", step, 1000.0 * step, 1.0) for step in range(1, 7)] + [("b", 6, 8000.0, 3.0)]
+    found = in_blocks(pd.DataFrame(runs, columns=["run", "step", "tokens", "value"]))
+    # Steps 1 to 5 of a, and the sixth of a and b, drawn at their mean tokens.
+    assert found[["tokens", "value"]].to_numpy().tolist() == [[3.0, 1.0], [7.0, 1.0], [7.0, 3.0]]
 
 
 def test_the_figure_has_a_row_of_panels_for_each_rate_and_names_the_ends() -> None:

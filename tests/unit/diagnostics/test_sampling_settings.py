@@ -1,0 +1,46 @@
+"""Accuracies by sampling setting, on rows made by hand, and of a model's own samples."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.core.record import read_rows
+from evals.core.records import Problem
+from evals.core.run_spec import LocalRun
+from evals.generation.backend import SamplingParameters
+from evals.grading import GradingPool
+from rlvr.diagnostics.claims.sampling_settings import BASE, SETTINGS, SamplingSettings, accuracy_by_problem
+
+ACCURACIES = {BASE: (0.2, 0.4), "dapo": (0.5, 0.9), "delta": (0.6, 0.6)}
+"""Of two problems at the first setting; each later setting adds 0.1 to trained models, and dapo has two runs."""
+
+
+def test_gains_and_differences_by_hand() -> None:
+    rows = []
+    for (number, (temperature, top_p)), (model, values) in product(enumerate(SETTINGS), ACCURACIES.items()):
+        for spread in (-0.05, 0.05) if model == "dapo" else (0.0,):
+            for problem, value in zip("pq", values, strict=True):
+                found = value + spread + 0.1 * number * (model != BASE)
+                rows.append((model, temperature, top_p, problem, found))
+    series = pd.DataFrame(rows, columns=["model", "temperature", "top_p", "problem", "value"])
+    found = list(SamplingSettings().measurements(series))
+    assert [each.estimate for each in found[:4]] == [pytest.approx(0.4 + 0.1 * number) for number in range(4)]
+    assert all(each.units == 2 for each in found)
+    by_quantity = {each.quantity: each.estimate for each in found}
+    assert by_quantity["accuracy of delta less that of dapo (temperature 0.6, top-p 0.95)"] == pytest.approx(-0.1)
+    assert by_quantity["accuracy of base model (temperature 1, top-p 0.7)"] == pytest.approx(0.3)
+
+
+def test_one_sample_decides_where_sampling_is_greedy(trained_run: Path) -> None:
+    """At temperature 0 all samples of a problem are one, right or wrong."""
+    run = LocalRun.read(trained_run)
+    problems = read_rows(run.problems / "problems.jsonl", Problem)[:6]
+    with GradingPool(workers=1) as pool:
+        found = accuracy_by_problem(
+            run.base / "checkpoint", run, problems, SamplingParameters(24, temperature=0.0), pool
+        )
+    assert len(found) == 6 and set(found) <= {0.0, 1.0}
