@@ -46,7 +46,9 @@ class TrainingSettings(Record):
     """The length, sizes and optimizer of a training (:class:`evals.core.config.methods.TrainingChanges` says more).
 
     Verl raises the learning rate once per rollout step, the local engine with every one of ``warmup_updates``. Without
-    ``learning_rate_decay`` the rate stays constant then.
+    ``learning_rate_decay`` the rate stays constant then. Rollouts are drawn from the smallest set of tokens whose
+    probability reaches ``top_p``, but log-probabilities are those of the whole distribution, as in the code of
+    RLVR-Directions (arXiv 2603.22117).
     """
 
     steps: Count
@@ -55,6 +57,7 @@ class TrainingSettings(Record):
     updates_per_step: Count
     max_new_tokens: Count
     temperature: Positive
+    top_p: Share = Field(default=1.0, exclude_if=lambda top_p: top_p == 1)
     learning_rate: Positive
     warmup_updates: Index
     learning_rate_decay: LearningRateDecay | None = Field(default=None, exclude_if=lambda decay: decay is None)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from evals.core.config.settings import MethodName, Omittable, Settings, optional
-from evals.core.numbers import Count, Index, NotNegative, Positive, ShareOrZero
+from evals.core.numbers import Count, Index, NotNegative, Positive, Share, ShareOrZero
 
 
 class TrainingChanges(Settings):
@@ -25,6 +25,9 @@ class TrainingChanges(Settings):
     max_prompt_tokens: Omittable[Count] = optional("longer prompts are left out; engine verl")
     max_new_tokens: Omittable[Count] = optional("longest response in tokens")
     temperature: Omittable[Positive] = optional("of the rollouts")
+    top_p: Omittable[Share] = optional(
+        "share of the probability that rollouts are drawn from, the likeliest tokens first; 1, as without the key: all"
+    )
     sampling_batch_size: Omittable[Count] = optional("rollouts decoded at a time; engine local")
     learning_rate: Omittable[Positive] = optional("AdamW's, after warm-up")
     warmup_updates: Omittable[Index] = optional("optimizer steps over which the learning rate rises linearly")

@@ -16,7 +16,7 @@ from evals.core.numbers import Count, Index, NotNegative, Share
 from evals.core.records import BASE, Controls
 from evals.core.run_spec import LOCAL, VERL
 
-_NOT_REQUIRED = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size", "learning_rate_decay_from")
+_NOT_REQUIRED = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size", "learning_rate_decay_from", "top_p")
 """Training settings that only one engine has, or that have a default."""
 
 

@@ -101,6 +101,7 @@ class Learner:
         parameters = SamplingParameters(
             max_new_tokens=training.max_new_tokens,
             temperature=training.temperature,
+            top_p=training.top_p,
             batch_size=training.sampling_batch_size,
         )
         self._sampler = RolloutSampler(
@@ -207,7 +208,9 @@ class Learner:
         settings, step, scores = self.run.validation, self.position.step, self.position.validation
         if settings is None or step % settings.every or (scores and scores[-1]["step"] == step):
             return
-        sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem)
+        # Of the whole distribution, whatever rollouts are drawn from: scores along trainings can then be compared.
+        parameters = replace(self._sampler.parameters, top_p=1.0)
+        sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem, parameters=parameters)
         rollouts = sampler.roll_out(self.model.decoder(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
         correct = rollouts.rewards(pool).view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
         counts = {"correct_counts": correct.long().tolist(), "samples_per_problem": settings.samples_per_problem}

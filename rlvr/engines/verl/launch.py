@@ -209,7 +209,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{rollout}.name": "vllm",
         f"{rollout}.n": training.samples_per_prompt,
         f"{rollout}.temperature": training.temperature,
-        f"{rollout}.top_p": 1.0,
+        f"{rollout}.top_p": training.top_p,
         f"{rollout}.top_k": -1,
         f"{rollout}.seed": run.seed,
         f"{rollout}.dtype": run.dtype,

@@ -20,7 +20,7 @@ from evals.core.run_spec import LocalRun
 from evals.generation.sampler import sample
 from evals.grading import GradingPool
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
-from rlvr.engines.local.policy import TokenBatch
+from rlvr.engines.local.policy import TokenBatch, response_states
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.update import Updater
 
@@ -191,3 +191,20 @@ def test_a_loss_is_called_with_the_rollouts_that_it_may_not_be_parted_from(
     order = torch.cat(update.mini_batches)
     torch.testing.assert_close(torch.cat([advantages for advantages, _ in calls]), update.weighted_advantages[order, 0])
     assert torch.equal(torch.cat([group_ids for _, group_ids in calls]), update.group_ids[order])
+
+
+def test_rollouts_are_drawn_from_the_likeliest_tokens_and_scored_under_all(make_run: MakeRun, tmp_path: Path) -> None:
+    """Every token of top-p 0.5 is among the likeliest that reach one half, and its log-prob is not made to fit them."""
+    run = make_run({"top_p": 0.5, "temperature": TEMPERATURE})
+    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    with GradingPool(workers=1) as pool:
+        batch, tokens = (prepared := learner.prepare(pool)).batch, prepared.rollouts.tokens
+    states, drawn = response_states(learner.model, tokens)
+    distribution = learner.model.logits(states, TEMPERATURE).double().softmax(dim=-1)
+    own = distribution.gather(1, drawn[:, None])
+    likelier = (distribution * (distribution > own)).sum(dim=1)
+    assert bool((likelier < 0.5 + 1e-5).all())
+    torch.testing.assert_close(batch.old_log_probs[batch.response_mask], own[:, 0].log().float(), atol=1e-5, rtol=1e-4)
+    assert float(own.min()) < 0.5  # the truncated distribution would say 1 of some of these
+    # A run without the key is the run of today.
+    assert "top_p" not in make_run({"top_p": 1}).parameters()["training"]
