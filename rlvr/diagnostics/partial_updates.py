@@ -56,8 +56,8 @@ def coefficients_of_smaller_groups(snapshot: PolicySnapshot, size: int) -> Tenso
 
 def parts_of_batch(groups: Tensor, parts: int) -> Tensor:
     """Number the part [B] of the batch that each rollout's group [B] falls into, of ``parts`` nearly equal ones."""
-    _, members = groups.unique(return_inverse=True)
-    return members * parts // (int(members.max()) + 1)
+    numbers: Tensor = groups.unique(return_inverse=True)[1]
+    return numbers * parts // (int(numbers.max()) + 1)
 
 
 def compositions_of(snapshot: PolicySnapshot) -> Tensor:
@@ -65,7 +65,8 @@ def compositions_of(snapshot: PolicySnapshot) -> Tensor:
     right = snapshot.of_rollouts("reward") > 0
     _, members, sizes = snapshot.groups.unique(return_inverse=True, return_counts=True)
     shares = (torch.zeros(len(sizes)).double().index_add(0, members, right.double()) / sizes)[members]
-    return (shares > SPARSE_UP_TO).long() + (shares >= SATURATED_FROM).long()
+    numbers: Tensor = (shares > SPARSE_UP_TO).long() + (shares >= SATURATED_FROM).long()
+    return numbers
 
 
 def displacements_by_block(snapshot: PolicySnapshot, blocks: Tensor, step_size: float, before: Tensor) -> Tensor:

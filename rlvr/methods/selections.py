@@ -179,6 +179,6 @@ def _most_balanced(kept: list[int], spare: list[int], rollouts: int) -> list[int
             for count in range(min(available[number], wanted, left // number if number else wanted) + 1)
             if reachable[number][wanted - count] >> (left - number * count) & 1
         ]
-        chosen[number] = min(counts, key=lambda count, own=kept[number]: abs(count - own))
+        chosen[number] = min((abs(count - kept[number]), count) for count in counts)[1]
         wanted, left = wanted - chosen[number], left - number * chosen[number]
     return chosen

@@ -102,7 +102,7 @@ def head_norms(view: HeadView) -> Tensor:
     of_token = probabilities[everything, view.token_ids]
     # |e_y - p|^2 = 1 - 2 p_y + |p|^2
     errors = (1.0 - 2.0 * of_token + probabilities.square().sum(dim=1)).clamp(min=0)
-    return errors.sqrt() * view.hidden.norm(dim=1) / view.temperature
+    return errors.sqrt() * view.hidden.square().sum(dim=1).sqrt() / view.temperature
 
 
 def by_bin(probability: Tensor, mass: Tensor) -> Tensor:

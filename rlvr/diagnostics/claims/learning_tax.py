@@ -102,7 +102,8 @@ class LearningTax(Claim):
         curve_of = {rate: [f"curve {rate if rate in along else along[0]}"] if along else [] for rate in rates}
         panels = [[f"reward {rate}", f"spent {rate}", f"entropy {rate}", *curve_of[rate]] for rate in rates]
         ends = ["drift", "drift", "solutions", "solutions"][-len(panels[0]) :]
-        axes = figure.subplot_mosaic([*panels, ends], height_ratios=[1.0] * len(rates) + [1.1])  # type: ignore[arg-type]
+        rows_of_panels: Any = [*panels, ends]
+        axes = figure.subplot_mosaic(rows_of_panels, height_ratios=[1.0] * len(rates) + [1.1])
         objectives = list(dict.fromkeys(series["objective"]))
         labels: list[str] = []
         for (objective, batching, rate), own in series.groupby(_CONDITION, sort=False):

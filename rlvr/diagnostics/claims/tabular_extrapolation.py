@@ -91,7 +91,7 @@ def arms_of(snapshot: PolicySnapshot) -> list[tuple[Responses, FloatArray, Float
     log_probs = np.zeros(len(snapshot.groups))
     np.add.at(log_probs, snapshot.rollout_of.numpy(), snapshot.rows["old_log_prob"].to_numpy(dtype=np.float64))
     rewards = snapshot.of_rollouts("reward").numpy()
-    found = []
+    found: list[tuple[Responses, FloatArray, FloatArray]] = []
     for group in snapshot.groups.unique().tolist():
         # Equal responses are one arm; -1 ends each, so that none is the beginning of another.
         arms = {

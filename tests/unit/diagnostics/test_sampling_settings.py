@@ -21,16 +21,16 @@ ACCURACIES = {BASE: (0.2, 0.4), "dapo": (0.5, 0.9), "delta": (0.6, 0.6)}
 
 def test_gains_and_differences_by_hand() -> None:
     rows = []
-    for (number, (temperature, top_p)), (model, values) in product(enumerate(SETTINGS), ACCURACIES.items()):
+    for (temperature, top_p), (model, values) in product(SETTINGS, ACCURACIES.items()):
         for spread in (-0.05, 0.05) if model == "dapo" else (0.0,):
             for problem, value in zip("pq", values, strict=True):
-                found = value + spread + 0.1 * number * (model != BASE)
+                found = value + spread + 0.1 * SETTINGS.index((temperature, top_p)) * (model != BASE)
                 rows.append((model, temperature, top_p, problem, found))
     series = pd.DataFrame(rows, columns=["model", "temperature", "top_p", "problem", "value"])
-    found = list(SamplingSettings().measurements(series))
-    assert [each.estimate for each in found[:4]] == [pytest.approx(0.4 + 0.1 * number) for number in range(4)]
-    assert all(each.units == 2 for each in found)
-    by_quantity = {each.quantity: each.estimate for each in found}
+    measured = list(SamplingSettings().measurements(series))
+    assert [each.estimate for each in measured[:4]] == [pytest.approx(0.4 + 0.1 * number) for number in range(4)]
+    assert all(each.units == 2 for each in measured)
+    by_quantity = {each.quantity: each.estimate for each in measured}
     assert by_quantity["accuracy of delta less that of dapo (temperature 0.6, top-p 0.95)"] == pytest.approx(-0.1)
     assert by_quantity["accuracy of base model (temperature 1, top-p 0.7)"] == pytest.approx(0.3)
 
