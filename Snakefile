@@ -7,7 +7,7 @@ from rlvr.study.cost import print_cost
 from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, one_line_errors, pattern, set_job_environment
-from rlvr.study.source_files import REPOSITORY, code_of
+from rlvr.study.source_files import REPOSITORY, as_input, code_of
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import TRAIN, VALIDATION
 

@@ -2,19 +2,30 @@
 
 A manifest holds the SHA-256 of the files that a command wrote and of those that it read. From any file the chain goes
 through the manifest that lists it among its outputs, to that manifest's inputs, to the manifests that list those, down
-to files that nothing here made: run sheets, cost measurements, published numbers.
+to sources, which nothing here made. Only declared files are sources: a file of another name that no manifest lists has
+lost its manifest, and everything behind it is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, sha256_file
+from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, is_sealed, read_any_manifest
+
+_SOURCES = {
+    *("study.json", "runs.json", "status.json"),  # what was asked for, and what is current
+    *("published.csv", "settings.yaml"),  # of config/reference
+}
+_COSTS = "costs"
+"""The directory of Snakemake's measurements."""
+_ENTRIES = {"problems", "samples", "decoding_sweep", "token_comparison", "contrast", "page"}
+"""Kinds of manifests that may be made from files of elsewhere: local copies of benchmarks, checkpoints of others."""
 
 
 @dataclass(frozen=True)
@@ -32,44 +43,55 @@ class Maker:
 
 
 class Chain:
-    """Everything behind one ``file``, checked; ``maker`` is the manifest that lists it."""
+    """Everything behind some manifests, whose files lie under ``top``; :meth:`check` compares every byte."""
 
-    def __init__(self, file: Path, maker: Maker) -> None:
-        self.file, self.maker = file, maker
+    def __init__(self, top: Path, first: Sequence[Maker]) -> None:
         self.sources: dict[Path, str] = {}  # files that nothing here made -> SHA-256 they had when they were read
+        self.elsewhere: list[Path] = []  # sources outside the study that are not on this machine
         self.faults: list[str] = []  # what does not fit, each a line that names a file
         self.unsealed: list[Path] = []  # manifests without a checksum of their own, written before there was one
         # Kept for as long as the chain: several manifests name one file.
-        self.digest, self.origin = cache(_digest), cache(_origin)
-        self.makers = self.behind(maker)
-        for each in self.makers:
-            self._check(each)
+        self.digest, self.origin, self._read = cache(_digest), cache(self._origin), cache(self._read_maker)
+        self.root = _root(top, [name for maker in first for name in maker.manifest.inputs])
+        self._results = self.root.joinpath(*top.relative_to(self.root).parts[:1])
+        self.makers = self.behind(first)
 
-    @cached_property
-    def root(self) -> Path:
-        """The directory that the manifests' relative paths start from: the nearest above with most of the inputs.
-
-        The file's own place decides, not where the command is run: results of another study must not stand in for them.
-        """
-        names = [name for name in self.maker.manifest.inputs if not Path(name).is_absolute()]
-        above = list(self.file.parents)
-        return max(above, key=lambda top: (sum((top / name).is_file() for name in names), -above.index(top)))
+    def path(self, name: str) -> Path:
+        """The file that a manifest names: relative to the root, or absolute."""
+        return Path(os.path.normpath(self.root / name))
 
     def short(self, path: Path) -> str:
         """A path as short as it can be said."""
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else path.as_posix()
 
-    def behind(self, first: Maker) -> list[Maker]:
-        """A manifest and all those that its inputs come from, each once, the latest stage first."""
-        found = {first.path: first}
-        queue = [first]
+    def behind(self, first: Iterable[Maker]) -> list[Maker]:
+        """Some manifests and all those that their inputs come from, each once, the latest stage first."""
+        found = {each.path: each for each in first}
+        queue = list(found.values())
         while queue:
             for name in queue.pop(0).manifest.inputs:
-                other = self.origin(self.root / name)  # of an absolute name this is the name
+                other = self.origin(self.path(name))
                 if other is not None and other.path not in found:
                     found[other.path] = other
                     queue.append(other)
         return list(found.values())
+
+    def root_hash(self, *without: Path) -> str:
+        """One SHA-256 of every manifest and every source behind, but for the manifests ``without``.
+
+        Manifests hold the hashes of all other files: two studies with one root hash have the same bytes.
+        """
+        makers = [maker for maker in self.makers if maker.path not in without]
+        found = {self.short(maker.path): self.digest(maker.path) for maker in makers}
+        for maker in self.makers:
+            names = maker.manifest.inputs.items()
+            found |= {os.path.normpath(name): read for name, read in names if self.origin(self.path(name)) is None}
+        return fingerprint(found)
+
+    def check(self) -> None:
+        """Check every manifest, its outputs and its inputs."""
+        for each in self.makers:
+            self._check(each)
 
     def is_intact(self, path: Path, written: str) -> bool:
         """Return whether a file has the bytes that were written and no fault names it."""
@@ -91,14 +113,26 @@ class Chain:
         for file, written in maker.files.items():
             self._check_bytes(file, written, f"{name} lists it", "were written", f"{name} says")
         for input_name, read in maker.manifest.inputs.items():
-            file = self.root / input_name
+            file = self.path(input_name)
             origin = self.origin(file)
             if origin is None or origin.path == file:
-                self.sources.setdefault(file, read)
-                self._check_bytes(file, read, f"{name} was made from it", f"{name} was made from", "then")
+                self._check_source(file, read, maker, is_manifest=origin is not None)
             elif (written := origin.files[file]) != read:
                 than = f"({read[:12]}) than were written last ({written[:12]})"
                 self._fault(file, f"{name} was made from other bytes of it {than}")
+
+    def _check_source(self, file: Path, read: str, maker: Maker, is_manifest: bool) -> None:
+        """Check a file that no manifest lists: that it may be one, and its bytes."""
+        name, is_ours = self.short(maker.path), file.is_relative_to(self._results)
+        if not is_ours and not file.exists() and not file.is_relative_to(self.root):
+            self.elsewhere.append(file)
+            return
+        self.sources.setdefault(file, read)
+        declared = is_manifest or file.name in _SOURCES or _COSTS in file.parts[:-1]
+        if declared or (not is_ours and maker.manifest.kind in _ENTRIES) or not file.exists():
+            self._check_bytes(file, read, f"{name} was made from it", f"{name} was made from", "then")
+        else:
+            self._fault(file, f"no manifest lists it, so nothing says what it was made from; {name} was made from it")
 
     def _check_bytes(self, file: Path, expected: str, role: str, those: str, source: str) -> None:
         """Check that a file is there with the ``expected`` digest; the other texts are parts of the fault."""
@@ -126,37 +160,66 @@ class Chain:
         if differing := [key for key, value in asked.items() if maker.manifest.parameters.get(key, value) != value]:
             self._fault(path, f"asks for another {differing[0]} than {self.short(maker.path)} was trained with")
 
+    def _origin(self, path: Path) -> Maker | None:
+        """The manifest to go on with from an input: its maker, or itself if the input is a manifest of nothing else."""
+        maker = _find_maker(path, self._read)
+        is_manifest = maker is None and path.name.endswith("manifest.json") and path.is_file()
+        return self._read(path) if is_manifest else maker
+
+    def _read_maker(self, path: Path) -> Maker | None:
+        try:
+            return Maker.read(path)
+        except UserError as error:
+            self.faults.append(str(error))
+            return None
+
     def _fault(self, path: Path, what: str) -> None:
         self.faults.append(f"{self.short(path)}: {what}")
 
 
-def follow(path: Path) -> Chain:
-    """Check everything behind a file; UserError if it is missing, or no manifest beside it lists it."""
+def follow(path: Path) -> tuple[Chain, Maker]:
+    """Check everything behind a file; the second value is the manifest that lists it.
+
+    Raises:
+        UserError: the file is missing, or no manifest beside it lists it.
+    """
     path = path.absolute()
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    maker = _find_maker(path)
+    maker = _find_maker(path, Maker.read)
     if maker is None:
         raise UserError(f"{path}: no manifest beside it lists it; tables, figures and reports have one")
-    return Chain(path, maker)
+    chain = Chain(path, [maker])
+    chain.check()
+    return chain, maker
 
 
-def _find_maker(path: Path) -> Maker | None:
+def root_hash_of(out: Path, inputs: Sequence[Path]) -> str:
+    """The root hash of the chain behind a file ``out`` that is to be made from ``inputs``."""
+    hashes = {path.as_posix(): sha256_file(path) for path in inputs}
+    manifest = Maker(out.absolute().with_suffix(".manifest.json"), Manifest("", hashes, {}, {}, ""), {})
+    return Chain(out.absolute(), [manifest]).root_hash(manifest.path)
+
+
+def _root(top: Path, names: Iterable[str]) -> Path:
+    """The directory that manifests' relative paths start from: the nearest above with most of the inputs.
+
+    The place of the files decides, not where the command is run: results of another study must not stand in for them.
+    """
+    relative = [name for name in names if not Path(name).is_absolute()]
+    above = list(top.parents)
+    return max(above, key=lambda each: (sum((each / name).is_file() for name in relative), -above.index(each)))
+
+
+def _find_maker(path: Path, read: Callable[[Path], Maker | None]) -> Maker | None:
     """Find the manifest that lists a file: in its directory or, for checkpoints and the like, one above."""
     beside = path.with_suffix(".manifest.json")
     for candidate in dict.fromkeys([beside, path.parent / "manifest.json", path.parent.parent / "manifest.json"]):
         if candidate.is_file() and candidate != path:
-            maker = Maker.read(candidate)
-            if path in maker.files:
+            maker = read(candidate)
+            if maker is not None and path in maker.files:
                 return maker
     return None
-
-
-def _origin(path: Path) -> Maker | None:
-    """The manifest to go on with from an input: its maker, or itself if the input is a manifest of nothing else."""
-    maker = _find_maker(path)
-    is_manifest = maker is None and path.name.endswith("manifest.json") and path.is_file()
-    return Maker.read(path) if is_manifest else maker
 
 
 def _digest(path: Path) -> str | None:

@@ -42,8 +42,8 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
 
     For each row of a table: problems, base model, run, checkpoint, samples, grades, scores, comparisons, table. A file
     whose bytes changed, a manifest that was edited, and a result that was made from other bytes than are there now are
-    named; the exit status is then 2. Anything with a manifest beside it can be traced: tables (.csv has rows), figures,
-    report.html.
+    named, and so is a file that has lost its manifest; the exit status is then 2. Anything with a manifest beside it
+    can be traced: tables (.csv has rows), figures, pages.
 
     Args:
         files: such as results/tables/main.csv.
@@ -57,8 +57,8 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
     broken: list[str] = []
     reports = []
     for path in files:
-        chain = follow(path)
-        rows, foreign = trace_rows(chain)
+        chain, maker = follow(path)
+        rows, foreign = trace_rows(chain, path.absolute(), maker)
         if row:
             rows = [each for each in rows if row in each.title or row in " ".join(each.runs)]
             if not rows:
@@ -66,30 +66,42 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
         faults = [*chain.faults, *foreign]
         broken += faults
         if not as_json:
-            _print(chain, path, [] if faults_only else rows, faults)
+            _print_rows([] if faults_only else rows)
+            print_verdict(chain, path, faults, chain.root_hash(maker.path))
         report: dict[str, Any] = {
             "file": str(path),
             "verified": not faults,
             "faults": faults,
             "manifests": len(chain.makers),
+            "root_hash": chain.root_hash(maker.path),
         }
         report["manifests_without_checksum"] = [chain.short(each) for each in chain.unsealed]
+        report["sources_elsewhere"] = [str(each) for each in chain.elsewhere]
         report["sources"] = {chain.short(each): digest for each, digest in chain.sources.items()}
         reports.append(report | {"rows": [dataclasses.asdict(row) for row in rows]})
     if as_json:
         print(json.dumps({"files": reports}, indent=2, ensure_ascii=False))
-    if broken:
-        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-        raise UserError(f"{broken[0]}{more}")
+    refuse(broken)
 
 
-def _print(chain: Chain, path: Path, rows: Sequence[TracedRow], faults: Sequence[str]) -> None:
+def refuse(faults: Sequence[str]) -> None:
+    """End with the first of some faults, and the number of the others."""
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise UserError(f"{faults[0]}{more}")
+
+
+def _print_rows(rows: Sequence[TracedRow]) -> None:
     for row in rows:
         runs = f" ({', '.join(row.runs)})" if row.runs else ""
         print(f"{row.title}{runs}")
         for link in row.links:
             print(f"  {link.stage:<12} {link.sha256[:12]}  {'ok     ' if link.intact else 'CHANGED'}  {link.path}")
         print()
+
+
+def print_verdict(chain: Chain, path: Path, faults: Sequence[str], root_hash: str) -> None:
+    """Print the faults of a chain, what was checked, and the hash of everything behind ``path``."""
     for fault in faults:
         print(f"FAULT  {fault}")
     files = sum(len(maker.files) for maker in chain.makers) + len(chain.sources)
@@ -98,14 +110,17 @@ def _print(chain: Chain, path: Path, rows: Sequence[TracedRow], faults: Sequence
     print(f"{path}: {state}: {files} files behind {len(chain.makers)} manifests, {sources}")
     if chain.unsealed:
         print(f"{len(chain.unsealed)} manifests have no checksum of their own: they were written by an earlier version")
+    if chain.elsewhere:
+        names = ", ".join(sorted({each.name for each in chain.elsewhere}))
+        print(f"{len(chain.elsewhere)} sources lie outside the study and are not on this machine: {names}")
+    print(f"root hash {root_hash}")
 
 
-def trace_rows(chain: Chain) -> tuple[list[TracedRow], list[str]]:
-    """The chains of a table's rows, and faults of rows whose runs are not behind the table.
+def trace_rows(chain: Chain, table: Path, maker: Maker) -> tuple[list[TracedRow], list[str]]:
+    """The chains of a table's rows, and faults of rows whose runs are not behind the table; ``maker`` lists it.
 
     Only ``.csv`` files have rows; anything else is traced as a single one.
     """
-    table = chain.file
     is_table = table.suffix == ".csv"
     rows, faults = [], []
     for title, runs in _rows(table, _run_sheet(chain)) if is_table else [(table.name, None)]:
@@ -117,8 +132,8 @@ def trace_rows(chain: Chain) -> tuple[list[TracedRow], list[str]]:
         known = [each for each in chosen if each.manifest.kind in _STAGES]
         known.sort(key=lambda each: (_STAGES.index(each.manifest.kind), each.path.as_posix()))
         links = [link for each in known for link in _links(chain, each)]
-        stage = "table" if is_table else chain.maker.manifest.kind
-        links.append(_link(chain, stage, table, chain.maker.files[table]))
+        stage = "table" if is_table else maker.manifest.kind
+        links.append(_link(chain, stage, table, maker.files[table]))
         rows.append(TracedRow(title, tuple(runs or ()), tuple(links)))
     return rows, faults
 
@@ -154,7 +169,7 @@ def _restricted(chain: Chain, runs: Sequence[str] | None) -> list[Maker]:
         return chain.makers
     results = [each for each in chain.makers if each.manifest.kind in ("samples", "grades")]
     own = [each for each in results if each.path.parent.parent.name in runs]
-    found = {other.path: other for each in own for other in chain.behind(each)}
+    found = {other.path: other for each in own for other in chain.behind([each])}
     found |= {each.path: each for each in chain.makers if each.manifest.kind in ("scores", "comparisons")}
     return list(found.values())
 

@@ -127,6 +127,7 @@ def power(
 
 
 commands.call("trace", "evals.trace.rows:trace", ["files"], {"faults_only": "faults", "as_json": "json"})
+commands.call("verify", "evals.trace.directory:verify", ["directory"], {"as_json": "json"})
 commands.call("coverage", "evals.statistics.coverage:coverage_table")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from evals.core.errors import UserError
 from evals.core.files import write_text
 from evals.core.manifest import write_output_manifest
+from evals.trace.chain import root_hash_of
 from rlvr.page_template import page_template
 
 
@@ -25,6 +26,7 @@ def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence
     """Write a page and its manifest; ``template`` is a file of ``templates/``, ``content`` has its other variables."""
     style = resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8")
     created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page = page_template(template, "rlvr.report").render(style=style, created=created, notes=notes, **content)
+    frame = {"style": style, "created": created, "notes": notes, "root_hash": root_hash_of(out, inputs)}
+    page = page_template(template, "rlvr.report").render(**frame, **content)
     write_text(out, page)
     write_output_manifest("report", out.with_suffix(""), [out.suffix], inputs, {"notes": list(notes)})

@@ -10,11 +10,11 @@ from evals.core.errors import UserError
 from evals.core.files import canonical_json
 from rlvr.study.plan import Plan
 from rlvr.study.rules import words
-from rlvr.study.source_files import REPOSITORY, code_of
+from rlvr.study.source_files import REPOSITORY, as_input, code_of
 from rlvr.study.studies import named_study_files, read_named_study, score_points
 
-REFERENCE = f"{REPOSITORY}/config/reference"
-_TEMPLATES = f"{REPOSITORY}/rlvr/report/templates"
+REFERENCE = as_input(REPOSITORY / "config/reference")
+_TEMPLATES = as_input(REPOSITORY / "rlvr/report/templates")
 FIGURES = {
     "scores": "evals.figures.results",
     "differences": "evals.figures.results",

@@ -1,5 +1,6 @@
 """The source files behind a step of the workflow: a cheap step is repeated when one of them changes."""
 
+import os
 import re
 from collections.abc import Collection
 from functools import cache
@@ -25,7 +26,16 @@ def code_of(*modules: str, without: Collection[str] = VERSIONED) -> list[str]:
         if path not in found and not any(f"{name}.".startswith(f"{package}.") for package in without):
             found.add(path)
             waiting += _imported(path)
-    return sorted(str(path) for path in found)
+    return sorted(as_input(path) for path in found)
+
+
+def as_input(path: Path) -> str:
+    """Spell a file of the repository as the input of a job, so that a copied study has the same inputs.
+
+    A study inside the repository is copied with it: there the path is relative to the study's directory, where
+    Snakemake works. Elsewhere it is absolute.
+    """
+    return os.path.relpath(path) if Path.cwd().is_relative_to(REPOSITORY) else str(path)
 
 
 def _file(name: str) -> Path | None:

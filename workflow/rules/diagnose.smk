@@ -94,16 +94,17 @@ rule rollouts_page:
         table="results/diagnostics/{run}/manifest.json",
         problems="results/problems/train/problems.jsonl",
         code=code_of("rlvr.diagnostics.tokens.view"),
-        template=f"{REPOSITORY}/rlvr/diagnostics/templates/coloured_text.html.jinja",
+        template=as_input(REPOSITORY / "rlvr/diagnostics/templates/coloured_text.html.jinja"),
     output:
-        report("results/diagnostics/{run}/step-{step}.html", category="Rollouts, token by token"),
+        page=report("results/diagnostics/{run}/step-{step}.html", category="Rollouts, token by token"),
+        manifest="results/diagnostics/{run}/step-{step}.manifest.json",
     log:
         "results/logs/diagnostics/{run}.step-{step}.log",
     wildcard_constraints:
         step="[0-9]+",
     shell:
         "python -m rlvr tokens show results/diagnostics/{wildcards.run} --step {wildcards.step}"
-        " --problem-texts {input.problems:q} --out {output:q} > {log:q} 2>&1"
+        " --problem-texts {input.problems:q} --out {output.page:q} > {log:q} 2>&1"
 
 
 rule page_phenomena:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl, write_text
+from evals.core.manifest import write_output_manifest
 from rlvr.diagnostics.tokens.table import is_comparison, read_comparison, read_token_table
 from rlvr.page_template import page_template
 
@@ -201,6 +202,9 @@ def write_page(
         levels=range(1, LEVELS + 1),
     )
     write_text(out, page)
+    options = {"step": step, "problems": list(problems), "count": count, "responses": responses}
+    read = [table / "manifest.json", *([problem_texts] if problem_texts else [])]
+    write_output_manifest("page", out.with_suffix(""), [out.suffix], read, options)
 
 
 def read_texts(path: Path) -> dict[str, str]:

@@ -177,7 +177,7 @@ def test_a_run_by_verl_on_several_machines_has_its_gpus_from_ray() -> None:
 
 
 def test_a_steps_code_is_all_of_ours_that_it_imports() -> None:
-    files = {Path(path).relative_to(REPOSITORY).as_posix() for path in code_of("evals.scores.comparison")}
+    files = {Path(path).resolve().relative_to(REPOSITORY).as_posix() for path in code_of("evals.scores.comparison")}
     assert {"evals/scores/comparison.py", "evals/statistics/resampling.py"} <= files
     assert not any(path.startswith(("evals/core", "rlvr/engines")) for path in files)
     with pytest.raises(ValueError, match="no module of ours"):

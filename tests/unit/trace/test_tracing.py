@@ -18,6 +18,7 @@ import pytest
 
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
 from evals.core.manifest import Manifest, hash_files, is_sealed, write_output_manifest
+from evals.trace.chain import root_hash_of
 from tests.commands import rlvr_bench
 
 main = rlvr_bench()
@@ -235,6 +236,100 @@ def test_an_edited_manifest_is_named(
     Path(name).write_text(edit(before))
     assert Path(name).read_text() != before
     assert any(fault.startswith(f"{name}: was changed") for fault in faults(capsys))
+
+
+@pytest.mark.parametrize("name", MANIFESTS[:-1])
+def test_a_deleted_manifest_is_a_fault_whatever_was_forged_behind_it(
+    study: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    Path(name).unlink()
+    forged = "results/samples/tiny-grpo-s1/short/samples.jsonl"
+    Path(forged).write_text(Path(forged).read_text().replace("99", "1"))
+    found = [fault for fault in faults(capsys) if "no manifest lists it" in fault]
+    lost = name.removesuffix(".manifest.json").removesuffix("/manifest.json")
+    assert found and all(fault.startswith(lost) for fault in found)
+
+
+def verified(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    status = main(["verify", *arguments, "--json"])
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert report["verified"] is (status == 0) and bool(report["faults"]) is (status == 2)
+    return report
+
+
+def test_a_whole_directory_is_verified_wherever_it_lies(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = verified(capsys, ".")
+    assert here["manifests"] == len(list(study.rglob("*manifest.json"))) and here["faults"] == []
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(study, elsewhere)
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(study)
+    there = verified(capsys, str(elsewhere / "results"), "--root-hash", here["root_hash"])
+    assert (there["faults"], there["root_hash"]) == ([], here["root_hash"])
+    (fault,) = verified(capsys, str(elsewhere), "--root-hash", "0" * 64)["faults"]
+    assert here["root_hash"] in fault
+
+
+@pytest.mark.parametrize("name", [*STAGES, *MANIFESTS])
+def test_verifying_names_whatever_was_changed(study: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    before = verified(capsys, ".")["root_hash"]
+    content = Path(name).read_bytes()
+    Path(name).write_bytes(content.replace(b"a", b"b", 1) if name in MANIFESTS else content + b" ")
+    after = verified(capsys, ".")
+    assert any(name in fault for fault in after["faults"])
+    assert name not in MANIFESTS or after["root_hash"] != before
+    Path(name).unlink()
+    assert verified(capsys, ".")["faults"]
+
+
+def test_a_table_or_page_that_no_manifest_lists_is_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("results/tables/mine.csv", "results/mine.html"):
+        write_text(Path(name), "mine")
+        assert [fault.split(":")[0] for fault in verified(capsys, ".")["faults"]] == [name]
+        Path(name).unlink()
+    write_text(Path("results/logs/mine.txt"), "no result")
+    assert verified(capsys, "results")["faults"] == []
+
+
+def test_a_manifest_that_cannot_be_read_hides_no_other_fault(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(MANIFESTS[0]).write_text("{")
+    Path(STAGES[5]).write_text("")
+    found = verified(capsys, ".")["faults"]
+    assert any("is not valid JSON" in fault for fault in found) and any(STAGES[5] in fault for fault in found)
+
+
+def test_sources_outside_the_study_need_not_be_on_the_machine(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = tmp_path / "reference/published.csv"
+    write_text(reference, "paper,value\n")
+    write_text(Path("results/tables/paper.md"), "a table")
+    write_output_manifest("table", Path("results/tables/paper"), [".md"], [reference], {})
+    assert verified(capsys, ".")["sources_elsewhere"] == []
+    reference.write_text("paper,other\n")
+    assert any(str(reference) in fault for fault in verified(capsys, ".")["faults"])
+    reference.unlink()
+    assert verified(capsys, ".")["sources_elsewhere"] == [str(reference)]
+
+
+def test_a_page_shows_the_root_hash_that_trace_finds(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    inputs = [Path("results/comparisons.json"), Path("results/runs.json"), Path("results/scores/short.json")]
+    out = Path("results/report.html")
+    expected = root_hash_of(out, inputs)
+    write_text(out, "a page")
+    write_output_manifest("report", Path("results/report"), [".html"], inputs, {})
+    assert main(["trace", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"][0]["root_hash"] == expected
+    Path(STAGES[5]).write_text("")
+    make_scores(Path("results"))
+    assert root_hash_of(out, inputs) != expected
+
+
+def test_a_directory_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(tmp_path)]) == 2
+    assert "holds no manifests" in capsys.readouterr().err
 
 
 def test_a_cell_of_the_table_that_is_changed_together_with_its_manifest_is_named(

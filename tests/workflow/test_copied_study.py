@@ -1,0 +1,48 @@
+"""A finished study that was copied without its times, to another place, has nothing to do."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+from tests.workflow.conftest import Project
+
+SNAKEMAKES_OWN_LIMIT = 1_000_000
+"""Bytes of an input above which Snakemake goes by its time alone, without an option."""
+
+
+def copied(project: Project, place: Path) -> Project:
+    """A copy in which files have times in random order, as after ``rsync`` without times, days before and ahead."""
+    shutil.copytree(project.root, place, copy_function=shutil.copyfile)
+    times = random.Random(5)
+    for path in place.rglob("*"):
+        if path.is_file() and ".snakemake" not in path.parts:
+            now = path.stat().st_mtime + times.uniform(-3, 3) * 86400
+            os.utime(path, (now, now))
+    return Project(place)
+
+
+def test_a_copied_study_repeats_nothing(smoke_study: Project, tmp_path: Path) -> None:
+    assert copied(smoke_study, tmp_path / "another place").planned() == set()
+
+
+def test_large_inputs_are_compared_by_their_bytes(project_copy: Project, tmp_path: Path) -> None:
+    """The default study's corpus of 4 MB is one; here it is training problems, which take no training to make."""
+    target = "results/problems/chain_3/disjoint.json"
+    kinds = [{"family": "chain", "operands": 5}]
+    many = project_copy.changed_config({"problems.count": 12000, "problems.kinds": kinds})
+    made = project_copy.snakemake(target, config=many)
+    assert made.returncode == 0, made.stdout + made.stderr
+    project = copied(project_copy, tmp_path / "copy")
+    problems = project.root / "results/problems/train/problems.jsonl"
+    assert problems.stat().st_size > SNAKEMAKES_OWN_LIMIT
+    config = project.root / many.relative_to(project_copy.root)
+    later = problems.stat().st_mtime + 10 * 86400  # than all that was made from it
+    os.utime(problems, (later, later))
+    assert project.planned(config, target) == set()
+    with open(problems, "a", encoding="utf-8") as file:  # its bytes decide
+        file.write("\n")
+    os.utime(problems, (later, later))
+    assert project.planned(config, target) == {"problems_disjoint chain_3"}
