@@ -38,9 +38,12 @@ def check(run: VerlRun, cluster: Cluster, checkpoint: Path | None) -> Method:
         accepted = "either with verl, or both with engine local"
         raise InvalidInput(f"method {run.method_name}", "batching.assignment", found, accepted)
     longest = training.max_prompt_tokens + training.max_new_tokens
-    if cluster.tokens_per_device * cluster.sequence_parallel < longest:
-        least = -(-longest // cluster.sequence_parallel)
-        accepted = f"at least {least}, the longest prompt and response over sequence_parallel"
+    # Ranks differ by a rollout in mini-batches of unequal sizes, and have to make as many micro-batches of them.
+    together = 1 if method.assignment.equal_sizes else 2
+    if cluster.tokens_per_device * cluster.sequence_parallel < together * longest:
+        least = -(-together * longest // cluster.sequence_parallel)
+        of_longest = "the longest prompt and response" if together == 1 else "two of the longest prompts and responses"
+        accepted = f"at least {least}, {of_longest} over sequence_parallel"
         raise InvalidInput("cluster", "tokens_per_device", f"is {cluster.tokens_per_device}", accepted)
     if checkpoint is not None:
         _check_model(cluster, checkpoint, longest)
@@ -71,6 +74,10 @@ def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
         if isinstance(heads, int) and heads % parts:
             accepted = f"a divisor of the model's {heads} attention heads"
             raise InvalidInput("cluster", key, f"is {parts}", accepted)
+    shared, of_keys = cluster.sequence_parallel, config.get("num_key_value_heads")
+    if isinstance(of_keys, int) and of_keys % shared and shared % of_keys:
+        accepted = f"a divisor or a multiple of the model's {of_keys} heads of keys and values"
+        raise InvalidInput("cluster", "sequence_parallel", f"is {shared}", accepted)
 
 
 def compose_config(launch: Launch) -> Any:

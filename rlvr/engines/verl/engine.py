@@ -13,7 +13,8 @@ pass, and is exact however the mini-batch is cut.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from typing import Any
 import torch
 import torch.distributed as distributed
 from torch import Tensor
+from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed.tensor import DTensor
 from torch.nn.utils.rnn import pad_sequence
 from verl.utils import tensordict_utils
 from verl.utils.device import get_torch_device
@@ -32,7 +35,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
-from rlvr.engines.verl.checkpoints import PROBE
+from rlvr.engines.verl.checkpoints import PROBE, WeightSums
 from rlvr.engines.verl.hidden_states import HeadInputs, HiddenStateSize, KeptRows, response_rows, spans_of, token_size
 from rlvr.engines.verl.launch import ENGINE_VENDOR
 from rlvr.engines.verl.metrics import PREFIX
@@ -43,6 +46,8 @@ from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, RowShare, V
 
 _GRADIENT = "rlvr_log_prob_gradient"
 _PROBE_TOKENS = 64
+_LONGEST_WAIT = timedelta(hours=3)
+"""Of one rank for another. verl hands its workers no limit of its own; torch's ends a run while 400 GB are saved."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,12 @@ class MethodEngine(FSDPEngineWithLMHead):
     _step = 0
     _update = 0
     _readings = 0
+
+    def initialize(self) -> Any:
+        """verl's; then ranks wait longer for one that still writes its shard to a slow disk than torch lets them."""
+        built = super().initialize()
+        _set_pg_timeout(_LONGEST_WAIT)
+        return built
 
     def infer_batch(self, data: Any, loss_function: Callable[..., Any] | None = None) -> Any:
         """verl's, and token weights with it if the batch brings advantages and the method needs hidden states."""
@@ -126,7 +137,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         loss = current_run().loss
         loss.gradient = None
         if _GRADIENT in micro_batch:
-            loss.gradient = micro_batch[_GRADIENT].to_padded_tensor(0.0).to(micro_batch["input_ids"].device)
+            loss.gradient = micro_batch[_GRADIENT].to_padded_tensor(0.0)
         value, output = super().forward_step(micro_batch, loss_function, forward_only)
         if loss_function is not None and not forward_only and loss.token_sums:
             scale = tensordict_utils.get(micro_batch, "dp_size") / tensordict_utils.get(micro_batch, "batch_num_tokens")
@@ -172,7 +183,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         return scheduler
 
     def save_checkpoint(self, local_path: str, *arguments: Any, **named: Any) -> None:
-        """verl's, with the log-probs of a few tokens beside it, by which the merged checkpoint is recognised."""
+        """verl's, with log-probs and sums of weights beside it, by which the merged checkpoint is recognised."""
         super().save_checkpoint(local_path, *arguments, **named)
         vocabulary = int(self.module.config.vocab_size)
         tokens = torch.randint(vocabulary, (_PROBE_TOKENS,), generator=generator_for("probe", vocabulary))
@@ -181,9 +192,21 @@ class MethodEngine(FSDPEngineWithLMHead):
             set_ulysses_sequence_parallel_group(None)
             on_device = tokens[None].to(next(self.module.parameters()).device)
             logits = self.module(input_ids=on_device, use_cache=False).logits[0, :-1].float().cpu()
+            sums = self._weight_sums()
         log_probs = logits.log_softmax(dim=1).gather(1, tokens[1:, None])[:, 0]
         if distributed.get_rank() == 0:
-            write_json(Path(local_path) / PROBE, {"tokens": tokens.tolist(), "log_probs": log_probs.tolist()})
+            probe = {"tokens": tokens.tolist(), "log_probs": log_probs.tolist(), "weights": sums}
+            write_json(Path(local_path) / PROBE, probe)
+
+    def _weight_sums(self) -> dict[str, tuple[float, ...]]:
+        """The sums of every parameter, of which each rank holds the rows after those of the rank before it."""
+        own = {
+            name: WeightSums.of(weights.to_local() if isinstance(weights, DTensor) else weights)
+            for name, weights in self.module.named_parameters()
+        }
+        parts: list[Any] = [own] * distributed.get_world_size()
+        distributed.all_gather_object(parts, own)
+        return {name: astuple(sum((part[name] for part in parts[1:]), parts[0][name])) for name in own}
 
     @contextmanager
     def _watching(self, data: Any, visit: Visit) -> Iterator[None]:

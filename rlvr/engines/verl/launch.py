@@ -151,16 +151,13 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
     actor, rollout, model = (f"actor_rollout_ref.{part}" for part in ("actor", "rollout", "model"))
     kept = {"bfloat16": "bf16", "float32": "fp32"}[run.dtype]
     slices = training.updates_per_step if method.assignment.equal_sizes else 1
-    selection: dict[str, Value] = {
-        "trainer.v1.sampler.custom_sampler.path": "pkg://rlvr.engines.verl.trainer",
-        "trainer.v1.sampler.custom_sampler.name": "SelectingReplayBuffer",
-    }
     return {
         "data.train_files": str(places.prompts),
         # verl reads a validation set even if it never validates: evaluation is a stage of its own here.
         "data.val_files": str(places.prompts),
         "data.val_max_samples": 1,
         "data.train_batch_size": training.prompts_per_step,
+        "data.gen_batch_size": 1,  # so that any number of prompts can replace those that failed
         "data.max_prompt_length": training.max_prompt_tokens,
         "data.max_response_length": training.max_new_tokens,
         "data.filter_overlong_prompts": True,
@@ -172,7 +169,8 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "algorithm.adv_estimator": NAME_PREFIX + str(run.method["advantage"]["name"]),
         "algorithm.use_kl_in_reward": False,
         "reward.reward_manager.name": REWARD_MANAGER,
-        **(selection if method.selection is not None else {}),
+        "trainer.v1.sampler.custom_sampler.path": "pkg://rlvr.engines.verl.trainer",
+        "trainer.v1.sampler.custom_sampler.name": "MethodReplayBuffer",
         f"{model}.path": str(places.study / run.base / "checkpoint"),
         f"{model}.trust_remote_code": False,
         f"{model}.external_lib": PLUGIN,
@@ -202,6 +200,8 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         f"{actor}.fsdp_config.model_dtype": "fp32",
         f"+{actor}.fsdp_config.mixed_precision": {"param_dtype": kept, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
         f"{actor}.fsdp_config.use_torch_compile": on_gpus,
+        # True, as in verl's dataclass, would keep the whole model's gradients in float32 on every device.
+        f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation": False,
         f"{actor}.fsdp_config.param_offload": cluster.offload,
         f"{actor}.fsdp_config.optimizer_offload": cluster.offload,
         f"{actor}.fsdp_config.seed": run.seed,

@@ -85,10 +85,11 @@ def check_ray(
             accepted = "1, or the address of a Ray cluster of that many machines (docs/paper_scale.md)"
             raise InvalidInput("cluster", "nodes", f"is {cluster.nodes}, and RAY_ADDRESS is not set", accepted)
         if registered is not None:
-            use = "" if cluster.platform == "cpu" else f", or RAY_ADDRESS={registered} to use it"
+            use = "" if cluster.platform == "cpu" else f", RAY_ADDRESS={registered} to use it"
             raise UserError(
                 f"Ray: a session that was started before is registered on this machine ({registered}), and verl would "
-                f"join it; accepted: none (`ray stop` ends it){use}"
+                f"join it; accepted: none (`ray stop` ends your own){use}, or another user's left alone by RAY_TMPDIR, "
+                "the short path of a directory of yours"
             )
         return
     if cluster.platform == "cpu":

@@ -73,7 +73,9 @@ class RegisteredLoss:
         mask = response_mask.bool()
         if self.gradient is not None:
             self.token_sums = {}
-            return (self.gradient * log_prob).masked_fill(~mask, 0.0).sum() * info["dp_size"], {}
+            # verl moves a micro-batch to the device after the gradient was taken from it.
+            gradient = self.gradient.to(log_prob.device)
+            return (gradient * log_prob).masked_fill(~mask, 0.0).sum() * info["dp_size"], {}
         if self.loss.coupling != "rollout":
             raise ValueError(f"{type(self.loss).__name__} couples rollouts; it runs in MethodEngine only")
         rollouts = torch.arange(len(mask), device=mask.device)

@@ -2,7 +2,8 @@
 
 Two steps of the trainer are extended: ordering the batch, which becomes the method's mini-batches and tells the workers
 what they need to weigh tokens while they compute the old log-probs; and the advantages, which the weights multiply. The
-replay buffer holds rollouts back until a method that chooses its batch is content.
+replay buffer replaces prompts that lost a rollout, and holds rollouts back until a method that chooses its batch is
+content.
 """
 
 import json
@@ -28,6 +29,9 @@ from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, 
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
 
+LARGEST_FAILED_SHARE = 0.1
+"""The part of a step's prompts that may lose a rollout; of a small batch one prompt may, whatever its part."""
+
 
 class MethodTrainer(PPOTrainerSync):
     """The trainer of one run."""
@@ -42,23 +46,14 @@ class MethodTrainer(PPOTrainerSync):
     ) -> Any:
         """Order the batch by rank and mini-batch, and give every rollout what its worker needs."""
         run, method = self._current.run, self._current.method
-        expected = run.training.rollouts_per_step
-        if failed := expected - len(batch.keys):
-            raise ValueError(f"{failed} of {expected} rollouts failed; their workers' errors are above")
-        rewards, groups, lengths, truncated = _outcomes(batch.partition_id, batch.keys, batch.tags)
+        rewards, groups, lengths, _ = _outcomes(batch.partition_id, batch.keys, batch.tags)
         order = canonical_order(batch.keys, groups)
         updates, step = run.training.updates_per_step, self.global_steps - 1
         assigned = method.assign(rewards[order], groups[order], lengths[order], updates, run.seed, step)
         mini_batches = [order[part] for part in assigned]
-        ids = mini_batch_ids(mini_batches, expected)
+        ids = mini_batch_ids(mini_batches, len(batch.keys))
         metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
-        if method.selection is None:  # otherwise the replay buffer has them, of everything that was sampled
-            found = rollout_metrics(rewards, groups, lengths, truncated, 0.0)
-            metrics.update({PREFIX + name: float(value) for name, value in found.items()})
-        if "advantage" in batch.tags[0]:  # a selection left rollouts of their groups out
-            advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
-        else:
-            advantages = self._current.advantage.of_rollouts(rewards, groups, lengths)
+        advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         info = self.actor_rollout_wg._dispatch_info  # asked for as verl's own _balance_batch does
         if "actor" not in info:
             info["actor"] = self.actor_rollout_wg._query_dispatch_info("actor")
@@ -139,34 +134,33 @@ class MethodTrainer(PPOTrainerSync):
         return {} if content.pop("step") == self.global_steps else content
 
 
-class SelectingReplayBuffer(ReplayBuffer):
-    """Samples another batch of prompts for as long as the method's selection asks for more.
+class MethodReplayBuffer(ReplayBuffer):
+    """Gives the trainer whole batches: prompts that lost a rollout are replaced, and the method's selection is content.
 
     Advantages are those of whole groups, hence computed here, before anything is dropped; they travel as tags.
     """
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
         """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that was sampled."""
-        method, run = current_run().method, current_run().run
-        if partition_id == "val" or method.selection is None:
+        if partition_id == "val":
             found: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
             return found
+        method, run = current_run().method, current_run().run
         rounds, size, step = 1, batch_size * run.training.samples_per_prompt, global_steps - 1
         while True:
-            self._sync_metadata_from_transfer_queue()
-            if self.pending_keys[partition_id] or self.running_keys[partition_id]:  # some are still being generated
-                time.sleep(self.poll_interval)
-                continue
-            keys, tags = self._complete_groups(partition_id, run.training.samples_per_prompt)
+            keys, tags, failed = self._whole_groups(partition_id, rounds * batch_size, run.training.samples_per_prompt)
             rewards, groups, lengths, truncated = _outcomes(partition_id, keys, tags)
+            if method.selection is None:
+                kept, own = list(range(size)), {"rollouts_discarded_fraction": 0.0}
+                break
             selection = method.select(rewards, groups, size, rounds, run.seed, step)
             if selection is not None:
+                kept = selection.indices.tolist()
+                own = {"rollouts_discarded_fraction": selection.discarded_fraction, "sampling_rounds": rounds}
                 break
-            assert self.refill_fn is not None
-            self.refill_fn(batch_size)
+            self._refill(batch_size)
             rounds += 1
         advantages = current_run().advantage.of_rollouts(rewards, groups, lengths)
-        kept = selection.indices.tolist()
         chosen = {keys[row] for row in kept}
         uids = [*self.finished_keys[partition_id], *self.failure_keys[partition_id]]
         rest = [key for key in self.partitions[partition_id] if key not in chosen]
@@ -176,21 +170,40 @@ class SelectingReplayBuffer(ReplayBuffer):
             keys=[keys[row] for row in kept],
             tags=[{**tags[row], "advantage": float(advantages[row])} for row in kept],
         )
-        of_all = rollout_metrics(rewards, groups, lengths, truncated, selection.discarded_fraction)
-        metrics = {PREFIX + name: float(value) for name, value in {**of_all, "sampling_rounds": rounds}.items()}
-        return batch, metrics
+        of_all = rollout_metrics(rewards, groups, lengths, truncated, 0.0) | {"prompts_failed": failed, **own}
+        return batch, {PREFIX + name: float(value) for name, value in of_all.items()}
 
-    def _complete_groups(self, partition_id: str, size: int) -> tuple[list[str], list[dict[str, Any]]]:
-        """Names and tags of the rollouts of prompts that have all of theirs, in an order that timing has no part in."""
-        items = self.partitions[partition_id]
-        counts = Counter(map(_prompt, items))
+    def _whole_groups(self, partition_id: str, prompts: int, size: int) -> tuple[list[str], list[dict[str, Any]], int]:
+        """Wait for ``prompts`` prompts with all of their ``size`` rollouts; those that fail are replaced.
+
+        Returns names and tags of their rollouts, in an order that timing has no part in, and how many prompts failed.
+        """
+        while True:
+            self._sync_metadata_from_transfer_queue()
+            if self.pending_keys[partition_id] or self.running_keys[partition_id]:  # some are still being generated
+                time.sleep(self.poll_interval)
+                continue
+            items = self.partitions[partition_id]
+            counts = Counter(map(_prompt, items))
+            whole = [prompt for prompt, count in counts.items() if count == size]
+            asked = len(self.finished_keys[partition_id] | self.failure_keys[partition_id])
+            failed = asked - len(whole)
+            if failed > max(1.0, LARGEST_FAILED_SHARE * prompts):
+                found = f"{failed} of {asked} prompts lack some of their {size} rollouts"
+                accepted = f"{LARGEST_FAILED_SHARE:.0%} of {prompts} at most"
+                raise RuntimeError(f"{found}; accepted: {accepted}; their workers' errors are above")
+            if len(whole) >= prompts:
+                break
+            print(f"{failed} of {asked} prompts lack some of their {size} rollouts; others are sampled", flush=True)
+            self._refill(prompts - len(whole))
         keys = [key for key in items if counts[_prompt(key)] == size]
-        if not keys:
-            prompts = len(self.finished_keys[partition_id] | self.failure_keys[partition_id])
-            found = f"no prompt of {prompts} has all of its {size} rollouts"
-            raise RuntimeError(f"{found}; their workers' errors are above")
         order = canonical_order(keys, group_ids(map(_prompt, keys))).tolist()
-        return [keys[row] for row in order], [items[keys[row]] for row in order]
+        return [keys[row] for row in order], [items[keys[row]] for row in order], failed
+
+    def _refill(self, prompts: int) -> None:
+        """Ask for so many more prompts."""
+        assert self.refill_fn is not None
+        self.refill_fn(prompts)
 
 
 def _prompt(key: str) -> str:

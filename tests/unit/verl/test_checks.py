@@ -27,7 +27,7 @@ def write_config(directory: Path, **content: Any) -> None:
 
 @pytest.mark.parametrize("name", sorted(load_catalogue()))
 def test_every_method_passes(name: str, checkpoint: Path) -> None:
-    check(make_run(name), make_cluster(), checkpoint)
+    check(make_run(name), make_cluster(tokens_per_device=22528), checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,27 @@ def test_a_misfit_ends_in_one_line(
     with pytest.raises(InvalidInput) as error:
         check(make_run("delta", **training), make_cluster(**cluster), checkpoint)
     assert error.value.key == key and accepted in str(error.value) and "\n" not in str(error.value)
+
+
+def test_ranks_of_unequal_mini_batches_can_make_as_many_micro_batches() -> None:
+    """A rank with a rollout more than another, each of the longest, puts two of them into one forward pass."""
+    longest, run = 2048 + 20480, make_run("dapo_sign_separated")
+    check(run, make_cluster(tokens_per_device=longest, sequence_parallel=2), None)
+    check(make_run("dapo"), make_cluster(tokens_per_device=longest - 1, sequence_parallel=2), None)
+    with pytest.raises(InvalidInput, match=f"at least {longest}, two of the longest"):
+        check(run, make_cluster(tokens_per_device=longest - 1, sequence_parallel=2), None)
+
+
+def test_heads_of_keys_and_values_are_shared_evenly(checkpoint: Path) -> None:
+    for heads, fits in ((8, True), (2, True), (4, True), (6, False)):
+        write_config(checkpoint, num_attention_heads=24, num_key_value_heads=heads)
+        cluster = make_cluster(sequence_parallel=4, gpus_per_node=8)
+        if fits:
+            check(make_run(), cluster, checkpoint)
+            continue
+        with pytest.raises(InvalidInput, match="a divisor or a multiple of the model's 6 heads of keys") as error:
+            check(make_run(), cluster, checkpoint)
+        assert error.value.key == "sequence_parallel"
 
 
 def test_unequal_mini_batches_of_a_loss_that_couples_rollouts_are_refused() -> None:

@@ -45,6 +45,8 @@ def test_the_settings_of_the_run_are_verl_s(places: Places) -> None:
     assert {key: overrides[key] for key in expected} == expected
     assert overrides["trainer.save_freq"] == 4  # verl's default, -1, saves nothing to continue from
     assert overrides["actor_rollout_ref.model.trust_remote_code"] is False
+    assert overrides[f"{ACTOR}.fsdp_config.use_no_sync_for_gradient_accumulation"] is False
+    assert overrides["data.gen_batch_size"] == 1  # any number of prompts can replace those that failed
 
 
 @pytest.mark.parametrize("name", sorted(load_catalogue()))
@@ -54,8 +56,7 @@ def test_every_method_of_the_catalogue_maps(name: str, places: Places) -> None:
     assert overrides[f"{ACTOR}.policy_loss.loss_mode"] == "rlvr_" + run.method["loss"]["name"]
     assert overrides["algorithm.adv_estimator"] == "rlvr_" + run.method["advantage"]["name"]
     assert overrides[f"{ACTOR}.loss_agg_mode"] == run.method["loss"]["aggregation"]
-    selects = run.method["batching"]["selection"] is not None
-    assert ("trainer.v1.sampler.custom_sampler.name" in overrides) == selects
+    assert overrides["trainer.v1.sampler.custom_sampler.name"] == "MethodReplayBuffer"
 
 
 def test_workers_get_what_the_driver_gets(places: Places) -> None:

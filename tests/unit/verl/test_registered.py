@@ -67,6 +67,15 @@ def test_a_coupled_loss_goes_through_its_gradient() -> None:
     torch.testing.assert_close(torch.autograd.grad(value, new)[0], expected)
 
 
+def test_a_coupled_loss_s_gradient_goes_where_the_micro_batch_is() -> None:
+    """verl moves a micro-batch to the device after the gradient was taken from it; "meta" is the other device here."""
+    old, new, advantages, mask = (tensor.detach().to("meta") for tensor in batch())
+    config = SimpleNamespace(global_batch_info={"dp_size": 1, "batch_num_tokens": 1, "global_batch_size": 1})
+    registered = RegisteredLoss(KLCov(top_fraction=0.2), Aggregation("token-mean"), gradient=torch.ones(new.shape))
+    value, _ = registered(old, new.requires_grad_(), advantages, mask, config=config)
+    assert torch.autograd.grad(value, new)[0].device.type == "meta"
+
+
 @pytest.mark.parametrize("name", ["dapo", "dapo_overlong", "rloo", "reinforce_plus_plus_baseline"])
 def test_an_advantage_is_that_of_the_method(name: str) -> None:
     method = compose(run_content(name)["method"])

@@ -33,10 +33,10 @@ class Queue:
         return {f"{uid}_{n}_0": reward for uid, rewards in there for n, reward in enumerate(rewards)}
 
     def refill(self, prompts: int) -> None:
-        """Another batch of prompts."""
-        assert prompts == PROMPTS
+        """Some more prompts: those of the next round."""
         self.sampled += 1
         assert self.sampled <= len(self.rounds), "more rounds were asked for than there are"
+        assert prompts == len(self.rounds[self.sampled - 1])
 
     def get(self, keys: list[str], **_named: Any) -> dict[str, Any]:
         """What the buffer reads of rollouts."""
@@ -49,7 +49,7 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
     """The batch that the buffer makes of the queue, and its metrics."""
 
     class Base:
-        """verl's ReplayBuffer, as far as SelectingReplayBuffer uses it."""
+        """verl's ReplayBuffer, as far as MethodReplayBuffer uses it."""
 
         def __init__(self) -> None:
             self.refill_fn, self.poll_interval = queue.refill, 0.0
@@ -82,7 +82,7 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
     run = make_run(method, prompts_per_step=PROMPTS, samples_per_prompt=SAMPLES, updates_per_step=1)
     current = CurrentRun.of(run, make_cluster())
     monkeypatch.setattr(trainer, "current_run", lambda: current)
-    return trainer.SelectingReplayBuffer().sample(1, "train", PROMPTS)
+    return trainer.MethodReplayBuffer().sample(1, "train", PROMPTS)
 
 
 RIGHT, WRONG, MIXED = [1.0] * SAMPLES, [0.0] * SAMPLES, [1.0, 0.0, 0.0, 0.0]
@@ -102,11 +102,24 @@ def test_sampling_goes_on_until_enough_prompts_are_mixed(monkeypatch: pytest.Mon
     assert metrics["rlvr/rollouts_discarded_fraction"] == 0.5
 
 
-def test_a_prompt_without_all_of_its_rollouts_is_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue([{"a": MIXED[:3], "b": MIXED}, {"c": MIXED, "d": RIGHT}])
-    batch, _ = sample(queue, monkeypatch)
-    assert {key.split("_")[0] for key in batch.keys} == {"b", "c"}
+@pytest.mark.parametrize("method", ["dapo_dynamic_sampling", "dapo"])
+def test_a_prompt_that_lost_a_rollout_is_replaced_and_counted(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One failed rollout costs its prompt, and not the run: as many more prompts are sampled, and no others."""
+    queue = Queue([{"a": MIXED[:3], "b": MIXED}, {"c": MIXED}])
+    batch, metrics = sample(queue, monkeypatch, method)
+    assert {key.split("_")[0] for key in batch.keys} == {"b", "c"} and len(batch.keys) == PROMPTS * SAMPLES
     assert {"a_0_0", "a_1_0", "a_2_0"} <= set(queue.cleared)
+    assert metrics["rlvr/prompts_failed"] == 1 and metrics["rlvr/prompts_sampled"] == 2
+    assert metrics["rlvr/rollouts_discarded_fraction"] == 0 and "rlvr/reward_mean" in metrics
+    group = torch.tensor(MIXED)
+    expected = ((group - group.mean()) / (group.std() + 1e-6)).tolist()
+    assert [tag["advantage"] for tag in batch.tags] == pytest.approx(expected * 2, abs=1e-6)
+
+
+def test_without_failures_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, metrics = sample(Queue([{"a": MIXED, "b": RIGHT}]), monkeypatch, "dapo")
+    assert metrics["rlvr/prompts_failed"] == 0 and "rlvr/sampling_rounds" not in metrics
+    assert [key.split("_")[0] for key in batch.keys] == ["a"] * SAMPLES + ["b"] * SAMPLES
 
 
 def test_dropped_rollouts_had_their_part_in_their_group_s_advantages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +133,9 @@ def test_dropped_rollouts_had_their_part_in_their_group_s_advantages(monkeypatch
         assert tag["advantage"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_rollouts_that_all_fail_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue([{"a": [], "b": MIXED[:2]}])
-    with pytest.raises(RuntimeError, match=r"no prompt of 2 .*4 rollouts"):
-        sample(queue, monkeypatch)
+@pytest.mark.parametrize("method", ["dapo_dynamic_sampling", "dapo"])
+def test_a_run_ends_where_more_prompts_fail_than_is_stated(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match=r"2 of 2 prompts lack .* 4 rollouts; accepted: 10% of 2 at most"):
+        sample(Queue([{"a": [], "b": MIXED[:2]}]), monkeypatch, method)
+    with pytest.raises(RuntimeError, match="2 of 3 prompts lack"):  # the same one after the other
+        sample(Queue([{"a": MIXED[:1], "b": MIXED}, {"c": MIXED[:1]}]), monkeypatch, method)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl, sha256_file
+from rlvr.engines.verl import checkpoints
 from rlvr.engines.verl.checkpoints import (
     MANIFEST,
     TRACKER,
+    WeightSums,
+    differing_weights,
     is_intact,
     keep,
     kept_state,
@@ -37,7 +45,7 @@ def save_state(directory: Path, step: int) -> Path:
     for rank in range(2):
         (state / "actor" / f"model_world_size_2_rank_{rank}.pt").write_bytes(bytes([step, rank]) * 100)
     (state / "data.pt").write_bytes(b"position")
-    record(state, step)
+    record(state, step).join()
     (directory / TRACKER).write_text(str(step))
     return state
 
@@ -154,3 +162,64 @@ def test_prompts_are_messages_with_their_answers(tmp_path: Path) -> None:
         assert row["prompt"] == [{"role": "user", "content": f"Q: {problem['problem']}\n"}]
         assert row["reward_model"]["ground_truth"] == problem["answer"]
     assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
+
+
+def merged(directory: Path, **weights: torch.Tensor) -> Path:
+    """A checkpoint of these weights."""
+    directory.mkdir()
+    save_file(
+        {name: each.to(torch.bfloat16).contiguous() for name, each in weights.items()}, directory / "m.safetensors"
+    )
+    return directory
+
+
+def test_merged_weights_are_those_of_the_shards(tmp_path: Path) -> None:
+    """However many ranks hold them, and however large rounding makes the difference of log-probs."""
+    generator = torch.Generator().manual_seed(1)
+    weights = {"a": torch.randn(50, 7, generator=generator), "b": torch.randn(3, generator=generator)}
+
+    def sums(ranks: int) -> dict[str, WeightSums]:
+        parts = {name: [WeightSums.of(part) for part in each.tensor_split(ranks)] for name, each in weights.items()}
+        return {name: sum(of_ranks[1:], of_ranks[0]) for name, of_ranks in parts.items()}
+
+    whole = merged(tmp_path / "whole", **weights)
+    for ranks in (1, 2, 8):  # of b, some of 8 ranks hold nothing
+        assert differing_weights(whole, sums(ranks)) == []
+    shards = weights["a"].tensor_split(8)
+    for number, a in enumerate((torch.cat([*shards[1:], shards[0]]), weights["a"][:49], weights["a"] + 0.01)):
+        assert differing_weights(merged(tmp_path / str(number), a=a, b=weights["b"]), sums(8)) == ["a"]
+    assert differing_weights(merged(tmp_path / "lacking", a=weights["a"]), sums(8)) == ["b"]
+
+
+def test_hashes_are_added_while_devices_go_on_and_a_state_of_before_is_read(tmp_path: Path) -> None:
+    state = tmp_path / "global_step_1"
+    state.mkdir()
+    (state / "shard.pt").write_bytes(b"abcd")
+    record(state, 1).join()
+    manifest = json.loads((state / MANIFEST).read_text())
+    assert manifest == {"step": 1, "sizes": {"shard.pt": 4}, "files": {"shard.pt": sha256_file(state / "shard.pt")}}
+    for known in ("sizes", "files"):  # the process died before there were hashes; and as it was written before
+        (state / MANIFEST).write_text(json.dumps({"step": 1, known: manifest[known]}))
+        (state / "shard.pt").write_bytes(b"abcd")
+        assert is_intact(state)
+        (state / "shard.pt").write_bytes(b"abc")
+        assert not is_intact(state)
+
+
+def test_a_state_that_verl_removes_while_it_is_hashed_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "global_step_1"
+    state.mkdir()
+    (state / "shard.pt").write_bytes(b"abcd")
+    digests = checkpoints._digests
+
+    def removed(files: Iterable[Path]) -> list[str]:
+        shutil.rmtree(state)
+        return digests(files)
+
+    monkeypatch.setattr(checkpoints, "_digests", removed)
+    failures: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    record(state, 1).join()
+    assert not failures and not state.exists()
