@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class Manifest:
         fingerprint: identity of what was asked for; results of another fingerprint are never read as these.
         details: counts and measurements worth keeping (rows, steps, seconds).
         environment: versions and machine, for the reader.
+        sizes: bytes of each output; empty in manifests from before they were recorded.
     """
 
     kind: str
@@ -40,6 +42,7 @@ class Manifest:
     details: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write this manifest to ``path``, stamped with the time and the environment."""
@@ -48,6 +51,8 @@ class Manifest:
         for key in ("inputs", "outputs", "parameters", "details"):
             content[key] = dict(getattr(self, key))
         content["environment"] = describe_environment()
+        files = {name: path.parent / name for name in self.outputs}
+        content["sizes"] = {name: file.stat().st_size for name, file in files.items() if file.is_file()}
         write_json(path, content | {"sha256": fingerprint(content)})
 
 
@@ -95,10 +100,10 @@ def read_any_manifest(path: Path) -> Manifest:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(f"{path}: is not a manifest of schema {SCHEMA}")
     keys = [each.name for each in fields(Manifest)]
-    missing = [key for key in keys if key not in content]
+    missing = [key for key in keys if key not in content and key != "sizes"]
     if missing:
         raise UserError(f"{path}: lacks {', '.join(missing)}")
-    return Manifest(**{key: content[key] for key in keys})
+    return Manifest(**{key: content[key] for key in keys if key in content})
 
 
 def verify_outputs(manifest_path: Path, kind: str) -> Manifest:
@@ -106,21 +111,29 @@ def verify_outputs(manifest_path: Path, kind: str) -> Manifest:
     manifest = read_manifest(manifest_path, kind)
     for name, expected in manifest.outputs.items():
         path = manifest_path.parent / name
+        if not path.is_file():
+            raise UserError(f"{path}: is missing, though {manifest_path} lists it; delete that to make it again")
         if sha256_file(path) != expected:
             raise UserError(f"{path}: its bytes differ from {manifest_path}; delete both to compute them again")
     return manifest
 
 
-def describe_environment() -> dict[str, Any]:
-    """Versions and machine, for the reader of a manifest."""
+@cache
+def installed_packages() -> Mapping[str, str]:
+    """The versions of the packages that decide results, as far as they are installed."""
     packages: dict[str, str] = {}
     for name in _RECORDED_PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             packages[name] = version(name)
+    return packages
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions and machine, for the reader of a manifest."""
     return {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "command": " ".join(Path(part).name if index == 0 else part for index, part in enumerate(sys.argv)),
-        "packages": packages,
+        "packages": dict(installed_packages()),
         "arithmetic": arithmetic.describe(),
     }

@@ -342,6 +342,7 @@ class ResultStatus(Record):
         reasons: what differs from the configuration, one setting or input each.
         code_edited_since: source files edited after the result was made, declared without effect on it.
         arithmetic: what decides its last digits (:mod:`evals.core.arithmetic`); of what models compute.
+        other_versions: packages that computed it and that this environment has in another version.
     """
 
     result: str
@@ -349,3 +350,4 @@ class ResultStatus(Record):
     reasons: tuple[str, ...] = ()
     code_edited_since: tuple[str, ...] = ()
     arithmetic: str = ""
+    other_versions: tuple[str, ...] = ()

@@ -21,17 +21,32 @@ Config = Annotated[Path, Option(help="the study; default: config/config.yaml", s
 def status(
     config: Config = DEFAULT_STUDY,
     out: Annotated[Path | None, Option(help="write JSON here instead of printing")] = None,
+    every_byte: Annotated[bool, Option("--bytes", help="read all files, not only those newer than their manifest")] = (
+        False
+    ),
 ) -> None:
-    """List stale results and why they are stale."""
+    """List stale results and why they are stale: other settings, other inputs, missing or changed files.
+
+    Files are compared by size, and byte by byte if they are newer than their manifest. Hashes of files that did not
+    change since are kept in results/.hashes.json.
+    """
     from evals.core.files import write_json
+    from evals.core.intact import Comparison
     from rlvr.study.status import describe, study_status
     from rlvr.study.study import Study
 
-    statuses = study_status(Study.read(config))
+    files = Comparison(every_byte, Path("results/.hashes.json"))
+    statuses = study_status(Study.read(config), files)
+    files.keep()
     if out is not None:
         write_json(out, [each.to_json() for each in statuses])
     else:
         print(*describe(statuses), sep="\n")
+        print(
+            "files were compared byte by byte"
+            if every_byte
+            else "files were compared by size and time (--bytes: whole)"
+        )
 
 
 methods = Commands(

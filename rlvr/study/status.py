@@ -1,13 +1,15 @@
 """Find stale results and why they are stale."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evals.core import arithmetic
 from evals.core.errors import UserError
 from evals.core.files import read_json
-from evals.core.manifest import Manifest, read_manifest
+from evals.core.intact import Comparison
+from evals.core.manifest import Manifest, installed_packages, read_manifest
 from evals.core.records import BASE, ResultStatus, Run
 from evals.core.run_spec import VERL
 from evals.generation import VERSION as SAMPLER_VERSION
@@ -23,27 +25,36 @@ from rlvr.study.study import TRAIN, VALIDATION, Study
 _MADE_FROM = "made from "
 
 
-def study_status(study: Study) -> list[ResultStatus]:
-    """The status of everything that the study makes up to its samples, what is made from what first."""
+Judge = Callable[..., ResultStatus]
+
+
+def study_status(study: Study, files: Comparison | None = None) -> list[ResultStatus]:
+    """The status of everything that the study makes up to its samples, what is made from what first.
+
+    ``files`` says how files are compared with their manifests; by default by size and time.
+    """
+    judge = partial(_judge, files or Comparison())
     corpora, bases = {}, {}
     for name, model in study.models_from_scratch.items():
         wanted = {"version": BASE_MODEL_VERSION, "count": model.training.examples, **model.corpus.to_json()}
-        corpora[name] = _judge(f"corpus of base model {name}", f"base/{name}/corpus.manifest.json", "corpus", wanted)
+        corpora[name] = judge(f"corpus of base model {name}", f"base/{name}/corpus.manifest.json", "corpus", wanted)
         wanted = {"version": BASE_MODEL_VERSION, **model.training_settings()}
-        trained = _judge(f"base model {name}", f"base/{name}/manifest.json", "base_model", wanted)
+        trained = judge(f"base model {name}", f"base/{name}/manifest.json", "base_model", wanted)
         bases[name] = _following(trained, corpora[name])
     for name, existing in study.existing_models.items():
         wanted = {"source": "hugging_face", "revision": existing.revision}
-        bases[name] = _judge(f"model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
-    problems = {name: _problems_status(study.problem_settings(name), name) for name in study.benchmarks}
-    training = [_problems_status(study.training_settings, TRAIN, "training problems")] if study.methods else []
+        bases[name] = judge(f"model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
+    problems = {name: _problems_status(judge, study.problem_settings(name), name) for name in study.benchmarks}
+    training = [_problems_status(judge, study.training_settings, TRAIN, "training problems")] if study.methods else []
     if study.validation_settings:
-        training.append(_problems_status(study.validation_settings, VALIDATION, "validation problems"))
+        training.append(_problems_status(judge, study.validation_settings, VALIDATION, "validation problems"))
     policies = {f"{model}-{BASE}": status for model, status in bases.items()}
-    runs = {run.run: _following(_run_status(study, run), bases[run.model], *training) for run in study.trained_runs}
+    runs = {
+        run.run: _following(_run_status(judge, study, run), bases[run.model], *training) for run in study.trained_runs
+    }
     policies |= runs
     samples = [
-        _following(_samples_status(study, run, name), policies[run.run], problems[name])
+        _following(_samples_status(judge, study, run, name), policies[run.run], problems[name])
         for run in study.runs
         for name in study.benchmarks
     ]
@@ -65,6 +76,10 @@ def describe(statuses: Sequence[ResultStatus]) -> list[str]:
     digits = {status.arithmetic for status in statuses if status.arithmetic}
     if any(not each.startswith(arithmetic.PORTABLE) for each in digits) or len(digits) > 1:
         lines.append(arithmetic.summary(status.arithmetic for status in statuses if status.arithmetic))
+    other = sum(bool(status.other_versions) for status in statuses)
+    if other:
+        versions = ", ".join(sorted({each for status in statuses for each in status.other_versions}))
+        lines.append(f"computed with other versions than this environment has: {other} results ({versions})")
     if obstacle := arithmetic.processor()[1]:
         lines.append(f"what this machine computes on its CPU has digits of its own: {obstacle} (docs/portability.md)")
     stale = sum(not status.current for status in statuses)
@@ -78,45 +93,60 @@ def _following(status: ResultStatus, *sources: ResultStatus) -> ResultStatus:
     return status.model_copy(update={"current": status.current and not stale, "reasons": status.reasons + stale})
 
 
-def _problems_status(settings: Mapping[str, Any], name: str, title: str = "") -> ResultStatus:
+def _problems_status(judge: Judge, settings: Mapping[str, Any], name: str, title: str = "") -> ResultStatus:
     wanted = {key: value for key, value in settings.items() if key not in NOT_OF_THE_CONTENT}
-    return _judge(title or f"benchmark {name}", f"problems/{name}/manifest.json", "problems", wanted, exact=False)
+    return judge(title or f"benchmark {name}", f"problems/{name}/manifest.json", "problems", wanted, exact=False)
 
 
-def _run_status(study: Study, run: Run) -> ResultStatus:
+def _run_status(judge: Judge, study: Study, run: Run) -> ResultStatus:
     wanted = study.run_spec(run.run).parameters()
     if study.engine == VERL:
         wanted["versions"] = {"engine": VERL_ENGINE_VERSION, "verl": PINNED, "grader": GRADER_VERSION}
     else:
         wanted["versions"] = {"engine": ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
-    return _judge(f"run {run.run}", f"runs/{run.run}/manifest.json", "run", wanted)
+    return judge(f"run {run.run}", f"runs/{run.run}/manifest.json", "run", wanted)
 
 
-def _samples_status(study: Study, run: Run, benchmark: str) -> ResultStatus:
+def _samples_status(judge: Judge, study: Study, run: Run, benchmark: str) -> ResultStatus:
     evaluation = study.config.evaluation.to_json()
     renamed = {"sampling_batch_size": "batch_size", "backend": "engine"}
     wanted = {renamed.get(key, key): value for key, value in evaluation.items()}
     wanted |= {"prompt": study.prompt(benchmark, run.model), "version": SAMPLER_VERSION}
     path = f"samples/{run.run}/{benchmark}/manifest.json"
     kind = "base model" if run.method == BASE else "run"
-    return _judge(f"samples of {kind} {run.run} on {benchmark}", path, "samples", wanted, exact=False)
+    return judge(f"samples of {kind} {run.run} on {benchmark}", path, "samples", wanted, exact=False)
 
 
-def _judge(result: str, path: str, kind: str, wanted: Mapping[str, Any], exact: bool = True) -> ResultStatus:
-    """Compare the parameters of a manifest under results/ with what is configured, and its inputs with the files."""
+def _judge(
+    files: Comparison, result: str, name: str, kind: str, wanted: Mapping[str, Any], exact: bool = True
+) -> ResultStatus:
+    """Compare a manifest under results/ with what is configured, with its own files and with those it was made from."""
+    path = Path("results", name)
     try:
-        manifest = read_manifest(Path("results", path), kind)
+        manifest = read_manifest(path, kind)
     except UserError as error:
         return ResultStatus(result=result, current=False, reasons=(str(error),))
     made_from = manifest.parameters if exact else {key: manifest.parameters.get(key) for key in wanted}
-    reasons = tuple(_differences(made_from, wanted)) + tuple(_changed_inputs(manifest))
+    reasons = (*_differences(made_from, wanted), *_changed_inputs(manifest), *files.faults(path, manifest))
     source = manifest.details.get("source")
     edited = tuple(edited_since(source)) if source else ()
     computed = kind in ("base_model", "run", "samples") and "source" not in manifest.parameters
-    digits = arithmetic.label(manifest.environment) if computed else ""
     return ResultStatus(
-        result=result, current=not reasons, reasons=reasons, code_edited_since=edited, arithmetic=digits
+        result=result,
+        current=not reasons,
+        reasons=reasons,
+        code_edited_since=edited,
+        arithmetic=arithmetic.label(manifest.environment) if computed else "",
+        other_versions=tuple(_other_versions(manifest)) if computed else (),
     )
+
+
+def _other_versions(manifest: Manifest) -> Iterator[str]:
+    """Packages that compute results, of which another version is installed now than made this one."""
+    now, then = installed_packages(), manifest.environment.get("packages", {})
+    for name in ("torch", "transformers", "numpy"):
+        if name in then and now.get(name) != then[name]:
+            yield f"{name} {then[name]}, now {now.get(name, 'none')}"
 
 
 def _differences(old: Any, new: Any, key: str = "") -> Iterator[str]:

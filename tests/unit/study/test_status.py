@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from evals.core import arithmetic
-from evals.core.files import read_json, write_json
-from evals.core.manifest import Manifest
+from evals.core.files import fingerprint, read_json, sha256_bytes, write_json, write_text
+from evals.core.intact import Comparison
+from evals.core.manifest import Manifest, hash_files, installed_packages
 from evals.core.yaml_file import read_yaml
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
@@ -31,8 +33,14 @@ def config() -> dict[str, Any]:
 
 
 def write(path: str, kind: str, parameters: Mapping[str, Any], outputs: Mapping[str, str], **inputs: str) -> None:
-    named = {name.replace("__", "/"): digest for name, digest in inputs.items()}
-    Manifest(kind, named, outputs, parameters, "f").write(Path("results", path))
+    """Files of the given contents with their manifest; ``inputs`` are named by their contents too."""
+    named = {name: sha256_bytes(content.encode()) for name, content in inputs.items()}
+    manifest = Path("results", path)
+    for name, content in outputs.items():
+        write_text(manifest.parent / name, content)
+    Manifest(
+        kind, named, hash_files(manifest.parent, *(manifest.parent / name for name in outputs)), parameters, "f"
+    ).write(manifest)
 
 
 @pytest.fixture
@@ -77,11 +85,90 @@ def test_results_without_portable_digits_are_named(finished: dict[str, Any], mon
     path = Path("results/runs/tiny-dapo-s1/manifest.json")
     content = read_json(path)
     content["environment"]["arithmetic"] |= {"processor": "Old", "code_paths": "the machine's own"}
-    write_json(path, content)
+    rewrite(path, content)
     monkeypatch.setattr(arithmetic, "processor", lambda: ("Old", "it has no AVX2"))
     mixed, obstacle, count = describe(study_status(Study.resolve(finished)))
     assert mixed.startswith("Arithmetic is mixed") and "1 of 4 results with the code paths of Old" in mixed
     assert "it has no AVX2" in obstacle and count == "7 of 7 results are current"
+
+
+def rewrite(path: Path, content: dict[str, Any]) -> None:
+    """Write a manifest with its checksum, as its command would have."""
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    write_json(path, rest | {"sha256": fingerprint(rest)})
+
+
+def test_results_of_other_versions_than_are_installed_are_named(finished: dict[str, Any]) -> None:
+    path = Path("results/runs/tiny-dapo-s1/manifest.json")
+    content = read_json(path)
+    content["environment"]["packages"]["torch"] = "1.0"
+    rewrite(path, content)
+    lines = describe(study_status(Study.resolve(finished)))
+    now = installed_packages()["torch"]
+    assert any(f"other versions than this environment has: 1 results (torch 1.0, now {now})" in line for line in lines)
+    assert lines[-1] == "7 of 7 results are current"  # said, and not computed again
+
+
+FILES = {
+    "base/tiny/corpus.jsonl": "corpus of base model tiny",
+    "base/tiny/checkpoint/model.safetensors": "base model tiny",
+    "problems/train/problems.jsonl": "training problems",
+    "problems/chain_3/problems.jsonl": "benchmark chain_3",
+    "runs/tiny-dapo-s1/checkpoint/model.safetensors": "run tiny-dapo-s1",
+    "samples/tiny-base/chain_3/samples.jsonl": "samples of base model tiny-base on chain_3",
+}
+
+
+def damaged(config: dict[str, Any], result: str, every_byte: bool = False, cache: Path | None = None) -> list[str]:
+    files = Comparison(every_byte, cache)
+    statuses = study_status(Study.resolve(config), files)
+    files.keep()
+    (found,) = [status.reasons for status in statuses if status.result == result]
+    return list(found)
+
+
+@pytest.mark.parametrize(("name", "result"), FILES.items())
+def test_a_missing_or_changed_file_is_named_with_what_to_delete(
+    finished: dict[str, Any], tmp_path: Path, name: str, result: str
+) -> None:
+    path, cache = Path("results", name), tmp_path / "hashes.json"
+    known, content = path.stat(), path.read_text()
+    assert damaged(finished, result, True, cache) == []
+    path.write_text("x" * len(content))  # newer than its manifest: read, though it has the size
+    (reason,) = damaged(finished, result)
+    owner = "corpus.manifest.json" if "corpus" in name else "manifest.json"
+    assert reason.startswith(f"{path}: was changed") and f"/{owner} to make it again" in reason
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))  # a forged time is found by reading it all
+    assert damaged(finished, result) == []
+    (reason,) = damaged(finished, result, True, cache)
+    assert reason.startswith(f"{path}: was changed")
+    path.write_text(content + "more")
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+    (reason,) = damaged(finished, result)
+    assert reason.startswith(f"{path}: was changed")
+    path.unlink()
+    (reason,) = damaged(finished, result)
+    assert reason.startswith(f"{path}: is missing; delete ")
+
+
+def test_a_copy_without_times_is_read_once_and_current(finished: dict[str, Any], tmp_path: Path) -> None:
+    for manifest in Path("results").rglob("*manifest.json"):
+        os.utime(manifest, (1, 1))
+    for _ in range(2):
+        files = Comparison(cache=tmp_path / "hashes.json")
+        assert all(status.current for status in study_status(Study.resolve(finished), files))
+        files.keep()
+    assert files.bytes_read == 0
+    (tmp_path / "hashes.json").write_text("[")  # what is broken is computed again
+    assert all(
+        status.current for status in study_status(Study.resolve(finished), Comparison(cache=tmp_path / "hashes.json"))
+    )
+
+
+def test_an_edited_manifest_is_named(finished: dict[str, Any]) -> None:
+    path = Path("results/runs/tiny-dapo-s1/manifest.json")
+    path.write_text(path.read_text() + " ")
+    assert damaged(finished, RUN) == [f"{path}: was changed after it was written; delete it to make the result again"]
 
 
 RUN = "run tiny-dapo-s1"
@@ -123,6 +210,8 @@ def test_a_change_makes_stale_what_follows_from_it(
 def test_inputs_that_changed_under_a_result_are_named(finished: dict[str, Any]) -> None:
     corpus = {"version": BASE_MODEL_VERSION, "count": 150 * 64, **finished["models"]["tiny"]["corpus"]}
     write("base/tiny/corpus.manifest.json", "corpus", corpus, {"corpus.jsonl": "other"})
-    assert stale(finished)["base model tiny"] == ("results/base/tiny/corpus.jsonl: c -> other",)
+    (reason,) = stale(finished)["base model tiny"]
+    before, after = (sha256_bytes(content.encode())[:12] for content in ("c", "other"))
+    assert reason == f"results/base/tiny/corpus.jsonl: {before} -> {after}"
     Path("results/problems/chain_3/manifest.json").unlink()
     assert stale(finished)[SAMPLES][-1] == "made from benchmark chain_3, which is not current"
