@@ -6,7 +6,7 @@ from snakemake.utils import min_version
 from rlvr.study.cost import print_cost
 from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
 from rlvr.study.plan import Plan
-from rlvr.study.rules import given, one_line_errors, pattern, set_job_environment
+from rlvr.study.rules import given, one_line_errors, pattern, read_study, set_job_environment
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import TRAIN, VALIDATION
@@ -14,13 +14,15 @@ from rlvr.study.study import TRAIN, VALIDATION
 min_version("9.25")
 
 # A study given by --configfile is complete in itself: merging it into the default would add the default's methods to it.
+FILES = workflow.configfiles or [f"{workflow.basedir}/config/config.yaml"]
+with one_line_errors():
+    STUDY = read_study(FILES, workflow.config_settings.config)
+    PLAN = Plan.read(STUDY, ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in FILES))
 if not workflow.configfiles:
 
-    configfile: f"{workflow.basedir}/config/config.yaml"
+    configfile: FILES[0]
 
 
-with one_line_errors():
-    PLAN = Plan.read(config, ", ".join(str(path).removeprefix(f"{REPOSITORY}/") for path in workflow.configfiles))
 SHOWN = Displayed(PLAN)
 set_job_environment()
 if workflow.is_main_process:

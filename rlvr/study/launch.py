@@ -24,6 +24,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from evals.core.errors import UserError
+from evals.core.yaml_file import read_yaml
 
 # Options with which Snakemake runs no job and holds no lock.
 _ANSWERS = (
@@ -42,6 +43,8 @@ def main(arguments: list[str]) -> None:
     with contextlib.ExitStack() as held:
         if not any(getattr(options, name) for name in _ANSWERS):
             try:
+                for file in options.configfile or ():  # Snakemake would name no line
+                    read_yaml(Path(file))
                 held.enter_context(only_study(directory))
                 _remove_stale_lock(directory, arguments)
             except UserError as error:

@@ -212,6 +212,9 @@ class StudyConfig(Settings):
     def _check_whole(self) -> StudyConfig:
         for name, model in self.models.items():
             self._check_model(f"models.{name}", model)
+        if not self.methods and self.reference_method != BASE:
+            found = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
+            raise NotAccepted(found, "a method that `methods` has, or no reference_method", "reference_method")
         if self.methods:
             _require(self, ("seeds", "problems", "reference_method", "training"))
             if self.reference_method not in self.methods:
@@ -233,6 +236,7 @@ class StudyConfig(Settings):
 
     def _check_model(self, key: str, model: Model) -> None:
         if isinstance(model, FromScratch):
+            self._check_context(key, model)
             return _require(self.execution, ("base_threads",), "execution")
         if self.methods and self.trained_by != VERL:
             accepted = f"{FROM_SCRATCH}, engine verl, or no methods: the local engine trains what the study made"
@@ -245,6 +249,17 @@ class StudyConfig(Settings):
                 accepted = ", ".join(self.methods)
                 raise NotAccepted("is no method of the study", accepted, f"{key}.methods.{method}")
         return None
+
+    def _check_context(self, key: str, model: FromScratch) -> None:
+        """Check that the longest response fits into the model's context beside one token of a prompt."""
+        context = model.architecture.max_position_embeddings
+        for stage in ("training", "evaluation"):
+            longest = getattr(self, stage).max_new_tokens
+            if longest is not None and longest >= context:
+                found = (
+                    f"is {longest}, and {key}.architecture.max_position_embeddings, for prompt and response, {context}"
+                )
+                raise NotAccepted(found, f"at most {context - 1}", f"{stage}.max_new_tokens")
 
     def _check_engine(self) -> None:
         """Check that the study has what its engine needs, and nothing that the engine would ignore."""

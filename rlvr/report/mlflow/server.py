@@ -6,9 +6,11 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import quote, urlencode
 
 from evals.core.errors import InvalidInput, UserError
 from rlvr.report.mlflow.database import Store
@@ -58,14 +60,40 @@ def _warning() -> Iterator[None]:
 def serve(results: Path, store: Store, port: int) -> NoReturn:
     """Become the MLflow server: this process is replaced, so that signals reach the server itself.
 
-    Another process watches the trainings in progress in ``results``; it ends with the server.
+    Another process says where the server is once it answers, and watches the trainings in progress in ``results``; it
+    ends with the server.
     """
-    print(f"MLflow on http://{HOST}:{port} (Ctrl-C ends it)", flush=True)
-    watcher = ["rlvr", "watch", "--results", str(results), "--parent", str(os.getpid())]
+    watcher = ["rlvr", "watch", "--results", str(results), "--parent", str(os.getpid()), "--port", str(port)]
     subprocess.Popen([sys.executable, "-m", *watcher])
+    # Of jobs that MLflow could run (scorers of chat traces) a study has none: nine processes and 2 GB less.
+    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     stored = ["--backend-store-uri", store.uri, "--default-artifact-root", store.artifacts.resolve().as_uri()]
     served = ["--host", HOST, "--port", str(port), "--workers", "1"]
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", *stored, *served])
+
+
+def wait_until_served(port: int, parent: int, seconds: float = 0.3) -> bool:
+    """Wait until the server answers on a port of loopback; False if ``parent``, which is to become it, is gone."""
+    while os.getppid() == parent:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=seconds):
+            return True
+        time.sleep(seconds)
+    return False
+
+
+def links(store: Store, port: int) -> list[str]:
+    """Where each study's trainings are in the web interface: their curves, and their table.
+
+    MLflow opens an experiment on its page of chat traces, of which a study has none.
+    """
+    root, query = f"http://{HOST}:{port}", urlencode({"searchFilter": "tags.stage LIKE 'train%'"}, quote_via=quote)
+    lines = [f"MLflow on {root} (Ctrl-C ends it)"]
+    with store.writing() as client:
+        experiments = [each for each in client.search_experiments() if each.name != "Default"]
+    for experiment in experiments:
+        page = f"{root}/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning&{query}"
+        lines += [f"  {experiment.name}: curves  {page}&compareRunsMode=CHART", f"  {experiment.name}: runs    {page}"]
+    return lines
 
 
 def check_port(port: int) -> None:

@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import pytest
 import typer
 import yaml
+from snakemake.cli import parse_config
 
+from evals.core.yaml_file import read_yaml
 from rlvr.cli.application import commands
+from rlvr.study.displayed import FIGURES, TABLES
+from rlvr.study.plan import Plan
+from rlvr.study.rules import read_study
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -84,6 +91,25 @@ def test_commands_that_pages_name_exist() -> None:
             names = [f"{name} {second}".strip() for name in first.split("|") for second in inner]
             unknown += [f"{page.name}: {name}" for name in names if name not in known | groups]
     assert unknown == []
+
+
+def test_changes_of_the_command_line_that_pages_show_are_accepted() -> None:
+    shown = [change for page in PAGES for change in re.findall(r"--config '([^']+)'", page.read_text())]
+    assert shown
+    for change in shown:
+        content = read_study([ROOT / "config/config.yaml"], parse_config([change]))
+        assert content != read_yaml(ROOT / "config/config.yaml")
+        Plan.read(content, change)
+
+
+@pytest.mark.parametrize(("wildcard", "names"), [("table", TABLES), ("figure", FIGURES)])
+def test_every_table_and_figure_has_a_caption_in_snakemakes_report(wildcard: str, names: dict[str, str]) -> None:
+    rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    captions = re.findall(r'caption="\.\./report/([^"]*)"', rules)
+    assert {name for name in captions if not (ROOT / "workflow/report" / name).is_file()} == set()
+    template = jinja2.Template((ROOT / f"workflow/report/{wildcard}.rst").read_text(), undefined=jinja2.StrictUndefined)
+    texts = [template.render(snakemake={"wildcards": {wildcard: name}}).strip() for name in names]
+    assert len(set(texts)) == len(names) and all(text.endswith(".") for text in texts)
 
 
 def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -72,6 +72,9 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("config", "seeds", [1, 1], "seeds", "each value once"),
     ("config", "seeds", REMOVED, "", "lacks seeds"),
     ("config", "reference_method", "ppo", "reference_method", "dapo, grpo"),
+    ("smoke", "methods", {}, "reference_method", "in a study without methods"),
+    ("config", "training.max_new_tokens", 256, "training.max_new_tokens", "at most 255"),
+    ("config", "evaluation.max_new_tokens", 5000, "evaluation.max_new_tokens", "at most 255"),
     ("smoke", "controls", {"positive": "grpo", "negative": "delta"}, "controls.positive", "delta, dapo_query"),
     ("smoke", "controls", {"positive": "delta", "negative": "dapo"}, "controls.negative", "delta, dapo_query"),
     ("smoke", "controls", {"positive": "delta", "negative": "delta"}, "controls.negative", "another method"),
@@ -165,6 +168,13 @@ def test_yaml_that_is_none_or_says_a_thing_twice_is_refused_with_its_line(
         read_yaml(path)
     assert f"{path}: is not valid YAML in line {line} (" in str(caught.value) and word in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "value"), [("1e-6", 1e-6), ("-2E+3", -2000.0), ("1.5e3", 1500.0), ("e5", "e5")])
+def test_a_number_with_an_exponent_is_a_number(text: str, value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(f"a: {text}\n")
+    assert read_yaml(path) == {"a": value}
 
 
 def test_yaml_may_merge_a_mapping_into_others(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from evals.core.errors import UserError
 from evals.core.yaml_file import read_yaml
 from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
-from rlvr.study.rules import given, pattern, words
+from rlvr.study.rules import given, pattern, read_study, words
 from rlvr.study.source_files import REPOSITORY, code_of
 
 CONFIG = REPOSITORY / "config"
@@ -57,6 +57,26 @@ def test_a_mistake_of_the_user_ends_in_one_line(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as stop:
         given(refuse)(SimpleNamespace())
     assert stop.value.code == "error: models.x: is not there"
+
+
+def test_values_of_the_command_line_have_their_types_and_change_nothing_else(smoke: dict[str, Any]) -> None:
+    """Snakemake gives what is nested as text."""
+    changes = {"seeds": ["1", "2", "3"], "training": {"learning_rate": "1e-4"}, "study": "other", "contrast_steps": 0}
+    content = read_study([CONFIG / "smoke.yaml"], changes)
+    assert (content["seeds"], content["study"], content["contrast_steps"]) == ([1, 2, 3], "other", 0)
+    assert content["training"] == {**smoke["training"], "learning_rate": 0.0001}
+    assert Plan.read(content, "config/smoke.yaml").study.config.seeds == (1, 2, 3)
+    with pytest.raises(UserError, match="--config seeds: is not valid YAML"):
+        read_study([CONFIG / "smoke.yaml"], {"seeds": ["{"]})
+
+
+def test_a_file_that_is_no_study_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("seeds:\n  - 1\n study: x\n")
+    with pytest.raises(UserError, match=r"study\.yaml: is not valid YAML in line 3"):
+        read_study([tmp_path / "study.yaml"], {})
+    (tmp_path / "study.yaml").write_text("")
+    with pytest.raises(UserError, match=r"study\.yaml: has no keys"):
+        read_study([tmp_path / "study.yaml"], {})
 
 
 def test_options_and_patterns() -> None:

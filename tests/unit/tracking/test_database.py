@@ -123,13 +123,36 @@ def test_an_impossible_port_is_one_line(port: int) -> None:
 
 def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
+    monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "true")
     monkeypatch.setattr("os.execv", lambda _, command: commands.append(command))
     monkeypatch.setattr("subprocess.Popen", commands.append)
     server.serve(tmp_path, Store.of(tmp_path), 0)
     watcher, command = commands
-    assert watcher[1:] == ["-m", "rlvr", "watch", "--results", str(tmp_path), "--parent", str(os.getpid())]
+    own = ["--results", str(tmp_path), "--parent", str(os.getpid()), "--port", "0"]
+    assert watcher[1:] == ["-m", "rlvr", "watch", *own]
+    assert os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     assert command[command.index("--host") + 1] == "127.0.0.1" and command.count("--host") == 1
+
+
+def test_the_printed_addresses_lead_to_the_trainings_of_each_study(small_study: Study, empty_database: Path) -> None:
+    store = Store.of(small_study.results)
+    shutil.copy(empty_database, store.database)
+    with store.writing() as client:
+        number = client.create_experiment("laptop")
+    first, curves, runs = server.links(store, 5123)
+    assert first.startswith("MLflow on http://127.0.0.1:5123 ")
+    page = f"http://127.0.0.1:5123/#/experiments/{number}/runs?workflowType=machine_learning"
+    assert page in curves and curves.endswith("&compareRunsMode=CHART") and page in runs
+    assert "searchFilter=tags.stage%20LIKE%20%27train%25%27" in runs
+
+
+def test_the_address_is_printed_once_something_answers_there() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        assert not server.wait_until_served(listening.getsockname()[1], parent=-1)
+        listening.listen()
+        assert server.wait_until_served(listening.getsockname()[1], os.getppid())
 
 
 def test_a_study_under_way_can_still_be_browsed(
