@@ -46,7 +46,7 @@ class Project:
 
     def planned(self, config: Path | None = None, *targets: str) -> set[str]:
         """The jobs that would run: ``rule`` or ``rule wildcard wildcard``; without the target rules."""
-        answer = self.snakemake(*targets, "--dry-run", config=config)
+        answer = self.snakemake(*targets, "--dry-run", "--printshellcmds", config=config)
         assert answer.returncode == 0, answer.stdout + answer.stderr
         jobs = set()
         for rule, body in _JOB.findall(answer.stdout + answer.stderr):

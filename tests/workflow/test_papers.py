@@ -21,7 +21,7 @@ def snakemake(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def test_a_paper_is_planned_with_its_cost_and_the_gpus_of_its_jobs(tmp_path: Path) -> None:
-    answer = snakemake(tmp_path, "--dry-run", "--configfile", str(DELTA), "--cores", "8")
+    answer = snakemake(tmp_path, "--dry-run", "--printshellcmds", "--configfile", str(DELTA), "--cores", "8")
     said = answer.stdout + answer.stderr
     assert answer.returncode == 0, said[-2000:]
     assert re.search(r"  all: [\d.]+ G tokens trained, .* GPU-hours, [\d.]+ TB of disk", said)
@@ -42,7 +42,8 @@ def test_without_the_models_nothing_is_started(tmp_path: Path) -> None:
 @pytest.mark.parametrize("profile", ["gpu", "slurm"])
 def test_a_profile_is_read(profile: str, tmp_path: Path) -> None:
     """Slurm's executor is a plug-in that the user installs; without it Snakemake says so, and has read the profile."""
-    answer = snakemake(tmp_path, "--dry-run", "--configfile", str(DELTA), "--profile", str(ROOT / "profiles" / profile))
+    own = ["--profile", str(ROOT / "profiles" / profile)]
+    answer = snakemake(tmp_path, "--dry-run", "--printshellcmds", "--configfile", str(DELTA), *own)
     said = answer.stdout + answer.stderr
     if profile == "slurm" and answer.returncode != 0:
         assert "invalid choice: 'slurm'" in said or "slurm" in said.splitlines()[-1]

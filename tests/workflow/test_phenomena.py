@@ -11,7 +11,7 @@ _JOB = re.compile(r"^(?:local)?rule (\w+):\n(?:    .*\n)*?    wildcards: (.*)$",
 
 def planned(project: Project) -> set[str]:
     """``rule wildcard=value`` of every job that the claims would take."""
-    answer = project.snakemake("phenomena", "--dry-run")
+    answer = project.snakemake("phenomena", "--dry-run", "--printshellcmds")
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return {f"{rule} {wildcards}" for rule, wildcards in _JOB.findall(answer.stdout + answer.stderr)}
 

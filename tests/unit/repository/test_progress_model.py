@@ -14,7 +14,16 @@ from rich.console import Console
 from snakemake_logger_plugin_rlvr import wording
 from snakemake_logger_plugin_rlvr.live import LiveDisplay
 from snakemake_logger_plugin_rlvr.plain import PlainDisplay
-from snakemake_logger_plugin_rlvr.study import FailedJob, Outlook, RunningJob, StepProgress, Study, read_step_progress
+from snakemake_logger_plugin_rlvr.study import (
+    TYPICAL,
+    FailedJob,
+    Outlook,
+    RunningJob,
+    StepProgress,
+    Study,
+    read_step_progress,
+    typical_seconds,
+)
 
 
 def job(job_id: int, rule: str, started: float, threads: int = 1, name: str = "tiny-dapo-s1") -> RunningJob:
@@ -84,6 +93,37 @@ def test_the_time_left_is_that_of_the_measured_rules() -> None:
     outlook = study.outlook(100.0, {})
     assert outlook is not None and outlook.seconds_left == pytest.approx(5.0)
     assert outlook.unmeasured == pytest.approx(0.97)
+
+
+def test_the_bar_is_not_full_while_most_of_the_work_has_not_been_measured() -> None:
+    """Nine short jobs of 58 were 100 %."""
+    planned = {"problems": 9, "base_model": 1, "train": 24, "sample": 12, "grade": 12}
+    study = Study(cores=2, planned=planned, typical=TYPICAL)
+    for number in range(9):
+        study.start(job(number, "problems", 0.0))
+        study.finish(number, 1.0)
+    outlook = study.outlook(9.0, {})
+    assert outlook is not None and outlook.fraction < 0.01
+    left = sum(planned[rule] * TYPICAL[rule] for rule in ("base_model", "train", "sample", "grade"))
+    assert outlook.seconds_left == pytest.approx(left / 2)
+    study.start(job(10, "train", 9.0))
+    study.finish(10, 9.0 + TYPICAL["train"] / 5)  # a study of trainings a fifth as long has all else a fifth as long
+    outlook = study.outlook(20.0, {})
+    assert outlook is not None and outlook.seconds_left == pytest.approx((left - TYPICAL["train"]) / 5 / 2)
+
+
+def test_the_costs_of_an_earlier_run_are_what_its_jobs_usually_take(tmp_path: Path) -> None:
+    for name, text in {
+        "s1": "s\th:m:s\n40.0\t0:00:40\n",
+        "s2": "s\th:m:s\n60.0\t0:01:00\n",
+        "s3": "",
+        "s4": "x\n1\n",
+    }.items():
+        path = tmp_path / f"train/tiny-dapo-{name}.tsv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert typical_seconds(tmp_path) == {**TYPICAL, "train": 50.0}
+    assert typical_seconds(tmp_path / "none") == TYPICAL
 
 
 def test_a_failed_job_is_not_waited_for_and_a_retried_one_is() -> None:
@@ -176,7 +216,7 @@ def test_durations(seconds: float, text: str) -> None:
 def test_words_are_less_sure_while_much_is_unmeasured() -> None:
     assert wording.time_left(None) == "time left not known yet"
     assert wording.time_left(Outlook(0.5, 30.0, unmeasured=0.05)) == "about 30 s left"
-    assert wording.time_left(Outlook(0.5, 30.0, unmeasured=0.5)) == "more than 30 s left"
+    assert wording.time_left(Outlook(0.5, 30.0, unmeasured=0.5)) == "roughly 30 s left"
     assert wording.time_left(Outlook(0.5, 0.2, unmeasured=0.5)) == "time left not known yet"
 
 

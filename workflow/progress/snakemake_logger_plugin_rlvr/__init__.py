@@ -1,8 +1,9 @@
 """Snakemake's output for a person who watches a study: ``snakemake --logger rlvr``, which the default profile sets.
 
 On a terminal a live display, elsewhere plain lines. Everything that Snakemake says by itself (errors, warnings,
-messages of unknown kinds) is passed on in Snakemake's own format; a dry run, ``--verbose``, ``--quiet`` and
-``--debug-dag`` look as they do without this plugin. Snakemake finds it by its name, as a top-level package.
+messages of unknown kinds) is passed on in Snakemake's own format. A dry run shows how many jobs of each rule there are
+and why, with ``--printshellcmds`` every job; ``--verbose``, ``--quiet`` and ``--debug-dag`` look as they do without it.
+Snakemake finds it by its name, as a top-level package.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import os
 import re
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter, get_event, show_logs
+from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from snakemake_logger_plugin_rlvr import wording
 from snakemake_logger_plugin_rlvr.plain import PlainDisplay
-from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, Study
+from snakemake_logger_plugin_rlvr.study import FailedJob, RunningJob, Study, typical_seconds
 
 if TYPE_CHECKING:
     from snakemake_logger_plugin_rlvr.live import LiveDisplay
@@ -77,13 +80,14 @@ class LogHandler(LogHandlerBase):
         self._interrupted = False
         self._exits: list[str] = []
         self._as_usual = bool(settings.dryrun or settings.verbose or settings.debug_dag or settings.quiet)
+        quiet: Collection[Quietness] | None = settings.quiet
+        if settings.dryrun and not (quiet or settings.verbose or settings.debug_dag or settings.printshellcmds):
+            quiet = {Quietness.RULES}  # thousands of lines, of which nobody reads more than the table of counts
         self._snakemake = ColorizingTextHandler(
             nocolor=settings.nocolor,
             stream=self._stream,
-            formatter=DefaultFormatter(settings.quiet, settings.show_failed_logs),
-            filter=DefaultFilter(
-                settings.quiet, settings.debug_dag, settings.verbose, settings.dryrun, settings.printshellcmds
-            ),
+            formatter=DefaultFormatter(quiet, settings.show_failed_logs),
+            filter=DefaultFilter(quiet, settings.debug_dag, settings.verbose, settings.dryrun, settings.printshellcmds),
         )
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -134,6 +138,7 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.RESOURCES_INFO and values.get("cores"):
             study.cores = values["cores"]
         elif event == LogEvent.RUN_INFO:
+            study.typical = typical_seconds(Path("results/costs"))
             study.planned = {rule: count for rule, count in values["stats"].items() if rule != "total"}
             self._has_plan = True
             display.planned()

@@ -9,6 +9,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+TYPICAL: Mapping[str, float] = {
+    "base_model": 350, "train": 55, "policy_at_step": 30, "sample": 11, "grade": 2, "score": 7, "audit": 15,
+    "compare": 10, "table_main": 13, "table": 11, "figure": 19, "page_responses": 20, "report_html": 18, "track": 30,
+    "token_table": 60, "probes": 60, "phenomenon": 40, "decoding_sweep": 120, "decoding_sample": 60,
+}  # fmt: skip
+"""Seconds of a job of each rule in the default study, for rules none of whose jobs has been measured here."""
+_SHORT = 3.0  # seconds of a job of any other rule
+_STAGES = {"base": "base_model", "train": "train", "sample": "sample", "grade": "grade"}
+
+
+def typical_seconds(costs: Path) -> dict[str, float]:
+    """Seconds of a job by rule: those that Snakemake measured in earlier runs in ``costs``, otherwise ``TYPICAL``."""
+    found = dict(TYPICAL)
+    for stage, rule in _STAGES.items():
+        seconds = [measured for path in costs.glob(f"{stage}/**/*.tsv") if (measured := _measured(path)) is not None]
+        if seconds:
+            found[rule] = statistics.fmean(seconds)
+    return found
+
+
+def _measured(path: Path) -> float | None:
+    """The seconds in a benchmark file of Snakemake; None if it makes no sense."""
+    try:
+        header, row = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[:2])
+        return _number(float(row[header.index("s")]))
+    except (OSError, ValueError, IndexError):
+        return None
+
 
 @dataclass(frozen=True)
 class StepProgress:
@@ -74,7 +102,8 @@ class Study:
     """The jobs of one Snakemake run, counted by rule.
 
     Time left weighs a job by the measured seconds of its rule's finished jobs, times its threads: 24 trainings of a
-    minute and 300 gradings of a second are not 324 equal parts.
+    minute and 300 gradings of a second are not 324 equal parts. A rule that has not been measured has its ``typical``
+    seconds, on the scale of the rules that have been: a machine or a study half as fast is so for all of them.
 
     One thread enters events, another draws: events are entered under a lock, and a display reads a :meth:`snapshot`.
     """
@@ -85,6 +114,7 @@ class Study:
     finished: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[int, FailedJob] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
+    typical: Mapping[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def snapshot(self) -> Study:
@@ -133,9 +163,9 @@ class Study:
     def outlook(self, now: float, progress: Mapping[int, StepProgress | None]) -> Outlook | None:
         """Estimate the work done and the time left; None while nothing has been measured.
 
-        A rule none of whose jobs has been measured counts as nothing, so that with such rules the time left is a lower
-        bound. It is the longer of two: all remaining core-seconds spread over the cores, and the longest of the running
-        jobs.
+        The time left is the longer of two: all remaining core-seconds spread over the cores, and the longest of the
+        running jobs. Without ``typical`` seconds a rule that has not been measured counts as nothing. With them a scale
+        is set by the measured rules that they have, each as often as one job.
         """
         seconds_left = {job_id: job.seconds_left(now, progress.get(job_id)) for job_id, job in self.running.items()}
         expected: dict[str, list[float]] = {}
@@ -145,6 +175,12 @@ class Study:
         per_job = {rule: statistics.fmean(seconds) for rule, seconds in {**expected, **self.finished}.items()}
         if not per_job:
             return None
+        measured = frozenset(per_job)
+        if self.typical:
+            usual = {rule: self.typical.get(rule, _SHORT) for rule in self.planned}
+            rules = [rule for rule in measured if rule in self.typical]
+            scale = sum(per_job[rule] for rule in rules) / sum(self.typical[rule] for rule in rules) if rules else 1.0
+            per_job = {rule: seconds * scale for rule, seconds in usual.items()} | per_job
         waiting = {rule: count - len(self.finished.get(rule, ())) for rule, count in self.planned.items()}
         for rule in [*(job.rule for job in self.failed.values()), *(job.rule for job in self.running.values())]:
             waiting[rule] = waiting.get(rule, 1) - 1
@@ -159,7 +195,7 @@ class Study:
             longest = max(longest, remaining)
         for rule, seconds in per_job.items():
             left += max(waiting.get(rule, 0), 0) * seconds * self.threads.get(rule, 1)
-        unmeasured = sum(max(count, 0) for rule, count in waiting.items() if rule not in per_job)
+        unmeasured = sum(max(count, 0) for rule, count in waiting.items() if rule not in measured)
         return Outlook(
             fraction=done / (done + left) if done + left > 0.0 else 0.0,
             seconds_left=max(left / max(self.cores, 1), longest),

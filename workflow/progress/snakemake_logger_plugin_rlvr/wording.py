@@ -24,11 +24,11 @@ def duration(seconds: float) -> str:
 
 
 def time_left(outlook: Outlook | None) -> str:
-    """``about 9 min left``; ``more than`` while many jobs are of a kind that none has been measured of."""
+    """``about 9 min left``; ``roughly`` while many jobs are of a kind that none has been measured of."""
     guess = outlook is not None and outlook.unmeasured > _FEW_UNMEASURED
     if outlook is None or (guess and round(outlook.seconds_left) == 0):
         return "time left not known yet"
-    certainty = "more than" if guess else "about"
+    certainty = "roughly" if guess else "about"
     return f"{certainty} {duration(outlook.seconds_left)} left"
 
 
