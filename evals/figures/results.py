@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Verdict
 from evals.figures import style
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results
@@ -27,12 +28,14 @@ _PROFILE_RESAMPLES = 2_000  # as in rliable
 
 def write_scores_figure(results: Results, out: Path) -> None:
     """Draw every method's scores."""
-    style.write_figure("scores", lambda: draw_scores(results), out, results.sources)
+    draw = partial(draw_scores, results)
+    style.write_figure("scores", draw, out, results.sources, partial(draw, mean_only=True))
 
 
 def write_differences_figure(results: Results, out: Path) -> None:
     """Draw every method's differences to what it is compared with."""
-    style.write_figure("differences", lambda: draw_differences(results), out, results.sources)
+    draw = partial(draw_differences, results)
+    style.write_figure("differences", draw, out, results.sources, partial(draw, mean_only=True))
 
 
 def write_profiles_figure(results: Results, out: Path) -> None:
@@ -40,14 +43,14 @@ def write_profiles_figure(results: Results, out: Path) -> None:
     style.write_figure("profiles", lambda: draw_profiles(results), out, results.sources)
 
 
-def draw_scores(results: Results) -> Figure:
-    """Draw avg@k of every method, a panel per benchmark and one for the mean.
+def draw_scores(results: Results, mean_only: bool = False) -> Figure:
+    """Draw avg@k of every method, a panel per benchmark and one for the mean, or that one alone.
 
     A point and an interval per method, a tick per seed; the base model is a band.
     """
     conditions, styles = results.conditions, style.method_styles(results.runs)
-    names = [*results.benchmarks, ALL_BENCHMARKS]
-    figure, panels = _method_panels([*results.benchmarks, _MEAN], [condition.title for condition in conditions])
+    names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
+    figure, panels = _method_panels([*names[:-1], _MEAN], [condition.title for condition in conditions])
     for benchmark, axes in zip(names, panels, strict=True):
         averages = {condition: results.average(condition, benchmark) for condition in conditions}
         for base in (average for condition, average in averages.items() if condition.method == BASE):
@@ -73,20 +76,20 @@ def draw_scores(results: Results) -> Figure:
     trained = [len(condition.seeds) for condition in conditions if condition.method != BASE]
     ticks = f", {style.number_of_seeds(trained)} seeds a method (small ticks)" if trained else ""
     style.set_title(figure, f"avg@{k} of every method: {level} % intervals over problems and seeds")
-    words = f"avg@{k} (%)    n = {problems} problems in all, {k} samples each{ticks}; grey band: base model"
-    figure.supxlabel(words, fontsize=8.5)
+    words = f"n = {problems} problems in all, {k} samples each{ticks}; grey band: base model"
+    figure.supxlabel(f"avg@{k} (%)" if mean_only else f"avg@{k} (%)    {words}", fontsize=8.5)
     return figure
 
 
-def draw_differences(results: Results) -> Figure:
+def draw_differences(results: Results, mean_only: bool = False) -> Figure:
     """Draw paired differences as a forest plot coloured by verdict, a panel per benchmark and one for the mean.
 
-    Zero is the reference method; in a study of one method alone it is the base model.
+    With ``mean_only`` that one alone. Zero is the reference method; in a study of one method it is the base model.
     """
     reference, title = results.drawn_against
     conditions = [condition for condition in results.conditions if condition.method not in (BASE, reference)]
-    names = [*results.benchmarks, ALL_BENCHMARKS]
-    figure, panels = _method_panels([*results.benchmarks, _MEAN], [condition.title for condition in conditions])
+    names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
+    figure, panels = _method_panels([*names[:-1], _MEAN], [condition.title for condition in conditions])
     drawn = {
         (name, row): comparison
         for name in names
@@ -108,7 +111,11 @@ def draw_differences(results: Results) -> Figure:
     ]
     units = "percentage points, paired by problem; verdicts after Holm over the benchmarks, the mean's over the methods"
     units += "" if limit is None else "; an arrow: the interval goes on"
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), title=units, title_fontsize=8.5)
+    if mean_only:
+        figure.supxlabel(f"difference to {title} (points)", fontsize=8.5)
+    else:
+        units = textwrap.fill(units, 85)
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), title=units, title_fontsize=8.5)
     return figure
 
 
@@ -152,7 +159,8 @@ def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float 
     colour = VERDICT_COLOURS[comparison.verdict]
     if comparison.confidence_interval is not None:
         low, high = (100 * end for end in comparison.confidence_interval)
-        axes.hlines(row, low, high, color=colour, linewidth=1.8)
+        line = ":" if comparison.verdict is Verdict.NO_CONTRAST else "-"
+        axes.hlines(row, low, high, color=colour, linewidth=1.8, linestyle=line)
         for beyond, edge, arrow in ((low, -1, "<"), (high, 1, ">")):
             if limit is not None and edge * beyond > limit:
                 axes.plot(0.97 * edge * limit, row, arrow, color=colour, markersize=6)

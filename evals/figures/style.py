@@ -20,18 +20,22 @@ from evals.core.files import replacing
 from evals.core.manifest import write_output_manifest
 from evals.core.records import BASE, Run
 
-ENDINGS = (".png", ".svg")
+ENDINGS = (".png", ".svg", ".pdf")
 NEUTRAL = "#6b6b6b"
 VERDICT_COLOURS = {
     "better": "#0072b2",
     "worse": "#d55e00",
     "not distinguishable": NEUTRAL,
-    "no contrast with the reference": "#b3b3b3",
+    "no contrast with the reference": "#949494",
 }
-# Paul Tol's "muted" scheme (personal.sron.nl/~pault), ordered so that the first ones differ most.
+# Each has 3:1 contrast to white (WCAG 2.2, 1.4.11), and each two are 26 apart in CIELAB for readers with protanopia and
+# deuteranopia (matrices of Machado, Oliveira and Fernandes, 2009), 43 for others; found by a random search for that.
 COLOURS = (
-    "#332288", "#cc6677", "#117733", "#88ccee", "#aa4499", "#999933", "#882255", "#44aa99", "#ddcc77",
+    "#332288", "#900014", "#039883", "#008aff", "#c173c5", "#9f8c55", "#560035", "#799e00", "#003cf8",
 )  # fmt: skip
+LINES: tuple[Any, ...] = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+PAGE_WIDTH, COLUMN_WIDTH = 6.8, 3.3
+"""Inches of the text and of a column in two-column conference styles."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _RC: dict[RcKeyType, Any] = {
     "font.family": "DejaVu Sans",
@@ -55,15 +59,17 @@ _RC: dict[RcKeyType, Any] = {
     "savefig.facecolor": "white",
     "svg.hashsalt": "rlvr-bench",
     "svg.fonttype": "path",  # the reader's machine may lack the font
+    "pdf.fonttype": 42,  # TrueType; publishers refuse Type 3
 }
 
 
 @dataclass(frozen=True)
 class MethodStyle:
-    """The colour and marker of a method; the marker changes once the colours are used up."""
+    """The colour, marker and line of a method; the marker changes once the colours are used up."""
 
     colour: str
     marker: str
+    line: Any = "-"
 
 
 def method_styles(runs: Sequence[Run]) -> dict[str, MethodStyle]:
@@ -71,7 +77,7 @@ def method_styles(runs: Sequence[Run]) -> dict[str, MethodStyle]:
     styles = {BASE: MethodStyle(NEUTRAL, "o")}
     for place, method in enumerate(dict.fromkeys(run.method for run in runs if run.method != BASE)):
         line, colour = divmod(place, len(COLOURS))
-        styles[method] = MethodStyle(COLOURS[colour], MARKERS[line % len(MARKERS)])
+        styles[method] = MethodStyle(COLOURS[colour], MARKERS[line % len(MARKERS)], LINES[place % len(LINES)])
     return styles
 
 
@@ -113,15 +119,38 @@ def number_of_seeds(numbers: Iterable[int]) -> str:
     return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
 
 
-def write_figure(name: str, draw: Callable[[], Figure], out: Path, inputs: Sequence[Path], **parameters: Any) -> None:
-    """Draw a figure in this look; write it as ``{out}.png`` and ``{out}.svg`` with a manifest."""
+def write_figure(
+    name: str,
+    draw: Callable[[], Figure],
+    out: Path,
+    inputs: Sequence[Path],
+    column: Callable[[], Figure] | None = None,
+    **parameters: Any,
+) -> None:
+    """Draw a figure in this look; write it as ``{out}.png``, ``.svg`` and, for papers, ``.pdf``, with a manifest.
+
+    ``column`` draws what fits into a column of a paper, ``{out}_column.pdf``.
+    """
+    endings = [*ENDINGS, *(["_column.pdf"] if column else [])]
     with figure_style():
         save(draw(), out)
-    write_output_manifest("figure", out, ENDINGS, inputs, {"figure": name, **parameters})
+        if column:
+            save_for_papers(column(), out.with_name(f"{out.name}_column.pdf"), COLUMN_WIDTH)
+    write_output_manifest("figure", out, endings, inputs, {"figure": name, **parameters})
 
 
 def save(figure: Figure, out: Path) -> None:
-    """Write ``{out}.png`` at 200 dpi and ``{out}.svg``, without dates."""
+    """Write ``{out}.png`` at 200 dpi, ``{out}.svg`` and ``{out}.pdf``, without dates."""
     for ending, metadata in ((".png", {"Software": None}), (".svg", {"Date": None, "Creator": None})):
         with replacing(out.with_name(out.name + ending)) as temporary:
             figure.savefig(temporary, format=ending[1:], dpi=200, metadata=metadata)
+    save_for_papers(figure, out.with_name(f"{out.name}.pdf"), PAGE_WIDTH)
+
+
+def save_for_papers(figure: Figure, out: Path, width: float) -> None:
+    """Write a figure without its title, which a paper says in the caption, at most ``width`` inches wide."""
+    figure.suptitle("")
+    figure.set_size_inches(min(figure.get_figwidth(), width), figure.get_figheight())
+    with replacing(out) as temporary:
+        dates = {"CreationDate": None, "Creator": None, "Producer": None}
+        figure.savefig(temporary, format="pdf", metadata=dates)

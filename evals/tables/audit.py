@@ -72,6 +72,20 @@ def audit_tables(audits: Audits) -> list[Table]:
     return tables
 
 
+def sentence(audits: Audits) -> str:
+    """How often the graders disagree, and how many samples could not be judged, in words."""
+    rows = [_together(name, rows) for name, rows in audits.by_benchmark.items()]
+    judged = [row.second for row in rows if row.second is not None]
+    apart = sum(second.only_ours + second.only_second for second in judged)
+    failed = sum(row.unparsable + row.timeouts + row.other_failures for row in rows)
+    compared = sum(second.compared for second in judged)
+    asked = (
+        f"A second grader disagrees on {apart:,} of {compared:,} samples." if judged else "No second grader was asked."
+    )
+    total = sum(row.samples for row in rows)
+    return f"{asked} Of all {total:,} samples {failed:,} could not be judged, and count as wrong."
+
+
 def _columns(first: str) -> list[Column[Audit]]:
     def share(header: str, count: str) -> Column[Audit]:
         return Column(header, lambda row: float(getattr(row, count) / row.samples), numbers.percent)

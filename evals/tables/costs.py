@@ -11,6 +11,8 @@ from evals.core.errors import UserError
 from evals.core.files import read_parquet
 from evals.core.records import BASE, Condition, Run
 
+_EVERY_HALF_SECOND, _EVERY_SECONDS = 15.5, 30.0  # snakemake.benchmark.ScheduledPeriodicTimer, Snakemake 9.27
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -23,6 +25,7 @@ class Cost:
     tokens_generated: float | None
     optimizer_steps: float | None
     training_seconds: float | None
+    training_cpu_seconds: float | None  # which other jobs do not lengthen; None too where they were not measured
     evaluation_seconds: float  # of sampling and grading, summed over benchmarks
     peak_memory_mebibytes: float | None  # largest resident set of any of its jobs; None if none lived to be measured
 
@@ -38,7 +41,7 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
         values = [getattr(cost, name) for cost in per_run]
         return None if None in values else sum(values) / len(values)
 
-    names = ("tokens_generated", "optimizer_steps", "training_seconds", "evaluation_seconds")
+    names = ("tokens_generated", "optimizer_steps", "training_seconds", "training_cpu_seconds", "evaluation_seconds")
     memory = _largest([cost.peak_memory_mebibytes for cost in per_run])
     return Cost(**{name: mean(name) for name in names}, peak_memory_mebibytes=memory)
 
@@ -50,11 +53,15 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
     jobs = [read_benchmark_file(path) for path in files]
     memory = _largest([job_memory for _, job_memory in jobs])
     if metrics is None:
-        return Cost(None, None, None, sum(seconds for seconds, _ in jobs), memory)
+        return Cost(None, None, None, None, sum(seconds for seconds, _ in jobs), memory)
     training_seconds, _ = jobs.pop()
     columns = ["tokens_generated", "optimizer_steps", "seconds_step"]
     tokens, steps, step_seconds = read_parquet(metrics, columns)[columns].sum().tolist()
-    return Cost(tokens, steps, max(training_seconds, step_seconds), sum(seconds for seconds, _ in jobs), memory)
+    cpu_seconds = read_cpu_seconds(files[-1])
+    if cpu_seconds is not None and training_seconds < step_seconds:  # measured of the last of several processes
+        cpu_seconds *= step_seconds / training_seconds
+    evaluation_seconds = sum(seconds for seconds, _ in jobs)
+    return Cost(tokens, steps, max(training_seconds, step_seconds), cpu_seconds, evaluation_seconds, memory)
 
 
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
@@ -82,6 +89,23 @@ def read_benchmark_file(path: Path) -> tuple[float, float | None]:
     if jobs["s"].isna().any():
         raise UserError(f"{path}: is not a Snakemake benchmark file: s, the seconds of a job, is missing")
     return sum(jobs["s"].tolist()) / len(jobs), _largest(jobs["max_rss"].dropna().tolist())
+
+
+def read_cpu_seconds(path: Path) -> float | None:
+    """Estimate the CPU seconds of a job from its benchmark file, mean of repeated jobs; None if they were not measured.
+
+    Snakemake looks at a job every half second for 15.5 seconds and every 30 seconds from then on; the time after its
+    last look counts as the time before.
+    """
+    table = pd.read_csv(path, sep="\t", dtype=str, na_values=["-"], index_col=False)
+    if "cpu_time" not in table:
+        return None
+    jobs = table[["s", "cpu_time"]].apply(pd.to_numeric, errors="coerce").dropna()
+    seen = jobs["s"].where(
+        jobs["s"] < _EVERY_HALF_SECOND, jobs["s"] - (jobs["s"] - _EVERY_HALF_SECOND) % _EVERY_SECONDS
+    )
+    estimates = jobs["cpu_time"] * jobs["s"] / seen
+    return float(estimates.mean()) if len(estimates) and (jobs["cpu_time"] > 0).all() else None
 
 
 def _largest(values: Sequence[float | None]) -> float | None:

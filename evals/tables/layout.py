@@ -1,9 +1,11 @@
 """Tables of text and how they are written: Markdown, LaTeX and CSV with a manifest; the report makes HTML of them."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
 
 import pandas as pd
 
@@ -28,13 +30,17 @@ _LATEX_SPECIAL = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table as people see it; the first column names the row and is set flush left, the others flush right."""
+    """A table as people see it; the first column names the row and is set flush left, the others flush right.
+
+    ``links`` are addresses of cells, from the study's own folder: a row for each of ``rows``, "" for none.
+    """
 
     name: str  # for links and LaTeX labels
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    links: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Column(Generic[Row]):
     value: Callable[[Row], Any]
     text: Callable[[Any], str] = str
     name: str = ""  # in the CSV file, in full precision; empty if that has no such column
+    link: Callable[[Row], str] = lambda _: ""  # address of a row's cell, from the study's own folder
 
 
 def make_table(
@@ -52,7 +59,13 @@ def make_table(
 ) -> Table:
     """Lay out rows by columns."""
     cells = tuple(tuple(column.text(column.value(row)) for column in columns) for row in rows)
-    return Table(name, title, tuple(column.header for column in columns), cells, tuple(notes))
+    links = tuple(tuple(column.link(row) for column in columns) for row in rows)
+    return Table(name, title, tuple(column.header for column in columns), cells, tuple(notes), links)
+
+
+def responses_page(benchmark: str, **chosen: str) -> str:
+    """The address of the page with every response to a benchmark, opened at the ``column`` or ``run`` chosen."""
+    return f"responses/{benchmark}/index.html#{urlencode(chosen)}"
 
 
 def write_table(
@@ -61,12 +74,15 @@ def write_table(
     frame: pd.DataFrame,
     inputs: Sequence[Path],
     parameters: Mapping[str, Any] | None = None,
-    with_latex: bool = False,
+    for_papers: Table | None = None,
 ) -> None:
-    """Write tables as ``{out}.md``, their numbers as ``{out}.csv``, a manifest and, if wanted, ``{out}.tex``."""
+    """Write tables as ``{out}.md``, their numbers as ``{out}.csv``, and a manifest.
+
+    With a table ``for_papers`` also ``{out}.tex``, the tables as floats, and ``{out}_short.tex``, that one alone.
+    """
     contents = {".md": markdown(tables), ".csv": frame.to_csv(index=False, lineterminator="\n")}
-    if with_latex:
-        contents[".tex"] = latex(tables)
+    if for_papers:
+        contents |= {".tex": latex(tables), "_short.tex": latex_tabular(for_papers)}
     for ending, content in contents.items():
         write_text(out.with_name(out.name + ending), content)
     write_output_manifest("table", out, [*contents], inputs, parameters or {})
@@ -92,7 +108,10 @@ def _markdown_table(table: Table) -> str:
 
     rule = [f":{'-' * (widths[0] - 1)}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
     body = [line(cells[0]), _line(rule), *map(line, cells[1:])]
-    return "\n".join([f"## {table.title}", "", *body, *(f"\n{note}" for note in table.notes)]) + "\n"
+    pages = dict.fromkeys(link.partition("#")[0] for row in table.links for link in row if link)
+    listed = ", ".join(f"[{Path(page).parent.name}](../{page})" for page in pages)
+    notes = [*table.notes, *([f"Responses: {listed}"] if pages else [])]
+    return "\n".join([f"## {table.title}", "", *body, *(f"\n{note}" for note in notes)]) + "\n"
 
 
 def markdown_lines(table: Table) -> list[str]:
@@ -125,6 +144,22 @@ def _latex_table(table: Table) -> str:
   \ifdim\wd0>\linewidth\resizebox{{\linewidth}}{{!}}{{\usebox0}}\else\usebox0\fi
 \end{{table*}}
 """
+
+
+def latex_tabular(table: Table) -> str:
+    """A table alone, to be ``\\input`` into a float of one's own; numbers have minus signs."""
+    header, *rows = [f"{' & '.join(map(_latex_number, row))} \\\\\n" for row in (table.header, *table.rows)]
+    return rf"""% Needs \usepackage{{booktabs}}. {table.title}.
+\begin{{tabular}}{{l{"r" * (len(table.header) - 1)}}}
+\toprule
+{header}\midrule
+{"".join(rows)}\bottomrule
+\end{{tabular}}
+"""
+
+
+def _latex_number(text: str) -> str:
+    return re.sub(r"(?<![\w)])-(?=\d)", "$-$", escape_latex(text))
 
 
 def escape_latex(text: str) -> str:

@@ -1,6 +1,7 @@
 """The main table, with a row for each method, its uncertainty and its cost; and the table of every run by itself."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,13 +15,18 @@ from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import numbers
 from evals.tables.costs import Cost, condition_cost, cost_files
-from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
+from evals.tables.layout import Column, Table, interval_columns, make_table, responses_page, write_table
 from evals.tables.robust import FALLS_NOTE, Falls, read_falls
 
 Costs = Mapping[Condition, Cost]
 _METHOD: Column[Condition] = Column("Method", lambda condition: condition.title)
 _CONTRAST = ("contrast_degrees", "contrast_floor_degrees", "contrast_slope_degrees")
 _COMPARED = ("difference", "standard_error", "p_value", "p_value_holm", "minimum_detectable_effect", "verdict")
+
+
+def responses_of(benchmark: str, condition: Condition) -> str:
+    """The address of a method's responses to a benchmark."""
+    return responses_page(benchmark, column=f"{condition.model}-{condition.method}")
 
 
 def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls]) -> list[Column[Condition]]:
@@ -37,7 +43,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
 
     return [
         _METHOD,
-        Column(f"avg@{k} (%)", results.average, average_text),
+        Column(f"avg@{k} (%)", results.average, average_text, link=partial(responses_of, results.benchmarks[0])),
         Column("Fell", falls.get, lambda own: own.text if own else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
         Column(f"Versus {reference} (pp)", versus, difference_text),
@@ -50,6 +56,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("Tokens", lambda row: costs[row].tokens_generated, numbers.count, "tokens_generated"),
         Column("Steps", lambda row: costs[row].optimizer_steps, numbers.whole, "optimizer_steps"),
         Column("Train (s)", lambda row: costs[row].training_seconds, numbers.seconds, "training_seconds"),
+        Column("CPU (s)", lambda row: costs[row].training_cpu_seconds, numbers.seconds, "training_cpu_seconds"),
         Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
         Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
     ]
@@ -155,7 +162,15 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
     computed = computed_manifests(results, training.parent)
     tables = main_tables(results, measured, falls, [*notes, *arithmetic_note(computed)])
     frame = pd.DataFrame(rows).astype({"fell": "Int64"})  # nullable: the base model is not trained
-    write_table(out, tables, frame, [*results.sources, *read, *computed], {"notes": notes}, with_latex=True)
+    short = short_table(results, main_columns(results, measured, falls))
+    write_table(out, tables, frame, [*results.sources, *read, *computed], {"notes": notes}, short)
+
+
+def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table:
+    """Lay out the five columns of the main table that a paper has room for."""
+    shown = ("Method", "avg@", "Versus ", "p (Holm)", "Verdict")
+    chosen = [column for column in columns if column.header.startswith(shown)]
+    return make_table("main_short", f"Average over {len(results.benchmarks)} benchmarks", chosen, results.conditions)
 
 
 def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls], notes: Sequence[str]) -> list[Table]:
@@ -169,7 +184,8 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         f"{corrected_note(results)} "
         "MDE: the smallest true difference that one comparison finds in 80 % of studies, before Holm. "
         f"{contrast_note(results)}"
-        "Costs: of one seed, mean over seeds; memory is the largest resident set of any job."
+        "Costs: of one seed, mean over seeds; Train and Eval are wall time, to which other jobs of the machine add; "
+        "CPU is the training's own; memory is the largest resident set of any job."
     )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
     columns = main_columns(results, costs, falls)
@@ -185,7 +201,8 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
 
 def _by_benchmark(results: Results) -> Table:
     def column(name: str) -> Column[Condition]:
-        return Column(name, lambda condition: results.average(condition, name), cell)
+        value = partial(results.average, benchmark=name)
+        return Column(name, value, cell, link=partial(responses_of, name))
 
     def cell(average: Average) -> str:
         # Without a single success the error is 0 too, which would look like certainty.
@@ -293,7 +310,11 @@ def by_seed_tables(results: Results) -> list[Table]:
         levels = sorted({key for score in scores for key in score.pass_at_k} - {"1"}, key=int)  # pass@1 is avg@k
         columns: list[Column[Score]] = [
             Column("Run", lambda score: score.run),
-            Column(f"avg@{k} ± SE", lambda score: numbers.percent_with_error(score.average_at_k, score.standard_error)),
+            Column(
+                f"avg@{k} ± SE",
+                lambda score: numbers.percent_with_error(score.average_at_k, score.standard_error),
+                link=lambda score, benchmark=benchmark: responses_page(benchmark, run=score.run),  # type: ignore[misc]
+            ),
             Column(f"{level} % interval", lambda score: score.confidence_interval, numbers.bounds),
             *map(pass_column, levels),
             Column(f"maj@{k}", lambda score: score.majority_at_k, numbers.percent),

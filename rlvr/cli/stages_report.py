@@ -14,7 +14,7 @@ table = Commands(help="Write one table; .md, .csv.")
 commands.add_typer(table, name="table")
 figure = Commands(help="Draw one figure; .png, .svg.")
 commands.add_typer(figure, name="figure")
-page = Commands(help="Write one page beside the report, self-contained.")
+page = Commands(help="Write one page beside the report.")
 commands.add_typer(page, name="page")
 
 NOTE = {"notes": "note"}
@@ -38,6 +38,7 @@ figure.call("reward_curves", "rlvr.report.curves:write_reward_curves", options={
 figure.call("score_curves", "rlvr.report.curves:write_score_curves", options={"sheets": "runs"})
 figure.call("replaced_tokens", "evals.decoding.figure:write_figure", options={"paths": "sweeps"})
 page.call("phenomena", "rlvr.report.pages:write_phenomena_page", options=NOTE)
+page.call("responses", "rlvr.report.responses:write_responses_page")
 page.call("decoding", "rlvr.report.pages:write_decoding_page", options=NOTE)
 
 

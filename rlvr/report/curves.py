@@ -227,7 +227,7 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
             seeds = [[base], *(averages[name] for _, name in points[method])]
             low, mean, high = (np.array([100 * of(values) for values in seeds]) for of in (min, np.mean, max))
             axes.fill_between(steps, low, high, color=look.colour, alpha=0.13, linewidth=0)
-            (line,) = axes.plot(steps, mean, look.marker, linestyle="-", color=look.colour, label=titles[method])
+            (line,) = axes.plot(steps, mean, look.marker, linestyle=look.line, color=look.colour, label=titles[method])
             line.set_markeredgecolor("white")
     number = number_of_seeds(len(averages[name]) for scored in points.values() for _, name in scored)
     axes.set_xlim(left=0)

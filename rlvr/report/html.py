@@ -1,4 +1,4 @@
-"""The frame of all pages of results: one HTML file that needs nothing else, no script, no font, no file beside it."""
+"""The frame of all pages of results: one HTML file that needs nothing else, no font, no file beside it."""
 
 import base64
 from collections.abc import Sequence
@@ -22,11 +22,20 @@ def embedded(path: Path) -> str:
         raise UserError(f"{path}: no such file") from None
 
 
+def render_page(template: str, out: Path, inputs: Sequence[Path], **content: Any) -> str:
+    """Fill a template of pages; the style, the script of its name and the hash of what is behind it are added."""
+    files = resources.files("rlvr.report").joinpath("templates")
+    script = files.joinpath(template.replace(".html.jinja", ".js"))
+    return page_template(template, "rlvr.report").render(
+        style=files.joinpath("report.css").read_text(encoding="utf-8"),
+        script=script.read_text(encoding="utf-8") if script.is_file() else "",
+        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        root_hash=root_hash_of(out, inputs),
+        **content,
+    )
+
+
 def write_page(template: str, out: Path, inputs: Sequence[Path], notes: Sequence[str], **content: Any) -> None:
     """Write a page and its manifest; ``template`` is a file of ``templates/``, ``content`` has its other variables."""
-    style = resources.files("rlvr.report").joinpath("templates/report.css").read_text(encoding="utf-8")
-    created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    frame = {"style": style, "created": created, "notes": notes, "root_hash": root_hash_of(out, inputs)}
-    page = page_template(template, "rlvr.report").render(**frame, **content)
-    write_text(out, page)
+    write_text(out, render_page(template, out, inputs, notes=notes, **content))
     write_output_manifest("report", out.with_suffix(""), [out.suffix], inputs, {"notes": list(notes)})

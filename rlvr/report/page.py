@@ -19,9 +19,9 @@ from evals.tables.layout import Table
 from evals.tables.published import read_published
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
-from rlvr.report.summary import best_condition, findings
+from rlvr.report.summary import alternatives, best_condition, findings, headline, question
 
-_FIGURES = ("scores", "differences", "profiles", "power", "cost_curves", "compute_performance", "training_curves")
+_FIGURES = ("differences", "scores", "profiles", "power", "cost_curves", "compute_performance", "training_curves")
 _PHASES = {
     "seconds_rollout": "Rollout",
     "seconds_reward": "Reward",
@@ -54,7 +54,8 @@ def write_report(
     names = [each for each in (*own_figures, *_FIGURES) if each != "compute_performance" or "validation" in study]
     drawn = [figures / f"{each}.svg" for each in names]
     titles = {run: f"base model {run.model}" if run.method == BASE else f"run {run.run}" for run in results.runs}
-    audited, *audited_by_benchmark = audit.audit_tables(audit.read_audits(audits, results.runs))
+    audited_runs = audit.read_audits(audits, results.runs)
+    audited, *audited_by_benchmark = audit.audit_tables(audited_runs)
     costs = main.read_costs(results, directory / "costs", directory / "runs")
     falls = robust.read_falls(results, directory / "runs")
     summary, *by_benchmark = main.main_tables(results, costs, falls, notes)
@@ -72,6 +73,9 @@ def write_report(
         list(dict.fromkeys(inputs)),
         notes,
         title=title or name,
+        question=title or question(results),
+        headline=headline(results),
+        alternatives=alternatives(results),
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
         paper_tables=paper.paper_tables(results, read_published(published), title, []) if title and published else [],
@@ -79,6 +83,7 @@ def write_report(
         tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],
         benchmark_tables=by_benchmark,
         seed_tables=main.by_seed_tables(results),
+        audit_sentence=audit.sentence(audited_runs),
         audit_table=audited,
         audit_tables=audited_by_benchmark,
         timing_table=_timing_table(results, directory / "runs"),

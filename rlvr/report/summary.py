@@ -1,6 +1,8 @@
 """The findings of a study in words, no stronger than its statistics."""
 
+from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 
 from evals.core.records import BASE, Comparison, Condition, Verdict
 from evals.results import Results
@@ -47,6 +49,60 @@ def findings(results: Results) -> list[str]:
             missed = "would often have been missed (power under 80 %)"
             sentences.append(f"A true difference smaller than {size} points {missed}.")
     return [*sentences, *filter(None, [controls_note(results)])]
+
+
+def question(results: Results) -> str:
+    """What the study asks, the report's heading."""
+    compared = len(_compared(results))
+    if not compared:
+        return f"What does {results.reference_title} gain over the base model?"
+    which = "Is any" if compared > 1 else "Is one"
+    return f"{which} of {compared} methods better than {results.reference_title}?"
+
+
+def headline(results: Results) -> list[tuple[str, str]]:
+    """Three numbers and what they are: verdicts, the largest gain, and the size of what would have been missed."""
+    compared = _compared(results)
+    counts = Counter(comparison.verdict for _, comparison in compared)
+    numbers_shown = []
+    if compared:
+        words = f"methods better than {results.reference_title}, {counts[Verdict.WORSE]} worse (after Holm)"
+        numbers_shown.append((f"{counts[Verdict.BETTER]} of {len(compared)}", words))
+    best = best_condition(results, results.runs[0].model)
+    if gain := results.comparison(best, BASE):
+        average = numbers.percent(results.average(best).value)
+        words = (
+            f"points over the base model: {best.title}, the highest, at {average} % avg@{results.samples_per_problem}"
+        )
+        numbers_shown.append((numbers.points(gain.difference), words))
+    effects = [row.minimum_detectable_effect for _, row in compared if row.minimum_detectable_effect is not None]
+    if effects:
+        words = "points: a smaller true difference would often have been missed (median over the comparisons)"
+        numbers_shown.append((numbers.percent(median(effects)), words))
+    return numbers_shown
+
+
+def alternatives(results: Results) -> dict[str, str]:
+    """What the figures show, for who does not see them."""
+    sentences = findings(results)
+    said = {word: [each for each in sentences if word in each] for word in ("highest average", "than ", "would often")}
+    return {
+        "scores": f"Scores of every method on every benchmark with intervals. {' '.join(said['highest average'])}",
+        "differences": "Paired differences of every method to the reference method with intervals. "
+        + " ".join(each for each in said["than "] if each.startswith(("Better", "Worse"))),
+        "power": f"Minimum detectable difference against minutes of training and evaluation. "
+        f"{' '.join(said['would often'])}",
+    }
+
+
+def _compared(results: Results) -> list[tuple[str, Comparison]]:
+    """Titles of the methods that are compared with the reference method, and how they compare."""
+    rows = [(row.title, results.comparison(row, results.reference_method)) for row in results.conditions]
+    return [
+        (title, comparison)
+        for (title, comparison), row in zip(rows, results.conditions, strict=True)
+        if comparison is not None and row.method != BASE
+    ]
 
 
 def _best(results: Results, best: Condition, conditions: Sequence[Condition]) -> str:

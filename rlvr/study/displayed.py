@@ -37,9 +37,9 @@ TABLES = {
 """The figures, and the tables beside the main one, with the modules that make them."""
 
 
-def page_templates(own: str) -> list[str]:
+def page_templates(*own: str) -> list[str]:
     """The files that a page is made from: those of every page and its ``own``."""
-    return [f"{_TEMPLATES}/{name}" for name in ("base.html.jinja", "macros.html.jinja", "report.css", own)]
+    return [f"{_TEMPLATES}/{name}" for name in ("base.html.jinja", "macros.html.jinja", "report.css", *own)]
 
 
 def _name_trainings(options: dict[str, Any]) -> None:
@@ -86,6 +86,7 @@ class Displayed:
         tables = ["main", "by_seed", "robust", "efficiency", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
         figures = ["scores", "differences", "profiles", "power", *self.of_trainings] if methods else ["scores"]
         paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
+        paths += [f"responses/{benchmark}/index.html" for benchmark in self.plan.study.benchmarks]
         paths += ["report.html", "tracking.json"] if methods else []
         return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
 
@@ -169,6 +170,20 @@ class Displayed:
 
     def figure_code(self, figure: str) -> list[str]:
         return code_of(FIGURES[figure])
+
+    def compared_tokens(self, folder: str, benchmark: str) -> list[str]:
+        """Token tables of the responses to a benchmark, where somebody made them (docs/diagnostics.md)."""
+        runs = [run.run for run in self.plan.evaluated_runs(folder)]
+        paths = [f"results/diagnostics/{run}/{benchmark}/tokens.parquet" for run in runs]
+        return [path for path in paths if Path(path).is_file()]
+
+    def responses_options(self, folder: str, benchmark: str) -> list[str]:
+        """Options of a page of responses: the benchmarks that have one, and the token tables."""
+        tokens = [path.rpartition("/")[0] for path in self.compared_tokens(folder, benchmark)]
+        report = {"report": "../../report.html"} if self.plan.study.methods else {}
+        return words(
+            {"benchmarks": list(self.plan.study.benchmarks), **report, **({"tokens": tokens} if tokens else {})}
+        )
 
     def report_options(self, folder: str) -> list[str]:
         """Options of the report: a named study's heading, its own figures, and where published numbers are."""

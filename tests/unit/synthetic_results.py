@@ -283,7 +283,7 @@ def _write_audit(
 
 def _write_samples(results: Path, run: str, benchmark: str, counts: np.ndarray) -> None:
     samples, grades = [], []
-    for number, count in enumerate(counts[:2]):  # the report reads one problem; two are enough to look at
+    for number, count in enumerate(counts):
         answer = ((number + 3) * 7) % 10
         for sample in range(4):
             correct = sample < round(4 * count / 32)

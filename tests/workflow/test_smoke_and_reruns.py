@@ -21,7 +21,14 @@ RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)
 BENCHMARKS = ["chain_3", "variables_4"]
 TABLES = {"table_main", "table by_seed", "table robust", "table efficiency", "table paper_vs_ours"}
 FIGURES_OF_SCORES = {"figure scores", "figure differences", "figure profiles", "figure power", "figure cost_curves"}
-AFTER_SCORES = {"compare", *TABLES, *FIGURES_OF_SCORES, "report_html", "track"}
+AFTER_SCORES = {
+    "compare",
+    *(f"page_responses {name}" for name in BENCHMARKS),
+    *TABLES,
+    *FIGURES_OF_SCORES,
+    "report_html",
+    "track",
+}
 
 
 def evaluation_of(runs: list[str], benchmarks: list[str]) -> set[str]:
@@ -30,8 +37,8 @@ def evaluation_of(runs: list[str], benchmarks: list[str]) -> set[str]:
 
 
 def audits_of(benchmarks: list[str]) -> set[str]:
-    """The audits of benchmarks that have new grades, and their table."""
-    return {*(f"audit {benchmark}" for benchmark in benchmarks), "table audit"}
+    """The audits and the pages of responses of benchmarks that have new grades, and the audits' table."""
+    return {*(f"{rule} {benchmark}" for rule in ("audit", "page_responses") for benchmark in benchmarks), "table audit"}
 
 
 @contextmanager
@@ -62,7 +69,12 @@ def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
     assert all(int(row["compared"]) + int(row["failed"]) == int(row["samples"]) > 0 for row in audits)
     report = (results / "report.html").read_text()
     assert "http://" not in report.replace("http://www.w3.org/", "")
-    assert "<script" not in report
+    assert report.count("<script") == 1  # ours, which sorts tables
+    for benchmark in BENCHMARKS:
+        assert f'href="responses/{benchmark}/index.html#' in report
+        assert len(list((results / f"responses/{benchmark}/texts").glob("*.js"))) == len(RUNS)
+    answer = smoke_study.snakemake("--report", str(smoke_study.root / "snakemake.html"))
+    assert answer.returncode == 0, answer.stderr
     with sqlite3.connect(results / "mlflow.db") as database:
         keys = {key for (key,) in database.execute("select distinct key from metrics")}
     assert {"avg_at_4", "reward_mean", "entropy", "clip_fraction"} <= keys

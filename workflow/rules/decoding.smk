@@ -191,7 +191,7 @@ rule figure_decoding:
             caption="../report/replaced_tokens.rst",
             category="Decoding",
         ),
-        multiext("results/decoding/figures/replaced_tokens", ".svg", ".manifest.json"),
+        multiext("results/decoding/figures/replaced_tokens", ".svg", ".pdf", ".manifest.json"),
     log:
         "results/logs/decoding/figure.log",
     shell:

@@ -59,7 +59,7 @@ rule phenomenon:
             caption="../report/phenomenon.rst",
             category="Claims of the papers",
         ),
-        multiext("results/figures/phenomena/{claim}", ".svg", ".manifest.json"),
+        multiext("results/figures/phenomena/{claim}", ".svg", ".pdf", ".manifest.json"),
     log:
         "results/logs/phenomena/{claim}.log",
     wildcard_constraints:

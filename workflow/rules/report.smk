@@ -33,7 +33,7 @@ rule table_main:
         code=code_of("evals.tables.main"),
     output:
         report("results/{folder}tables/main.md", caption="../report/main.rst", category="Tables"),
-        multiext("results/{folder}tables/main", ".csv", ".tex", ".manifest.json"),
+        multiext("results/{folder}tables/main", ".csv", ".tex", "_short.tex", ".manifest.json"),
     log:
         "results/logs/{folder}tables/main.log",
     params:
@@ -50,7 +50,7 @@ rule table:
         published=given(SHOWN.table_reference),
         code=given(SHOWN.table_code),
     output:
-        report("results/{folder}tables/{table}.md", caption="../report/{table}.rst", category="Tables"),
+        report("results/{folder}tables/{table}.md", caption="../report/table.rst", category="Tables"),
         multiext("results/{folder}tables/{table}", ".csv", ".manifest.json"),
     log:
         "results/logs/{folder}tables/{table}.log",
@@ -68,8 +68,8 @@ rule figure:
         unpack(given(SHOWN.figure_inputs)),
         code=given(SHOWN.figure_code),
     output:
-        report("results/{folder}figures/{figure}.png", caption="../report/{figure}.rst", category="Figures"),
-        multiext("results/{folder}figures/{figure}", ".svg", ".manifest.json"),
+        report("results/{folder}figures/{figure}.png", caption="../report/figure.rst", category="Figures"),
+        multiext("results/{folder}figures/{figure}", ".svg", ".pdf", ".manifest.json"),
     log:
         "results/logs/{folder}figures/{figure}.log",
     wildcard_constraints:
@@ -79,6 +79,29 @@ rule figure:
     shell:
         "python -m rlvr stage figure {wildcards.figure} {params.options:q}"
         " --out results/{wildcards.folder}figures/{wildcards.figure} > {log:q} 2>&1"
+
+
+# Every response to a benchmark. The texts lie in the directory beside the page, which loads them as they are looked at.
+rule page_responses:
+    input:
+        runs="results/{folder}runs.json",
+        audit="results/{folder}audits/{benchmark}.json",
+        grades=given(PLAN.grade_manifests),
+        samples=given(PLAN.sample_manifests),
+        tokens=given(SHOWN.compared_tokens),
+        code=code_of("rlvr.report.responses"),
+        template=page_templates("responses.html.jinja", "responses.js"),
+    output:
+        "results/{folder}responses/{benchmark}/index.html",
+        "results/{folder}responses/{benchmark}/manifest.json",
+        directory("results/{folder}responses/{benchmark}/texts"),
+    log:
+        "results/logs/{folder}responses/{benchmark}.log",
+    params:
+        options=given(SHOWN.responses_options),
+    shell:
+        "python -m rlvr stage page responses --benchmark {wildcards.benchmark} --runs {input.runs:q}"
+        " --audit {input.audit:q} --results results {params.options:q} --out {output[0]:q} > {log:q} 2>&1"
 
 
 rule report_html:
@@ -91,7 +114,7 @@ rule report_html:
         manifests=given(PLAN.run_manifests),
         code=code_of("rlvr.report.page"),
         published=f"{REFERENCE}/published.csv",
-        template=page_templates("report.html.jinja"),
+        template=page_templates("report.html.jinja", "report.js"),
     output:
         report=report("results/{folder}report.html", category="Study", caption="../report/report.rst"),
         manifest="results/{folder}report.manifest.json",

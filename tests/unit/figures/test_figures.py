@@ -6,14 +6,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from evals.core.manifest import verify_outputs
 from evals.core.records import ALL_BENCHMARKS, Comparison, Run
 from evals.figures.results import draw_differences, draw_scores
-from evals.figures.style import VERDICT_COLOURS, figure_style, method_styles, save
+from evals.figures.style import (
+    COLOURS,
+    COLUMN_WIDTH,
+    PAGE_WIDTH,
+    VERDICT_COLOURS,
+    figure_style,
+    method_styles,
+    save,
+    save_for_papers,
+)
 from evals.results import Results, read_results
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import METHODS, Study
@@ -163,22 +172,52 @@ def test_a_score_without_interval_is_drawn_without_one(results: Results) -> None
     assert len(intervals) == 1  # the base model's alone: one seed says nothing about other seeds
 
 
+@pytest.mark.parametrize("draw", [draw_scores, draw_differences])
+def test_nothing_is_cut_off_for_papers_and_the_caption_says_the_title(
+    draw: Callable[..., Figure], results: Results, tmp_path: Path
+) -> None:
+    with figure_style():
+        figure = draw(results)
+        save(figure, tmp_path / "page")  # the PDF last, at its size
+        assert figure.get_figwidth() <= PAGE_WIDTH and figure.get_suptitle() == ""
+        assert _texts_outside(figure) == []
+        column = draw(results, mean_only=True)
+        save_for_papers(column, tmp_path / "column.pdf", COLUMN_WIDTH)
+        assert column.get_figwidth() <= COLUMN_WIDTH and _texts_outside(column) == []
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF") and b"/Type3" not in (
+        tmp_path / "page.pdf"
+    ).read_bytes()
+
+
+def test_colours_stand_out_from_white_and_neighbours_have_other_lines() -> None:
+    for colour in (*COLOURS, *VERDICT_COLOURS.values()):
+        channels = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in to_rgb(colour)]
+        luminance = sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), channels, strict=True))
+        assert 1.05 / (luminance + 0.05) >= 3, f"{colour}: contrast to white (WCAG 2.2, 1.4.11)"
+    looks = list(method_styles(_runs(list(METHODS))).values())[1:]
+    assert all(one.line != other.line for one, other in itertools.pairwise(looks))
+    assert len({(look.colour, look.line) for look in looks}) == len(METHODS)
+
+
 def test_the_same_data_give_the_same_bytes_without_a_date(results: Results, tmp_path: Path) -> None:
     for name in ("a", "b"):
         with figure_style():
             save(draw_differences(results), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes()
+    assert b"/CreationDate" not in (tmp_path / "a.pdf").read_bytes()
     assert (tmp_path / "a.png").read_bytes().startswith(_PNG_SIGNATURE)
     svg = (tmp_path / "a.svg").read_text()
     assert "<dc:date>" not in svg and "matplotlib.org" not in svg.split("</metadata>")[0].split("<metadata>")[-1]
 
 
-def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
+def test_command_writes_all_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
     arguments = ["--scores", *map(str, synthetic_study.scores), "--comparisons", str(synthetic_study.comparisons)]
     arguments += ["--runs", str(synthetic_study.runs_file), "--out", str(tmp_path / "scores")]
     assert main(["scores", *arguments]) == 0
-    assert set(verify_outputs(tmp_path / "scores.manifest.json", "figure").outputs) == {"scores.png", "scores.svg"}
+    names = {"scores.png", "scores.svg", "scores.pdf", "scores_column.pdf"}
+    assert set(verify_outputs(tmp_path / "scores.manifest.json", "figure").outputs) == names
 
 
 def test_bad_input_is_one_line(synthetic_study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ def test_the_study_as_it_is_has_the_expected_effect(results: Results) -> None:
 
 def test_more_seeds_and_more_problems_detect_less_and_cost_more(results: Results) -> None:
     found = simulated(results)
-    costs = {row: Cost(1.0, 1.0, 120.0, 60.0, None) for row in found.conditions}
+    costs = {row: Cost(1.0, 1.0, 120.0, None, 60.0, None) for row in found.conditions}
     one = results.comparison(condition(results, "delta"), "dapo")
     assert one is not None
     found = dataclasses.replace(found, comparisons={("tiny", "delta", "dapo", ALL_BENCHMARKS): one})

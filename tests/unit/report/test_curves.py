@@ -43,11 +43,11 @@ def test_a_column_that_a_method_lacks_is_said_in_its_panel(synthetic_study: Stud
     assert [place for place, texts in enumerate(said) if texts] == [3]
 
 
-def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
+def test_command_writes_all_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
     arguments = ["--runs", str(synthetic_study.runs_file), "--training", str(synthetic_study.results / "runs")]
     assert main(["training_curves", *arguments, "--out", str(tmp_path / "training_curves")]) == 0
     manifest = verify_outputs(tmp_path / "training_curves.manifest.json", "figure")
-    assert set(manifest.outputs) == {"training_curves.png", "training_curves.svg"}
+    assert set(manifest.outputs) == {"training_curves.png", "training_curves.svg", "training_curves.pdf"}
     assert len(manifest.inputs) == 1 + 6
 
 

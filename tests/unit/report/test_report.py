@@ -22,14 +22,19 @@ _FIGURES = ("scores", "differences", "profiles", "power", "cost_curves", "traini
 
 @pytest.fixture
 def study(editable_study: Study) -> Study:
-    figures = editable_study.results / "figures"
+    return with_figures(editable_study)
+
+
+def with_figures(study: Study) -> Study:
+    """The study with stand-ins for its figures."""
+    figures = study.results / "figures"
     figures.mkdir()
     for name in _FIGURES:
         (figures / f"{name}.svg").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'><title>{name}</title></svg>")
-    return editable_study
+    return study
 
 
-def _make(study: Study, *options: str) -> int:
+def make_report(study: Study, *options: str) -> int:
     arguments = ["--study", str(study.study_file), "--runs", str(study.runs_file), "--scores", *map(str, study.scores)]
     arguments += ["--comparisons", str(study.comparisons), "--audits", *map(str, study.audits)]
     arguments += ["--results", str(study.results)]
@@ -39,7 +44,7 @@ def _make(study: Study, *options: str) -> int:
 
 
 def _page(study: Study) -> str:
-    assert _make(study) == 0
+    assert make_report(study) == 0
     return (study.root / "report.html").read_text(encoding="utf-8")
 
 
@@ -85,8 +90,10 @@ def test_the_page_is_well_formed_and_needs_nothing_but_itself(study: Study) -> N
     page = _page(study)
     outline = _outline(page)
     assert outline.open == [] and outline.mismatched == []
-    assert not outline.tags & {"script", "link", "iframe", "object"}
-    assert all(reference.startswith(("#", "data:image/svg+xml;base64,")) for reference in outline.references)
+    assert not outline.tags & {"link", "iframe", "object"}
+    assert page.count("<script") == 1 and "fetch(" not in page  # ours, which sorts tables
+    own = ("#", "data:image/svg+xml;base64,", "responses/")
+    assert all(reference.startswith(own) for reference in outline.references)
     assert sum(reference.startswith("data:") for reference in outline.references) == len(_FIGURES)
     assert not re.search(r"url\(|@import", page)
     assert {reference[1:] for reference in outline.references if reference.startswith("#")} <= set(outline.ids)
@@ -103,7 +110,7 @@ def test_what_models_and_configurations_say_is_shown_and_never_run(study: Study)
     _edit(study.status_file, lambda rows: rows[1].update(reasons=[hostile]))
     page = _page(study)
     assert hostile not in page and "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-    assert "script" not in _outline(page).tags
+    assert page.count("<script") == 1
 
 
 def test_staleness_is_said_at_the_top_and_only_then(study: Study) -> None:
@@ -153,6 +160,25 @@ def test_the_summary_says_what_is_and_what_is_not_distinguishable(study: Study) 
     assert "Generated problems &amp; a tiny model." in page
 
 
+def test_the_result_comes_first_in_numbers_and_in_a_figure_whose_text_says_it(study: Study) -> None:
+    page = _page(study)
+    assert "<h1>Is any of 2 methods better than DAPO?</h1>" in page
+    numbers = re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page)
+    verdicts = [row["verdict"] for row in json.loads(study.comparisons.read_text())["comparisons"] if _is_overall(row)]
+    words, shown = numbers[0]
+    assert shown == f"{verdicts.count('better')} of 2"
+    assert words == f"methods better than DAPO, {verdicts.count('worse')} worse (after Holm)"
+    assert len(numbers) == 3 and numbers[1][1].startswith("+") and "would often have been missed" in numbers[2][0]
+    places = [page.index(f'<figure id="{name}">') for name in ("differences", "scores")]
+    assert page.index('class="headline"') < places[0] < page.index('id="main"') < places[1]
+    alternative = re.search(r'<figure id="differences">\s*<div class="drawing"><img src="[^"]*" alt="([^"]*)"', page)
+    assert alternative is not None and "Better than DAPO: DelTA" in alternative[1]
+
+
+def _is_overall(row: dict[str, Any]) -> bool:
+    return row["benchmark"] == "all" and row["against"] == "dapo"
+
+
 def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
     page = _page(study)
     first = json.loads((study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl").read_text().splitlines()[0])
@@ -183,14 +209,14 @@ def test_a_missing_or_malformed_input_is_one_line(
     study: Study, capsys: pytest.CaptureFixture[str], break_it: Callable[[Study], object], message: str
 ) -> None:
     break_it(study)
-    assert _make(study) == 2
+    assert make_report(study) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1 and message in error
     assert not (study.root / "report.html").exists()
 
 
 def test_its_manifest_names_every_file_that_the_page_was_made_from(study: Study) -> None:
-    assert _make(study) == 0
+    assert make_report(study) == 0
     manifest = verify_outputs(study.root / "report.manifest.json", "report")
     assert set(manifest.outputs) == {"report.html"}
     for path, digest in manifest.inputs.items():
@@ -219,12 +245,12 @@ def test_a_named_study_shows_its_own_table_and_curves(
     curves.write_text("<svg xmlns='http://www.w3.org/2000/svg'></svg>")
     assert 'id="paper"' not in _page(study)
     own = ["--own-figures", "reward_curves"]
-    assert _make(study, "--title", "DelTA's <ablations>", "--reference", "config/reference", *own) == 0
+    assert make_report(study, "--title", "DelTA's <ablations>", "--reference", "config/reference", *own) == 0
     page = (study.root / "report.html").read_text(encoding="utf-8")
     assert not _outline(page).mismatched
     assert "DelTA&#39;s &lt;ablations&gt;: RLVR Bench report" in page
     assert page.index('id="paper"') < page.index('id="main"')
     assert 'id="reward_curves"' in page
     assert "p (Holm)" in page
-    assert _make(study, "--title", "DelTA") == 2
+    assert make_report(study, "--title", "DelTA") == 2
     assert "--reference: is missing" in capsys.readouterr().err

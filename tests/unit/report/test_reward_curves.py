@@ -90,10 +90,10 @@ def test_studies_that_do_not_correspond_and_unknown_references_are_refused(
     assert error.value.key == "--reference-method" and "dapo" in error.value.accepted
 
 
-def test_command_writes_both_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
+def test_command_writes_all_formats_and_a_manifest(synthetic_study: Study, tmp_path: Path) -> None:
     arguments = ["reward_curves", "--runs", str(synthetic_study.runs_file), "--reference-method", "dapo"]
     arguments += ["--training", str(synthetic_study.results / "runs"), "--out", str(tmp_path / "reward_curves")]
     assert main([*arguments, "--titles", "Study"]) == 0
     manifest = verify_outputs(tmp_path / "reward_curves.manifest.json", "figure")
-    assert set(manifest.outputs) == {"reward_curves.png", "reward_curves.svg"}
+    assert set(manifest.outputs) == {"reward_curves.png", "reward_curves.svg", "reward_curves.pdf"}
     assert main([*arguments, "--titles", "one", "two"]) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.records import conditions_of, read_runs
-from evals.tables.costs import condition_cost, read_benchmark_file, run_cost
+from evals.tables.costs import condition_cost, read_benchmark_file, read_cpu_seconds, run_cost
 from tests.unit.synthetic_results import Study
 
 _HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
@@ -45,6 +45,10 @@ def test_a_resumed_run_is_charged_for_the_steps_of_its_earlier_processes(editabl
     run = next(run for run in read_runs(editable_study.runs_file) if run.run == "tiny-delta-s1")
     cost = run_cost(run, ("chain_3",), results / "costs", results / "runs")
     assert cost.training_seconds == pytest.approx(8 * 1.1)
+    assert cost.training_cpu_seconds is None
+    (results / "costs/train/tiny-delta-s1.tsv").write_text(_HEADER + "2.0\t\t10\t\t\t\t\t\t\t1.0\n")
+    cost = run_cost(run, ("chain_3",), results / "costs", results / "runs")
+    assert cost.training_cpu_seconds == pytest.approx(8 * 1.1 / 2)
 
 
 def test_the_base_model_costs_its_evaluation_alone(synthetic_study: Study) -> None:
@@ -66,6 +70,20 @@ def test_repeats_give_the_mean_time_and_the_largest_memory(tmp_path: Path) -> No
     path = tmp_path / "job.tsv"
     path.write_text(_HEADER + "1.0\t\t10\t\t\t\t\t\t\t\n3.0\t\t30\t\t\t\t\t\t\t\n")
     assert read_benchmark_file(path) == (2.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "measured", "estimate"),
+    [("10.0", "8.0", 8.0), ("45.5", "30.0", 30.0), ("60.5", "30.0", 30.0 * 60.5 / 45.5), ("31.0", "15.5", 31.0)],
+)
+def test_cpu_time_after_snakemakes_last_look_counts_as_that_before(
+    tmp_path: Path, seconds: str, measured: str, estimate: float
+) -> None:
+    path = tmp_path / "job.tsv"
+    path.write_text(f"s\tmax_rss\tcpu_time\n{seconds}\t1\t{measured}\n")
+    assert read_cpu_seconds(path) == pytest.approx(estimate)
+    path.write_text(f"s\tmax_rss\tcpu_time\n{seconds}\t1\tNA\n")
+    assert read_cpu_seconds(path) is None
 
 
 def test_a_value_too_many_moves_no_other(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.tables import numbers
-from evals.tables.layout import Table, escape_latex, latex, markdown
+from evals.tables.layout import Table, escape_latex, latex, latex_tabular, markdown
 
 _TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12)
 
@@ -42,6 +42,19 @@ def test_latex_rows_have_one_cell_a_column() -> None:
     assert r"\caption{A \& B. 50 \% of it.}" in text
     assert r"1.0 $\pm$ 0.2" in text and r"a\_1 (\%)" in text
     assert text.count(r"\begin{") == text.count(r"\end{") and text.count(r"\toprule") == 1
+
+
+def test_a_table_to_be_put_into_a_float_is_a_tabular_with_minus_signs() -> None:
+    table = Table("t", "A", ("Method", "Versus A (pp)"), (("A-B_1", "-0.6 [-13.6, +1.4]"), ("x", "–")))
+    lines = latex_tabular(table).splitlines()
+    assert lines[1] == r"\begin{tabular}{lr}" and lines[-1] == r"\end{tabular}"
+    assert r"A-B\_1 & $-$0.6 [$-$13.6, +1.4] \\" in lines and "table" not in "".join(lines[1:]).replace("tabular", "")
+
+
+def test_linked_pages_are_named_below_a_markdown_table() -> None:
+    links = (("", "responses/a/index.html#run=x"), ("", "responses/a/index.html#run=y"))
+    table = Table("t", "A", ("Method", "a"), (("x", "1"), ("y", "2")), (), links)
+    assert markdown([table]).endswith("\n\nResponses: [a](../responses/a/index.html)\n")
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def _rows(text: str) -> list[list[str]]:
 
 def test_every_row_of_the_main_table_carries_its_cost(written: Path) -> None:
     header, _, base, *methods = _rows((written / "main.md").read_text())
-    cost = [header.index(name) for name in ("Tokens", "Steps", "Train (s)", "Eval (s)", "Memory (MiB)")]
+    cost = [header.index(name) for name in ("Tokens", "Steps", "Train (s)", "CPU (s)", "Eval (s)", "Memory (MiB)")]
     assert [row[0] for row in (base, *methods)] == ["Base model", "GRPO", "DAPO", "DelTA"]
     assert all(row[place] not in ("–", "") for row in methods for place in cost)
-    assert [base[place] == "–" for place in cost] == [True, True, True, False, False]
+    assert [base[place] == "–" for place in cost] == [True, True, True, True, False, False]
 
 
 def test_a_seed_that_fell_is_counted_in_both_tables(editable_study: Study, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_an_audit_without_a_run_is_one_line(
 
 def test_manifests_name_every_byte_read_and_written(written: Path, synthetic_study: Study) -> None:
     manifest = verify_outputs(written / "main.manifest.json", "table")
-    assert set(manifest.outputs) == {"main.md", "main.csv", "main.tex"}
+    assert set(manifest.outputs) == {"main.md", "main.csv", "main.tex", "main_short.tex"}
     names = {Path(name).name for name in manifest.inputs}
     assert {"runs.json", "chain_3.json", "comparisons.json", "metrics.parquet", "tiny-delta-s1.tsv"} <= names
     assert set(verify_outputs(written / "by_seed.manifest.json", "table").outputs) == {"by_seed.md", "by_seed.csv"}

@@ -1,0 +1,197 @@
+"""The pages of responses, and the way to them from the report: in a browser, as a reader goes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from evals.core.manifest import verify_outputs
+from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS
+from rlvr.report import responses
+from tests.browser import CHROMIUM, Page, browser
+from tests.commands import rlvr_bench
+from tests.unit.report.test_report import make_report, with_figures
+from tests.unit.synthetic_results import Study
+
+page_of = rlvr_bench("stage", "page", "responses")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+HOSTILE = "<img src=x onerror=alert(1)> \\boxed{7}"
+
+
+def make_page(study: Study, benchmark: str = "chain_3", *options: object) -> int:
+    words = ["--benchmark", benchmark, "--benchmarks", "chain_3", "nested_sums", "--runs", study.runs_file]
+    words += ["--audit", study.results / f"audits/{benchmark}.json", "--results", study.results, *options]
+    return page_of([*map(str, words), "--report", "../../report.html", "--out", str(out(study, benchmark))])
+
+
+def out(study: Study, benchmark: str = "chain_3") -> Path:
+    return study.root / "responses" / benchmark / "index.html"
+
+
+def rows_of(study: Study, kind: str, run: str, benchmark: str = "chain_3") -> list[dict[str, Any]]:
+    path = study.results / kind / run / benchmark / f"{kind}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def study(editable_study: Study) -> Study:
+    """A study whose DelTA has hostile text in one response."""
+    path = editable_study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl"
+    rows = rows_of(editable_study, "samples", "tiny-delta-s1")
+    rows[1]["text"] = HOSTILE
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return with_figures(editable_study)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
+def test_a_reader_goes_from_a_score_to_a_response_and_back(study: Study, page: Page, width: int, dark: bool) -> None:
+    assert make_page(study) == 0 and make_page(study, "nested_sums") == 0
+    assert make_report(study) == 0
+    page.events.clear()
+    page.open((study.root / "report.html").as_uri(), width, 800, dark)
+    delta = rows_of(study, "grades", "tiny-delta-s1")
+    page.click('#main ~ .table a[href*="column=tiny-delta"]')
+    page.wait("document.body.dataset.ready && document.querySelector('#cell article')")
+    assert page.text("#cell h2") == "DelTA on chain_3-000"
+
+    page.click('#heat button[data-problem="2"][data-column="3"]')
+    page.wait("document.querySelector('#cell h2').innerText.endsWith('chain_3-002')")
+    problem = [row for row in delta if row["problem_id"] == "chain_3-002"]
+    assert "Is 1 < 2?" in page.text("#cell pre")
+    assert page.value("document.querySelectorAll('#cell article').length") == len(problem)
+    first = page.text("#cell article")
+    verdict = "correct" if problem[0]["correct"] else "wrong"
+    assert first.startswith(f"Sample 0 {verdict}: answer {problem[0]['answer']}, {problem[0]['reason']}")
+    assert rows_of(study, "samples", "tiny-delta-s1")[2 * len(problem)]["text"] in first
+    right = sum(row["correct"] for row in problem)
+    assert f"seed {1}: {right}/{len(problem)}" in page.text("#cell .choices")
+    page.click("#cell p:nth-of-type(3) button:nth-of-type(3)")  # wrong ones
+    page.wait("document.querySelector('#cell p:nth-of-type(3) [aria-pressed=true]').innerText.startsWith('wrong')")
+    page.wait(f"document.querySelectorAll('#cell article').length === {len(problem) - right}")
+    assert "show=wrong" in page.value("location.hash") and "run=tiny-delta-s1" in page.value("location.hash")
+
+    assert page.value("document.documentElement.scrollWidth <= innerWidth")
+    background = page.value("getComputedStyle(document.body).backgroundColor")
+    assert background == ("rgb(21, 23, 26)" if dark else "rgb(255, 255, 255)")
+    page.click("nav a")
+    page.wait("document.querySelector('#summary') && location.pathname.endsWith('/report.html')")
+    assert {address.partition(":")[0] for address in page.requests()} <= {"file", "data"}
+    assert page.complaints() == []
+
+
+@needs_browser
+def test_keys_filters_and_search_choose_what_is_shown(study: Study, page: Page) -> None:
+    assert make_page(study) == 0
+    page.events.clear()
+    page.open(f"{out(study).as_uri()}#run=tiny-delta-s1&problem=chain_3-000")
+    page.wait("document.querySelector('#cell article')")
+    assert page.value("document.querySelectorAll('#cell article')[1].querySelector('pre').innerText") == HOSTILE
+    assert page.value("document.querySelectorAll('#cell img').length") == 0
+    page.press("n")
+    page.wait("document.querySelector('#cell h2').innerText === 'DelTA on chain_3-001'")
+    page.press("Escape")
+    page.press("ArrowDown")
+    page.press("ArrowLeft")
+    page.press("Enter")
+    page.wait("document.querySelector('#cell h2').innerText.endsWith('on chain_3-002')")
+    assert not page.text("#cell h2").startswith("DelTA")
+    page.press("j")
+    page.press("j")
+    assert page.value("document.activeElement.innerText").startswith("Sample 1 ")
+    page.press("/")
+    for letter in "n_3-004":
+        page.press(letter)
+    page.wait("document.querySelectorAll('#heat tbody tr').length === 1")
+    counts = {}
+    for kind in ("correct", "wrong", "truncated"):
+        choose(page, "search", "")
+        choose(page, "kind", kind)
+        choose(page, "rows", "some")
+        counts[kind] = page.value("document.querySelectorAll('#heat tbody tr').length")
+    flags = [row for run in study.runs() for row in rows_of(study, "grades", run["run"])]
+    for kind, is_one in (("correct", True), ("wrong", False)):
+        assert counts[kind] == len({row["problem_id"] for row in flags if row["correct"] is is_one})
+    choose(page, "kind", "correct")
+    choose(page, "rows", "all")
+    choose(page, "order", "mean")
+    means = page.value(
+        "[...document.querySelectorAll('#heat tbody tr')].map((row) =>"
+        " [...row.querySelectorAll('button')].reduce((sum, each) => sum + Number(each.innerText), 0))"
+    )
+    assert means[0] == max(means) and means[-1] == min(means) and means[0] > means[-1]
+    assert page.complaints() == []
+
+
+def choose(page: Page, name: str, value: str) -> None:
+    """Give a field of the controls a value, as its own keys would."""
+    field = f"document.getElementById('{name}')"
+    page.value(f"{field}.value = '{value}', {field}.dispatchEvent(new Event('input')), 0")
+    page.value(f"{field}.dispatchEvent(new Event('change')), 0")
+
+
+@needs_browser
+def test_tokens_are_coloured_where_two_checkpoints_were_compared(study: Study, page: Page) -> None:
+    directory = study.root / "diagnostics/tiny-delta-s1/chain_3"
+    directory.mkdir(parents=True)
+    texts, change = ["a", " b", " c"], [0.0, 2.0, -2.0]
+    frame = pd.DataFrame({name: [0.0] * 3 for name in COMPARISON_COLUMNS})
+    frame["problem"], frame["text"], frame["trained_log_prob"] = "chain_3-000", texts, change
+    frame["sample"] = 0
+    frame.to_parquet(directory / "tokens.parquet")
+    assert make_page(study, "chain_3", "--tokens", directory) == 0
+    page.open(f"{out(study).as_uri()}#run=tiny-delta-s1&problem=chain_3-000")
+    page.wait("document.querySelector('#cell article')")
+    shown = page.value(
+        "[...document.querySelectorAll('#cell article:first-of-type span[class^=token]')].map((e) => e.className)"
+    )
+    assert shown == ["token-0", "token-4", "token--4"]
+    assert page.text("#cell article pre") == "a b c"
+
+
+def test_texts_are_divided_into_files_that_the_manifest_names(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responses, "CHUNK_BYTES", 1000)
+    assert make_page(study) == 0
+    files = {path.name for path in out(study).with_name("texts").glob("*.js")}
+    assert len(files) > 2 * len(study.runs())
+    manifest = verify_outputs(out(study).with_name("manifest.json"), "responses")
+    assert set(manifest.outputs) == {"index.html", *(f"texts/{name}" for name in files)}
+    monkeypatch.undo()
+    assert make_page(study) == 0  # with fewer files, and none is left over
+    assert len(list(out(study).with_name("texts").glob("*.js"))) == len(study.runs())
+
+
+def test_grades_of_other_samples_are_one_line(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
+    path = study.results / "grades/tiny-base/chain_3/grades.jsonl"
+    path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    assert make_page(study) == 2
+    error = capsys.readouterr().err
+    assert "grades.jsonl: has not the samples in their order" in error and error.count("\n") == 1
+
+
+@needs_browser
+def test_tables_of_the_report_are_sorted_by_a_click(study: Study, page: Page) -> None:
+    assert make_report(study) == 0
+    page.open((study.root / "report.html").as_uri())
+    column = "[...document.querySelector('#main ~ .table tbody').rows].map((row) => parseFloat(row.cells[1].innerText))"
+    written = page.value(column)
+    page.click("#main ~ .table thead th:nth-child(2) button")
+    assert page.value(column) == sorted(written, reverse=True) != written
+    assert page.value("document.querySelector('#main ~ .table thead th:nth-child(2)').ariaSort") == "descending"
+    page.click("#main ~ .table thead th:nth-child(2) button")
+    assert page.value(column) == sorted(written)
+    page.click("#main ~ .table thead th:nth-child(2) button")
+    assert page.value(column) == written
+    page.click("#main ~ .table thead th:nth-child(5) button")  # the base model has no such difference
+    assert page.value("document.querySelector('#main ~ .table tbody').lastElementChild.cells[4].innerText") == "–"
