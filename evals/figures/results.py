@@ -21,7 +21,7 @@ from evals.tables.robust import bootstrap_draws, score_matrix
 _COLUMNS = 3
 _LABEL_WIDTH, _WIDE_LABEL_WIDTH, _MANY = 24, 34, 12  # characters; many rows are narrow, and their labels wide instead
 _NARROWEST = 5.0  # per cent
-_MEAN = "mean of all benchmarks"
+_MEAN = "mean of all"
 _THRESHOLDS = np.linspace(0.0, 1.0, 101)
 _PROFILE_RESAMPLES = 2_000  # as in rliable
 
@@ -50,7 +50,9 @@ def draw_scores(results: Results, mean_only: bool = False) -> Figure:
     """
     conditions, styles = results.conditions, style.method_styles(results.runs)
     names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
-    figure, panels = _method_panels([*names[:-1], _MEAN], [condition.title for condition in conditions])
+    figure, panels = _method_panels(
+        [*names[:-1], "" if mean_only else _MEAN], [condition.title for condition in conditions]
+    )
     for benchmark, axes in zip(names, panels, strict=True):
         averages = {condition: results.average(condition, benchmark) for condition in conditions}
         for base in (average for condition, average in averages.items() if condition.method == BASE):
@@ -89,7 +91,9 @@ def draw_differences(results: Results, mean_only: bool = False) -> Figure:
     reference, title = results.drawn_against
     conditions = [condition for condition in results.conditions if condition.method not in (BASE, reference)]
     names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
-    figure, panels = _method_panels([*names[:-1], _MEAN], [condition.title for condition in conditions])
+    figure, panels = _method_panels(
+        [*names[:-1], "" if mean_only else _MEAN], [condition.title for condition in conditions]
+    )
     drawn = {
         (name, row): comparison
         for name in names

@@ -69,7 +69,7 @@ def test_methods_keep_their_colour_when_one_is_added_and_differ_from_each_other(
 def test_scores_draw_every_methods_average_in_its_colour(results: Results) -> None:
     with figure_style():
         figure = draw_scores(results)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["chain_3", "nested_sums", "mean of all benchmarks"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["chain_3", "nested_sums", "mean of all"]
     styles = method_styles(results.runs)
     for axes, name in zip(figure.axes, ("chain_3", "nested_sums", ALL_BENCHMARKS), strict=True):
         drawn = {
