@@ -149,6 +149,7 @@ class Sample(ExtensibleRecord):
         tokens: length of the response, its end token included.
         finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off.
         replaced: tokens that were drawn again, where two models decoded together.
+        in_thinking: true where the prompt ended in the opening of thinking (``<think>``); absent elsewhere.
     """
 
     problem_id: str | int
@@ -158,6 +159,7 @@ class Sample(ExtensibleRecord):
     tokens: int
     finish_reason: FinishReason
     replaced: int | None = None
+    in_thinking: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)

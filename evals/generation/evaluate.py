@@ -20,6 +20,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.finished import FinishedSamples
 from evals.generation.plan import Plan, make_plan
 from evals.generation.settings import EvaluationSettings
+from evals.generation.thinking import begins_in_thinking, response_text
 
 if TYPE_CHECKING:
     from evals.generation.sampler import Draws
@@ -111,7 +112,7 @@ def sample_plan(
             progress = Progress(out if split is None else state, title, total, total - count, unit="sample")
             for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
                 for responses in backend.stream(plan.requests(batch), draws):
-                    texts = [tokenizer.decode(each.tokens, skip_special_tokens=True) for each in responses.values()]
+                    texts = [response_text(tokenizer, each.tokens) for each in responses.values()]
                     jobs = [batch[place] for place in responses]
                     rows = zip(jobs, responses.values(), texts, strict=True)
                     done.append([_sample(plan, *row) for row in rows])
@@ -124,17 +125,19 @@ def sample_plan(
 
 def _sample(plan: Plan, job: tuple[int, int], response: Response, text: str) -> Sample:
     truncated = not response.finished
+    in_thinking = begins_in_thinking(plan.models[-1].tokenizer, plan.prompts[job[0]])
     return Sample(
         problem_id=plan.ids[job[0]],
         sample=job[1],
-        **(withheld(text, truncated) if plan.gated else {"text": text}),
+        **(withheld(text, truncated, in_thinking) if plan.gated else {"text": text}),
         tokens=len(response.tokens),
         finish_reason="length" if truncated else "stop",
         replaced=response.replaced,
+        in_thinking=(in_thinking and not plan.gated) or None,  # of a gated one only the letter is kept
     )
 
 
-def withheld(text: str, truncated: bool) -> dict[str, Any]:
+def withheld(text: str, truncated: bool, in_thinking: bool = False) -> dict[str, Any]:
     r"""The fields that stand for a response to a gated benchmark: the letter it chose, and a hash of the whole.
 
     A response may quote its question, which may not be published. The letter is stored as ``\boxed{C}``, which the
@@ -143,7 +146,7 @@ def withheld(text: str, truncated: bool) -> dict[str, Any]:
     from evals.grading.extraction import extract_answer  # these packages are not in every backend's environment
     from evals.grading.verdict import Kind
 
-    letter = extract_answer(text, Kind.CHOICE, truncated).answer
+    letter = extract_answer(text, Kind.CHOICE, truncated, in_thinking).answer
     kept = rf"\boxed{{{letter}}}" if letter else ""
     return {"text": kept, "text_sha256": sha256_bytes(text.encode("utf-8"))}
 

@@ -14,5 +14,11 @@ from evals.grading.verdict import Case, Kind, Reason, Verdict
 
 __all__ = ["Case", "GradingPool", "Kind", "Reason", "Verdict"]
 
-VERSION = 2
+VERSION = 3
 """Raised whenever the same text and reference could get another verdict."""
+
+INTEGER_VERSION = 2
+"""Raised whenever that could happen to a local model's response to a problem whose answer is an integer.
+
+Trainings by the local engine depend on this version instead, for their problems have no other answers.
+"""

@@ -8,8 +8,16 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 
-from evals.grading.exact import compact, decide
-from evals.grading.structure import Group, as_list, expand_signs, matrix_entries, split_group, split_top_level
+from evals.grading.exact import canonical_integer, compact, decide, plain_number
+from evals.grading.structure import (
+    Group,
+    as_list,
+    expand_signs,
+    is_bracketed,
+    matrix_entries,
+    split_group,
+    split_top_level,
+)
 
 Leaf = Callable[[str, str], bool | None]
 
@@ -26,6 +34,11 @@ _REMARK = re.compile(  # a condition, a modulus
     r"|(?<=\s)(?:for|where|when|if|with)\s(?!.*\b(?:otherwise|else)\b)[^,;]+)$",
     re.DOTALL,
 )
+_OVER_REALS = re.compile(r"(?<=[\w})])\s*,\s*[a-z]\s*\\in\s*\(-\\infty,\s*\\infty\)$")
+_INTEGER_NAME = re.compile(r"(?<![A-Za-z\\])[kmnl](?![A-Za-z(])")
+_INTEGERS = re.compile(r"\\in\s*\\math\w+\s*\{?\s*[ZN]")
+_UNIT_LETTER = re.compile(r"(?<=\d) (?:[mgsLJNWV]|\\Omega)$")
+_TWICE = re.compile(r"(?P<value>[^()]+?)\s+\((?P<other>[^()]+)\)")
 _FUNCTION = re.compile(r"(\\?[A-Za-z]+)\(([a-z])\)")
 _LETTER_COMMAND = re.compile(
     r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|omega|angle|overline|triangle|sigma|rho|tau|epsilon)"
@@ -41,10 +54,16 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     exact = decide(answer, gold)
     if exact is not None:
         return exact
+    if is_bracketed(answer) != is_bracketed(gold):
+        return False
+    answer = _in_the_names_of(gold, answer)
     answer, gold = _MEMBER.sub("", answer), _MEMBER.sub("", gold)
     answer, gold = _without_approximation(answer), _without_approximation(gold)
+    answer, gold = _OVER_REALS.sub("", answer), _OVER_REALS.sub("", gold)
     if bool(_REMARK.search(answer)) != bool(_REMARK.search(gold)):  # which the other side leaves to the question
         return compare(_REMARK.sub("", answer).strip(), _REMARK.sub("", gold).strip(), leaf)
+    if plain_number(gold) is not None:
+        answer = _without_unit_or_repetition(answer)
     group, gold_group = split_group(answer), split_group(gold)
     proportions = split_top_level(answer, (":",)), split_top_level(gold, (":",))
     if max(map(len, proportions)) > 2 and "=" not in answer + gold:  # 2:3:4, by the ratio of each part to the first
@@ -61,6 +80,10 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
     if rows is not None and gold_rows is not None:
         same_shape = [len(row) for row in rows] == [len(row) for row in gold_rows]
         return same_shape and _ordered(list(chain(*rows)), list(chain(*gold_rows)), leaf)
+    for vector, other in ((rows, gold_group), (gold_rows, group)):
+        if vector and other and other.opening == "(" and other.closing == ")" and min(len(vector), len(vector[0])) == 1:
+            entries = list(chain(*vector))
+            return _ordered(entries, other.items, leaf) if vector is rows else _ordered(other.items, entries, leaf)
     if group or gold_group:
         return _compare_groups(group or as_list(answer), gold_group or as_list(gold), leaf, answer, gold)
     signed, gold_signed = expand_signs((answer,)), expand_signs((gold,))
@@ -68,6 +91,23 @@ def compare(answer: str, gold: str, leaf: Leaf) -> bool | None:
         return _unordered(signed, gold_signed, leaf)
     exact = decide(answer, gold)
     return exact if exact is not None else leaf(answer, gold)
+
+
+def _without_unit_or_repetition(text: str) -> str:
+    r"""Drop a unit of one letter after a number (``7 m``), and the same number in other words (``\frac12 (50%)``)."""
+    twice = _TWICE.fullmatch(text)
+    if twice and decide(twice["value"], twice["other"]) and plain_number(twice["other"]) is not None:
+        return twice["value"]
+    return _UNIT_LETTER.sub("", text)
+
+
+def _in_the_names_of(gold: str, answer: str) -> str:
+    r"""Name an answer's arbitrary integer as the gold does: ``\frac{\pi}{2}+k\pi`` is ``\frac{\pi}{2}+n\pi``."""
+    ours, theirs = set(_INTEGER_NAME.findall(answer)), set(_INTEGER_NAME.findall(gold))
+    periodic = min(text.count(r"\pi") for text in (answer, gold)) > 1
+    if len(ours) == len(theirs) == 1 and ours != theirs and (periodic or _INTEGERS.search(answer + gold)):
+        return _INTEGER_NAME.sub(theirs.pop(), answer)
+    return answer
 
 
 def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: str) -> bool | None:
@@ -83,7 +123,10 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
         labels = _labels(mine), _labels(reference)
         if (labels[0] is None) != (labels[1] is None):  # only one names its parts: then their order is all there is
             return _ordered(mine, reference, leaf)
-        return _unordered(mine, reference, leaf)
+        together = _unordered(mine, reference, leaf)
+        if together is False and len(reference) == 2 * len(mine):
+            return _unordered(expand_signs(ours.items, independent=True), reference, leaf)
+        return together
     if len(ours.items) != len(theirs.items):
         return False
     brackets = [group.opening + group.closing for group in (ours, theirs)]
@@ -109,8 +152,11 @@ def _ordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | N
 def _unordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | None:
     """Match each of ours with one of theirs; equality is transitive, so that the first partner found will do."""
     mine, remaining = ({compact(item): item for item in items} for items in (ours, theirs))  # a list is a set
-    if len(mine) != len(remaining):
-        return False
+    if len(mine) != len(remaining):  # two spellings of one value count once
+        mine, unsure = _distinct(mine, leaf)
+        remaining, unsure_too = _distinct(remaining, leaf)
+        if len(mine) != len(remaining):
+            return None if unsure or unsure_too else False
     unmatched = [item for spelling, item in mine.items() if spelling not in remaining]
     references = [item for spelling, item in remaining.items() if spelling not in mine]
     if len(unmatched) > MAX_UNMATCHED:
@@ -130,8 +176,27 @@ def _unordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool |
     return None if unknown else True
 
 
+def _distinct(items: dict[str, str], leaf: Leaf) -> tuple[dict[str, str], bool]:
+    """Items of different values, and whether there may be fewer than these."""
+    if len(items) > MAX_UNMATCHED:
+        return items, False
+    kept: dict[str, str] = {}
+    unsure = False
+    for spelling, item in items.items():
+        verdicts = [compare(item, other, leaf) for other in kept.values()]
+        unsure = unsure or (None in verdicts and True not in verdicts)
+        if True not in verdicts:
+            kept[spelling] = item
+    return kept, unsure
+
+
 def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: str, leaf: Leaf) -> bool | None:
     """Compare by the sides of equations, where at least one of the two answers is one."""
+    ours, theirs = _in_order(ours, theirs)
+    if len(ours) > 1 and None not in (integers := {canonical_integer(side) for side in ours}) and len(integers) > 1:
+        return False  # ``8 = 7`` is none of the two
+    if is_label(theirs[-1]) and not is_label(theirs[0]):
+        theirs = theirs[::-1]  # ``2 = x``
     if len(theirs) == 1:  # the last side of an equation; the first one of ``7 = n``
         named_last = is_label(ours[-1]) and not is_label(ours[0])
         return compare(ours[0] if named_last else ours[-1], gold, leaf)
@@ -145,6 +210,26 @@ def _compare_equations(ours: list[str], theirs: list[str], answer: str, gold: st
     if is_label(theirs[0]) and _same_label(ours, theirs):
         return compare(ours[-1], theirs[-1], leaf)
     return leaf(answer, gold)
+
+
+def _in_order(ours: list[str], theirs: list[str]) -> tuple[list[str], list[str]]:
+    """Tuples with names (``(y,x)=(2,1)``) in the order of the names, unless only the gold answer has names."""
+    if len(ours) != 2 or not (len(theirs) == 1 or _named(theirs)):
+        return ours, theirs
+    return _named(ours) or ours, _named(theirs) or theirs
+
+
+def _named(sides: Sequence[str]) -> list[str] | None:
+    """The values of ``(y,x)=(2,1)`` in the order of x, y, z or a, b, c; None for anything else."""
+    groups = [split_group(side) for side in sides]
+    if len(groups) != 2 or groups[0] is None or groups[1] is None or len(groups[0].items) != len(groups[1].items):
+        return None
+    names = groups[0].items
+    if len(set(names)) != len(names) or not (
+        "".join(sorted(names)) in "xyz abcd" and len("".join(names)) == len(names)
+    ):
+        return None
+    return [f"({','.join(value for _, value in sorted(zip(names, groups[1].items, strict=True)))})"]
 
 
 def _variables(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str, str] | None:

@@ -11,12 +11,15 @@ MAX_DIGITS = 1_000  # of a number that is turned into a Fraction; longer ones ar
 MAX_EXPONENT = 400
 ROUNDED_DECIMALS = 6
 ROUNDED_DIGITS = 6
+DIGITS_OF_DOUBLES = range(16, 18)
+DOUBLE_ERROR = Fraction(1, 2**51)  # relative; a few roundings of an IEEE 754 double
 _SHORTEST_WORD = 3
 _LARGEST_BASE = 36
 
 _INTEGER = re.compile(r"([-+]?)\s*(\d+|\d{1,3}(?:,\d{3})+|[1-9]\d{0,2}(?: \d{3})+)")
 _DECIMAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)?\.(\d+)|(\d{1,3}(?:,\d{3})+|\d+)\.?")
 _DECIMAL_COMMA = re.compile(r"-?(?:0,\d+|\d+,(?:\d{2}|\d{4,}))")
+_ONE_DECIMAL = re.compile(r"-?\d+,\d")
 _QUOTIENTS = (  # 3/4, 2 3/4, 2\frac{3}{4}
     re.compile(r"()(-?\d[\d.]*)\s*/\s*(-?\d[\d.]*)"),
     re.compile(r"(\d+)\s+(\d+)\s*/\s*(\d+)"),
@@ -25,9 +28,21 @@ _QUOTIENTS = (  # 3/4, 2 3/4, 2\frac{3}{4}
 _SCIENTIFIC = re.compile(r"(?:([\d.]+)\s*(?:\\times|\\cdot)\s*)?10\s*\^\s*(?:\{\s*([-+]?\d+)\s*\}|(\d))")
 _PRIMED = re.compile(r"([A-Za-z\d)}\]!])\s*(?:\^\s*\{?\s*)?('+|(?:\\prime(?![a-zA-Z])\s*)+)")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]*")
+_LONG_WORD = re.compile(rf"[A-Za-z]{{{_SHORTEST_WORD},}}|(?i:no)")
+_PRODUCT = re.compile(
+    r"[A-Z][a-z]*[A-Z][A-Za-z]*[a-z]|[a-z][A-Z]|(?<![A-Za-z])[B-HJ-Zb-z]-|-[A-Za-z](?![A-Za-z])"
+)  # GMm, R-r
+_VERDICT = re.compile(
+    r"(yes|no|true|false)\s*(?:[.,;:-]+\s|\s(?=because|since|as\b))(?!.*\b(?:yes|no|not|but|true|"
+    r"false|except|unless)\b).*",
+    re.IGNORECASE | re.DOTALL,
+)  # a word, and the reason for it
 _OPTION = re.compile(r"\(?\s*([A-Z])\s*\)?[.:]?")
 _OPTION_WITH_TEXT = re.compile(r"\(\s*([A-J])\s*\)\s*[^\s,;+*/^=-](?!.*\([A-J]\)).*", re.DOTALL)
 _IN_BASE = re.compile(r"\(?([0-9A-Z]+)\)?\s*_\s*(?:\{\s*(\w+)\s*\}|(\w))")
+_BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+_BASE_WORDS |= {"twelve": 12, "sixteen": 16}
+_BASE_WORD = re.compile(rf"_\s*\{{?\s*({'|'.join(_BASE_WORDS)})\s*\}}?", re.IGNORECASE)
 _PROPORTION = re.compile(r"(\d+)\s*:\s*(\d+)")
 
 
@@ -71,7 +86,10 @@ def ascii_digit(character: str) -> str:
 
 def canonical_integer(text: str) -> str | None:
     """Sign and digits of an integer, without leading zeros and separators; None if the text is no integer."""
-    match = _INTEGER.fullmatch(text.strip())
+    text = text.strip()
+    if text.isdecimal() and text.isascii():
+        return text.lstrip("0") or "0"
+    match = _INTEGER.fullmatch(text)
     if match is None:
         return None
     digits = match[2].replace(",", "").replace(" ", "")
@@ -83,7 +101,8 @@ def canonical_integer(text: str) -> str | None:
 
 def _beside(text: str, other: str) -> PlainNumber | None:
     """Read a number; ``2,74`` is a decimal beside a number, and a list beside a list."""
-    if "," not in other and _DECIMAL_COMMA.fullmatch(text):
+    one_place = _ONE_DECIMAL.fullmatch(text) and "." in other
+    if "," not in other and (one_place or _DECIMAL_COMMA.fullmatch(text)):
         text = text.replace(",", ".")
     return plain_number(text)
 
@@ -157,16 +176,26 @@ def _as_fraction(number: PlainNumber) -> PlainNumber:
 
 
 def is_rounding_of(number: PlainNumber, value: Fraction) -> bool:
-    """Return whether a decimal is ``value`` correctly rounded, with enough digits to stand for it."""
+    """Return whether a decimal is ``value`` correctly rounded, with enough digits to stand for it.
+
+    As many digits as a computer's double has (``0.30000000000000004``) may be wrong in the last one or two.
+    """
     if number.decimals is None or number.decimals < ROUNDED_DECIMALS or number.digits < ROUNDED_DIGITS:
         return False
+    if number.digits in DIGITS_OF_DOUBLES and abs(number.value - value) <= abs(value) * DOUBLE_ERROR:
+        return True
     return 2 * abs(number.value - value) <= Fraction(1, 10**number.decimals)
 
 
 def _decide_in_base(answer: str, gold: str) -> bool | None:
     """Compare numerals with a base (``204_5``) digit by digit; a base that only one side names is the question's."""
-    ours, theirs = _IN_BASE.fullmatch(answer), _IN_BASE.fullmatch(gold)
-    if (ours is None and theirs is None) or not (answer + gold)[0].isdigit() or not gold[0].isdigit():
+    ours, theirs = _IN_BASE.fullmatch(_base_in_digits(answer)), _IN_BASE.fullmatch(_base_in_digits(gold))
+    if ours is None and theirs is None:
+        return None
+    values = _value_in_base(ours, answer), _value_in_base(theirs, gold)
+    if (ours is None or theirs is None) and None not in values and values[0] == values[1]:
+        return True  # 1010_2 is ten
+    if not (answer + gold)[0].isdigit() or not gold[0].isdigit():
         return None
     numerals = [
         (match[1], match[2] or match[3]) if match else (text, None) for match, text in ((ours, answer), (theirs, gold))
@@ -177,6 +206,21 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
     if digits != expected_digits:
         return False if ours and theirs else None
     return base is None or expected_base is None or base == expected_base
+
+
+def _base_in_digits(text: str) -> str:
+    """``1010_{two}`` as ``1010_{2}``."""
+    return _BASE_WORD.sub(lambda match: f"_{{{_BASE_WORDS[match[1].lower()]}}}", text) if "_" in text else text
+
+
+def _value_in_base(numeral: re.Match[str] | None, text: str) -> int | None:
+    """The value of a numeral with a base, or of an integer without one; None for anything else."""
+    if numeral is None:
+        return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
+    digits, base = numeral[1], numeral[2] or numeral[3]
+    if not (base.isdecimal() and int(base) > 1 and _is_numeral(digits, base)):
+        return None
+    return int(digits, int(base)) if digits[0].isdecimal() or base == "16" else None  # C_{15} may be a variable
 
 
 def _is_numeral(digits: str, base: str) -> bool:
@@ -205,9 +249,9 @@ def _decide_proportions(answer: str, gold: str) -> bool | None:
 
 
 def _words(text: str) -> list[str]:
-    """The words of an answer, without case and a first article."""
+    """The words of an answer, without case and a first article or preposition."""
     words = text.casefold().split()
-    return words[1:] if len(words) > 1 and words[0] in ("a", "an", "the") else words
+    return words[1:] if len(words) > 1 and words[0] in ("a", "an", "the", "on", "in", "at") else words
 
 
 def _decide_words(answer: str, gold: str) -> bool | None:
@@ -217,9 +261,12 @@ def _decide_words(answer: str, gold: str) -> bool | None:
     reference = reference or (_OPTION_WITH_TEXT.fullmatch(gold) if option else None)
     if option and reference:
         return option[1] == reference[1]
+    if (verdict := _VERDICT.fullmatch(answer)) and gold.lower() in ("yes", "no", "true", "false"):
+        return bool(verdict[1].lower() == gold.lower())
     if not (_WORDS.fullmatch(answer) and _WORDS.fullmatch(gold)):
         return None
-    if len(answer) > 1 and len(gold) > 1 and _words(answer) == _words(gold):
+    products = any(_PRODUCT.search(text) or not _LONG_WORD.search(text) for text in (answer, gold))
+    if not products and _words(answer) == _words(gold):
         return True
     spaces = " " in answer.strip(), " " in gold.strip()
     if all(spaces) or (not any(spaces) and len(answer) >= _SHORTEST_WORD and len(gold) >= _SHORTEST_WORD):

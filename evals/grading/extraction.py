@@ -7,16 +7,10 @@ Nothing is guessed: a sample without a marked answer has none, however right its
 import re
 from dataclasses import dataclass
 
-from evals.grading.boxes import ends_in_bare_box, last_boxes
+from evals.grading.boxes import REVISION, ends_in_bare_box, last_boxes
 from evals.grading.multiple_choice import choice_letter
 from evals.grading.verdict import Kind, Reason
-
-_THINKING = {
-    "<think>": "</think>",
-    "<thinking>": "</thinking>",
-    "<thought>": "</thought>",
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-}
+from evals.grading.visible import visible_part, without_next_task
 
 _ANSWER_MARKS = {
     word: tuple(word + end for end in (":", " :", "**:", "__:", "\uff1a", "**\uff1a"))
@@ -28,6 +22,16 @@ _FINAL_MARKS = {
     "ANSWER": ("FINAL ANSWER IS",),
     "答案": ("答案是",),
 }
+_HEADING = re.compile(  # ``### Final Answer`` alone on its line
+    r"^[ \t]*(?:#{1,6}[ \t]*|\*\*|__)[*_]{0,2}(?:the )?(?:final )?answer[ \t]*[*_]{0,4}[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FENCE = re.compile(r"```\w*[ \t]*\n\s*")
+_HASHES = re.compile(r"(?:^|\n)####[ \t]*([-+$]?[\d.,]+%?)\s*$")
+_TAG = re.compile(r"<answer>((?:(?!<answer>).){0,4000}?)(?:</answer>|\s*$)", re.DOTALL | re.IGNORECASE)
+_CLOSED_TAG = "</answer>"
+_MORE = re.compile(r"\b(?:or|also|another|other|both|either|alternatively|second)\b", re.IGNORECASE)
+_SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|\S+)\.\s+[A-Z]", re.DOTALL)
 _I_HOPE = re.compile(r"I hope it is correct", re.IGNORECASE)
 
 _LEAD_IN = re.compile(
@@ -45,13 +49,19 @@ class Extraction:
     reason: Reason | None = None
 
 
-def extract_answer(prediction: str, kind: Kind, truncated: bool) -> Extraction:
-    """Find the answer in a prediction; in a truncated one only a complete box counts: a line may have lost its end."""
-    text = visible_part(prediction)
+def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bool = False) -> Extraction:
+    """Find the answer in a prediction; in a truncated one only a complete box counts: a line may have lost its end.
+
+    ``in_thinking``: the prompt ended in the opening of thinking, where nothing counts.
+    """
+    whole = visible_part(prediction, in_thinking)
+    text = without_next_task(whole, lambda part: _is_answered(part, kind))
+    truncated = truncated and text == whole  # cut off after the answer, in a task of the model's own
     missing = Reason.TRUNCATED if truncated else Reason.NO_ANSWER
     if kind is Kind.CHOICE:
-        letter = None if truncated and last_boxes(text) is None else choice_letter(text)
+        letter = choice_letter(text, truncated)
         return Extraction(letter) if letter else Extraction(None, missing)
+    text = _within_tags(text, truncated)
     boxed = last_boxes(text)
     if boxed is not None:
         answer = "" if truncated and boxed and ends_in_bare_box(text) else ", ".join(boxed)
@@ -59,6 +69,23 @@ def extract_answer(prediction: str, kind: Kind, truncated: bool) -> Extraction:
         line = text if kind is Kind.ANSWER else None if truncated else final_answer_line(text)
         answer = sentence_answer(line) if line else ""
     return Extraction(answer) if answer.strip() else Extraction(None, missing)
+
+
+def _is_answered(text: str, kind: Kind) -> bool:
+    if kind is Kind.CHOICE:
+        return choice_letter(text) is not None
+    return bool(last_boxes(text)) or bool(final_answer_line(text)) or _CLOSED_TAG in text
+
+
+def _within_tags(text: str, truncated: bool) -> str:
+    """What the last ``<answer>`` holds, as a text that ends in a box, unless a box follows it."""
+    if "<" not in text:
+        return text
+    *_, tag = _TAG.finditer(text) if _TAG.search(text) else (None,)
+    if tag is None or (truncated and not tag[0].endswith(_CLOSED_TAG)) or last_boxes(text[tag.end() :]):
+        return text
+    inside = tag[1].strip()
+    return inside if last_boxes(inside) is not None else rf"\boxed{{{sentence_answer(inside)}}}"
 
 
 def extract_gold(gold: str) -> str:
@@ -70,22 +97,16 @@ def extract_gold(gold: str) -> str:
     return numeric.group(1) if numeric else gold.strip()
 
 
-def visible_part(text: str) -> str:
-    """The part of a response that a reader sees: after finished thinking, or before unfinished thinking."""
-    if "<th" not in text and "</th" not in text and "of_thought|>" not in text:
-        return text  # as most texts, which are long
-    for closing in _THINKING.values():
-        text = text[text.rfind(closing) + len(closing) :] if closing in text else text
-    for opening in _THINKING:
-        text = text.partition(opening)[0]
-    return text
-
-
 def final_answer_line(text: str) -> str | None:
     """The line after the last ``Answer:`` or ``final answer is``, or the next one that is not empty; None without both.
 
     Searched from the end, for a long text speaks of answers all along.
     """
+    if "#" in text and (hashes := _HASHES.search(text)):
+        return hashes[1]
+    headings = list(_HEADING.finditer(text)) if "#" in text or "**" in text or "__" in text else []
+    if headings and text[headings[-1].end() :].strip():
+        return _first_line(text[headings[-1].end() :])
     end = len(text)
     marks = [mark for word in _ANSWER_MARKS if word in text for mark in (*_ANSWER_MARKS[word], *_FINAL_MARKS[word])]
     while marks:
@@ -93,12 +114,19 @@ def final_answer_line(text: str) -> str | None:
         if position < 0:
             return None
         if position == 0 or not text[position - 1].isalpha():
-            rest = text[position + len(mark) :].lstrip(" \t\r\n:*_")
-            display = _DISPLAY.match(rest)
-            line = display[0] if display else rest.split("\n", 1)[0]
-            return _I_HOPE.split(line)[0].rstrip(" \t\r*_")
+            return _first_line(text[position + len(mark) :])
         end = position
     return None
+
+
+def _first_line(text: str) -> str:
+    """The first line that is not empty, or the formula that is displayed there; of sentences after a value nothing."""
+    rest = _FENCE.sub("", text.lstrip(" \t\r\n:*_"), count=1) if "```" in text else text.lstrip(" \t\r\n:*_")
+    display = _DISPLAY.match(rest)
+    line = _I_HOPE.split(display[0] if display else rest.split("\n", 1)[0])[0].rstrip(" \t\r*_`")
+    sentences = _SENTENCES.match(line)
+    after = sentences.end(1) + 1 if sentences else 0
+    return sentences[1] if sentences and not (REVISION.search(line, after) or _MORE.search(line, after)) else line
 
 
 _DISPLAY = re.compile(r"\$\$[^$]{1,1000}\$\$|\\\[.{1,1000}?\\\]", re.DOTALL)

@@ -92,7 +92,10 @@ def grade_samples(samples: Path, problems: Path, pool: GradingPool, kind: Kind) 
     """The rows of ``grades.jsonl`` and the verdicts behind them, without regard to manifests."""
     golds = read_golds(problems)
     read = _read_samples(samples, problems, golds)
-    verdicts = pool.grade(Case(row.text, golds[row.problem_id], kind, row.finish_reason == "length") for row in read)
+    verdicts = pool.grade(
+        Case(row.text, golds[row.problem_id], kind, row.finish_reason == "length", row.in_thinking or False)
+        for row in read
+    )
     return list(map(_grade_row, read, verdicts)), verdicts
 
 
@@ -144,6 +147,7 @@ class _Line(ExtensibleRecord):
     gold: str
     kind: Kind = Kind.COMPLETION
     truncated: bool = False
+    in_thinking: bool = False
 
     @field_validator("kind", mode="before")
     @classmethod
@@ -155,7 +159,7 @@ class _Line(ExtensibleRecord):
 
 
 def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> None:
-    """Grade lines of JSON with id, pred, gold and, if wanted, kind and truncated; nothing if any line is malformed.
+    """Grade lines of JSON with id, pred, gold and, if wanted, kind, truncated, in_thinking; none if one is malformed.
 
     ``target`` gets lines of JSON with id, correct, answer, reason and seconds.
     """
@@ -165,11 +169,11 @@ def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> N
         try:
             if text.strip():
                 lines.append(_Line.parse(json.loads(text), where))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{where}: is not valid JSON ({error})") from None
     for start in range(0, len(lines), _BATCH):
         batch = lines[start : start + _BATCH]
-        verdicts = pool.grade(Case(line.pred, line.gold, line.kind, line.truncated) for line in batch)
+        verdicts = pool.grade(Case(line.pred, line.gold, line.kind, line.truncated, line.in_thinking) for line in batch)
         for line, verdict in zip(batch, verdicts, strict=True):
             target.write(json.dumps({"id": line.id, **_judged(verdict)}) + "\n")
         target.flush()

@@ -1,61 +1,226 @@
-"""The option that a text chooses, A to J: for questions of multiple choice."""
+"""The option that a text chooses, A to J: for questions of multiple choice.
+
+A text makes statements: a box, "Answer: C", "so we choose option C". The last one that holds counts. A statement that
+is denied ("Answer A is wrong", "is the answer A?") or names two options commits to none; a box without a letter, or a
+formula that begins with one, is no statement. The rules, with examples, are in docs/grading.md.
+"""
 
 import re
+from collections.abc import Iterator
 
-from evals.grading.boxes import last_boxes
+from evals.grading.boxes import boxes
 
 LETTERS = "ABCDEFGHIJ"
 """Options are named A to J; no benchmark here has more."""
 
-_LETTER_OPENING = r"[\\$({*\[\"'`\u201c]{0,4}(?:(?:text\w{0,6}|mathrm|mathbf|boxed)\{ {0,2}\(?)?"
-_LETTER = (  # "the answer I get" and "A triangle" are no options
-    r"([A-J])(?![A-Za-z']|(?<=I)\s{1,4}[a-z]"
-    r"|(?<=A)\s{1,4}(?!(?:because|since|as|is|due|for|which|with|and|or|but|not|given|by|over|from)\b)[a-z])"
+_FULL_WIDTH = {0xFF21 + index: letter for index, letter in enumerate(LETTERS)} | {0xFF08: "(", 0xFF09: ")"}
+_OPEN = (
+    r"[\\$({*\[\"'`\u201c\u300c\u3010]{0,6}"
+    r"(?:(?:text\w{0,6}|mathrm|mathbf|boxed)\{ {0,2}(?:[Oo]ption |[Cc]hoice )?\(?)?"
 )
-_BE = (
-    r"(?i:(?:is|est|是|(?:must|should|would|will|can\s{1,4}only|has\s{1,4}to)\s{1,4}be)\b"
-    r"(?:\s{1,4}(?:therefore|thus|hence|then|clearly|simply|indeed))?)?"
+_CLOSE = r"[)\]}$*\"'`\u201d\u300d\u3011]{0,6}"
+_LETTER = rf"{_OPEN}(?P<letter>[A-J]){_CLOSE}"
+_NOUN = r"(?:(?:option|choice|answer|letter|alternative)\b[ \t]{0,3})?"
+_ADVERB = (
+    r"(?:[ \t]{1,3}(?:therefore|thus|hence|then|clearly|simply|indeed|definitely|probably|likely|most likely|actually|"
+    r"also|still|obviously|for sure|certainly|only|both|just|,))?"
 )
-_LETTER_PATTERNS = (
-    *(  # white space is bounded: three optional gaps in a row would take cubic time
-        re.compile(rf"{lead}\s{{0,4}}{_LETTER_OPENING}{_LETTER}")
-        for lead in (
-            rf"(?i:answer|réponse|答案)\*{{0,2}}\s{{0,4}}{_BE}\s{{0,4}}[:\uff1a]?\*{{0,2}}\s{{0,4}}(?i:(?:option|choice)\b)?",
-            rf"(?:(?i:it(?:'s|\u2019s| is)|is for sure)|(?i:choose|option|choice|select|pick)\s{{0,4}}{_BE})",
-        )
+_IS = (
+    r"(?:\u662f|\u4e3a|\u306f|\uc740|(?:is|are|was|est|ist|es|è|é|são|"
+    rf"(?:must|should|would|will|could|has to|have to|can only)\b{_ADVERB}[ \t]{{1,3}}be)(?![a-z])){_ADVERB}"
+)
+_MARK = r"[*_]{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
+_LINK = (
+    rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}(?:(?:the|la|le|die|a|"
+    rf"o)[ \t]{{1,3}})?{_NOUN}"
+)
+_ASIDE = (  # between "answer" and "is"
+    r"(?:[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
+    r"letter|(?:\([^()\n]{1,30}\)))\b"
+    r"[^.!?:;\n]{0,60}?[ \t])?"
+)
+_ANSWER = (
+    r"(?:answers?|réponse|respuesta(?: correcta)?|antwort|\u043e\u0442\u0432\u0435\u0442|risposta(?: corretta)?|"
+    r"resposta(?: correta)?|antwoord|odpowiedź|cevap|jawaban|svar|đáp án|\u7b54\u6848|\u7b54\u3048|"
+    r"\u6b63\u89e3|\uc815\ub2f5)"
+)
+_CHOICE = (
+    r"(?:(?:correct|right|best|final|chosen|selected|my|our|the)[ \t]{1,3})?(?:option|choice|selection|"
+    r"alternative|letter|pick)"
+)
+_BE_RIGHT = (
+    r"(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|"
+    r"also|definitely)\s{1,3})?"
+    r"(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
+    r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b"
+)
+_START = r"(?:^|[.!?\n;:]\s{0,4}|\b(?i:thus|so|therefore|hence|only|that|then|conclude)[,:]?\s{1,4})"
+_END = r"(?=[.!]?\s{0,3}(?:$|\n)|[.!](?:\s|$))"
+_STATEMENTS = tuple(  # white space is bounded: three optional gaps in a row would take cubic time
+    re.compile(pattern)
+    for pattern in (
+        rf"(?i:{_ANSWER}{_ASIDE}(?:{_LINK}|\s{{0,3}}))\s{{0,4}}{_LETTER}",
+        rf"(?i:\b{_CHOICE}{_ASIDE}{_LINK})\s{{0,4}}{_LETTER}",
+        r"(?i:\b(?:choose|chose|chosen|select|selected|pick|picked|go(?:ing)? with|opt for|opted for|"
+        r"settle on|mark)\s{1,4}"
+        rf"(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
+        r"(?i:\b(?:it|this|that)(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be))(?:[ \t]for sure)?"
+        rf"{_ADVERB}\s{{1,4}}(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
+        rf"{_START}(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}\s{{1,4}}{_BE_RIGHT}",
+        rf"\b(?i:thus|so|therefore|hence),?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_END}",
+        r"\b(?i:corresponds to|matches|agrees with|corresponding to|which is|that is|gives|is given by)\s{1,4}"
+        rf"(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}",
+        rf"(?i:\b(?:is|be|represented by|described by|or)\s{{1,4}}(?:the\s{{1,3}})?(?:option|choice|"
+        rf"answer|letter))\s{{1,4}}{_LETTER}{_END}",
+        rf"(?i:\b(?:correct|right|best)\s{{1,3}}(?:option|choice|answer))\s{{1,3}}(?=[(]){_LETTER}{_END}",
+        r"(?i:[(]\s{0,2}(?:option|choice|answer))\s{1,4}(?P<letter>[A-J])[).*]{1,4}\s{0,9}$",
+        rf"\b(?:No|Rather|Instead|Actually),?\s{{1,4}}(?i:{_NOUN}){_LETTER}{_END}",
+        r"(?:\u6545?\u5e94?\u9009\u62e9?(?:\u9879)?(?:\u662f|\u4e3a)?|\uc815\ub2f5\uc740)\s{0,4}[:\uff1a]?\s{0,4}"
+        rf"{_LETTER}",
+    )
+)
+_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
+_LAST_LINE = re.compile(rf"(?:^|\n)[ \t]{{0,9}}[#>-]{{0,4}}[ \t]{{0,3}}{_LETTER}[.,:]?{_CLOSE}\s*$")
+_WHOLE_LINE = re.compile(
+    rf"\s*(?i:(?:the\s{{1,3}})?{_NOUN}){_OPEN}(?P<letter>[A-J])(?:[)\]}}$*\"'`\u201d\u300d\u3011]{{1,6}}|[.:,\u3002\uff0c\u4e0d]|\s*$)[^\n]*\s*$"
+)
+
+_MAY_FOLLOW = re.compile(
+    r"\s{0,4}(?:$|\n)|\s{0,3}[.!,;:?](?![\w])|[\u3002\uff0c\uff1b\uff1a\u3001]|[<`\"'\u201d]|"
+    r"[)\]}.:,;!?]\s{0,3}[^\s=+^_*/\\]|\s{1,3}[-\u2013\u2014]+\s{1,3}\w{2}"
+    r"|\s{1,3}[(\[<\"'\u201c\uff08]|\s{1,3}[A-Z][a-z]"
+    r"|\s{1,4}(?:because|since|as|is|was|are|due|for|which|with|and|or|but|not|given|by|over|from|"
+    r"that|this|it|so|where|when|"
+    r"if|has|have|follows|would|will|must|here|there|therefore|thus|in|on|to|at|after|instead|rather|"
+    r"cannot|can|could|does|"
+    r"fails|isn't|seems|only|based|according|among|were|non|pas|et|car|parce|no|porque|nicht|weil|und|da)\b"
+    r"|\s{0,2}(?:[\u662f\u56e0\uff0c\u4e0d\u800c\uc785]|\u3067\u3059)",
+)
+_OTHER = (
+    r"[({$*\\\s]{0,4}(?:boxed\{\s{0,2}\(?)?(?:\\?text\w{0,6}\{\(?)?(?:(?:[Oo]ption|"
+    r"[Cc]hoice)\s{1,3})?\(?[A-HJ](?![A-Za-z'])"
+)
+_HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence that goes on are none of the options
+    rf"[)\]}}.$*\s]{{0,6}}(?:,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?(?:or|/|and/or)(?:\s{{0,2}}\}})?\s{{0,4}}"
+    rf"(?:maybe |perhaps |possibly |even )?{_OTHER}"
+    rf"|(?:(?:[,;+&]|\\&|,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?and(?:\s{{0,2}}\}})?|"
+    rf"\s)\s{{0,4}}{_OTHER}[)\]}}.$*]{{0,6}})"
+    r"{1,9}\s{0,4}(?:$|\n|are\b))"
+)
+_DENIED_BEFORE = re.compile(
+    r"(?:\b(?:not|n't|n\u2019t|never|cannot|neither|nor|if|whether|unless|why|how|suppose|assume|"
+    r"assuming|eliminates?|reject|exclude|discard|"
+    r"rule[sd]? out|instead of|rather than|either|or)\b(?:\s{1,3}(?:that|to|would|could|"
+    r"should|the|can|be|we|you|I|one))*"
+    r"|[\u4e0d\u975e]|\u6392\u9664)\s{0,3}$",
+    re.IGNORECASE,
+)
+_REJECTED = re.compile(
+    rf"{_CLOSE}\s{{0,3}}(?:(?:is|was|are|were|would be|must be|seems|appears|looks)\s{{1,3}}"
+    r"(?:(?:also|clearly|therefore|thus|definitely|simply|just|obviously|plainly|too|actually|to be|then)\s{1,3}){0,2}"
+    r"(?:not|n't|wrong|incorrect|false|invalid|impossible|ruled|eliminated|excluded|rejected|"
+    r"discarded|out|irrelevant|inaccurate|"
+    r"unlikely|untrue|mistaken|a distractor|a trap)\b"
+    r"|(?:isn't|isn\u2019t|cannot|can't|can not|couldn't|doesn't|does not|won't|fails|violates|contradicts|"
+    r"(?:can|must|should|has to|could|has been|have been) (?:be )?(?:eliminated|ruled|excluded|"
+    r"rejected|discarded|wrong))\b"
+    r"|\?)"
+)
+_REVOKED = re.compile(
+    rf"{_CLOSE}[.!,\s]{{0,3}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
+    r"(?:that|this|it|which)(?:'s|\u2019s| is| was| seems| must be| cannot be| can't be)\s{1,3}"
+    r"(?:wrong|incorrect|not|false|a mistake|right\?|impossible)",
+    re.IGNORECASE,
+)
+_REJECTIONS = (
+    re.compile(
+        rf"(?i:\b(?:option|choice|answer|"
+        rf"letter))?\s{{0,3}}(?<![A-Za-z]){_OPEN}(?P<letter>[A-J])(?={_REJECTED.pattern})(?!\s{{0,3}}\?)"
     ),
     re.compile(
-        r"(?:^|[.!?\n]\s{0,4}|\b(?i:thus|so|therefore|hence|only|that),?\s{1,4})(?i:option|choice)?\s{0,4}"
-        r"[({*]{0,3}([A-J])[)}*]{0,3}\s{1,4}is\s{1,4}(?:the\s{1,4})?(?:correct|right|best)\b"
+        r"(?i:\b(?:eliminates?|reject|exclude|discard|rule[sd]? out|not|isn't|can't be|cannot be)\s{1,3}"
+        rf"(?:(?:option|choice|answer)\s{{1,3}})?){_OPEN}(?P<letter>[A-J])(?![A-Za-z'])"
     ),
 )
-_OTHER_LETTER = r"[({$*\\\s]{0,4}(?:text\w{0,6}\{\(?)?[A-HJ](?![A-Za-z'])"
-_HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence that goes on are none of the options
-    rf"[)\]}}.$*\s]{{0,6}}(?:,?\s{{0,4}}(?:or|/)\s{{0,4}}{_OTHER_LETTER}"
-    rf"|(?:(?:[,;+&]|\\&|,?\s{{0,4}}and|\s)\s{{0,4}}{_OTHER_LETTER}[)\]}}.$*]{{0,6}}){{1,9}}\s{{0,4}}(?:$|\n))"
+_BOXED = re.compile(
+    r"\s{0,9}(?:\\(?:text\w{0,6}|mathrm|mathbf|"
+    r"mbox)\s{0,2}\{\s{0,3})?(?i:(?:the\s{1,3})?(?:correct\s{1,3}|final\s{1,3})?"
+    rf"(?:option|choice|answer)\s{{0,3}}(?:is\b)?\s{{0,3}}[:\uff1a]?\s{{0,3}})?{_OPEN}(?P<letter>[A-J])(?![A-Za-z'])"
 )
-_LETTER_FIRST = re.compile(rf"\s{{0,9}}{_LETTER_OPENING}([A-J])(?![A-Za-z'])")
-_LETTER_LINE = re.compile(r"(?:^|\n)[ \t]{0,9}[({*\[]{0,3}([A-J])(?:[)\].:,*]|[ \t]{0,9}(?:\n|$))")
+_AFTER_BOXED = re.compile(
+    r"[)\]}$*\"'.\s]{0,9}$|\s{0,2}[)\]}.:,](?!\s{0,3}[=+^_*/])|\\[\\,;:! ]|\\q?quad|\s{1,3}\\text"
+)
 _LETTER_BEFORE_TEXT = re.compile(r"(?:^|\n)[ \t]{0,9}\(?([A-J])(?:[).:]|\s)")
 
+Statement = tuple[int, int, str]
+"""Where a statement begins, where its letter ends, and the letter."""
 
-def choice_letter(text: str) -> str | None:
-    """The option that a text chooses, A to J: boxed, after a marker, or the text itself; None if there is none."""
-    boxed = last_boxes(text)
-    if boxed is not None:
-        match = _LETTER_FIRST.match(boxed[-1]) if len(set(boxed)) == 1 else None
-        return match.group(1) if match and not _HEDGE.match(boxed[-1], match.end()) else None
-    for pattern in _LETTER_PATTERNS:
-        matches = list(pattern.finditer(text))
-        if matches:
-            return None if _HEDGE.match(text, matches[-1].end()) else str(matches[-1].group(1))
-    match = _LETTER_FIRST.match(text)
-    if match and _HEDGE.match(text, match.end()):
+
+def choice_letter(text: str, truncated: bool = False) -> str | None:
+    """The option that a text chooses, A to J; None if there is none. Of a truncated text only boxes and tags count."""
+    if not text.isascii():
+        text = text.translate(_FULL_WIDTH)
+    marked = [*_boxed(text), *_tagged(text)]
+    statements = marked if truncated else [*marked, *_stated(text)]
+    chosen: str | None = None
+    chosen_at = hedged_until = 0
+    for begin, end, letter in sorted(statements):
+        if begin < hedged_until:
+            continue
+        hedge = _HEDGE.match(text, end)
+        chosen, chosen_at = None if hedge else letter, end
+        hedged_until = hedge.end() if hedge else 0
+    if chosen and any(letter == chosen and begin > chosen_at for begin, letter in _rejections(text)):
         return None
-    if match and (match.end() == len(text.rstrip()) or not text[match.end()].isspace()):
-        return match.group(1)
-    lines = _LETTER_LINE.findall(text)
-    return str(lines[-1]) if lines else None
+    return chosen
+
+
+def _boxed(text: str) -> Iterator[Statement]:
+    for begin, end, content in boxes(text):
+        if (match := _BOXED.match(content)) is None:
+            continue
+        if _HEDGE.match(content, match.end()):
+            yield begin, text.index(content, begin) + match.end(), match["letter"]
+        elif _AFTER_BOXED.match(content, match.end()) and not _REVOKED.match(text, end):
+            yield begin, end, match["letter"]
+
+
+def _tagged(text: str) -> Iterator[Statement]:
+    if "<" not in text:
+        return
+    for tag in _TAG.finditer(text):
+        letter = choice_letter(tag[1].strip())
+        if letter:
+            yield tag.start(), tag.end(), letter
+
+
+def _stated(text: str) -> Iterator[Statement]:
+    """Statements in words, those that are denied left out."""
+    for pattern in (*_STATEMENTS, _LAST_LINE):
+        for match in pattern.finditer(text):
+            letter_end = match.end("letter")
+            if _is_formula(text, letter_end) or _REJECTED.match(text, letter_end) or _REVOKED.match(text, letter_end):
+                continue
+            if pattern is _LAST_LINE or not _DENIED_BEFORE.search(text, max(0, match.start() - 60), match.start()):
+                yield match.start(), letter_end, match["letter"]
+    whole = _WHOLE_LINE.match(text)
+    if whole and not _is_formula(text, whole.end("letter")) and not _REJECTED.match(text, whole.end("letter")):
+        yield whole.start("letter"), whole.end("letter"), whole["letter"]
+
+
+def _is_formula(text: str, end: int) -> bool:
+    """Return whether the letter that ends here begins a formula or a word: ``C2H6``, ``A = 5``, ``A triangle``."""
+    close = re.compile(_CLOSE).match(text, end)
+    after = close.end() if close else end
+    if after > end and text[after - 1] in ")]}*" and (after == len(text) or text[after] not in "=+^_"):
+        return False
+    return _MAY_FOLLOW.match(text, after) is None
+
+
+def _rejections(text: str) -> Iterator[tuple[int, str]]:
+    for pattern in _REJECTIONS:
+        for match in pattern.finditer(text):
+            yield match.start("letter"), match["letter"]
 
 
 def gold_letter(gold: str) -> str | None:

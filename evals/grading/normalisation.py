@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from evals.grading.boxes import matching_brace
 from evals.grading.exact import ascii_digit
+from evals.grading.remarks import without_asides, without_lead, without_plain_unit, without_text_unit
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 60
@@ -19,13 +20,18 @@ _UNICODE = str.maketrans(
         "≤": r"\le ", "≥": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "±": r"\pm ",
         "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ",
         "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
-        "°": r"^\circ ", "~": " ",
+        "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}", "⅞": r"\frac{7}{8}", "⅕": r"\frac{1}{5}",
+        "⅖": r"\frac{2}{5}", "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}", "⅙": r"\frac{1}{6}", "⅚": r"\frac{5}{6}",
+        "°": r"^\circ ", "~": " ", "⁄": "/", "\u2010": "-", "\u2011": "-", "\ufe63": "-",
+        "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
+        "Ω": r"\Omega ", "\u2126": r"\Omega ", "ε": r"\epsilon ", "φ": r"\phi ", "θ": r"\theta ",
         "\u00a0": " ", "\u202f": " ", "\u2009": " ", "，": ",", "；": ";", "：": ":", "（": "(",
         "）": ")", "％": "%", "′": "'", "’": "'", "．": ".", "。": ".", "、": ",",
         "＋": "+", "－": "-", "＝": "=", "／": "/",
         "＜": "<", "＞": ">", "［": "[", "］": "]", "｛": r"\{", "｝": r"\}", "√": r"\sqrt ",
         "\u3000": " ", "\u200b": None, "\u200c": None,
         "\u200d": None, "\u2060": None, "\ufeff": None,
+        **dict.fromkeys("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"),  # directions
     }
 )  # fmt: skip
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋"
@@ -36,7 +42,8 @@ _DOUBLED_COMMAND = re.compile(r"\\\\(?=[a-zA-Z{}()\[\]])")
 _THOUSANDS_GAP = re.compile(r"(?<=\d)(?:,\\!\s*|\\!,|\\,|\{\s*,\s*\}|\\ )(?=\d{3})")
 _BRACED_COMMA = re.compile(r"\{\s*,\s*\}")
 _SIZE = re.compile(
-    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill|tiny|small|normalsize|large|Large|LARGE|huge|Huge)"
+    r"\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|hfill|tiny|small|normalsize|large|"
+    r"Large|LARGE|huge|Huge)"
     r"(?![a-zA-Z])\.?"
 )
 _COLOUR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[^\[\]{}]*\])?\{[^{}]*\}")
@@ -47,36 +54,10 @@ _THIN_SPACE = re.compile(r"\\[!]\s*")
 _SPACE = re.compile(r"\\q?quad|(?<!\\)\\[,;:> ]|\\(?:hspace|vspace|phantom)\*?\{[^{}]*\}|\s+")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _FONT = re.compile(
-    r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|boldsymbol|bm|rm|bf|underline)"
+    r"\\(?:text(?:rm|bf|it|sf|tt|up|normal|md)?|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|"
+    r"boldsymbol|bm|rm|bf|underline)"
     r"(?![a-zA-Z])"
 )
-_UNIT_WORDS = (
-    "cm|mm|km|dm|nm|kg|mg|ml|mL|ft|mi|mph|km/h|kmh|m/s|hr|hrs|min|mins|sec|secs|deg|rad|sq|cu|lb|lbs|oz|"
-    "Hz|kHz|MHz|GHz|Pa|kPa|eV|keV|MeV|GeV|mol|dollars?|cents?|euros?|yuan|units?"
-)
-_WORD = (  # shorter ones are products of variables, unless they are known
-    rf"(?:[A-Za-z]{{4,}}|{_UNIT_WORDS}|yds?|gal|kW|kJ|cal|rpm|psi|bps|fps|pts|pct|USD|EUR|GBP|yr|yrs|day|"
-    r"ways?|cup|m[ae]n|boy|car|cat|dog|cow|pig|hen|egg|box|bag|jar|ton|row|hat|bus|odd|pen|pie|bit|set|lap|win|key|toy|bee)"
-    r"(?![A-Za-z])"
-)
-_TEXT_UNIT = re.compile(
-    r"(?<=[\d\w}\])])\s*(?:\\[,;: ]|~)*\s*\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|mathbf|rm)\s*"
-    r"\{\s*(?P<word>(?:[^{}\d]|\^\s*\{?-?\d\}?)*)\}\s*(?:\^\s*\{?\s*-?\s*\d\s*\}?)?\s*\.?$"
-)
-_PLAIN_UNIT = re.compile(
-    rf"^(?P<value>[^=]*?(?:\d|\}}|\\pi|\)))\s*(?:(?<=\s){_WORD}\.?(?:[\s/-]+[A-Za-z]+\.?)*|(?:{_UNIT_WORDS})|m(?=\^))"
-    r"\s*(?:\^\s*\{?\s*\d\s*\}?)?$"
-)
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
-_DENIAL = re.compile(
-    r"\b(?:not|isn|aren|wrong|incorrect|false|never|nor|neither|except|unless|but|maybe|perhaps|possibly|probably|either|"
-    r"versus|vs|to|through)\b",
-    re.IGNORECASE,
-)
-_WORD_OPERATORS = re.compile(
-    r"\b(?:and|or|in|mod|sin|cos|tan|log|ln|exp|sqrt|pi|if|for|choose|infinity|inf|oo|is|are|not|wrong)\b"
-)
-_CONSTANT_IN_TEXT = re.compile(r"\s*(?:[eiπ]|th|st|nd|rd|T|and|or|if|mod.*|)\s*")
 _CIRCLE = r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![a-zA-Z]))"
 _DEGREES = re.compile(rf"{_CIRCLE}|\\degrees?(?![a-zA-Z])|(?<=\d)\s*degrees?\b")
 _PERCENT = re.compile(r"\\%|(?<=[\d}$%])\s*(?:percentage|percent|pct)\b(?:\s+points?)?")
@@ -112,11 +93,26 @@ _EMPTY_SET = re.compile(r"\\varnothing(?![a-zA-Z])|^\\\{\s*\\\}$")
 _SEGMENT = re.compile(r"\\(?:overline|overleftrightarrow)\s*\{\s*([A-Z]{2,})\s*\}")
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _DEGREE_ARGUMENT = re.compile(rf"(\d+(?:\.\d+)?)\s*{_CIRCLE}")
-_LEADING_PROSE = re.compile(r"^\\(?:text|mbox|textrm)\s*\{[^{}\d]*(?:\b(?:is|are|equals)|[:=])\s*\}")
 _SET_BUILDER = re.compile(
     r"^\\\{\s*([A-Za-z])\s*(?:\\in\s*\(-\\infty,\\infty\)\s*)?(?:\\mid|:|\|)(.*\b\1\b.*)\\\}$", re.DOTALL
 )
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}")
+_WRAPPED = re.compile(r"^(?:\*\*(.+)\*\*|`+(.+?)`+)$", re.DOTALL)
+_COMMENT = re.compile(r"(?<!\\)%[^\n]*\S[^\n]*\n|\s%\s*(?!of|off|increase|decrease|chance)[A-Za-z][^\n]*$")
+_PER_MILLE = re.compile(r"(\d[\d.]*)\s*\u2030")
+_BARE_ROOT = re.compile(r"(\\sqrt\[[34]\])\s*(\d+|[a-zA-Z])")
+_PERCENT_IN_TEXT = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*(?:percent|per cent|percentage points?)\s*\}")
+_CHOSEN_FROM = re.compile(r"(?:\{\s*\}|(?<![\w)}\]]))[_^]\s*\{?\s*(\w+)\s*\}?\s*C\s*_\s*\{?\s*(\w+)\s*\}?")
+_RATIO = re.compile(r"(?<=[\d}])\s*(?:\\text\s*\{\s*to\s*\}|(?<=\s)to(?=\s))\s*(?=\d)")
+_VARIANT = re.compile(r"\\var(?=epsilon|phi|theta|rho|sigma|kappa)")
+_LAYOUT = re.compile(
+    r"\\begin\{(aligned|align\*?|gathered|gather\*?|split|alignedat|multline\*?|cases|"
+    r"array)\}(?:\{[^{}]*\})?(.*?)\\end\{\1\}",
+    re.DOTALL,
+)
+_ROW = re.compile(r"\\\\(?:\[[^\[\]]*\])?")
+_NO_SOLUTION = re.compile(r"^\s*(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?\s*$", re.IGNORECASE)
+_ABSENT = re.compile(r"^\s*DNE\s*$")
 _MULTIPLE_SPACE = re.compile(r" {2,}")
 
 
@@ -134,10 +130,13 @@ def normalise(text: str) -> str:
         if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
             text = text[len(opening) : -len(closing)].strip()
             break
-    text = _in_ascii(text)
+    text = _in_ascii(_PER_MILLE.sub(r"\\frac{\1}{1000}", _COMMENT.sub(" ", text)))
     if "matrix" not in text and "array" not in text and "cases" not in text:
         text = _DOUBLED_COMMAND.sub(r"\\", text)
-    text = _LEADING_PROSE.sub("", _CURRENCY.sub("", text))
+    if not re.search(r"\\(?:epsilon|phi|theta|rho|sigma|kappa)(?![a-zA-Z])", text):
+        text = _VARIANT.sub(r"\\", text)  # one letter in two shapes, unless the text has both
+    text = _CHOSEN_FROM.sub(r"\\binom{\1}{\2}", _RATIO.sub(":", _PERCENT_IN_TEXT.sub("%", text)))
+    text = without_lead(_CURRENCY.sub("", _WRAPPED.sub(r"\1\2", text)))
     text = text.replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
     text = _COLON.sub(":", _ORDINAL.sub("", _ROW_SPACING.sub(r"\1", _COLOUR.sub("", text))))
     text = _BRACED_COMMA.sub("", _THOUSANDS_GAP.sub("", _SIZE.sub("", text)))
@@ -149,20 +148,40 @@ def normalise(text: str) -> str:
     text = _SEGMENT.sub(r"\1", _EMPTY_SET.sub(r"\\emptyset ", _REALS.sub(r"(-\\infty,\\infty)", text)))
     text = _PERCENT.sub("%", text)
     text = _HALF_DAY.sub(lambda match: f" {match[1].lower()}m", text.rstrip(_TRAILING))
-    text = _TIMES_TEN.sub(r"\\times 10^", _strip_unit(text))
-    text = _SPACE.sub(" ", _THIN_SPACE.sub("", _unwrap_fonts(text))).strip()
+    text = _TIMES_TEN.sub(r"\\times 10^", without_text_unit(text))
+    text = _SPACE.sub(" ", _THIN_SPACE.sub("", _unwrap_fonts(_flat(text)))).strip()
+    text = without_asides(without_lead(text))
     text = _NOT_EQUAL.sub(r"\\neq ", _INFINITY.sub(r"\\infty", text))
     text = _GE.sub(r"\\ge ", _LE.sub(r"\\le ", text))
     text = _LT_GT.sub(lambda match: "<" if match.group(1) == "lt" else ">", text)
     text = _PERCENT.sub("%", text.rstrip(_TRAILING))
-    text = _join_parts(_strip_plain_unit(text))
+    text = _join_parts(without_plain_unit(text))
     text = _latex_of_ascii(text)
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
     text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
-    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", text)
+    text = _BARE_ROOT.sub(r"\1{\2}", _SHORT_ROOT.sub(r"\\sqrt{\1}", text))
+    text = _ABSENT.sub("does not exist", _NO_SOLUTION.sub(r"\\emptyset ", text))
     while text.startswith("((") and text.endswith("))") and _matching_parenthesis(text, 1) == len(text) - 2:
         text = text[1:-1].strip()
     return _MULTIPLE_SPACE.sub(" ", text).strip()
+
+
+def _flat(text: str) -> str:
+    r"""Read ``aligned`` and the like as what they hold: one formula, a chain of equations, or a list of rows.
+
+    Matrices and definitions by cases keep their layout.
+    """
+    for layout in reversed(list(_LAYOUT.finditer(text))):
+        rows = [row.strip() for row in _ROW.split(layout[2]) if row.strip()]
+        is_table = "array" in layout[1] or "cases" in layout[1]
+        if r"\begin" in layout[2] or (is_table and ("&" in layout[2] or (len(rows) > 1 and layout[1] == "array"))):
+            continue
+        if is_table and not all("=" in row for row in rows) and len(rows) > 1:
+            continue
+        lines = [row.replace("&", " ").strip() for row in rows]
+        joined = "".join(line if line.startswith("=") or not index else f", {line}" for index, line in enumerate(lines))
+        text = text[: layout.start()] + joined + text[layout.end() :]
+    return text
 
 
 def _in_ascii(text: str) -> str:
@@ -172,28 +191,6 @@ def _in_ascii(text: str) -> str:
     text = _RAISED_RUN.sub(lambda run: f"^{{{run[0].translate(_ON_THE_LINE)}}}", text)
     text = _LOWERED_RUN.sub(lambda run: f"_{{{run[0].translate(_ON_THE_LINE)}}}", text)
     return "".join(ascii_digit(character) for character in text.translate(_UNICODE))
-
-
-def _strip_unit(text: str) -> str:
-    r"""Remove a trailing ``\text{ cm}^2``: words after a value are its unit, or a remark."""
-    match = _TEXT_UNIT.search(text)
-    if match is None or _CONSTANT_IN_TEXT.fullmatch(match["word"]) or _DENIAL.search(match["word"]):
-        return text
-    value = text[: match.start()].strip()
-    is_number = r"\pi" in value or any(map(str.isdigit, value))
-    return value.rstrip(_TRAILING) if is_number and value.count("{") == value.count("}") else text
-
-
-def _strip_plain_unit(text: str) -> str:
-    """Remove trailing words after a value: ``125 miles``; one-letter words may be variables and stay."""
-    match = _PLAIN_UNIT.match(text)
-    if match is None:
-        return text
-    words = text[match.end("value") :].strip()
-    if _WORD_OPERATORS.search(words) or _DENIAL.search(words) or words in _ALPHABET:  # "3 abcd" is a product
-        return text
-    has_words = re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+|\bsqrt\b|\bpi\b", "", match["value"]))
-    return text if has_words else match["value"].strip()
 
 
 def _join_parts(text: str) -> str:

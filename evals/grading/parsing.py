@@ -6,25 +6,33 @@ code that no signal interrupts. Bounds are taken over the unevaluated tree first
 
 import math
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import sympy
 from latex2sympy2_extended import NormalizationConfig, normalize_latex
-from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
 
 from evals.grading.exact import MAX_DIGITS
 
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
 )
+_CONVERSION = ConversionConfig(lowercase_symbols=False)  # R and r are two variables
+_TRANSPOSED = r"(?:T|\\(?:top|intercal|dagger)(?![A-Za-z]))"
 _SPELLINGS = (
+    (re.compile(r"(\^\s*(?:\{[^{}]*\}|\w))\s*(_\s*(?:\{[^{}]*\}|\w))"), r"\2\1"),  # v^2_0
+    (re.compile(rf"\^\s*(?:{_TRANSPOSED}|\{{\s*{_TRANSPOSED}\s*\}})"), r"^{T_{0}}"),  # which the grammar drops
     (re.compile(r"(?<![A-Za-z\\])E(?=\s*_)"), r"\\Xi "),  # to the grammar E is part of a number
+    (re.compile(r"(?<!\\)I(?=\s*[_^])"), r"\\Upsilon "),  # to the grammar I_1 and I_2 are the imaginary unit
     (re.compile(r"\\lg(?![a-zA-Z])"), r"\\log_{10}"),
     (re.compile(r"\\log(?![a-zA-Z])(?!\s*_)"), r"\\ln"),
     (re.compile(r"(?<![\w.^_})\]])(\d+)\s*(\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\})(?!\s*\^)"), r"(\1+\2)"),  # 2 1/2
 )
 _GROUPED = re.compile(r"\s*-?\d{1,3}(,\d{3})+(\.\d+)?\s*")
+_OF_LETTERS = re.compile(r"\\(?:gcd|lcm)(?![a-zA-Z])[^A-Za-z]*[A-Za-z]")
 _NOT_ONE_NUMBER = re.compile(rf"\d{{{MAX_DIGITS},}}|(?<![_^\d])\d+\s+\d|\d\.\d*\.|(?<=\d)\s*_")
 
 
@@ -74,11 +82,13 @@ def parse(text: str) -> sympy.Basic:
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
     latex = normalize_latex(text, _NORMALIZATION)
+    if _OF_LETTERS.search(latex):  # SymPy's greatest common divisor of two variables is 1
+        raise Unreadable
     if _NOT_ONE_NUMBER.search(latex):  # "2 3" would be read as a product
         raise Unreadable
     try:
         # is_real=None: a variable is the same symbol on both sides, whatever else stands beside it
-        expression = _Reader(is_real=None).parse(latex)
+        expression = _Reader(is_real=None, config=_CONVERSION).parse(latex)
     except MemoryError:
         raise
     except Exception as error:  # the grammar raises bare Exceptions, and SymPy any kind, on text that is no mathematics
@@ -109,28 +119,33 @@ MAX_BITS = 400_000.0
 """Numbers beyond this many bits (about 120,000 digits) are not worked out."""
 
 
-def is_workable(expression: sympy.Basic | sympy.MatrixBase) -> bool:
-    """Return whether every number met in evaluating ``expression`` stays below :data:`MAX_BITS`."""
+Values = Mapping[sympy.Symbol, sympy.Rational]
+
+
+def is_workable(expression: sympy.Basic | sympy.MatrixBase, values: Values = MappingProxyType({})) -> bool:
+    """Return whether every number met in evaluating ``expression``, at ``values``, stays below :data:`MAX_BITS`."""
     entries = expression.flat() if isinstance(expression, sympy.MatrixBase) else [expression]
-    return all(_bits(entry)[1] <= MAX_BITS for entry in entries)
+    return all(_bits(entry, values)[1] <= MAX_BITS for entry in entries)
 
 
-def _bits(node: sympy.Basic) -> tuple[float, float]:
+def _bits(node: sympy.Basic, values: Values) -> tuple[float, float]:
     """Bounds on log2 of ``|node|``, and of the largest number met on the way to it."""
+    node = values.get(node, node)
     if isinstance(node, sympy.Rational):
         bits = math.log2(max(abs(node.p), node.q))
         return bits, bits
-    children = [_bits(child) for child in node.args if isinstance(child, sympy.Basic)]
+    children = [_bits(child, values) for child in node.args if isinstance(child, sympy.Basic)]
     met = max((largest for _, largest in children), default=2.0)
     if met > MAX_BITS:
         return math.inf, math.inf
-    bits = _own_bits(node, [size for size, _ in children], met)
+    bits = _own_bits(node, [size for size, _ in children], met, values)
     return bits, max(bits, met)
 
 
-def _own_bits(node: sympy.Basic, sizes: list[float], met: float) -> float:
+def _own_bits(node: sympy.Basic, sizes: list[float], met: float, values: Values) -> float:
     if isinstance(node, sympy.Pow | sympy.exp):
         base, exponent = (2.0, node.args[0]) if isinstance(node, sympy.exp) else (sizes[0], node.args[1])
+        exponent = values.get(exponent, exponent)
         bound = _power_of_two(sizes[-1])
         if isinstance(exponent, sympy.Rational) and math.isfinite(bound):
             bound = max(1.0, float(abs(exponent)))  # a root or an inverse does not make its base longer

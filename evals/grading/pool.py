@@ -42,7 +42,7 @@ class GradingPool:
 
     Args:
         workers: processes for algebra; None for one per available core.
-        time_limit: seconds of wall-clock time that one comparison may take.
+        time_limit: seconds of processor time that one comparison may take; 20 times as many of wall-clock time.
         memory_limit: bytes of address space that one worker may have.
     """
 
@@ -50,17 +50,17 @@ class GradingPool:
         self,
         workers: int | None = None,
         time_limit: float = DEFAULT_TIME_LIMIT,
-        memory_limit: int = DEFAULT_MEMORY_LIMIT,
+        memory_limit: float = DEFAULT_MEMORY_LIMIT,
     ) -> None:
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         self.time_limit = time_limit
-        self.memory_limit = memory_limit
         if self.workers < 1:
             raise UserError(f"workers: {workers} is not a number of processes; accepted: 1 or more")
         if not (math.isfinite(time_limit) and time_limit > 0):
             raise UserError(f"time limit: {time_limit} is not a number of seconds; accepted: more than 0")
-        if memory_limit < MIN_MEMORY_LIMIT:
-            raise UserError(f"memory limit: {memory_limit} bytes is too little; accepted: {MIN_MEMORY_LIMIT} or more")
+        if not MIN_MEMORY_LIMIT <= memory_limit < math.inf:
+            raise UserError(f"memory limit: {memory_limit} is no number of bytes; accepted: {MIN_MEMORY_LIMIT} or more")
+        self.memory_limit = int(memory_limit)
         self._processes: WorkerProcesses | None = None
         self._known: OrderedDict[tuple[str, str], Reason] = OrderedDict()
 
@@ -117,7 +117,7 @@ class Undecided:
 def examine(case: Case) -> Verdict | Undecided:
     """Grade a case as far as text allows. Nothing here evaluates anything: the text's length bounds the time."""
     start = time.perf_counter()
-    extraction = extract_answer(case.prediction, case.kind, case.truncated)
+    extraction = extract_answer(case.prediction, case.kind, case.truncated, case.in_thinking)
     answer, gold = extraction.answer, extract_gold(case.gold)
     outcome: Reason | bool
     if not gold.strip():

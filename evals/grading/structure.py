@@ -8,7 +8,8 @@ from itertools import accumulate
 from evals.grading.exact import plain_number
 
 _TOKEN = re.compile(
-    r"\\begin\{[^{}]*\}|\\end\{[^{}]*\}|\\[{}]|\\(?:langle|rangle|lvert|rvert|lfloor|rfloor|lceil|rceil)(?![a-zA-Z])|\\[a-zA-Z]+|\\.|.",
+    r"\\begin\{[^{}]*\}|\\end\{[^{}]*\}|\\[{}]|\\(?:langle|rangle|lvert|rvert|lfloor|rfloor|lceil|"
+    r"rceil)(?![a-zA-Z])|\\[a-zA-Z]+|\\.|.",
     re.DOTALL,
 )
 _DEEPER = ("(", "[", "{", r"\{", r"\begin{", r"\langle", r"\lfloor", r"\lceil")
@@ -82,6 +83,17 @@ def split_top_level(text: str, separators: tuple[str, ...]) -> list[str]:
     return [*parts, text[start:].strip()]
 
 
+def is_bracketed(text: str) -> bool:
+    """Return whether one pair of square brackets encloses a single thing: ``[7]`` is not 7."""
+    enclosed = _enclosed(text.strip())
+    return (
+        enclosed is not None
+        and enclosed[0] == "["
+        and enclosed[2] == "]"
+        and len(split_top_level(enclosed[1], (",", ";"))) == 1
+    )
+
+
 def _enclosed(text: str) -> tuple[str, str, str] | None:
     """Opening, content and closing where one pair of brackets encloses all of the text (``[0,1)`` is a pair)."""
     for opening, closings in (
@@ -106,12 +118,16 @@ def _enclosed(text: str) -> tuple[str, str, str] | None:
     return None
 
 
-def expand_signs(items: Sequence[str]) -> tuple[str, ...]:
-    r"""Write ``a \pm b`` as the two answers that it stands for; several signs in one item go together."""
+def expand_signs(items: Sequence[str], independent: bool = False) -> tuple[str, ...]:
+    r"""Write ``a \pm b`` as the two answers that it stands for; several signs in one item go together, or do not."""
     expanded: list[str] = []
     for item in items:
         if r"\pm" not in item and r"\mp" not in item:
             expanded.append(item)
+            continue
+        if independent and r"\mp" not in item and item.count(r"\pm") == 2:
+            for sign in "+-":
+                expanded += expand_signs([re.sub(r"(^|[=({\[,])\s*\+\s*", r"\1", item.replace(r"\pm", f" {sign} ", 1))])
             continue
         for plus, minus in (("+", "-"), ("-", "+")):
             signed = re.sub(r"\\pm\s*", f" {plus} ", re.sub(r"\\mp\s*", f" {minus} ", item))

@@ -1,9 +1,9 @@
 r"""Algebra: whether two expressions are equal. Runs in worker processes only, where it can be killed.
 
 math-verify's LaTeX grammar reads both sides (never the part of it that evaluates text as Python), then numbers are
-compared exactly or to a hundred digits, and formulas at rational points. ``math_verify.verify`` decides what is left:
-inequalities, sets, functions without values; with the gold first (it is not symmetric) and without its timeouts, which
-rest on signals: the pool's limits replace them.
+compared exactly or to a hundred digits, and formulas at points (``evals.grading.points``). ``math_verify.verify``
+decides what is left: inequalities, sets, functions without values; with the gold first (it is not symmetric) and
+without its timeouts, which rest on signals: the pool's limits replace them.
 """
 
 import re
@@ -16,6 +16,7 @@ from sympy.core.relational import Relational
 from evals.grading.comparison import compare
 from evals.grading.exact import is_rounding_of, plain_number
 from evals.grading.parsing import Unreadable, is_workable, parse
+from evals.grading.points import Point, points
 from evals.grading.structure import split_top_level
 from evals.grading.verdict import Reason
 
@@ -23,19 +24,13 @@ PRECISION = 120
 """Digits to which numbers are compared where they cannot be compared exactly."""
 
 _AGREEMENT = sympy.Float(10) ** (-(PRECISION - 30))
+_MOST_DIGITS = 1_000  # of the numbers that cancel in between
 _LEAST_PRECISION = 60  # bits; SymPy's result of a cancellation that may be zero has fewer
-_POSITIVE_POINTS = (sympy.Rational(7, 5), sympy.Rational(23, 11), sympy.Rational(5, 13))
-_NEGATIVE_POINTS = (sympy.Rational(-9, 7), sympy.Rational(-17, 6))
 _INEQUALITIES = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
 _INFINITE = (sympy.oo, -sympy.oo)
-_STEP = sympy.Rational(3, 17)  # keeps the values of several variables apart
-_INTEGER_POINTS = tuple(map(sympy.Integer, range(1, 21)))
-_INTEGER_STEP = sympy.Integer(2)
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w+\}")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
-Point = dict[sympy.Symbol, sympy.Rational]
-_STEPS = (sympy.floor, sympy.ceiling, sympy.Mod)
-_NAMES_OF_REALS = frozenset("xyztuvw")
-_OF_INTEGERS = (sympy.factorial, sympy.binomial, sympy.Sum, sympy.Product)
+_ENOUGH = 3  # points at which formulas have to agree
 
 
 def judge(answer: str, gold: str) -> Reason:
@@ -49,7 +44,9 @@ def judge(answer: str, gold: str) -> Reason:
 
 def leaf(answer: str, gold: str) -> bool:
     """Compare two answers without parts."""
-    if _PROSE.search(answer) and plain_number(gold) is not None:  # no product of letters: ``not 0`` is not 0
+    if (
+        _PROSE.search(_ENVIRONMENT.sub("", answer)) and plain_number(gold) is not None
+    ):  # no product of letters: ``not 0`` is not 0
         return False
     for decimal, value in ((answer, gold), (gold, answer)):
         number = plain_number(decimal)
@@ -117,70 +114,59 @@ def _same_equation(answer: sympy.Eq, gold: sympy.Eq) -> bool:
     ours, theirs = answer.lhs - answer.rhs, gold.lhs - gold.rhs
     if ours.free_symbols != theirs.free_symbols or not ours.free_symbols:
         return False
-    points = _points(ours, theirs, sorted(ours.free_symbols, key=str))
-    values = [(_at(ours, point), _at(theirs, point)) for point in points]
+    values = [(_at(ours, point), _at(theirs, point)) for point in points((ours, theirs))]
     ratios = [mine / other for mine, other in values if mine is not None and other is not None and other != 0]
-    return len(ratios) > 1 and ratios[0] != 0 and all(_agree(ratio, ratios[0]) for ratio in ratios[1:])
+    return len(ratios) >= _ENOUGH and ratios[0] != 0 and all(_agree(ratio, ratios[0]) for ratio in ratios[1:])
 
 
 def _same_value(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
-    """Compare numbers by value, formulas at points; None if neither can be evaluated."""
-    symbols = sorted(answer.free_symbols | gold.free_symbols, key=str)
-    if not symbols:
+    """Compare numbers by value, formulas at points; None if neither can be evaluated.
+
+    Formulas need not agree where a root or a logarithm of something negative is taken, unless it is everywhere.
+    """
+    if not (answer.free_symbols or gold.free_symbols):
         return _same_constant(answer, gold)
     if answer.atoms(sympy.Float) or gold.atoms(sympy.Float):
         answer, gold = sympy.nsimplify(answer, rational=True), sympy.nsimplify(gold, rational=True)
+    operands = [*_operands(answer), *_operands(gold)]
     agreed = agreed_not_zero = 0
-    for values in _points(answer, gold, symbols):
-        ours, theirs = _at(answer, values), _at(gold, values)
+    for outside, point in sorted(
+        ((any(_is_negative(operand, point) for operand in operands), point) for point in points((answer, gold))),
+        key=lambda candidate: candidate[0],
+    ):
+        if outside and agreed >= _ENOUGH:
+            break
+        ours, theirs = _at(answer, point), _at(gold, point)
         if ours is None or theirs is None:
             continue
-        if min(values.values()) < 0 and (_leaves_reals(answer, values) or _leaves_reals(gold, values)):
-            continue  # a root or a logarithm of something negative: outside what the formula is meant for
         if not _agree(ours, theirs):
             return False
         agreed += 1
         agreed_not_zero += ours != 0
-    if agreed_not_zero >= 2 or (agreed >= 2 and (answer.doit() == 0 or gold.doit() == 0)):
+    if agreed_not_zero >= _ENOUGH or (agreed >= _ENOUGH and (answer.doit() == 0 or gold.doit() == 0)):
         return True
     return None
 
 
-def _points(answer: sympy.Expr, gold: sympy.Expr, symbols: list[sympy.Symbol]) -> list[Point]:
-    """Choose the points at which two formulas are compared.
-
-    Factorials and sums are compared at integers, floor and ceiling there and (of x, y, z ...) in between, all others at
-    a few rational points. Each variable is a little off the others; a second series, in the other order, makes each the
-    largest once.
-    """
-    alternating = any(power.base.is_negative for formula in (answer, gold) for power in formula.atoms(sympy.Pow))
-    stepped = answer.has(*_STEPS) or gold.has(*_STEPS)
-    of_reals = any(symbol.name in _NAMES_OF_REALS for symbol in symbols)
-    series = []
-    if alternating or stepped or answer.has(*_OF_INTEGERS) or gold.has(*_OF_INTEGERS):
-        series.append((_INTEGER_POINTS, _INTEGER_STEP))
-    if not series or (stepped and of_reals):
-        series.append((_POSITIVE_POINTS + _NEGATIVE_POINTS, _STEP))
-    orders = (symbols,) if len(symbols) == 1 else (symbols, symbols[::-1])
-    return [
-        {symbol: start + index * step for index, symbol in enumerate(order)}
-        for starts, step in series
-        for order in orders
-        for start in starts
-    ]
-
-
 def _at(expression: sympy.Expr, values: Point) -> sympy.Expr | None:
-    """The value at a point; None if it has no finite value there."""
+    """The value at a point; None if it has no finite value there, or one too large to be worked out."""
+    if not is_workable(expression, values):
+        return None
     value = _value(expression.subs(values).doit())
     return value if value.is_number and value.is_finite and not value.has(sympy.nan, sympy.zoo) else None
 
 
-def _leaves_reals(expression: sympy.Expr, values: Point) -> bool:
-    """Return whether the expression takes a root or logarithm of a negative number at a point."""
-    taken = [power.base for power in expression.atoms(sympy.Pow) if not power.exp.is_integer]
-    taken += [logarithm.args[0] for logarithm in expression.atoms(sympy.log)]
-    return any(operand.subs(values).doit().evalf().is_negative is not False for operand in taken)
+def _operands(expression: sympy.Expr) -> list[sympy.Expr]:
+    """The formulas of which an expression takes roots, powers that are no integers, and logarithms."""
+    taken = [
+        power.base for power in expression.atoms(sympy.Pow) if not power.exp.is_integer and power.base.free_symbols
+    ]
+    return taken + [logarithm.args[0] for logarithm in expression.atoms(sympy.log)]
+
+
+def _is_negative(operand: sympy.Expr, values: Point) -> bool:
+    """Return whether the operand of a root or logarithm is negative at a point, or is not known not to be."""
+    return not is_workable(operand, values) or operand.subs(values).doit().evalf().is_negative is not False
 
 
 def _same_constant(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
@@ -200,6 +186,8 @@ def _same_constant(answer: sympy.Expr, gold: sympy.Expr) -> bool | None:
 def _value(expression: sympy.Expr) -> sympy.Expr:
     """The value to :data:`PRECISION` digits; what cancels to less precision than any real value has is zero."""
     value = expression.evalf(PRECISION)
+    if any(part._prec < _LEAST_PRECISION for part in value.atoms(sympy.Float)):
+        value = expression.evalf(PRECISION, maxn=_MOST_DIGITS)
     return value.xreplace({part: sympy.S.Zero for part in value.atoms(sympy.Float) if part._prec < _LEAST_PRECISION})
 
 

@@ -32,7 +32,7 @@ class Reason(StrEnum):
     TRUNCATED = "truncated"  # the sample was cut off before a complete answer box
     UNPARSABLE = "unparsable"  # the answer could not be read, or is too large to be worked out; it was not judged
     INVALID_GOLD = "invalid_gold"  # the gold answer is empty or none at all: the problem is at fault, not the model
-    TIMEOUT = "timeout"  # the comparison took longer than the limit on time
+    TIMEOUT = "timeout"  # the comparison took longer than the limit on processor time
     MEMORY = "memory"  # the comparison needed more than the limit on memory
     WORKER_DIED = "worker_died"  # the process that compared this answer was killed or crashed
 
@@ -45,6 +45,7 @@ class Case:
     gold: str  # the reference answer: LaTeX with or without $, plain text, or a solution with a box in it
     kind: Kind = Kind.COMPLETION  # how to read the prediction
     truncated: bool = False  # the sample ended at the limit on tokens instead of by itself
+    in_thinking: bool = False  # the prompt ended in the opening of thinking, so that the text begins within it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", Kind(self.kind))
@@ -57,7 +58,7 @@ class Verdict:
     correct: bool  # the answer equals the gold answer; true exactly where the reason is "match"
     answer: str | None  # as extracted (never more than 1,000 characters); None where there is none
     reason: Reason
-    seconds: float  # spent on this case; about 0 where an equal comparison had been made before
+    seconds: float  # of computing spent on this case; about 0 where an equal comparison had been made before
 
     @classmethod
     def of(cls, answer: str | None, reason: Reason, seconds: float) -> Verdict:

@@ -19,7 +19,10 @@ from pebble import ProcessExpired, ProcessPool
 from evals.core.errors import UserError
 from evals.grading.verdict import Reason
 
-_BACKSTOP = 10  # seconds beyond the limit on time after which a worker that nobody has stopped ends itself
+_BACKSTOP = 10  # seconds beyond the wall-clock limit after which a worker that nobody has stopped ends itself
+_WALL_CLOCK = (
+    20  # wall-clock seconds that a worker may take for each second of processor time: others may have the cores
+)
 
 _SYMPY_ERRORS = ArithmeticError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError
 """The exceptions that SymPy raises where it cannot work an expression out."""
@@ -30,6 +33,7 @@ def initialise(memory_limit: int) -> None:
     # Pebble's handler runs between two bytecodes; a process deep in C code would ignore it for minutes
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from evals.grading import symbolic  # noqa: F401  (loaded before the limit, and never on a case's time)
 
@@ -38,19 +42,21 @@ def initialise(memory_limit: int) -> None:
 
 
 def judge(answer: str, gold: str, time_limit: float) -> tuple[Reason, float]:
-    """Compare two normalised answers: the reason of the verdict, and the seconds that it took."""
+    """Compare two normalised answers: the reason of the verdict, and the seconds of processor time that it took."""
     from evals.grading import symbolic
 
     return limited(lambda: symbolic.judge(answer, gold), time_limit)
 
 
 def limited(compare: Callable[[], Reason], time_limit: float) -> tuple[Reason, float]:
-    """Make one comparison, whatever it raises: the reason of the verdict, and the seconds that it took.
+    """Make one comparison, whatever it raises: the reason of the verdict, and its seconds of processor time.
 
-    The pool's owner keeps the limit on time; the alarm set here ends a worker whose owner has itself been killed.
+    The limit is on processor time, so that no verdict depends on what else runs: the timer set here ends the process.
+    The pool's owner keeps a far longer limit on wall-clock time; the alarm ends a worker whose owner has been killed.
     """
-    signal.alarm(math.ceil(time_limit) + _BACKSTOP)
-    start = time.perf_counter()
+    signal.setitimer(signal.ITIMER_PROF, time_limit)
+    signal.alarm(math.ceil(_WALL_CLOCK * time_limit) + _BACKSTOP)
+    start = time.process_time()
     try:
         reason = compare()
     except MemoryError:
@@ -58,8 +64,9 @@ def limited(compare: Callable[[], Reason], time_limit: float) -> tuple[Reason, f
     except _SYMPY_ERRORS:
         reason = Reason.UNPARSABLE
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-    return reason, time.perf_counter() - start
+    return reason, time.process_time() - start
 
 
 Pair = tuple[str, str]
@@ -83,7 +90,7 @@ class WorkerProcesses:
     """Compares pairs of normalised answers in processes that may be killed at any moment."""
 
     workers: int
-    time_limit: float  # seconds of wall-clock time per comparison
+    time_limit: float  # seconds of processor time per comparison
     memory_limit: int  # bytes of address space per process
     judge: Judge = judge  # compares a pair; a function of a module, which each process imports
     _pool: ProcessPool | None = field(default=None, init=False)
@@ -120,16 +127,16 @@ class WorkerProcesses:
 
     def _ask(self, pairs: Sequence[Pair], outcomes: dict[Pair, Outcome], window: int) -> bool:
         """Fill in ``outcomes``; False if the pool broke on the way."""
-        remaining = iter(pairs)
+        remaining, wall_clock = iter(pairs), _WALL_CLOCK * self.time_limit
         asked: dict[Future[Any], Pair] = {}
         try:
             while True:
                 while len(asked) < window and (pair := next(remaining, None)) is not None:
                     arguments = [*pair, self.time_limit]
-                    asked[self._started().schedule(self.judge, args=arguments, timeout=self.time_limit)] = pair
+                    asked[self._started().schedule(self.judge, args=arguments, timeout=wall_clock)] = pair
                 if not asked:
                     return True
-                done, _ = wait(asked, timeout=self.time_limit + STARTUP_ALLOWANCE, return_when=FIRST_COMPLETED)
+                done, _ = wait(asked, timeout=wall_clock + STARTUP_ALLOWANCE, return_when=FIRST_COMPLETED)
                 if not done:
                     return False
                 for future in done:
@@ -138,8 +145,9 @@ class WorkerProcesses:
                         outcomes[pair] = future.result()
                     except TimeoutError:
                         outcomes[pair] = Reason.TIMEOUT, self.time_limit
-                    except ProcessExpired:
-                        outcomes[pair] = Reason.WORKER_DIED, 0.0
+                    except ProcessExpired as error:
+                        timed_out = error.exitcode == -signal.SIGPROF
+                        outcomes[pair] = (Reason.TIMEOUT, self.time_limit) if timed_out else (Reason.WORKER_DIED, 0.0)
         except (BrokenExecutor, CancelledError):
             return False
 

@@ -28,7 +28,7 @@ def grade(workers: int | None = None, time_limit: float = 5.0, memory_limit: flo
     from evals.grading.grade_file import grade_lines
     from evals.grading.pool import GradingPool
 
-    with GradingPool(workers, time_limit=time_limit, memory_limit=int(memory_limit * 1024**2)) as pool:
+    with GradingPool(workers, time_limit=time_limit, memory_limit=memory_limit * 1024**2) as pool:
         grade_lines(sys.stdin.buffer, sys.stdout, pool)
 
 

@@ -99,7 +99,7 @@ def grade(
     from evals.grading.verdict import Reason
 
     with (
-        GradingPool(workers, time_limit=time_limit, memory_limit=int(memory_limit * 1024**2)) as pool,
+        GradingPool(workers, time_limit=time_limit, memory_limit=memory_limit * 1024**2) as pool,
         single_writer(out / ".writer", "grades into this directory"),
     ):
         reasons = grade_file(samples, problems, out, pool, kind)

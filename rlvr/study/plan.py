@@ -18,6 +18,7 @@ from evals.core.files import canonical_json
 from evals.core.records import Run
 from evals.core.run_spec import VERL
 from evals.generation import VERSION as SAMPLER_VERSION
+from evals.grading import INTEGER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from evals.grading.code.sandbox import require_sandbox
@@ -166,7 +167,7 @@ class Plan:
         """Versions of everything that computes a training."""
         if self.study.engine == VERL:
             return [VERL_ENGINE_VERSION, GRADER_VERSION]
-        return [LOCAL_ENGINE_VERSION, SAMPLER_VERSION, GRADER_VERSION]
+        return [LOCAL_ENGINE_VERSION, SAMPLER_VERSION, INTEGER_VERSION]
 
     @property
     def training_options(self) -> str:

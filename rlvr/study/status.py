@@ -13,6 +13,7 @@ from evals.core.manifest import Manifest, installed_packages, read_manifest
 from evals.core.records import BASE, ResultStatus, Run
 from evals.core.run_spec import VERL
 from evals.generation import VERSION as SAMPLER_VERSION
+from evals.grading import INTEGER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
@@ -103,7 +104,7 @@ def _run_status(judge: Judge, study: Study, run: Run) -> ResultStatus:
     if study.engine == VERL:
         wanted["versions"] = {"engine": VERL_ENGINE_VERSION, "verl": PINNED, "grader": GRADER_VERSION}
     else:
-        wanted["versions"] = {"engine": ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
+        wanted["versions"] = {"engine": ENGINE_VERSION, "sampler": SAMPLER_VERSION, "grader": INTEGER_VERSION}
     return judge(f"run {run.run}", f"runs/{run.run}/manifest.json", "run", wanted)
 
 

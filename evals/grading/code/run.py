@@ -22,8 +22,9 @@ from evals.core.records import Sample
 from evals.grading.code import VERSION
 from evals.grading.code.sandbox import MAX_OUTPUT, Limits, Sandbox, start
 from evals.grading.code.tests import read_tests
-from evals.grading.extraction import Extraction, visible_part
+from evals.grading.extraction import Extraction
 from evals.grading.verdict import CODE, Reason, Verdict
+from evals.grading.visible import visible_part
 
 CANDIDATE = Limits()
 EXAMINER = Limits(seconds=20.0, cpu=20, memory=2 * 1024**3)

@@ -14,7 +14,7 @@ from evals.core.manifest import verify_outputs
 from evals.core.progress import Progress
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation import VERSION as SAMPLER_VERSION
-from evals.grading import VERSION as GRADER_VERSION
+from evals.grading import INTEGER_VERSION as GRADER_VERSION
 from evals.grading import GradingPool
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner

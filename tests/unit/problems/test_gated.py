@@ -135,7 +135,7 @@ def test_samples_of_a_gated_benchmark_keep_letters(
     shutil.copytree(checkpoint, run / "checkpoint")
     weights = run / "checkpoint" / "model.safetensors"
     Manifest("run", {}, hash_files(run, weights), {}, "f").write(run / "manifest.json")
-    monkeypatch.setattr("evals.generation.evaluate.withheld", lambda text, _cut: {"text": f"kept {len(text) > 0}"})
+    monkeypatch.setattr("evals.generation.evaluate.withheld", lambda text, *_: {"text": f"kept {len(text) > 0}"})
     content = {"samples_per_problem": 2, "seed": 1, "prompt": "{problem}", "max_new_tokens": 4}
     settings = EvaluationSettings.parse(
         {**content, "temperature": 1.0, "top_p": 1.0, "batch_size": 256, "threads": 1}, ""

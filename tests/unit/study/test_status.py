@@ -16,7 +16,7 @@ from evals.core.intact import Comparison
 from evals.core.manifest import Manifest, hash_files, installed_packages
 from evals.core.yaml_file import read_yaml
 from evals.generation import VERSION as SAMPLER_VERSION
-from evals.grading import VERSION as GRADER_VERSION
+from evals.grading import INTEGER_VERSION as GRADER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.study.status import describe, study_status
