@@ -54,9 +54,21 @@ class Results:
         The base model is one given policy: its error has no share of seeds, and its interval on one benchmark is
         that of its score.
         """
-        k, names = self.samples_per_problem, self.benchmarks if benchmark == ALL_BENCHMARKS else (benchmark,)
+        names = self.benchmarks if benchmark == ALL_BENCHMARKS else (benchmark,)
+        return self._average(condition, names, condition.method == BASE)
+
+    def average_over(self, condition: Condition, names: Sequence[str], by_problem: bool = False) -> Average:
+        """The average over some benchmarks, beside a published number; ``by_problem`` gives every problem one weight.
+
+        With one seed the interval is that of this very policy, as a paper's number is: it knows of problems alone.
+        """
+        return self._average(condition, names, condition.method == BASE or len(condition.runs) == 1, by_problem)
+
+    def _average(self, condition: Condition, names: Sequence[str], is_fixed: bool, by_problem: bool = False) -> Average:
+        k = self.samples_per_problem
         counts = [[self.scores[run.run, name].correct_counts for run in condition.runs] for name in names]
-        rates, is_fixed = [np.array(each) / k for each in counts], condition.method == BASE
+        rates = [np.array(each) / k for each in counts]
+        rates = [np.concatenate(rates, axis=1)] if by_problem else rates
         return estimate_average(rates, [k] * len(rates), is_fixed=is_fixed, confidence=self.confidence)
 
     def mean_score(self, condition: Condition, value: Callable[[Score], float]) -> float:

@@ -1,5 +1,7 @@
 """The specification of a training run (run.json) and of where it is carried out: what the engines are given."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,6 +16,16 @@ LOCAL, VERL = "local", "verl"
 """The engines."""
 PLACEHOLDER = "{problem}"
 """The place of the problem's text in a prompt."""
+_EXECUTION_OPTIONS = re.compile(
+    r"\+*(?:(?:ray_kwargs|transfer_queue|global_profiler)\..+"
+    r"|trainer\.(?:logger|rollout_data_dir|log_val_generations|esi_redundant_time)"
+    r"|actor_rollout_ref\.actor\.fsdp_config\.(?:reshard_after_forward|forward_prefetch|wrap_policy\..+)"
+    r"|actor_rollout_ref\.model\.enable_activation_offload"
+    r"|actor_rollout_ref\.rollout\.(?:max_num_seqs|max_num_batched_tokens|enforce_eager|enable_chunked_prefill"
+    r"|enable_prefix_caching|cudagraph_capture_sizes|disable_log_stats|load_format|agent\.num_workers"
+    r"|checkpoint_engine\..+))"
+)
+"""Options of verl that say how a run is carried out; any other may change its results."""
 
 
 class LearningRateDecay(Record):
@@ -205,15 +217,23 @@ class VerlRun(_Run):
         dtype: of the model's forward and backward passes and of the rollouts; weights and optimizer are kept in
             float32.
         prompt_form: "base" for plain text, "chat" for the user's turn of the model's own chat template.
+        overrides: options of verl that may change results; None where there are none, and no key then.
     """
 
     engine: Literal["verl"]
     dtype: Literal["bfloat16", "float32"]
     prompt_form: Literal["base", "chat"]
     training: VerlTraining
+    overrides: dict[str, Any] | None = Field(default=None, exclude_if=lambda overrides: overrides is None)
 
 
 RunSpec = LocalRun | VerlRun
+
+
+def divide_overrides(overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options of verl that may change results and belong to a run, and those that say how it is carried out."""
+    execution = {key: value for key, value in overrides.items() if _EXECUTION_OPTIONS.fullmatch(key)}
+    return {key: value for key, value in overrides.items() if key not in execution}, execution
 
 
 def parse_run(content: Any, source: str) -> RunSpec:
@@ -253,7 +273,8 @@ class Cluster(Record):
 
     :class:`evals.core.config.base_models.ClusterChanges` says what each is. With the platform "cpu", ``gpus_per_node``
     is the number of processes that stand for devices. ``hidden_state_budget`` counts the mebibytes of hidden states
-    that a device keeps in its memory; more lie in host memory.
+    that a device keeps in its memory; more lie in host memory. ``overrides`` are the options of verl that change no
+    result; the others are a part of the run.
     """
 
     platform: Literal["cuda", "cpu"]
@@ -269,6 +290,7 @@ class Cluster(Record):
     grading_workers: Count
     hidden_state_budget: Index
     hidden_state_host_budget: Index
+    overrides: dict[str, Any] = Field(default={}, exclude_if=lambda overrides: not overrides)
 
     @property
     def devices(self) -> int:

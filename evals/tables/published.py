@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.record import ExtensibleRecord, Record
-from evals.core.records import ALL_BENCHMARKS, Condition
+from evals.core.records import Condition, Score
 from evals.core.yaml_file import read_yaml
 from evals.results import Results
 from evals.statistics.average import Average
@@ -20,7 +21,10 @@ from evals.tables.layout import Column, Table, interval_columns, make_table, wri
 from evals.tables.main import average_text
 
 Text = Annotated[str, Field(min_length=1)]
-_AVERAGES = ("Avg(problem-weighted)", "Average(3)", "Avg")
+_BY_PROBLEM = "Avg(problem-weighted)"
+_AVERAGES = (_BY_PROBLEM, "Average(3)", "Avg")
+_AVERAGE_METRIC = re.compile(r"avg@\d+|pass@1|mean of \d+")
+"""The mean accuracy of samples, whatever their number: more of them measure the same number more exactly."""
 
 
 class Published(Record):
@@ -62,6 +66,7 @@ class Settings(ExtensibleRecord):
     max_new_tokens: Any = Field(title="longest response")
     training_problems: Any = Field(title="training problems")
     checkpoint: Any = Field(title="checkpoint")
+    evaluation_prompt: Any = Field(title="prompt of the evaluation")
 
 
 class PaperSettings(Settings):
@@ -77,7 +82,7 @@ class PaperSettings(Settings):
 class OwnSettings(Settings):
     """The settings of a study."""
 
-    models: dict[str, str]  # name in the study -> what it is, such as Qwen3-8B-Base
+    models: dict[str, str]  # name in the study -> its name in papers, such as Qwen3-8B-Base
 
 
 @dataclass(frozen=True)
@@ -87,8 +92,14 @@ class Confrontation:
     published: Published
     condition: Condition  # our method on our model
     ours: Average  # over all benchmarks where the number is of none of ours
-    differing: tuple[str, ...]  # settings that differ or that the paper does not give, as "setting (theirs, ours)"
-    verdict: str  # inside, outside by ..., or not comparable
+    differing: tuple[str, ...]  # settings that differ, as "setting (theirs, ours)"
+    unknown: tuple[str, ...]  # settings that the paper does not give, likewise
+    verdict: str  # inside or outside by ..., both perhaps "as far as published", or not comparable
+
+    @property
+    def compares(self) -> bool:
+        """Whether nothing that is known differs."""
+        return not self.differing
 
 
 def read_published(path: Path) -> list[Published]:
@@ -127,27 +138,60 @@ def confront(
         for row in published:
             if row.method != condition.method:
                 continue
-            benchmark = row.benchmark if row.benchmark in results.benchmarks else None
-            average = results.average(condition, benchmark or ALL_BENCHMARKS)
+            names, ours, metric = _ours(results, condition, row, published)
             theirs = settings[row.arxiv]
             pairs: list[tuple[str | None, Any, Any]] = [
                 ("model", row.model, own.models[condition.model]),
-                ("benchmark", row.benchmark, benchmark or "mean of ours"),
-                ("metric", row.metric, f"avg@{results.samples_per_problem}"),
+                ("benchmark", row.benchmark, row.benchmark if names else "mean of ours"),
+                ("metric", row.metric, metric),
                 *((field.title, getattr(theirs, name), getattr(own, name)) for name, field in compared),
             ]
-            differing = tuple(
-                f"{words} ({'not given' if their is None else their}, {mine})"
-                for words, their, mine in pairs
-                if their is None or their != mine
-            )
+            differing = tuple(f"{words} ({their}, {mine})" for words, their, mine in pairs if their not in (None, mine))
+            unknown = tuple(f"{words} (not given, {mine})" for words, their, mine in pairs if their is None)
             verdict = "not comparable" if differing else "not comparable: no interval"
-            if average.confidence_interval is not None and not differing:
-                low, high = (100 * bound for bound in average.confidence_interval)
+            if ours.confidence_interval is not None and not differing:
+                low, high = (100 * bound for bound in ours.confidence_interval)
                 outside = max(low - row.value, row.value - high)
                 verdict = "inside" if outside <= 0 else f"outside by {outside:.1f}"
-            found.append(Confrontation(row, condition, average, differing, verdict))
+                verdict += ", as far as published" if unknown else ""
+            found.append(Confrontation(row, condition, ours, differing, unknown, verdict))
     return found
+
+
+def _ours(
+    results: Results, condition: Condition, row: Published, published: Sequence[Published]
+) -> tuple[tuple[str, ...], Average, str]:
+    """The benchmarks of a published number that we have, ours on them (or on all of ours), and its metric.
+
+    A paper's average is over the benchmarks that its row has; each weighs the same, or each problem.
+    """
+    parts: tuple[str, ...] = (row.benchmark,)
+    if row.is_average:
+        same = (row.arxiv, row.table, row.model, row.row)
+        of_row = [one for one in published if (one.arxiv, one.table, one.model, one.row) == same]
+        parts = tuple(dict.fromkeys(one.benchmark for one in of_row if not one.is_average))
+    names = parts if parts and set(parts) <= set(results.benchmarks) else ()
+    if not _AVERAGE_METRIC.fullmatch(row.metric):
+        value = _other_metric(results, condition, names or results.benchmarks, row.metric)
+        if value is not None:
+            return names, Average(value, ()), row.metric
+    ours = results.average_over(condition, names or results.benchmarks, by_problem=row.benchmark == _BY_PROBLEM)
+    metric = row.metric if _AVERAGE_METRIC.fullmatch(row.metric) else f"avg@{results.samples_per_problem}"
+    return names, ours, metric
+
+
+def _other_metric(results: Results, condition: Condition, names: Sequence[str], metric: str) -> float | None:
+    """The mean of pass@k or of the majority's accuracy; None of a metric, or of a k, that we do not compute."""
+    kind, _, k = metric.partition("@")
+
+    def value(score: Score) -> float | None:
+        if kind == "pass":
+            return score.pass_at_k.get(k)
+        return score.majority_at_k if kind == "cons" and k == str(results.samples_per_problem) else None
+
+    found = [value(results.scores[run.run, name]) for run in condition.runs for name in names]
+    known = [each for each in found if each is not None]
+    return sum(known) / len(known) if known and len(known) == len(found) else None
 
 
 def write_paper_vs_ours_table(results: Results, reference: Path, own: str, out: Path) -> None:
@@ -167,13 +211,15 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
         Column("Published (%)", lambda one: one.published.measured),
         Column("Ours (%)", lambda one: one.ours, average_text),
         Column("Verdict", lambda one: one.verdict),
-        Column("What differs (theirs, ours)", lambda one: "; ".join(one.differing) or "nothing"),
+        Column("What differs (theirs, ours)", lambda one: "; ".join((*one.differing, *one.unknown)) or "nothing"),
         Column("Source", lambda one: one.published.citation),
     ]
-    comparable = sum(not one.differing for one in confrontations)
+    comparable = sum(one.compares and not one.unknown for one in confrontations)
+    known = sum(one.compares for one in confrontations) - comparable
     summary = (
-        f"{comparable} of {len(confrontations)} published numbers were made under the settings of this study. "
-        "The others stand here so that the scales can be seen; no difference between them and ours means anything."
+        f"{comparable} of {len(confrontations)} published numbers were made under the settings of this study, and "
+        f"{known} as far as their papers give them. The others stand here so that the scales can be seen; no "
+        "difference between them and ours means anything."
     )
     cited = sorted({one.published.arxiv for one in confrontations})
     notes = [f"arXiv {arxiv}: {settings[arxiv].citation}. {settings[arxiv].note or ''}".strip() for arxiv in cited]
@@ -183,20 +229,22 @@ def paper_vs_ours_table(confrontations: Sequence[Confrontation], settings: Mappi
 def paper_vs_ours_frame(confrontations: Sequence[Confrontation]) -> pd.DataFrame:
     """The rows in full precision; fractions of one, the published value too."""
     shared = ("paper", "arxiv", "table", "row", "published_model", "benchmark", "metric", "certainty")
-    columns = ["model", "method", *shared, "published", "ours", *interval_columns(None), "verdict", "differing"]
+    ours = ("published", "ours", *interval_columns(None), "verdict", "differing", "unknown")
+    columns = ["model", "method", *shared, *ours]
     rows = []
     for one in confrontations:
-        published, condition, ours = one.published, one.condition, one.ours
+        published, condition = one.published, one.condition
         rows.append(
             {
                 **{name: getattr(published, name.removeprefix("published_")) for name in shared},
-                **interval_columns(ours.confidence_interval),
+                **interval_columns(one.ours.confidence_interval),
                 "model": condition.model,
                 "method": condition.method,
                 "published": published.value / 100,
-                "ours": ours.value,
+                "ours": one.ours.value,
                 "verdict": one.verdict,
                 "differing": "; ".join(one.differing),
+                "unknown": "; ".join(one.unknown),
             }
         )
     return pd.DataFrame(rows, columns=columns)

@@ -198,11 +198,21 @@ class Displayed:
         sampling = {key: getattr(study.config.evaluation, key) for key in ("temperature", "top_p", "max_new_tokens")}
         models = {name: f"{name}, trained from scratch" for name in study.models_from_scratch}
         # Of owner/name or of a path papers give the name.
-        models |= {name: Path(model.id or model.path or "").name for name, model in study.existing_models.items()}
+        models |= {
+            name: model.published_as or Path(model.id or model.path or "").name
+            for name, model in study.existing_models.items()
+        }
+        prompt = "another than in training" if study.benchmarks_with_another_prompt else "that of training"
         decays = any(training.learning_rate_decay for training in study.training.values())
         checkpoint = "last, after a decay of the learning rate" if decays else "last"
         return canonical_json(
-            {"models": models, "training_problems": study.training_problems, "checkpoint": checkpoint, **sampling}
+            {
+                "models": models,
+                "training_problems": study.training_problems,
+                "checkpoint": checkpoint,
+                "evaluation_prompt": prompt,
+                **sampling,
+            }
         )
 
     def named_study(self, folder: str) -> NamedStudy:

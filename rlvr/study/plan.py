@@ -236,6 +236,7 @@ class Plan:
         model = self.study.config.models[self._model_of(run)]
         settings = {"backend": "local", "tensor_parallel_size": 1, **self.study.config.evaluation.to_json()}
         settings |= {"dtype": model.sampling_dtype, "prompt_form": model.prompt_form}
+        settings.pop("prompt", None)  # every benchmark's own, see prompt()
         return {key: value for key, value in sorted(settings.items()) if value is not None}
 
     def sampling_options(self, run: str) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from evals.core.config.base_models import FromScratch, HuggingFace
 from evals.core.config.methods import TrainingChanges
-from evals.core.config.study import StudyConfig
+from evals.core.config.study import PublishedProblems, StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
-from evals.core.run_spec import VERL, LocalRun, LocalTraining, RunSpec, VerlTraining, parse_run
+from evals.core.run_spec import VERL, LocalRun, LocalTraining, RunSpec, VerlTraining, divide_overrides, parse_run
 from evals.core.yaml_file import read_yaml
 from rlvr.study.benchmarks import StudyBenchmark, read_benchmarks, training_settings, training_title
 from rlvr.study.catalogue import Entry, load_catalogue, resolve_method
@@ -114,7 +114,9 @@ class Study:
         method = self.changed_methods.get((run.model, run.method), self.methods[run.method])
         model = self.config.models[run.model]
         of_model = model.training.to_json() if isinstance(model, HuggingFace) and model.training else {}
-        of_verl = {"engine": VERL, "dtype": model.sampling_dtype, "prompt_form": model.prompt_form}
+        of_verl: dict[str, Any] = {"engine": VERL, "dtype": model.sampling_dtype, "prompt_form": model.prompt_form}
+        if self.engine == VERL and (overrides := divide_overrides(self._cluster(run.model).get("overrides", {}))[0]):
+            of_verl["overrides"] = overrides
         assert self.config.problems is not None, "a study with methods has problems"
         content = {
             **(of_verl if self.engine == VERL else {}),
@@ -159,11 +161,19 @@ class Study:
 
     def cluster(self, identifier: str) -> dict[str, Any]:
         """The content of a run's ``cluster.json``, in a study trained by verl: where the run is carried out."""
-        execution, model = self.config.execution, self.config.models[self.run(identifier).model]
+        content = self._cluster(self.run(identifier).model)
+        execution = divide_overrides(content.pop("overrides", {}))[1]
+        return {**content, "overrides": execution} if execution else content
+
+    def _cluster(self, name: str) -> dict[str, Any]:
+        """The settings of the cluster for a model, with all overrides of verl's options: the study's and its own."""
+        execution, model = self.config.execution, self.config.models[name]
         shared = {key: getattr(execution, key) for key in _EXECUTION_OF_VERL}
         of_study = execution.cluster.to_json() if execution.cluster else {}
         of_model = model.cluster.to_json() if isinstance(model, HuggingFace) and model.cluster else {}
-        return {**_CLUSTER_DEFAULTS, **shared, **of_study, **of_model}
+        content = {**_CLUSTER_DEFAULTS, **shared, **of_study, **of_model}
+        overrides = of_study.get("overrides", {}) | of_model.get("overrides", {})
+        return {**content, "overrides": overrides} if overrides else content
 
     def checkpoint(self, identifier: str) -> str:
         """The directory of the checkpoint that a run evaluates."""
@@ -194,7 +204,21 @@ class Study:
 
     def prompt(self, benchmark: str, model: str) -> str:
         """The prompt template that a benchmark's problems are put into for a model."""
-        return self.benchmarks[benchmark].prompt(self.config.models[model].prompt_form)
+        problems, of_benchmark = self.config.problems, self.benchmarks[benchmark]
+        default = "training" if isinstance(problems, PublishedProblems) else "benchmark"
+        if problems and of_benchmark.grader == "math" and (self.config.evaluation.prompt or default) == "training":
+            return problems.prompt
+        return of_benchmark.prompt(self.config.models[model].prompt_form)
+
+    @cached_property
+    def benchmarks_with_another_prompt(self) -> tuple[str, ...]:
+        """The benchmarks whose problems are put into another prompt than in training, choices and programs aside."""
+        trained = self.config.problems.prompt if self.config.problems else None
+        return tuple(
+            name
+            for name, benchmark in self.benchmarks.items()
+            if benchmark.grader == "math" and any(self.prompt(name, model) != trained for model in self.config.models)
+        )
 
     @cached_property
     def models_from_scratch(self) -> dict[str, FromScratch]:

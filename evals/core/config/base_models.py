@@ -129,6 +129,9 @@ class FromScratch(Settings):
         return {"architecture": self.architecture.to_json(), **self.training.to_json()}
 
 
+OptionOfVerl = Annotated[str, Matching(r"\+{0,2}[\w.-]+", "an option of verl, such as a.b.c")]
+
+
 class ClusterChanges(Settings):
     """The settings of a cluster that verl trains on."""
 
@@ -146,6 +149,10 @@ class ClusterChanges(Settings):
     hidden_state_host_budget: Omittable[Index] = optional(
         "MiB of hidden states that a node's host memory takes, default 262144; beyond, they are computed "
         "anew at every reading"
+    )
+    overrides: Omittable[dict[OptionOfVerl, Any]] = optional(
+        "any option of verl with its value, as Hydra has it (`+` before the key adds it), but none that the project "
+        "sets; one that can change results becomes part of the run (docs/paper_scale.md)"
     )
 
 
@@ -169,6 +176,13 @@ class HuggingFace(Settings):
         "precision of sampling; default auto, the checkpoint's own; backend local takes float32"
     )
     parameters: Omittable[Positive] = optional("number of parameters, for the estimate of the costs")
+    cache_bytes: Omittable[Positive] = optional(
+        "bytes of a token's keys and values, for the same: 4 * layers * heads of keys and values * head_dim in "
+        "bfloat16; default 18 per million parameters"
+    )
+    published_as: Omittable[Text] = optional(
+        "name of the model in the papers, for tables with published numbers; default: the end of id or path"
+    )
     training: Omittable[TrainingChanges] = optional(
         "training settings of this model: they go before the study's, and a method's before them"
     )

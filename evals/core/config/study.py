@@ -87,6 +87,11 @@ class Evaluation(Settings):
     )
     max_model_len: Annotated[int, Field(ge=2)] | None = optional("shortens the context; vLLM")
     tensor_parallel_size: Omittable[Count] = optional("GPUs that share a model; vLLM")
+    prompt: Omittable[Literal["training", "benchmark"]] = optional(
+        "training: problems with an answer are put into problems.prompt, as in training; benchmark: into the "
+        "benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice and "
+        "programs keep their own"
+    )
 
 
 class Statistics(Settings):

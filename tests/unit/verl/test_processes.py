@@ -28,7 +28,7 @@ _WORKER = "\x1b[36m(WorkerDict pid=71, ip=10.0.0.2)\x1b[0m "
 
 def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\nprintf 'GPU 0: A\\nGPU 1: B\\n'\n")
+    program.write_text("#!/bin/sh\nprintf '580.65.06\\n595.1\\n'\n")  # the driver of each GPU, as it is asked for
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -45,6 +45,23 @@ def test_too_few_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(InvalidInput, match="0 at most"):
         require_gpus(make_cluster(nodes=1, gpus_per_node=2, rollout_tensor_parallel=2))
+
+
+@pytest.mark.parametrize(("driver", "fits"), [("570.195.03", False), ("580.65", False), ("580.65.06", True)])
+def test_a_driver_that_is_too_old_is_said_before_anything_starts(
+    driver: str, fits: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho {driver}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    cluster = make_cluster(nodes=1, gpus_per_node=1, rollout_tensor_parallel=1, sequence_parallel=1)
+    if fits:
+        return require_gpus(cluster)
+    with pytest.raises(UserError, match=rf"driver of this machine is {driver}; accepted: 580\.65\.06 or newer"):
+        require_gpus(cluster)
+    return None
 
 
 def test_ray_is_the_one_that_is_meant() -> None:

@@ -1,0 +1,96 @@
+"""Everything of verl's insides that the adapter overrides, calls or reads, as it stood in the verl it was read against.
+
+An upgrade begins here: the tests name what has changed since. The overrides are in rlvr/engines/verl/engine.py and
+trainer.py; what is registered in verl's public tables is not listed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rlvr.engines.verl import PINNED
+
+pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
+
+READ_AGAINST = "0.9.1"
+INSIDES = {
+    "workers.engine.base.BaseEngine.train_batch": ("93d8e490839a", "mini-batches of unequal sizes"),
+    "workers.engine.base.BaseEngine.infer_batch": ("385edf89498f", "token weights after the old log-probs"),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine.initialize": ("3a04cf9c22e2", "how long ranks wait"),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine.forward_backward_batch": (
+        "237c0e9c228c",
+        "losses that couple rollouts",
+    ),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine._build_lr_scheduler": (
+        "b618d11ffea7",
+        "decay of the learning rate",
+    ),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine.save_checkpoint": (
+        "7855b4991f66",
+        "what a merged checkpoint is recognised by",
+    ),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine._gather_and_unpad_packed": ("8bad0c87f463", "called"),
+    "workers.engine.fsdp.transformer_impl.FSDPEngineWithLMHead.prepare_model_outputs": (
+        "fe47e79d4faf",
+        "the head's inputs",
+    ),
+    "workers.engine.fsdp.transformer_impl.FSDPEngineWithLMHead.forward_step": (
+        "0c246a287aaf",
+        "gradients and metrics of losses",
+    ),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._balance_batch": ("15c76afb58f4", "mini-batches"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._update_actor": ("cd7783aaa6ef", "the step"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._compute_advantage": ("1fa06c928f2f", "token weights"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._compute_metrics": ("46175d3c2cdc", "seconds"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._compute_old_log_prob": ("5ca28a6483ca", "its outputs are read"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._next_train_batch": ("9eb23b5f5870", "its prompts are counted on"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer._step_once": ("b9d72aef23f2", "the order of all of these"),
+    "trainer.ppo.v1.replay_buffer.ReplayBuffer.__init__": ("b49fc64696bf", "its fields are read"),
+    "trainer.ppo.v1.replay_buffer.ReplayBuffer.sample": ("e29f28813ca7", "whole batches"),
+    "trainer.ppo.v1.replay_buffer.ReplayBuffer._sync_metadata_from_transfer_queue": ("5b44f423500b", "called"),
+}
+"""Method -> the beginning of the SHA-256 of its syntax tree, comments aside, and what the adapter does there."""
+ROOT = Path(__file__).parents[2]
+
+
+def method_of(name: str) -> ast.FunctionDef:
+    """A method of verl, parsed and not imported."""
+    module, kind, method = name.rsplit(".", 2)
+    spec = find_spec("verl")
+    assert spec is not None and spec.origin is not None
+    path = Path(spec.origin).parent / f"{module.replace('.', '/')}.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind]
+    return next(node for node in classes[0].body if isinstance(node, ast.FunctionDef) and node.name == method)
+
+
+def test_the_version_that_was_read_is_the_one_that_is_pinned_and_installed() -> None:
+    assert version("verl") == PINNED == READ_AGAINST
+
+
+@pytest.mark.parametrize("name", INSIDES)
+def test_what_is_overridden_is_what_was_read(name: str) -> None:
+    found = hashlib.sha256(ast.dump(method_of(name)).encode()).hexdigest()[:12]
+    assert found == INSIDES[name][0], f"read verl.{name} again ({INSIDES[name][1]}), then note {found}"
+
+
+def test_every_override_is_listed() -> None:
+    """Every method of our subclasses of verl's classes that the classes have too."""
+    listed = {name.rsplit(".", 1)[1] for name in INSIDES}
+    for file, subclasses in (("engine", {"MethodEngine"}), ("trainer", {"MethodTrainer", "MethodReplayBuffer"})):
+        tree = ast.parse((ROOT / "rlvr" / "engines" / "verl" / f"{file}.py").read_text(encoding="utf-8"))
+        for node in tree.body:
+            if not (isinstance(node, ast.ClassDef) and node.name in subclasses):
+                continue
+            calls_super = {
+                each.name
+                for each in node.body
+                if isinstance(each, ast.FunctionDef) and f"super().{each.name}(" in ast.unparse(each)
+            }
+            assert calls_super <= listed, calls_super - listed
