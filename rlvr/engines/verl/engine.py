@@ -13,7 +13,7 @@ pass, and is exact however the mini-batch is cut.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ import torch.distributed as distributed
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.tensor import DTensor
-from torch.nn.utils.rnn import pad_sequence
 from verl.utils import tensordict_utils
 from verl.utils.device import get_torch_device
 from verl.utils.metric import AggregationType, Metric
@@ -36,46 +35,19 @@ from verl.workers.utils.padding import response_from_nested
 from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.verl.checkpoints import PROBE, WeightSums
+from rlvr.engines.verl.gathering import Ranks
 from rlvr.engines.verl.hidden_states import HeadInputs, HiddenStateSize, KeptRows, response_rows, spans_of, token_size
 from rlvr.engines.verl.launch import ENGINE_VENDOR
 from rlvr.engines.verl.metrics import PREFIX
 from rlvr.engines.verl.mini_batches import cut_mini_batch, joined_outputs
 from rlvr.engines.verl.registered import Field, current_run, nested, packed_metrics
 from rlvr.methods.aggregation import Normaliser
-from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, RowShare, Visit
+from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, Visit
 
 _GRADIENT = "rlvr_log_prob_gradient"
 _PROBE_TOKENS = 64
 _LONGEST_WAIT = timedelta(hours=3)
 """Of one rank for another. verl hands its workers no limit of its own; torch's ends a run while 400 GB are saved."""
-
-
-@dataclass(frozen=True)
-class AllRollouts:
-    """Values of the rollouts of all data-parallel ranks, on the CPU, in the ranks' order."""
-
-    parts: list[dict[str, Tensor]]
-    rank: int
-
-    def joined(self, name: str) -> Tensor:
-        """[B] of the rollouts, or [N] of their tokens."""
-        return torch.cat([part[name] for part in self.parts])
-
-    def padded(self, name: str) -> Tensor:
-        """[B, T] of the tokens."""
-        return pad_sequence(list(self.joined(name).split(self.joined("lengths").tolist())), batch_first=True)
-
-    @property
-    def mask(self) -> Tensor:
-        """[B, T] bool, true at tokens."""
-        lengths = self.joined("lengths")
-        return torch.arange(int(lengths.max())) < lengths[:, None]
-
-    def own(self, values: Tensor) -> Tensor:
-        """The rows of ``values`` [B, T] that are this rank's, without padding."""
-        sizes, lengths = [len(part["lengths"]) for part in self.parts], self.parts[self.rank]["lengths"].tolist()
-        rows = values.split(sizes)[self.rank]
-        return nested([row[:length] for row, length in zip(rows, lengths, strict=True)])
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda"], vendor=ENGINE_VENDOR)
@@ -232,7 +204,7 @@ class MethodEngine(FSDPEngineWithLMHead):
     def _weigh(self, data: Any, found: Any, hidden: Tensor | RecomputedRows) -> tuple[Tensor, dict[str, float]]:
         """The weights [length] of each of this rank's responses, and the whole batch's metrics."""
         current, mask, device = current_run(), data["response_mask"], hidden.device
-        rollouts = self._gathered(
+        rollouts = self._ranks.gather(
             mask,
             advantages=data[Field.ADVANTAGE],
             groups=data[Field.GROUP],
@@ -256,7 +228,7 @@ class MethodEngine(FSDPEngineWithLMHead):
             # [V, D], put together from its shards.
             head_weight=(head.full_tensor() if hasattr(head, "full_tensor") else head).to(device),
             hidden_states=hidden,
-            share=self._share([int(part["lengths"].sum()) for part in rollouts.parts]),
+            share=self._ranks.share([int(part["lengths"].sum()) for part in rollouts.parts]),
         )
         assert current.method.token_weights is not None
         weights, metrics = current.method.token_weights(batch)
@@ -268,7 +240,7 @@ class MethodEngine(FSDPEngineWithLMHead):
         with torch.no_grad():
             found = super().forward_backward_batch(data, None, forward_only=True)
         log_probs = response_from_nested(found["model_output"]["log_probs"], data["response_mask"])
-        rollouts = self._gathered(
+        rollouts = self._ranks.gather(
             data["response_mask"],
             log_probs=log_probs.values().float(),
             old_log_probs=data["old_log_probs"].values().float(),
@@ -300,36 +272,11 @@ class MethodEngine(FSDPEngineWithLMHead):
         get_torch_device().synchronize()
         return time.monotonic()
 
-    def _gathered(self, mask: Any, **values: Tensor) -> AllRollouts:
-        """Values of this rank's rollouts, or of their tokens, joined with those of the other data-parallel ranks."""
-        own = {name: each.cpu() for name, each in {"lengths": mask.offsets().diff(), **values}.items()}
-        parts: list[Any] = [own] * self.get_data_parallel_size()
-        if len(parts) > 1:
-            distributed.all_gather_object(parts, own, group=self.get_data_parallel_group())
-        return AllRollouts(parts, self.get_data_parallel_rank())
-
-    def _share(self, tokens: list[int]) -> RowShare | None:
-        """This rank's tokens among all, given every rank's number of them; None if it is the only rank."""
-        group, rank = self.get_data_parallel_group(), self.get_data_parallel_rank()
-        if len(tokens) == 1:
-            return None
-
-        def total(values: Tensor) -> Tensor:
-            summed = values.to(self._communication_device)
-            distributed.all_reduce(summed, group=group)
-            return summed.to(values.device)
-
-        def gather(values: Tensor) -> Tensor:
-            counts = [0] * len(tokens)
-            distributed.all_gather_object(counts, len(values), group=group)
-            padded = values.new_zeros(max(counts), *values.shape[1:], device=self._communication_device)
-            padded[: len(values)] = values.to(padded.device)
-            parts = [torch.empty_like(padded) for _ in counts]
-            distributed.all_gather(parts, padded, group=group)
-            return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).to(values.device)
-
-        start = sum(tokens[:rank])
-        return RowShare(start, start + tokens[rank], total, gather)
+    @property
+    def _ranks(self) -> Ranks:
+        """The data-parallel ranks."""
+        number, count = self.get_data_parallel_rank(), self.get_data_parallel_size()
+        return Ranks(self.get_data_parallel_group(), number, count, self._communication_device)
 
     @property
     def _communication_device(self) -> torch.device:
