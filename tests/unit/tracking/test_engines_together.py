@@ -19,6 +19,7 @@ RECORDED = Path(__file__).with_name("recorded_verl_metrics.jsonl")
 """Two steps of DelTA as real verl wrote them; tests/engines holds the names to what it writes now."""
 ONLY_VERL = {
     "groups_whole_fraction",
+    "prompts_failed",
     "rollout_log_prob_difference_mean",
     "hidden_state_recomputations",
     "seconds_weight_sync",
