@@ -62,7 +62,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
             [f"{repetition}/{row}/{number}" for number in range(arguments.samples_per_problem)]
             for row in range(len(encoded))
         ]
-        groups = sample(decoder, encoded, names, parameters, end)
+        groups = sample(decoder, encoded, names, parameters, [end])
         return sum(len(response.tokens) for group in groups for response in group)
 
     speeds: dict[str, list[float]] = {"local": [], "transformers": []}

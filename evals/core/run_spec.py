@@ -159,6 +159,9 @@ class _Run(Record):
         method_name: the method's name in the study.
         method: the resolved catalogue entry.
         seed: of prompt order, rollouts and mini-batches.
+        dtype: of the model's forward and backward passes and of the rollouts; weights and optimizer are kept in
+            float32.
+        prompt_form: "base" for plain text, "chat" for the user's turn of the model's own chat template.
     """
 
     run: str
@@ -200,10 +203,14 @@ class Validation(Record):
 class LocalRun(_Run):
     """One training by the local engine.
 
+    A run.json has dtype and prompt form where they are other than the laptop study's.
+
     Attributes:
         contrast: None where it is not measured; a run.json then has no such key.
     """
 
+    dtype: Literal["float32"] = Field(default="float32", exclude_if=lambda dtype: dtype == "float32")
+    prompt_form: Literal["base", "chat"] = Field(default="base", exclude_if=lambda form: form == "base")
     training: LocalTraining
     validation: Validation | None = Field(default=None, exclude_if=lambda validation: validation is None)
     contrast: ContrastMeasurement | None = Field(default=None, exclude_if=lambda measured: measured is None)
@@ -214,9 +221,6 @@ class VerlRun(_Run):
 
     Attributes:
         engine: "verl"; a local run has no such key.
-        dtype: of the model's forward and backward passes and of the rollouts; weights and optimizer are kept in
-            float32.
-        prompt_form: "base" for plain text, "chat" for the user's turn of the model's own chat template.
         overrides: options of verl that may change results; None where there are none, and no key then.
     """
 

@@ -162,7 +162,8 @@ def import_model(model: str, out: Path, revision: str | None = None) -> None:
     """
     directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)
-    load_tokenizer(directory)
+    checkpoint = Checkpoint(directory)
+    checkpoint.tokenizer, checkpoint.end_tokens  # noqa: B018  (read here, so that what is missing is said before any work)
     out.mkdir(parents=True, exist_ok=True)
     link = out / "checkpoint"
     if link.is_symlink():

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from evals.core.errors import UserError
 from evals.generation.architecture import DecoderConfig
+from evals.generation.backend import Response
 from evals.generation.gradients import attend_causally, normalise, pick, spread
 
 _LONGEST_SCORES = 8
@@ -99,6 +100,17 @@ class DecoderModel:
     def decoder(self) -> Decoder:
         """The sampler's decoder, of use until the weights change."""
         return Decoder(self.config, {name: weight.detach() for name, weight in self._weights.items()})
+
+    @property
+    def backend(self) -> str:
+        """What computes the model, for manifests."""
+        return "batched decoder"
+
+    def sampler(self) -> Callable[..., list[list[Response]]]:
+        """What samples responses, of use until the weights change (:func:`evals.generation.sampler.sample`)."""
+        from evals.generation.sampler import sample  # which knows the decoder
+
+        return partial(sample, self.decoder())
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """See :meth:`Decoder.states`; gradients pass to the weights."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from evals.core.errors import InvalidInput
+from evals.generation.architecture import UnknownArchitecture
 from evals.generation.backend import Backend, BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Draws, OwnDraw, decode_in_step
@@ -15,17 +16,23 @@ class LocalBackend(Backend):
     def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
         if settings.dtype != "float32":
             raise InvalidInput("", "dtype", f"is {settings.dtype!r} with backend local", "float32")
-        if len(settings.end_tokens) != 1:
-            names = ", ".join(str(checkpoint.directory) for checkpoint in checkpoints)
-            found = f"is {list(settings.end_tokens)}; backend local takes a single one"
-            raise InvalidInput(names, "eos_token_id", found, "backend transformers, and vllm for one model")
-        self._decoders = [checkpoint.decoder(settings.device) for checkpoint in checkpoints]
-        self._end_token = settings.end_tokens[0]
+        self._instead: Backend | None = None
+        try:
+            self._decoders = [checkpoint.decoder(settings.device) for checkpoint in checkpoints]
+        except UnknownArchitecture as reason:
+            from evals.generation.transformers_backend import TransformersBackend
+
+            print(f"{reason}; transformers' own model samples instead", flush=True)
+            self._instead = TransformersBackend(checkpoints, settings)
+        self._end_tokens = settings.end_tokens
         self._own = partial(OwnDraw, settings.sampling)
 
     def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request; requests of equal length limit are decoded together, those of one prompt share rows."""
         requests = list(requests)
+        if self._instead is not None:
+            yield from self._instead.stream(requests, draws)
+            return
         responses: dict[int, Response] = {}
         for limit in sorted({request.max_new_tokens for request in requests}):
             chosen = [index for index, request in enumerate(requests) if request.max_new_tokens == limit]
@@ -33,6 +40,6 @@ class LocalBackend(Backend):
             row_of = {prompt: row for row, prompt in enumerate(prompts)}
             rows = [row_of[requests[index].prompt] for index in chosen]
             draw = (draws or self._own)([requests[index].identity for index in chosen], limit, self._decoders[0].device)
-            made = decode_in_step(self._decoders, prompts, rows, limit, self._end_token, draw)
+            made = decode_in_step(self._decoders, prompts, rows, limit, self._end_tokens, draw)
             responses.update(zip(chosen, made, strict=True))
         yield {index: responses[index] for index in range(len(requests))}

@@ -76,7 +76,7 @@ def sample(
     prompts: Sequence[Sequence[int]],
     identities: Sequence[Sequence[str]],
     parameters: SamplingParameters,
-    end_token: int,
+    end_tokens: Sequence[int],
     draws: Draws | None = None,
 ) -> list[list[Response]]:
     """Sample several responses to every prompt, in the order of ``identities``.
@@ -86,7 +86,7 @@ def sample(
         prompts: token ids, one list per prompt.
         identities: for every prompt, one name per sample wanted; the name alone determines the sample's random numbers.
         parameters: lengths, temperature, top-p.
-        end_token: the token that ends a response.
+        end_tokens: the tokens that end a response.
         draws: makes the rule that tokens are drawn by; None draws them as :class:`OwnDraw`.
     """
     longest = max(map(len, prompts)) + parameters.max_new_tokens
@@ -95,13 +95,29 @@ def sample(
             f"max_new_tokens: is {parameters.max_new_tokens}, with the longest prompt {longest} tokens in all; "
             f"accepted: at most the model's context of {decoder.config.context_length}"
         )
+
+    def answer(batch: Sequence[tuple[int, str]], draw: Draw) -> list[Response]:
+        rows = [row for row, _ in batch]
+        return decode_in_step([decoder], prompts, rows, parameters.max_new_tokens, end_tokens, draw)
+
+    return in_batches(identities, parameters, decoder.device, draws, answer)
+
+
+def in_batches(
+    identities: Sequence[Sequence[str]],
+    parameters: SamplingParameters,
+    device: torch.device,
+    draws: Draws | None,
+    answer: Callable[[Sequence[tuple[int, str]], Draw], list[Response]],
+) -> list[list[Response]]:
+    """Answer every identity of every prompt; ``answer`` is given batches of (prompt's number, identity) and a rule."""
     jobs = [(row, name) for row, names in enumerate(identities) for name in names]
     responses: list[Response] = []
     for start in range(0, len(jobs), parameters.batch_size):
         batch = jobs[start : start + parameters.batch_size]
-        limit = parameters.max_new_tokens
-        draw = (draws or partial(OwnDraw, parameters))([name for _, name in batch], limit, decoder.device)
-        responses += decode_in_step([decoder], prompts, [row for row, _ in batch], limit, end_token, draw)
+        names = [name for _, name in batch]
+        draw = (draws or partial(OwnDraw, parameters))(names, parameters.max_new_tokens, device)
+        responses += answer(batch, draw)
     in_order = iter(responses)
     return [[next(in_order) for _ in names] for names in identities]
 
@@ -112,7 +128,7 @@ def decode_in_step(
     prompts: Sequence[Sequence[int]],
     rows: Sequence[int],
     limit: int,
-    end_token: int,
+    end_tokens: Sequence[int],
     draw: Draw,
 ) -> list[Response]:
     """Decode samples of ``prompts[row]`` for every entry of ``rows``, of at most ``limit`` tokens.
@@ -123,12 +139,13 @@ def decode_in_step(
     read = [_read_prompts(decoder, prompts, rows, limit) for decoder in decoders]
     logits, caches = [each[0] for each in read], [each[1] for each in read]
     _, _, bias, positions, row_of = read[0]
+    end_token, ends = end_tokens[0], torch.tensor(end_tokens, device=device)
     tokens = torch.full((len(rows), limit), end_token, device=device)
     running = torch.arange(len(rows), device=device)  # samples that have not ended; row_of names the batch row of each
     for step in range(limit):
         drawn = draw(logits, row_of, running, step)
         tokens[running, step] = drawn
-        alive = drawn != end_token
+        alive = ~torch.isin(drawn, ends)
         if step + 1 == limit or not bool(alive.any()):
             break
         running = running[alive]
@@ -148,7 +165,7 @@ def decode_in_step(
             decoder.forward(new[:, None], places, visible, cache)
             for decoder, cache in zip(decoders, caches, strict=True)
         ]
-    ended = tokens == end_token
+    ended = torch.isin(tokens, ends)
     finished = ended.any(dim=1)
     # Everything after the first end token is end tokens too: rows are filled with them from the start.
     lengths = torch.where(finished, ended.int().argmax(dim=1) + 1, limit)

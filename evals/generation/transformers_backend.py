@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
-from transformers import AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import __version__ as transformers_version
 
-from evals.core.errors import UserError, first_line
-from evals.generation.backend import Backend, BackendSettings, Request, Response
+from evals.core.errors import InvalidInput, UserError, first_line
+from evals.generation.backend import Backend, BackendSettings, Request, Response, SamplingParameters, in_order
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draw, Draws, OwnDraw, as_responses
+from evals.generation.sampler import Draw, Draws, OwnDraw, as_responses, in_batches
 
 
 class TransformersBackend(Backend):
@@ -40,6 +41,11 @@ class TransformersBackend(Backend):
 
 def load_model(directory: Path, dtype: str, device: str) -> Module:
     """Load a checkpoint's model for inference."""
+    config = Checkpoint(directory).config
+    if (kind := config.get("model_type")) not in CONFIG_MAPPING:
+        own = " and its code is in the checkpoint (auto_map), which is never run" if "auto_map" in config else ""
+        accepted = f"a model type that transformers {transformers_version} knows"
+        raise InvalidInput(f"{directory}/config.json", "model_type", f"is {kind!r}{own}", accepted)
     safe = {"trust_remote_code": False, "use_safetensors": True, "local_files_only": True}
     try:
         model: Module = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype), **safe)
@@ -47,6 +53,25 @@ def load_model(directory: Path, dtype: str, device: str) -> Module:
         raise UserError(f"{directory}: cannot be loaded by transformers ({first_line(error)})") from error
     model.to(torch.device(device))
     return model.eval()
+
+
+def sample_by_model(
+    model: Module,
+    device: torch.device,
+    prompts: Sequence[Sequence[int]],
+    identities: Sequence[Sequence[str]],
+    parameters: SamplingParameters,
+    end_tokens: Sequence[int],
+    draws: Draws | None = None,
+) -> list[list[Response]]:
+    """Sample as :func:`evals.generation.sampler.sample` does, by a model of transformers on ``device``."""
+    ends = torch.tensor(end_tokens, device=device)
+
+    def answer(batch: Sequence[tuple[int, str]], draw: Draw) -> list[Response]:
+        requests = [Request(tuple(prompts[row]), name, parameters.max_new_tokens) for row, name in batch]
+        return in_order(generate_in_step([model], requests, ends, draw))
+
+    return in_batches(identities, parameters, device, draws, answer)
 
 
 @torch.inference_mode()

@@ -20,7 +20,7 @@ from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import checkpoint_files
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
-from rlvr.diagnostics.checkpoint_contrast import CheckpointLearner, Rollouts, checkpoint_run
+from rlvr.diagnostics.checkpoint_contrast import Rollouts, checkpoint_run
 from rlvr.diagnostics.replay import steps_of
 from rlvr.engines.local.contrast import OWN, Meter, Viewed, degrees_between
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
@@ -95,7 +95,7 @@ def write_checkpoint_contrast(
         entry = methods[reference]
         run = checkpoint_run(model, problems, reference, entry, max(steps, default=1), rollouts, Path(scratch))
         wanted = steps_of(run, steps)
-        learner = CheckpointLearner(run, device, HiddenStateBudget(1 << 32, out), rollouts.prompt_form)
+        learner = Learner(run, device, HiddenStateBudget(1 << 32, out))
         inputs = {str(path): sha256_file(path) for path in (problems, *checkpoint_files(model))}
         parameters = {"rollouts": asdict(rollouts), "reference": reference, "steps": wanted, "methods": dict(methods)}
         frame = angles_along(learner, composed, wanted, grading_workers)

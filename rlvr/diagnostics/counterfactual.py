@@ -122,7 +122,7 @@ def token_values(
             keys = [f"value/{places[job // 2].name}/{job % 2}" for job in open_jobs]
             names = [[f"{key}/{each}" for each in range(samples)] for key in keys]
             left = replace(parameters, max_new_tokens=parameters.max_new_tokens - length)
-            for job, group in zip(open_jobs, sample(decoder, prompts, names, left, end_token), strict=True):
+            for job, group in zip(open_jobs, sample(decoder, prompts, names, left, [end_token]), strict=True):
                 responses[job] = [([*prefixes[job], *each.tokens], each.finished) for each in group]
         flat = [(places[job // 2].gold, *response) for job, own in responses.items() for response in own]
         texts = tokenizer.decode_batch([tokens for _, tokens, _ in flat], skip_special_tokens=True)

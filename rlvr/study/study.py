@@ -114,12 +114,14 @@ class Study:
         method = self.changed_methods.get((run.model, run.method), self.methods[run.method])
         model = self.config.models[run.model]
         of_model = model.training.to_json() if isinstance(model, HuggingFace) and model.training else {}
-        of_verl: dict[str, Any] = {"engine": VERL, "dtype": model.sampling_dtype, "prompt_form": model.prompt_form}
+        of_verl: dict[str, Any] = {"engine": VERL}
         if self.engine == VERL and (overrides := divide_overrides(self._cluster(run.model).get("overrides", {}))[0]):
             of_verl["overrides"] = overrides
         assert self.config.problems is not None, "a study with methods has problems"
         content = {
             **(of_verl if self.engine == VERL else {}),
+            "dtype": model.sampling_dtype,
+            "prompt_form": model.prompt_form,
             "run": run.run,
             "model": run.model,
             "base": f"results/base/{run.model}",

@@ -159,8 +159,8 @@ class ClusterChanges(Settings):
 class HuggingFace(Settings):
     """A base model that exists: a local directory, or a commit on the Hugging Face Hub.
 
-    It is evaluated, or trained by verl. A study that only evaluates needs no seeds, problems, reference_method and
-    training.
+    It is evaluated, or trained by either engine. A study that only evaluates needs no seeds, problems, reference_method
+    and training.
     """
 
     source: Literal["hugging_face"] = Field(description="an existing checkpoint")

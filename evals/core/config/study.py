@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from evals.core.config.base_models import FROM_SCRATCH, HUGGING_FACE, ClusterChanges, FromScratch, HuggingFace, Model
+from evals.core.config.base_models import ClusterChanges, FromScratch, HuggingFace, Model
 from evals.core.config.methods import Methods, TrainingChanges
 from evals.core.config.problem_sets import Kinds
 from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Seeds, Settings, Sha256, Text, optional
@@ -243,9 +243,12 @@ class StudyConfig(Settings):
         if isinstance(model, FromScratch):
             self._check_context(key, model)
             return _require(self.execution, ("base_threads",), "execution")
-        if self.methods and self.trained_by != VERL:
-            accepted = f"{FROM_SCRATCH}, engine verl, or no methods: the local engine trains what the study made"
-            raise NotAccepted(f"is {HUGGING_FACE} in a study with methods", accepted, f"{key}.source")
+        if self.methods and self.trained_by == LOCAL and model.sampling_dtype != "float32":
+            raise NotAccepted(
+                f"is {model.sampling_dtype} in a study that trains by engine local", "float32", f"{key}.dtype"
+            )
+        if model.cluster is not None and self.trained_by == LOCAL:
+            raise NotAccepted("is a setting of engine verl", "none with engine local", f"{key}.cluster")
         if (self.evaluation.backend or "local") == "local" and model.sampling_dtype != "float32":
             found = f"is {model.sampling_dtype} with evaluation.backend local"
             raise NotAccepted(found, "float32, or backend transformers or vllm", f"{key}.dtype")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,6 @@ import pyarrow
 import pyarrow.parquet as parquet
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, read_jsonl, replacing, sha256_file, write_json, write_parquet
@@ -23,16 +22,14 @@ from evals.core.records import Grade
 from evals.core.single_writer import single_writer
 from evals.generation.checkpoint import Checkpoint, checkpoint_files, load_tokenizer
 from evals.generation.plan import encode_prompts
-from evals.generation.transformers_backend import load_model
 from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import render_prompt
 from rlvr.diagnostics import VERSION
 from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, COMPARISON_KIND, MODEL_COLUMNS, classes_of
-from rlvr.diagnostics.transformers_policy import TransformersPolicy
 from rlvr.engines.local.policy import TokenBatch
+from rlvr.engines.local.transformers_policy import load
 
-_CHECKED_TOKENS = 32  # of the first sequence, to see whether a model's head makes its logits
 _Rows = Sequence[Mapping[str, Any]]
 
 
@@ -79,7 +76,8 @@ def compare_checkpoints(
         batches = torch.arange(len(rows)).split(batch_size)
         paths = [out / "parts" / f"{number:08d}.parquet" for number in range(len(batches))]
         if not all(path.is_file() for path in paths):
-            pair = ModelPair(_load(base, device, tokens), _load(trained, device, tokens), temperature)
+            before, after = (load(each, each.dtype("auto"), device) for each in (Checkpoint(base), Checkpoint(trained)))
+            pair = ModelPair(before, after, temperature)
             sizes = [model.head_weight.shape[0] for model in (pair.base, pair.trained)]
             if sizes[0] != sizes[1]:  # as after padding the vocabulary
                 found = f"have logits of {sizes[0]} and of {sizes[1]} tokens"
@@ -154,25 +152,6 @@ def _tokens(
         for row in rows
     ]
     return TokenBatch([prompts[row["problem_id"]] for row in rows], responses)
-
-
-def _load(checkpoint: Path, device: str, tokens: TokenBatch) -> TransformersPolicy:
-    """Load a checkpoint in the type that it was saved in; code that came with it is never run.
-
-    UserError if transformers cannot load it, or its logits are not its head's output for the hidden states.
-    """
-    model = cast("PreTrainedModel", load_model(checkpoint, Checkpoint(checkpoint).dtype("auto"), device))
-    # Some architectures scale or cap the head's output, which hidden states and the head alone would not show.
-    start = torch.tensor([[*tokens.prompts[0], *tokens.responses[0]][:_CHECKED_TOKENS]], device=device)
-    with torch.no_grad():
-        whole = model(input_ids=start, use_cache=False).logits
-        alone = model.get_output_embeddings()(model.base_model(input_ids=start, use_cache=False).last_hidden_state)
-    if whole.shape != alone.shape or not torch.allclose(whole.float(), alone.float(), rtol=1e-2, atol=1e-2):
-        raise UserError(
-            f"{checkpoint}: its logits are not those of its language-model head alone (they are scaled or capped); "
-            "accepted: architectures whose logits are the head's, as Qwen, Llama and Mistral"
-        )
-    return TransformersPolicy(model)
 
 
 def _forget_other_parts(parts: Path, identity: str) -> None:

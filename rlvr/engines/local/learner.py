@@ -19,8 +19,8 @@ from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
-from rlvr.engines.local.policy import HiddenStateStore, Policy, response_states
-from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler
+from rlvr.engines.local.policy import HiddenStateStore, load_policy, response_states
+from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems
 from rlvr.engines.local.update import Updater
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
@@ -94,10 +94,14 @@ class Learner:
         self.run = run
         self._budget = hidden_state_budget
         self.position = Position()
-        self.model = self._load(checkpoint, device)
         self.tokenizer = checkpoint.tokenizer
         problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem", "answer"))
         self.order = PromptOrder(problems, run.seed)
+        prompts = encode_problems(checkpoint, run, problems)
+        if run.validation is not None:
+            self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
+            prompts |= encode_problems(checkpoint, run, self._held_out)
+        self.model = load_policy(checkpoint, device)
         parameters = SamplingParameters(
             max_new_tokens=training.max_new_tokens,
             temperature=training.temperature,
@@ -105,14 +109,9 @@ class Learner:
             batch_size=training.sampling_batch_size,
         )
         self._sampler = RolloutSampler(
-            self.tokenizer, run.prompt, training.samples_per_prompt, parameters, checkpoint.end_token
+            self.tokenizer, prompts, training.samples_per_prompt, parameters, checkpoint.end_tokens
         )
-        if run.validation is not None:
-            self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
         self.updater = Updater(self.model, self.method, training, run.seed)
-
-    def _load(self, checkpoint: Checkpoint, device: str) -> Policy:
-        return checkpoint.model(device)
 
     def restore(self, state: State) -> None:
         """Continue from a saved state."""
@@ -211,7 +210,7 @@ class Learner:
         # Of the whole distribution, whatever rollouts are drawn from: scores along trainings can then be compared.
         parameters = replace(self._sampler.parameters, top_p=1.0)
         sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem, parameters=parameters)
-        rollouts = sampler.roll_out(self.model.decoder(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
+        rollouts = sampler.roll_out(self.model.sampler(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
         correct = rollouts.rewards(pool).view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
         counts = {"correct_counts": correct.long().tolist(), "samples_per_problem": settings.samples_per_problem}
         scores.append({"step": step, **counts})
@@ -223,14 +222,14 @@ class Learner:
             Rollouts to train on, with their rewards [B] and advantages [B]; metrics of everything that was sampled.
         """
         training, position, method = self.run.training, self.position, self.method
-        decoder = self.model.decoder()
+        sampler = self.model.sampler()
         parts: list[Rollouts] = []
         reward_parts: list[Tensor] = []
         while True:
             with clock.time("rollout"):
                 problems = self.order.take(position.prompts_used, training.prompts_per_step)
                 stream, first_group = f"rollout/{self.run.seed}/{position.step}", len(parts) * training.prompts_per_step
-                part = self._sampler.roll_out(decoder, problems, stream, first_group)
+                part = self._sampler.roll_out(sampler, problems, stream, first_group)
             position.prompts_used += training.prompts_per_step
             with clock.time("reward"):
                 reward_parts.append(part.rewards(pool))

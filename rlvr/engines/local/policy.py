@@ -10,12 +10,16 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from evals.core.errors import UserError
+from evals.generation.architecture import UnknownArchitecture
+from evals.generation.backend import Response, SamplingParameters
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.sampler import Draws
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,12 @@ class TokenBatch:
         return torch.arange(max(1, int(lengths.max())))[None] < lengths[:, None]
 
 
+Sampler = Callable[
+    [Sequence[Sequence[int]], Sequence[Sequence[str]], SamplingParameters, Sequence[int], Draws], list[list[Response]]
+]
+"""Samples responses as :func:`evals.generation.sampler.sample` does, by a policy."""
+
+
 class Policy(Protocol):
     """A language model with weights, as :class:`~evals.generation.decoder.DecoderModel` is one."""
 
@@ -68,8 +78,13 @@ class Policy(Protocol):
         """The weights, in the same order."""
         ...
 
-    def decoder(self) -> Any:
-        """The policy as its sampler takes it, of use until the weights change."""
+    @property
+    def backend(self) -> str:
+        """What computes the model: the batched decoder, or transformers and why."""
+        ...
+
+    def sampler(self) -> Sampler:
+        """What samples responses, of use until the weights change."""
         ...
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
@@ -79,6 +94,17 @@ class Policy(Protocol):
     def logits(self, states: Tensor, temperature: float) -> Tensor:
         """The head's output [N, V] over the temperature, in float32."""
         ...
+
+
+def load_policy(checkpoint: Checkpoint, device: str) -> Policy:
+    """The model of a checkpoint with weights in float32; transformers' own where the batched decoder has none."""
+    try:
+        return checkpoint.model(device)
+    except UnknownArchitecture as reason:
+        from rlvr.engines.local.transformers_policy import load
+
+        print(f"{reason}; transformers' own model samples and trains instead", flush=True)
+        return load(checkpoint, "float32", device, str(reason))
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from evals.generation.backend import Response, SamplingParameters
-from evals.generation.sampler import Draws, OwnDraw, sample
+from evals.core.errors import UserError
+from evals.core.run_spec import LocalRun
+from evals.generation.backend import SamplingParameters
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.plan import encode_prompts
+from evals.generation.sampler import OwnDraw
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
-from rlvr.engines.local.policy import TokenBatch
+from rlvr.engines.local.policy import Sampler, TokenBatch
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,26 @@ class PromptOrder:
         order = np.concatenate([np.random.default_rng([self.seed, number]).permutation(size) for number in passes])
         offset = position - passes.start * size
         return [self.problems[index] for index in order[offset : offset + count]]
+
+
+def encode_problems(
+    checkpoint: Checkpoint, run: LocalRun, problems: Sequence[Mapping[str, str]]
+) -> dict[str, Sequence[int]]:
+    """Map every problem's text to the token ids of its prompt; UserError names one that leaves no room."""
+    texts = list(dict.fromkeys(problem["problem"] for problem in problems))
+    rendered = [render_prompt(run.prompt, text) for text in texts]
+    prompts: dict[str, Sequence[int]] = dict(
+        zip(texts, encode_prompts(checkpoint, rendered, run.prompt_form), strict=True)
+    )
+    context, longest = checkpoint.context_length(None), run.training.max_new_tokens
+    for problem in problems:
+        if (length := len(prompts[problem["problem"]])) + longest > context:
+            raise UserError(
+                f"{run.run}: the prompt of problem {problem['id']} has {length} tokens; accepted: at most "
+                f"{context - longest}, the model's context of {context} without training.max_new_tokens, {longest} "
+                "(problems.exclude leaves problems out)"
+            )
+    return prompts
 
 
 class ScoredDraw(OwnDraw):
@@ -104,18 +127,19 @@ class RolloutSampler:
     """Samples the responses of a run."""
 
     tokenizer: Tokenizer
-    prompt: str  # template
+    prompts: Mapping[str, Sequence[int]]  # a problem's text -> the token ids of its prompt
     samples_per_prompt: int
     parameters: SamplingParameters
-    end_token: int
+    end_tokens: Sequence[int]
 
-    def roll_out(self, decoder: Any, problems: Sequence[Mapping[str, str]], stream: str, first_group: int) -> Rollouts:
+    def roll_out(
+        self, sampler: Sampler, problems: Sequence[Mapping[str, str]], stream: str, first_group: int
+    ) -> Rollouts:
         """Sample a group of responses to every problem; groups are numbered from ``first_group``.
 
         ``stream`` names the rollouts' random numbers.
         """
-        texts = [render_prompt(self.prompt, problem["problem"]) for problem in problems]
-        prompts = self._encode(texts)
+        prompts = [self.prompts[problem["problem"]] for problem in problems]
         numbers = range(self.samples_per_prompt)
         identities = [[f"{stream}/{first_group + row}/{number}" for number in numbers] for row in range(len(prompts))]
         made: list[ScoredDraw] = []
@@ -124,7 +148,7 @@ class RolloutSampler:
             made.append(ScoredDraw(self.parameters, names, length, device))
             return made[-1]
 
-        groups = self._answer(decoder, prompts, identities, draws)
+        groups = sampler(prompts, identities, self.parameters, self.end_tokens, draws)
         responses = [response for group in groups for response in group]
         rows = [row for row in range(len(prompts)) for _ in numbers]
         tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
@@ -137,12 +161,3 @@ class RolloutSampler:
             torch.cat([getattr(draw, name) for draw in made]) for name in ("log_probs", "entropies")
         )
         return Rollouts(tokens, log_probs, entropies, cases, first_group + torch.tensor(rows))
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
-
-    def _answer(
-        self, decoder: Any, prompts: Sequence[list[int]], identities: Sequence[Sequence[str]], draws: Draws
-    ) -> Sequence[Sequence[Response]]:
-        """Sample a response for each identity of each prompt, by the rules that ``draws`` makes for each batch."""
-        return sample(decoder, prompts, identities, self.parameters, self.end_token, draws)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from evals.core.config.base_models import HUGGING_FACE
 from evals.core.errors import UserError
 from evals.core.files import write_json, write_parquet
 from evals.core.manifest import verify_outputs
@@ -24,7 +25,7 @@ from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
 from rlvr.runs.termination import Interrupted, termination
 
-_WEIGHTS = "checkpoint/model.safetensors"
+_WEIGHTS = ".safetensors"
 
 
 def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: Sequence[int] = ()) -> None:
@@ -39,7 +40,10 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     if execution.device == "cuda" and not torch.cuda.is_available():
         raise UserError("device: cuda was asked for, but torch sees no GPU; accepted here: cpu")
     base = verify_outputs(run.base / "manifest.json", "base_model")
-    inputs = {str(run.base / _WEIGHTS): base.outputs[_WEIGHTS]}
+    # Of a model that the study made, the weights stand for the rest; somebody else's may change its tokenizer alone.
+    whole = base.parameters.get("source") == HUGGING_FACE
+    read = [name for name in base.outputs if name.startswith("checkpoint/") and (whole or name.endswith(_WEIGHTS))]
+    inputs = {str(run.base / name): base.outputs[name] for name in read}
     for problems in (run.problems, *([run.validation.problems] if run.validation else [])):
         outputs = verify_outputs(problems / "manifest.json", "problems").outputs
         inputs[str(problems / "problems.jsonl")] = outputs["problems.jsonl"]
@@ -129,4 +133,5 @@ class _Attempt:
             write_parquet(scores, pd.DataFrame(self.learner.position.validation))
             files = [*files, scores]
         metrics = pd.DataFrame(self.learner.position.metrics)
-        write_result(place, training, files, metrics, seconds_last_process=time.monotonic() - self.started)
+        details = {"seconds_last_process": time.monotonic() - self.started}
+        write_result(place, training, files, metrics, model_computed_by=self.learner.model.backend, **details)

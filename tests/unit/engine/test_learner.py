@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-import rlvr.engines.local.rollout
+import evals.generation.sampler
 from evals.core.files import read_jsonl
 from evals.core.run_spec import LocalRun
 from evals.generation.sampler import sample
@@ -74,7 +74,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[list[int]], list
         calls.append((prompts, identities, [[response.tokens for response in group] for group in groups]))
         return groups
 
-    monkeypatch.setattr(rlvr.engines.local.rollout, "sample", recorded)
+    monkeypatch.setattr(evals.generation.sampler, "sample", recorded)
     return calls
 
 

@@ -232,7 +232,6 @@ def test_what_a_backend_does_not_take_is_refused(checkpoint: Path) -> None:
         ("vllm", [model, model], {}, "backend"),
         ("local", [model], {"tensor_parallel_size": 2}, "tensor_parallel_size"),
         ("local", [model], {"dtype": "bfloat16"}, "dtype"),
-        ("local", [model], {"end_tokens": [1, 2]}, "eos_token_id"),
     ]:
         with pytest.raises(InvalidInput) as caught:
             load_backend(name, loaded, dataclasses.replace(settings, **changes))

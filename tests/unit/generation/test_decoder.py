@@ -108,7 +108,7 @@ def test_greedy_output_is_that_of_generate(checkpoint: Path) -> None:
     prompts = [encoding.ids for encoding in tokenizer.encode_batch(PROMPTS)]
     parameters = SamplingParameters(max_new_tokens=24, temperature=0)
     ours = sample(
-        Checkpoint(checkpoint).decoder("cpu"), prompts, [["a"]] * 3, parameters, Checkpoint(checkpoint).end_tokens[0]
+        Checkpoint(checkpoint).decoder("cpu"), prompts, [["a"]] * 3, parameters, Checkpoint(checkpoint).end_tokens
     )
     for prompt, (response,) in zip(prompts, ours, strict=True):
         output = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=24)[0, len(prompt) :].tolist()

@@ -20,9 +20,7 @@ PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "7\n", "Let a=3;b=a+7
 
 def draw(checkpoint: Path, names: list[list[str]], parameters: SamplingParameters) -> list[list[Response]]:
     prompts = [encoding.ids for encoding in load_tokenizer(checkpoint).encode_batch(PROMPTS[: len(names)])]
-    return sample(
-        Checkpoint(checkpoint).decoder("cpu"), prompts, names, parameters, Checkpoint(checkpoint).end_tokens[0]
-    )
+    return sample(Checkpoint(checkpoint).decoder("cpu"), prompts, names, parameters, Checkpoint(checkpoint).end_tokens)
 
 
 def test_a_sample_depends_on_its_identity_alone(checkpoint: Path) -> None:

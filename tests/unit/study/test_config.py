@@ -104,7 +104,7 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("papers/delta", "validation", VALIDATION, "validation", "none with engine verl"),
     ("config", "validation", {**VALIDATION, "count": 1}, "validation.count", "at least 2"),
     ("papers/delta", "execution.cluster", REMOVED, "execution", "lacks cluster"),
-    ("papers/delta", "engine", REMOVED, "models.qwen3_8b_base.source", "from_scratch, engine verl, or no methods"),
+    ("papers/delta", "engine", REMOVED, "models.qwen3_8b_base.dtype", "float32"),
     ("papers/delta", "models.qwen3_8b_base.methods", {"gspo": {}}, "models.qwen3_8b_base.methods.gspo", "delta"),
     ("papers/delta", "models.qwen3_8b_base.id", "a/b", "models.qwen3_8b_base", "path, or id and revision"),
     ("papers/delta", "models.qwen3_8b_base.dtype", "float8", "models.qwen3_8b_base.dtype", "auto, float32, bfloat16"),

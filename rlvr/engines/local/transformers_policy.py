@@ -1,0 +1,75 @@
+"""A model of transformers, of any architecture, as a policy that samples and is trained."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
+
+from evals.core.errors import UserError
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.transformers_backend import load_model, sample_by_model
+from rlvr.engines.local.policy import Sampler
+
+_CHECKED_TOKENS = 8
+
+
+class TransformersPolicy:
+    """See :class:`rlvr.engines.local.policy.Policy`; ``because`` says why the batched decoder is not used."""
+
+    def __init__(self, model: PreTrainedModel, because: str = "") -> None:
+        self._model = model
+        self.backend = f"transformers: {because}" if because else "transformers"
+
+    @property
+    def device(self) -> torch.device:
+        return self._model.device
+
+    @property
+    def head_weight(self) -> Tensor:
+        weight: Tensor = self._model.get_output_embeddings().weight
+        return weight
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        return iter(self._model.named_parameters())
+
+    def parameters(self) -> Iterator[Tensor]:
+        return iter(self._model.parameters())
+
+    def sampler(self) -> Sampler:
+        return partial(sample_by_model, self._model, self.device)
+
+    def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
+        tokens = pad_sequence([torch.tensor(sequence) for sequence in sequences], batch_first=True).to(self.device)
+        columns = torch.arange(tokens.shape[1], device=self.device)[None]
+        first = torch.tensor(starts, device=self.device)[:, None]
+        end = torch.tensor([len(sequence) for sequence in sequences], device=self.device)[:, None]
+        # Padding stands on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
+        hidden: Tensor = self._model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        return hidden[(columns >= first) & (columns < end)]
+
+    def logits(self, states: Tensor, temperature: float) -> Tensor:
+        logits: Tensor = self._model.get_output_embeddings()(states).float()
+        return logits / temperature
+
+
+def load(checkpoint: Checkpoint, dtype: str, device: str, because: str = "") -> TransformersPolicy:
+    """Load a checkpoint by transformers; code that came with it is never run.
+
+    UserError if transformers cannot load it, or its logits are not its head's output for the hidden states.
+    """
+    model = cast("PreTrainedModel", load_model(checkpoint.directory, dtype, device))
+    # Some architectures scale or cap the head's output, which hidden states and the head alone would not show.
+    start = torch.arange(_CHECKED_TOKENS, device=device)[None] % model.config.get_text_config().vocab_size
+    with torch.no_grad():
+        whole = model(input_ids=start, use_cache=False).logits
+        alone = model.get_output_embeddings()(model.base_model(input_ids=start, use_cache=False).last_hidden_state)
+    if whole.shape != alone.shape or not torch.allclose(whole.float(), alone.float(), rtol=1e-2, atol=1e-2):
+        raise UserError(
+            f"{checkpoint.directory}: its logits are not those of its language-model head alone (they are scaled or "
+            "capped); accepted: architectures whose logits are the head's, as Qwen, Llama and Mistral"
+        )
+    return TransformersPolicy(model, because)

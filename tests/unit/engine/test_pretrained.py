@@ -1,0 +1,179 @@
+"""Trainings of pretrained models: architectures, tokenizers and prompts that the study did not make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_json, sha256_file, write_json, write_text
+from evals.core.manifest import verify_outputs
+from evals.core.run_spec import Execution, LocalRun
+from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
+from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
+from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.engines.local.learner import HiddenStateBudget, Learner
+from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
+from rlvr.engines.local.train import train
+from rlvr.runs.termination import Interrupted
+
+MakeRun = Callable[..., LocalRun]
+SHAPE: Mapping[str, Any] = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"max_position_embeddings": 64, "initializer_range": 0.2, "bos_token_id": None},
+}
+EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
+CHAT = "{% for turn in messages %}[{{ turn['role'] }}]{{ turn['content'] }}{% endfor %}="
+
+
+def import_pretrained(directory: Path, kind: type[PreTrainedConfig], **changes: Any) -> Path:
+    """A random model of an architecture with the laptop study's tokenizer, imported as a base model."""
+    torch.manual_seed(3)
+    tokenizer = build_tokenizer()
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = kind(**{**SHAPE, "vocab_size": len(tokenizer), **ends, **changes})
+    AutoModelForCausalLM.from_config(config).save_pretrained(directory / "model")
+    tokenizer.save_pretrained(directory / "model")
+    import_model(str(directory / "model"), directory / "base" / "other")
+    return directory / "base" / "other"
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return import_pretrained(tmp_path_factory.mktemp("llama"), LlamaConfig, num_key_value_heads=2)
+
+
+@pytest.fixture(scope="session")
+def neox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return import_pretrained(tmp_path_factory.mktemp("neox"), GPTNeoXConfig)
+
+
+@pytest.mark.parametrize("model", ["llama", "neox"])
+def test_a_pretrained_model_is_trained_and_continued_to_the_same_bytes(
+    model: str, make_run: MakeRun, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run({"steps": 3, "learning_rate": 0.01}, base=str(request.getfixturevalue(model)), model="other")
+    train(run, tmp_path / "whole", EXECUTION)
+    whole = verify_outputs(tmp_path / "whole" / "manifest.json", "run")
+    by = whole.details["model_computed_by"]
+    assert by == "batched decoder" if model == "llama" else "model_type is 'gpt_neox'" in by
+    step, stopped = Learner.step, "stopped on purpose"
+
+    def step_once(learner: Learner, pool: Any) -> dict[str, float]:
+        if learner.position.step == 1:
+            raise Interrupted(stopped)
+        return step(learner, pool)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", step_once)
+        with pytest.raises(Interrupted, match=stopped):
+            train(run, tmp_path / "parts", EXECUTION)
+    train(run, tmp_path / "parts", EXECUTION)
+    weights = [sha256_file(tmp_path / name / "checkpoint" / "model.safetensors") for name in ("whole", "parts")]
+    assert weights[0] == weights[1] != sha256_file(run.base / "checkpoint" / "model.safetensors")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "whole" / "checkpoint")
+
+
+@pytest.mark.parametrize("model", ["llama", "neox"])
+def test_sampled_tokens_have_the_trainers_log_probabilities(
+    model: str, make_run: MakeRun, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    run = make_run(base=str(request.getfixturevalue(model)))
+    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    rollouts = learner._sampler.roll_out(learner.model.sampler(), learner.order.take(0, 4), "rollout/1/0", 0)
+    log_probs, entropies = score_in_chunks(learner.model, rollouts.tokens, run.training.temperature, 8)
+    mask = rollouts.tokens.response_mask
+    width = mask.shape[1]
+    torch.testing.assert_close(rollouts.log_probs[:, :width][mask], log_probs, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(rollouts.entropies[:, :width][mask], entropies, atol=1e-4, rtol=1e-4)
+
+
+def test_every_end_token_of_the_model_ends_a_response(make_run: MakeRun, llama: Path, tmp_path: Path) -> None:
+    base = import_copy(llama, tmp_path / "copy")
+    digits = [load_tokenizer(base / "checkpoint").token_to_id(str(digit)) for digit in range(10)]
+    ends = [Checkpoint(base / "checkpoint").end_token, *digits]
+    write_json(base / "checkpoint" / "generation_config.json", {"eos_token_id": ends})
+    learner = Learner(make_run(base=str(base)), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    rollouts = learner._sampler.roll_out(learner.model.sampler(), learner.order.take(0, 8), "rollout/1/0", 0)
+    last = {response[-1] for response in rollouts.tokens.responses}
+    assert len(last & set(digits)) > 3
+    assert not any(set(response[:-1]) & set(ends) for response in rollouts.tokens.responses)
+
+
+def import_copy(base: Path, directory: Path) -> Path:
+    """A base model of the same files, to be changed by a test."""
+    model = directory / "model"
+    model.mkdir(parents=True)
+    for path in (base / "checkpoint").iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    import_model(str(model), directory / "base" / "other")
+    return directory / "base" / "other"
+
+
+def test_a_chat_prompt_is_the_models_own(make_run: MakeRun, llama: Path, tmp_path: Path) -> None:
+    base = import_copy(llama, tmp_path / "copy")
+    write_text(base / "checkpoint" / "chat_template.jinja", CHAT)
+    run = make_run(base=str(base), prompt_form="chat")
+    assert run.parameters()["prompt_form"] == "chat"
+    learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+    problem = learner.order.take(0, 1)
+    rollouts = learner._sampler.roll_out(learner.model.sampler(), problem, "rollout/1/0", 0)
+    shown, expected = (
+        learner.tokenizer.decode(ids, skip_special_tokens=False)
+        for ids in (rollouts.tokens.prompts[0], learner.tokenizer.encode(f"[user]{problem[0]['problem']}\n=").ids)
+    )
+    assert shown == expected
+    assert "prompt_form" not in make_run().parameters() and "dtype" not in make_run().parameters()
+
+
+def test_a_prompt_that_leaves_no_room_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"prompt of problem \S+ has \d+ tokens; accepted: at most 4"):
+        Learner(make_run({"max_new_tokens": 60}), "cpu", HiddenStateBudget(1 << 20, tmp_path))
+
+
+def test_the_models_own_files_are_part_of_what_a_run_is(make_run: MakeRun, llama: Path, tmp_path: Path) -> None:
+    base = import_copy(llama, tmp_path / "copy")
+    train(make_run({"steps": 1}, base=str(base)), tmp_path / "run", EXECUTION)
+    inputs = verify_outputs(tmp_path / "run" / "manifest.json", "run").inputs
+    assert {Path(path).name for path in inputs} >= {"config.json", "tokenizer.json", "model.safetensors"}
+
+
+def test_a_model_that_cannot_be_used_is_refused_in_one_line(llama: Path, tmp_path: Path) -> None:
+    base = import_copy(llama, tmp_path / "copy")
+    model = (base / "checkpoint").resolve()
+    config = read_json(model / "config.json")
+    write_json(model / "config.json", {**config, "model_type": "mystery", "auto_map": {"AutoConfig": "code.Config"}})
+    with pytest.raises(InvalidInput, match=r"model_type: is 'mystery' and its code is in the checkpoint"):
+        load_policy(Checkpoint(model), "cpu")
+    (model / "generation_config.json").unlink()
+    write_json(model / "config.json", {**config, "eos_token_id": None})
+    with pytest.raises(UserError, match="name no eos_token_id"):
+        import_model(str(model), tmp_path / "again")
+
+
+def test_both_ways_to_compute_a_model_agree(llama: Path) -> None:
+    from rlvr.engines.local.transformers_policy import load
+
+    checkpoint = Checkpoint(llama / "checkpoint")
+    batch = TokenBatch([[3, 4, 5], [6]], [[7, 8], [9, 10, 11, 12]])
+    policies = load_policy(checkpoint, "cpu"), load(checkpoint, "float32", "cpu")
+    ours, theirs = (score_in_chunks(policy, batch, 0.7, 2) for policy in policies)
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_local_backend_leaves_other_architectures_to_transformers(
+    neox: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Checkpoint(neox / "checkpoint")
+    settings = BackendSettings("float32", "cpu", 64, model.end_tokens, SamplingParameters(8))
+    requests = [Request((3, 4, 5), f"{number}", 8) for number in range(4)]
+    found = [load_backend(name, [model], settings).generate(requests) for name in ("local", "transformers")]
+    assert found[0] == found[1]
+    assert "model_type is 'gpt_neox'" in capsys.readouterr().out
