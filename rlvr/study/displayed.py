@@ -8,6 +8,7 @@ from typing import Any
 from evals.core.config.named_study import NamedStudy
 from evals.core.errors import UserError
 from evals.core.files import canonical_json
+from evals.core.run_spec import VERL
 from rlvr.study.plan import Plan
 from rlvr.study.rules import words
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
@@ -59,6 +60,11 @@ class Displayed:
     def evidence(self) -> str:
         """A sentence on the evidence that the numbers give."""
         study = self.plan.study
+        if study.existing_models and study.methods and study.engine != VERL:
+            return (
+                "A pretrained model, trained on one machine: this shows what was measured on it. It is no evidence"
+                " about other models."
+            )
         if study.existing_models and study.methods:
             return (
                 "Trained by verl. The tables say what was measured; what the study departs from its paper in stands in "
