@@ -5,10 +5,12 @@ different ones: exactly what each would have drawn alone, for the price of the d
 have all ended leaves the batch.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +18,9 @@ from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.generation.backend import Response, SamplingParameters
-from evals.generation.decoder import Decoder, KeyValueCache
+
+if TYPE_CHECKING:
+    from evals.generation.decoder import Decoder, KeyValueCache
 
 
 class Draw(Protocol):
@@ -43,6 +47,11 @@ _KEPT_SHARE = 0.8
 
 Draws = Callable[[Sequence[str], int, torch.device], Draw]
 """Makes the rule for a batch from its samples' identities, their longest response and the device."""
+
+Sampler = Callable[
+    [Sequence[Sequence[int]], Sequence[Sequence[str]], SamplingParameters, Sequence[int], Draws], list[list[Response]]
+]
+"""A model that samples as :func:`sample` does."""
 
 
 def uniform_stream(identity: str, count: int) -> np.ndarray:

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.generation.architecture import UnknownArchitecture
-from evals.generation.backend import Response, SamplingParameters
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draws
+from evals.generation.sampler import Sampler
 
 
 @dataclass(frozen=True)
@@ -49,12 +48,6 @@ class TokenBatch:
         """[B, T] bool, T the longest response of this batch."""
         lengths = torch.tensor([len(response) for response in self.responses])
         return torch.arange(max(1, int(lengths.max())))[None] < lengths[:, None]
-
-
-Sampler = Callable[
-    [Sequence[Sequence[int]], Sequence[Sequence[str]], SamplingParameters, Sequence[int], Draws], list[list[Response]]
-]
-"""Samples responses as :func:`evals.generation.sampler.sample` does, by a policy."""
 
 
 class Policy(Protocol):

@@ -15,10 +15,10 @@ from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
-from evals.generation.sampler import OwnDraw
+from evals.generation.sampler import OwnDraw, Sampler
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
-from rlvr.engines.local.policy import Sampler, TokenBatch
+from rlvr.engines.local.policy import TokenBatch
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 
 from evals.core.errors import UserError
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.sampler import Sampler
 from evals.generation.transformers_backend import load_model, sample_by_model
-from rlvr.engines.local.policy import Sampler
 
 _CHECKED_TOKENS = 8
 
