@@ -25,6 +25,7 @@ class GradientMass(Claim):
     """Shares of tokens, of the gradient in the logits and of the gradient in the head, by probability."""
 
     size = (9.0, 3.4)
+    columns = ("unit", "step", "quantity", "place", "value")
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         for snapshot in inputs.snapshots():

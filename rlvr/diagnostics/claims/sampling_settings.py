@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -16,15 +15,14 @@ from evals.core.record import read_rows
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS
-from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
+from evals.generation.backend import BackendSettings, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint
-from evals.grading import Case, GradingPool
-from evals.problems.problem_set import render_prompt
+from evals.grading import GradingPool
 from rlvr.diagnostics.claims.base import Need
+from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, accuracies, requests_for
 from rlvr.diagnostics.claims.drawing import SERIES, draw_estimate
 from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
-from rlvr.diagnostics.claims.selective_replacement import SAMPLES
 
 SETTINGS = ((1.0, 1.0), (1.0, 0.7), (0.6, 1.0), (0.6, 0.95))
 """Temperature and top-p: as in training, as DAPO, DelTA and RLVR-Directions evaluate, colder, and the paper's own."""
@@ -48,8 +46,8 @@ class SamplingSettings(Claim):
             for checkpoint, (model, run) in models.items():
                 for temperature, top_p in SETTINGS:
                     sampling = SamplingParameters(run.training.max_new_tokens, temperature, top_p)
-                    accuracies = accuracy_by_problem(checkpoint, run, problems, sampling, pool)
-                    for problem, value in zip(problems, accuracies, strict=True):
+                    found = accuracy_by_problem(checkpoint, run, problems, sampling, pool)
+                    for problem, value in zip(problems, found, strict=True):
                         place = {"model": model, "temperature": temperature, "top_p": top_p}
                         yield {**place, "problem": str(problem.id), "value": value}
                 print(f"{checkpoint}: sampled", flush=True)
@@ -101,22 +99,10 @@ def accuracy_by_problem(
 ) -> list[float]:
     """Return the share of right answers to each problem."""
     model = Checkpoint(checkpoint)
-    prompts = [model.tokenizer.encode(render_prompt(run.prompt, problem.problem)).ids for problem in problems]
-    requests = [
-        Request(tuple(prompt), f"settings/{problem.id}/{number}", sampling.max_new_tokens)
-        for problem, prompt in zip(problems, prompts, strict=True)
-        for number in range(SAMPLES)
-    ]
     settings = BackendSettings("float32", "cpu", model.context_length(None), model.end_tokens, sampling)
+    requests = requests_for(run, model.tokenizer, problems, "settings")
     responses = load_backend("local", [model], settings).generate(requests)
-    texts = model.tokenizer.decode_batch([each.tokens for each in responses], skip_special_tokens=True)
-    golds = [problem.answer for problem in problems for _ in range(SAMPLES)]
-    cases = [
-        Case(text, gold, truncated=not response.finished)
-        for text, gold, response in zip(texts, golds, responses, strict=True)
-    ]
-    correct = np.array([verdict.correct for verdict in pool.grade(cases)], dtype=np.float64)
-    return [float(mean) for mean in correct.reshape(-1, SAMPLES).mean(axis=1)]
+    return accuracies(model.tokenizer, problems, responses, pool)
 
 
 def by_model(series: pd.DataFrame, setting: tuple[float, float]) -> pd.DataFrame:

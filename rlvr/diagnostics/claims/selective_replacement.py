@@ -16,15 +16,14 @@ from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.decoding.draw import PairDraw
 from evals.decoding.settings import DRIVERS, Decoding
-from evals.generation.backend import BackendSettings, Request, Response, SamplingParameters, load_backend
+from evals.generation.backend import BackendSettings, Response, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
-from evals.grading import Case, GradingPool
-from evals.problems.problem_set import render_prompt
+from evals.grading import GradingPool
+from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, accuracies, requests_for
 from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
 from rlvr.diagnostics.tokens.model_pair import ModelPair
 from rlvr.engines.local.policy import TokenBatch
 
-SAMPLES = 8
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
 CRITERIA: tuple[Criterion, ...] = ("log_prob_difference", "kl_trained_base", "entropy", "assistant_entropy", "random")
 _PROBABILITY_BINS = 10
@@ -46,12 +45,7 @@ def benchmark_rows(
     """
     base, trained = run.base / "checkpoint", directory / "checkpoint"
     tokenizer, training = load_tokenizer(base), run.training
-    prompts = [tokenizer.encode(render_prompt(run.prompt, problem.problem)).ids for problem in problems]
-    requests = [
-        Request(tuple(prompt), f"direction/{problem.id}/{number}", training.max_new_tokens)
-        for problem, prompt in zip(problems, prompts, strict=True)
-        for number in range(SAMPLES)
-    ]
+    requests = requests_for(run, tokenizer, problems, "direction")
     problem_of = [problem for problem in problems for _ in range(SAMPLES)]
     pair = Checkpoint(base), Checkpoint(trained)
     sampling = SamplingParameters(training.max_new_tokens, training.temperature)
@@ -62,15 +56,9 @@ def benchmark_rows(
     def sample(decoding: Decoding) -> list[Response]:
         return backend.generate(requests, partial(PairDraw, decoding, sampling))
 
-    def accuracies(responses: Sequence[Response]) -> Iterator[tuple[str, float]]:
-        texts = tokenizer.decode_batch([each.tokens for each in responses], skip_special_tokens=True)
-        cases = [
-            Case(text, problem.answer, truncated=not response.finished)
-            for text, problem, response in zip(texts, problem_of, responses, strict=True)
-        ]
-        correct = np.array([verdict.correct for verdict in pool.grade(cases)], dtype=np.float64)
-        for problem, mean in zip(problems, correct.reshape(-1, SAMPLES).mean(axis=1), strict=True):
-            yield str(problem.id), float(mean)
+    def by_problem(responses: Sequence[Response]) -> Iterator[tuple[str, float]]:
+        for problem, mean in zip(problems, accuracies(tokenizer, problems, responses, pool), strict=True):
+            yield str(problem.id), mean
 
     def tokens_of(responses: Sequence[Response]) -> pd.DataFrame:
         batch = TokenBatch([list(each.prompt) for each in requests], [each.tokens for each in responses])
@@ -80,7 +68,7 @@ def benchmark_rows(
 
     alone: dict[str, list[Response]] = {driver: sample(Decoding.alone(driver)) for driver in DRIVERS}
     for name, responses in alone.items():
-        for problem, value in accuracies(responses):
+        for problem, value in by_problem(responses):
             yield _row(f"accuracy {name}", value, problem)
     tokens: dict[str, pd.DataFrame] = {name: tokens_of(responses) for name, responses in alone.items()}
     yield from direction_rows(tokens)
@@ -88,7 +76,7 @@ def benchmark_rows(
         tau = _threshold(criterion, tokens["base"], fraction)
         made = sample(Decoding(mode="replacement", driver="base", criterion=criterion, tau=tau))
         replaced = sum(each.replaced or 0 for each in made) / sum(len(each.tokens) for each in made)
-        for problem, value in accuracies(made):
+        for problem, value in by_problem(made):
             yield _row("accuracy replaced", value, problem, criterion, fraction, replaced)
 
 

@@ -39,6 +39,7 @@ class TabularExtrapolation(Claim):
     """Expected reward of the extrapolated policy, by the update it was trained with and what is extrapolated."""
 
     size = (6.4, 3.6)
+    columns = ("unit", "step", "update", "extrapolated", "gamma", "gain", "least")
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         for snapshot in inputs.snapshots():

@@ -12,10 +12,11 @@ from evals.core.record import read_rows
 from evals.core.records import Problem
 from evals.figures.style import MARKERS
 from evals.grading import GradingPool
+from rlvr.diagnostics.claims.benchmark_samples import SAMPLES
 from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, SERIES, draw_means
 from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
-from rlvr.diagnostics.claims.selective_replacement import CRITERIA, SAMPLES, benchmark_rows, direction_rows
+from rlvr.diagnostics.claims.selective_replacement import CRITERIA, benchmark_rows, direction_rows
 from rlvr.diagnostics.measures import MOVED
 
 _COMPARED_AT = 0.03

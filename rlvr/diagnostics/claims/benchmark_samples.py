@@ -1,0 +1,38 @@
+"""Samples of a benchmark's problems that a claim takes of its own, and their grades."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from evals.core.records import Problem
+from evals.core.run_spec import LocalRun
+from evals.generation.backend import Request, Response
+from evals.grading import Case, GradingPool
+from evals.problems.problem_set import render_prompt
+
+SAMPLES = 8
+
+
+def requests_for(run: LocalRun, tokenizer: Tokenizer, problems: Sequence[Problem], stream: str) -> list[Request]:
+    """Ask for the samples of each problem with the run's prompt; ``stream`` names their random numbers."""
+    return [
+        Request(tuple(prompt), f"{stream}/{problem.id}/{number}", run.training.max_new_tokens)
+        for problem in problems
+        for prompt in [tokenizer.encode(render_prompt(run.prompt, problem.problem)).ids]
+        for number in range(SAMPLES)
+    ]
+
+
+def accuracies(
+    tokenizer: Tokenizer, problems: Sequence[Problem], responses: Sequence[Response], pool: GradingPool
+) -> list[float]:
+    """Return the share of right answers to each problem, of responses to :func:`requests_for`."""
+    texts = tokenizer.decode_batch([each.tokens for each in responses], skip_special_tokens=True)
+    golds = [problem.answer for problem in problems for _ in range(SAMPLES)]
+    cases = [
+        Case(text, gold, truncated=not response.finished)
+        for text, gold, response in zip(texts, golds, responses, strict=True)
+    ]
+    correct = np.array([verdict.correct for verdict in pool.grade(cases)], dtype=np.float64)
+    return [float(mean) for mean in correct.reshape(-1, SAMPLES).mean(axis=1)]
