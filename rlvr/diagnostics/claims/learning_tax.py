@@ -127,7 +127,7 @@ class LearningTax(Claim):
         points = "rollout step (means of five)"
         for rate in rates:
             axes[f"reward {rate}"].set(title=f"Reward, {rate}", xlabel=points, ylabel="mean reward")
-            axes[f"spent {rate}"].set(title=f"Reward at equal tokens, {rate}", xlabel="thousand tokens generated")
+            axes[f"spent {rate}"].set(title=f"Reward by tokens, {rate}", xlabel="thousand tokens generated")
             axes[f"entropy {rate}"].set(title=f"Entropy, {rate}", xlabel=points, ylabel="nats", ylim=(0, None))
         drifted = "mean |log-odds change| (nats, log scale)"
         for rate in along:
