@@ -125,6 +125,8 @@ class MaskingEffect(Claim):
             place, line = _MODES.index(mode), "-" if name == "both" else ":"
             words = f"{mode}, {'uncertain, same token' if name == 'both' else name}"
             draw_means(progressive_axes, means, "masked", "effect", SERIES[place], words, "os"[place], line)
+        # Limits of its own, for an update may have no candidates to draw.
+        progressive_axes.set_xlim(0.8 * _SIZES[0], 1.25 * _SIZES[-1])
         progressive_axes.set_xscale("log", base=2)
         progressive_axes.xaxis.set_major_formatter("{x:g}")
         progressive_axes.axhline(0, color=QUIET, linewidth=0.8)
