@@ -62,7 +62,7 @@ def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
         },
         "dapo": {"qwen2_5_32b-dapo_full-s1": (512, 16, 16, 2048, 20480, 313)},
         "fipo": {
-            "qwen2_5_32b-fipo-s1": (512, 16, 8, 2048, 20480, None),
+            "qwen2_5_32b-fipo-s1": (512, 16, 8, 2048, 20480, 575),
             "qwen2_5_math_7b-fipo-s1": (512, 32, 8, 2048, 10240, None),
         },
         "cancellation": {"qwen3_4b_base-dapo-s1": (128, 8, 4, 1024, 8192, None)},
