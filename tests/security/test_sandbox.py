@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from evals.grading.code import run
+from evals.grading.code import sandbox as sandboxes
 from evals.grading.code.run import run_tests
 from evals.grading.code.sandbox import Limits, Sandbox, start
 from evals.grading.verdict import Reason
@@ -31,6 +32,8 @@ SQUARE = {
     "test": "def check(candidate):\n    for n in range(3, 9):\n        assert candidate(n) == n * n + 77\n",
 }
 SMALL = Limits(seconds=20.0, disk=4 * 1024**2, memory=512 * 1024**2)
+BUILT_WITH_PYTHON = {"idlelib", "test", "xxlimited", "xxlimited_35"}
+"""Modules beside the standard library that come with Python itself."""
 _marks = itertools.count(16 * 1024**2 + os.getpid())
 
 
@@ -131,6 +134,46 @@ def test_no_network_of_any_kind() -> None:
             """
         )
     assert reached == []
+
+
+def test_programs_see_the_standard_library_and_numpy_alone() -> None:
+    """Whatever else this machine's Python has, verdicts do not depend on it."""
+    found = told(
+        """
+        import json, os, pkgutil, sys
+        import numpy
+        names = {module.name for module in pkgutil.iter_modules()} - set(sys.stdlib_module_names)
+        packages = [path for path in sys.path if path.endswith("-packages") and os.path.isdir(path)]
+        print(json.dumps([sorted(names), [name for path in packages for name in os.listdir(path)]]))
+        """
+    )
+    ours = {path.stem for path in Path(sandboxes.__file__).parent.joinpath("sandboxed").glob("*.py")} - {"__init__"}
+    # Modules of Python's own build and the script's directory; nothing that was installed.
+    assert {name for name in found[0] if not name.startswith("_")} - ours - {"numpy", *BUILT_WITH_PYTHON} == set()
+    assert found[1] == []
+
+
+def test_every_user_has_as_many_processes() -> None:
+    """Four with the program itself: three more can be started, as root and as anybody else."""
+    started = told(
+        """
+        import json, os, time
+        children = []
+        try:
+            for _ in range(20):
+                child = os.fork()
+                if child == 0:
+                    time.sleep(30)
+                    os._exit(0)
+                children.append(child)
+        except OSError:
+            pass
+        for child in children:
+            os.kill(child, 9)
+        print(json.dumps(len(children)))
+        """
+    )
+    assert started == SMALL.processes - 1
 
 
 def test_a_fork_bomb_is_small_and_ends() -> None:

@@ -52,6 +52,8 @@ class Limits:
         values = {key: value for key, value in asdict(self).items() if key not in ("seconds", "disk")}
         if os.geteuid() == 0:
             values["user"] = _FIRST_USER + next(_next_user) % _USERS
+        else:
+            values["processes"] += 1  # bubblewrap's own first process is of the same user, and counts
         return json.dumps(values)
 
 
@@ -138,6 +140,7 @@ def _command(disk: int) -> list[str]:
     mounts = [word for path in parents for word in ("--perms", "0755", "--dir", path)]  # else only root can enter them
     mounts += [word for path in _DEVICES for word in ("--dev-bind", path, path)]
     mounts += [word for source, target in shown for word in ("--ro-bind", source, target)]
+    mounts += [word for path in _hidden(shown) for word in ("--perms", "0555", "--tmpfs", path, "--remount-ro", path)]
     links = [path for path in _SYSTEM_LIBRARIES if os.path.islink(path)]
     mounts += [word for path in links for word in ("--symlink", os.readlink(path), path)]
     temporary = ["--perms", "1777", "--size", str(disk), "--tmpfs", "/tmp", "--chdir", "/tmp"]
@@ -163,6 +166,13 @@ def _shown() -> list[tuple[str, str]]:
         if place.is_dir():
             found.append((str(place), f"/packages/{place.name}"))
     return [*found, (str(Path(__file__).parent / "sandboxed"), "/inside")]
+
+
+def _hidden(shown: Sequence[tuple[str, str]]) -> list[str]:
+    """Directories of installed packages within what is shown: verdicts must not depend on what else a Python has."""
+    patterns = [f"{name}/{kind}-packages" for name in ("python3*", "*/python3*") for kind in ("site", "dist")]
+    shared = [(source, target) for source, target in shown if source == target and os.path.isdir(source)]
+    return sorted({str(path) for source, _ in shared for pattern in patterns for path in Path(source).glob(pattern)})
 
 
 @cache
