@@ -5,6 +5,7 @@ from snakemake.utils import min_version
 
 from rlvr.study.cost import print_cost
 from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
+from rlvr.study.launch import end_jobs_on_termination
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, one_line_errors, pattern, read_study, set_job_environment
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
@@ -27,6 +28,10 @@ SHOWN = Displayed(PLAN)
 set_job_environment()
 if workflow.is_main_process:
     print_cost(PLAN.study)
+
+
+onstart:
+    end_jobs_on_termination()  # Snakemake has set its own way of ending by now, which this one calls
 
 
 report: "workflow/report/study.rst"

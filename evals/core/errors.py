@@ -43,7 +43,7 @@ class InvalidInput(UserError):
     """
 
     def __init__(self, source: str, key: str, found: str, accepted: str = "") -> None:
-        message = ": ".join(filter(None, [source, key, found]))
+        message = ": ".join(filter(None, [source, key, found])).replace("\n", "\\n")  # a key may hold one
         super().__init__(f"{message}; accepted: {accepted}" if accepted else message)
         self.source, self.key, self.found, self.accepted = source, key, found, accepted
 

@@ -111,6 +111,8 @@ def parse_json(text: str | bytes, source: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise UserError(f"{source}: is not valid JSON ({error})") from None
+    except RecursionError:
+        raise UserError(f"{source}: is JSON that is nested too deeply") from None
 
 
 def read_json(path: Path) -> Any:
@@ -134,10 +136,7 @@ def read_jsonl(path: Path, required: Iterable[str] = ()) -> list[dict[str, Any]]
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}: line {number} is not valid JSON ({error})") from None
+        row = parse_json(line, f"{path}: line {number}")
         missing = [key for key in required if not isinstance(row, dict) or key not in row]
         if missing or not isinstance(row, dict):
             raise UserError(f"{path}: line {number} lacks {', '.join(missing) or 'an object'}")

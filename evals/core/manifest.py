@@ -12,11 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from evals.core import arithmetic
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, json_text, read_json, sha256_file, write_json
 
 SCHEMA = 1
 _RECORDED_PACKAGES = ("torch", "transformers", "math-verify", "numpy", "pandas", "scipy", "snakemake")
+
+_TYPES: Mapping[str, tuple[type, type]] = {
+    **{key: (str, str) for key in ("kind", "fingerprint", "created")},
+    **{key: (dict, str) for key in ("inputs", "outputs")},
+    **{key: (dict, object) for key in ("parameters", "details", "environment")},
+    "sizes": (dict, int),
+}
+"""Key of a manifest -> its type, and that of the values in it."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,10 @@ def is_sealed(path: Path) -> bool | None:
     if not isinstance(content, dict) or "sha256" not in content:
         return None
     rest = {key: value for key, value in content.items() if key != "sha256"}
-    return bool(content["sha256"] == fingerprint(rest) and path.read_bytes() == json_text(content).encode("utf-8"))
+    try:
+        return bool(content["sha256"] == fingerprint(rest) and path.read_bytes() == json_text(content).encode("utf-8"))
+    except ValueError:  # half a surrogate pair, or a number that JSON has not: nothing of ours
+        return False
 
 
 def read_manifest(path: Path, kind: str) -> Manifest:
@@ -103,6 +114,16 @@ def read_any_manifest(path: Path) -> Manifest:
     missing = [key for key in keys if key not in content and key != "sizes"]
     if missing:
         raise UserError(f"{path}: lacks {', '.join(missing)}")
+    for key, (kind, of) in _TYPES.items():
+        value = content.get(key, {})
+        if not isinstance(value, kind):
+            raise InvalidInput(str(path), key, f"is {value!r:.80}", "text" if kind is str else "a mapping")
+        if of is not object and kind is dict:
+            for name, each in value.items():
+                if not isinstance(each, of) or not name.isprintable():
+                    raise InvalidInput(
+                        str(path), f"{key}.{name!r:.80}", f"is {each!r:.80}", f"file names with {of.__name__}"
+                    )
     return Manifest(**{key: content[key] for key in keys if key in content})
 
 

@@ -8,9 +8,21 @@ import yaml
 
 from evals.core.errors import UserError
 
+_MOST_VALUES = 1_000_000
+"""Values that a file may stand for, aliases written out; a few lines of aliases of aliases can stand for billions."""
+
+_DEEPEST = 100
+
 
 class _Loader(yaml.CSafeLoader):
     """The C loader, as safe as ``safe_load`` and ten times as fast, which also refuses a key that stands twice."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _values(node, {}) > _MOST_VALUES:
+            problem = f"its aliases stand for more than {_MOST_VALUES} values"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         lines: dict[str, int] = {}
@@ -32,6 +44,24 @@ _Loader.add_implicit_resolver(
 )
 
 
+def _values(node: yaml.Node, known: dict[int, int]) -> int:
+    """The number of values of a node with every alias written out; RecursionError if it holds itself."""
+    if id(node) not in known:
+        parts = node.value if isinstance(node, yaml.SequenceNode | yaml.MappingNode) else ()
+        nodes = (each for part in parts for each in (part if isinstance(part, tuple) else (part,)))
+        known[id(node)] = 1 + sum(_values(each, known) for each in nodes)
+    return known[id(node)]
+
+
+def _check_depth(text: str) -> None:
+    """Refuse what is nested too deeply for the C loader, which overflows the stack and ends the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise RecursionError
+
+
 def read_yaml(path: Path) -> Any:
     """Read a YAML file of plain values; no tag of the file can run code, and a mistake is named with its line."""
     try:
@@ -45,8 +75,11 @@ def read_yaml(path: Path) -> Any:
 def parse_yaml(text: str, source: str) -> Any:
     """Read the YAML text of ``source``, errors as for :func:`read_yaml`."""
     try:
+        _check_depth(text)
         return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+    except RecursionError:
+        raise UserError(f"{source}: is nested too deeply, or holds itself by an alias") from None
+    except (yaml.YAMLError, ValueError) as error:  # such as a date that is none, or a number of too many digits
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         raise UserError(f"{source}: is not valid YAML{line} ({getattr(error, 'problem', None) or error})") from None

@@ -180,14 +180,13 @@ def import_model(model: str, out: Path, revision: str | None = None) -> None:
 def _fetch(identifier: str, revision: str) -> Path:
     """The Hub's files in its cache."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     if not re.fullmatch(r"[0-9a-f]{40}", revision):
         raise InvalidInput("", "revision", f"is {revision!r}", "the 40 hexadecimal digits of a commit")
     try:
         return Path(snapshot_download(identifier, revision=revision, allow_patterns=list(_PATTERNS)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:  # of the library's kinds, and of its HTTP client's
         raise UserError(
             f"model {identifier} at {revision[:12]}: cannot be fetched from the Hugging Face Hub "
             f"({type(error).__name__}); accepted: a model there and a network that reaches it, or a local path"
-        ) from error
+        ) from None

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from pydantic import field_validator
 
 from evals.core.errors import InvalidInput, NotAccepted, UserError
-from evals.core.files import fingerprint, sha256_file, write_jsonl
+from evals.core.files import fingerprint, parse_json, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import ExtensibleRecord, read_rows
 from evals.core.records import Gold, Sample
@@ -166,11 +166,8 @@ def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> N
     lines: list[_Line] = []
     for number, text in enumerate(source, start=1):
         where = f"standard input: line {number}"
-        try:
-            if text.strip():
-                lines.append(_Line.parse(json.loads(text), where))
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: is not valid JSON ({error})") from None
+        if text.strip():
+            lines.append(_Line.parse(parse_json(text, where), where))
     for start in range(0, len(lines), _BATCH):
         batch = lines[start : start + _BATCH]
         verdicts = pool.grade(Case(line.pred, line.gold, line.kind, line.truncated, line.in_thinking) for line in batch)

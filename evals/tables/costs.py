@@ -19,7 +19,7 @@ class Cost:
     """The cost of one run, or of one seed of a method on average; None for training if there was none.
 
     A training job that was killed and resumed, whose benchmark file knows its last process alone, costs the time of
-    its steps.
+    its steps, and has the largest memory that any of them found.
     """
 
     tokens_generated: float | None
@@ -56,10 +56,13 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
         return Cost(None, None, None, None, sum(seconds for seconds, _ in jobs), memory)
     training_seconds, _ = jobs.pop()
     columns = ["tokens_generated", "optimizer_steps", "seconds_step"]
-    tokens, steps, step_seconds = read_parquet(metrics, columns)[columns].sum().tolist()
+    frame = read_parquet(metrics, columns)
+    tokens, steps, step_seconds = frame[columns].sum().tolist()
     cpu_seconds = read_cpu_seconds(files[-1])
     if cpu_seconds is not None and training_seconds < step_seconds:  # measured of the last of several processes
         cpu_seconds *= step_seconds / training_seconds
+    if "peak_memory_bytes" in frame and not metrics.with_name("cluster.json").is_file():  # verl's is of a GPU
+        memory = _largest([memory, float(frame["peak_memory_bytes"].max()) / 2**20])
     evaluation_seconds = sum(seconds for seconds, _ in jobs)
     return Cost(tokens, steps, max(training_seconds, step_seconds), cpu_seconds, evaluation_seconds, memory)
 

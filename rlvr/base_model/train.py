@@ -19,6 +19,7 @@ from evals.core.progress import Progress
 from rlvr.base_model import VERSION
 from rlvr.base_model.tokenizer import build_tokenizer, build_word_tokenizer
 from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
+from rlvr.runs.termination import Interrupted, termination
 
 _IGNORED = -100  # cross_entropy's label for positions that carry no loss
 
@@ -47,12 +48,16 @@ def train_base_model(
     """Train on the corpus and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
     A training that was killed at any moment continues from its last state when it is started again, and ends with the
-    same bytes. UserError if the corpus is damaged or too short, or the directory cannot be written.
+    same bytes.
+
+    Raises:
+        UserError: the corpus is damaged or too short, or the directory cannot be written.
+        Interrupted: on SIGTERM, with the state saved.
     """
     parameters = settings.parameters()
     identity = fingerprint({"parameters": parameters, "corpus": sha256_file(corpus_path)})
     store = StateStore(directory / "state", identity)
-    with store.single_writer(wait_seconds):
+    with store.single_writer(wait_seconds), termination() as asked_to_stop:
         rows = read_jsonl(corpus_path, required=("problem", "solution"))
         examples = [(row["problem"] + "\n", row["solution"]) for row in rows]
         if settings.tokens == "words":
@@ -83,8 +88,11 @@ def train_base_model(
             optimizer.step()
             metrics.append({"step": step + 1, "loss": loss.item(), "seconds_step": time.monotonic() - started})
             progress.report(step + 1, loss=loss.item())
-            if (step + 1) % checkpoint_interval == 0 or step + 1 == settings.steps:
+            last = step + 1 == settings.steps
+            if last or asked_to_stop() or (step + 1) % checkpoint_interval == 0:
                 store.save(step + 1, training_tensors(model, optimizer), {"metrics": metrics})
+            if asked_to_stop() and not last:
+                raise Interrupted(f"base model {directory.name}: stopped after step {step + 1}; its state is saved")
         files = [*save_checkpoint(model, tokenizer, directory / "checkpoint"), directory / "metrics.parquet"]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
         inputs, outputs = {str(corpus_path): sha256_file(corpus_path)}, hash_files(directory, *files)

@@ -40,12 +40,14 @@ def base_model(
     out: Path,
     lock_wait_seconds: float = 600.0,
 ) -> None:
-    """Train the base model on its corpus, or continue."""
+    """Train the base model on its corpus, or continue. Exits with status 143 after a SIGTERM, with the state saved."""
     arithmetic.set_up(threads)
     from rlvr.base_model.train import BaseModelSettings, train_base_model
+    from rlvr.runs.termination import exit_if_interrupted
 
     read = BaseModelSettings.parse_text(settings, "--settings")
-    train_base_model(read, corpus, out, checkpoint_interval, lock_wait_seconds)
+    with exit_if_interrupted():
+        train_base_model(read, corpus, out, checkpoint_interval, lock_wait_seconds)
 
 
 @commands.add("sample")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Argument, Option
 
 from evals.core.errors import UserError
@@ -53,13 +51,13 @@ def train(
     Exits with status 143 after a SIGTERM, with the state saved. verl's checkpoint is merged into Hugging Face's format.
     """
     from evals.core.files import read_json, write_text
-    from rlvr.runs.termination import STOPPED, Interrupted
+    from rlvr.runs.termination import exit_if_interrupted
 
     for path, text in ((run_file, run_json), (run_file.with_name("cluster.json"), cluster_json)):
         if text is not None:
             write_text(path, text)
     content = read_json(run_file)
-    try:
+    with exit_if_interrupted():
         if isinstance(content, dict) and content.get("engine", "local") == "verl":
             from rlvr.engines.verl import train as by_verl
 
@@ -81,9 +79,6 @@ def train(
             hidden_state_budget=hidden_state_budget,
         )
         train_locally(LocalRun.read(run_file), out or run_file.parent, execution, checkpoints_at)
-    except Interrupted as stop:
-        print(stop, file=sys.stderr)
-        raise typer.Exit(STOPPED) from None
 
 
 @verl.add("render")

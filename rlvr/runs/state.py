@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from evals.core.errors import UserError
-from evals.core.files import json_text, read_json, replacing, sha256_file, write_json, write_text
+from evals.core.files import fingerprint, json_text, read_json, replacing, sha256_file, write_json, write_text
 from evals.core.single_writer import single_writer
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class StateStore:
                 temporary = Path(name)
                 save_tensors(temporary / "tensors.safetensors", tensors)
                 digest = sha256_file(temporary / "tensors.safetensors")
-                write_json(temporary / "values.json", {"step": step, "tensors_sha256": digest, "values": dict(values)})
+                content = {"step": step, "tensors_sha256": digest, "values": dict(values)}
+                write_json(temporary / "values.json", content | {"sha256": fingerprint(content)})
                 if target.exists():  # saved by a run that was cut off before it could go on
                     shutil.rmtree(target)
                 os.replace(temporary, target)
@@ -99,6 +100,9 @@ class StateStore:
             path = self._path(step)
             try:
                 content = read_json(path / "values.json")
+                # States from before they had a hash of their own have none.
+                if "sha256" in content and content.pop("sha256") != fingerprint(content):
+                    raise UserError(f"{path}: its values differ from the hash they were saved with")
                 if sha256_file(path / "tensors.safetensors") != content["tensors_sha256"]:
                     raise UserError(f"{path}: its tensors differ from the hash they were saved with")
                 return State(step, load_file(path / "tensors.safetensors"), content["values"])

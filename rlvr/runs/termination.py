@@ -1,6 +1,7 @@
 """A training that is asked to stop saves its state first."""
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,6 +12,16 @@ STOPPED = 143
 
 class Interrupted(Exception):
     """The training was asked to stop, and its state is saved."""
+
+
+@contextmanager
+def exit_if_interrupted() -> Iterator[None]:
+    """End the process with one line and the status :data:`STOPPED` when a training was asked to stop."""
+    try:
+        yield
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        raise SystemExit(STOPPED) from None
 
 
 @contextmanager

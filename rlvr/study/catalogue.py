@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
+from evals.core.config.settings import Arxiv, Title
 from evals.core.errors import InvalidInput
 from evals.core.record import ExtensibleRecord, Record
 from evals.core.yaml_file import read_yaml
@@ -27,8 +28,8 @@ class Description(ExtensibleRecord):
         choices: what was chosen where paper and code differ.
     """
 
-    title: str = Field(min_length=1)
-    paper: str = Field(pattern=r"^[0-9]{4}\.[0-9]{5}$")
+    title: Title
+    paper: Arxiv
     version: Version
     choices: str = Field(min_length=1)
 

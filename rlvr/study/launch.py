@@ -14,11 +14,14 @@ import contextlib
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import psutil
 from filelock import FileLock, Timeout
@@ -31,6 +34,9 @@ _ANSWERS = (
     "dryrun", "lint", "unlock", "summary", "detailed_summary", "dag", "rulegraph", "filegraph", "d3dag",
     "list_rules", "list_target_rules", "report",
 )  # fmt: skip
+
+_NOTICE_SECONDS = 0.5  # for Snakemake to say that it ends, so that its jobs' ends are no failures
+_SHELLS = {"bash", "sh", "dash"}
 
 
 def main(arguments: list[str]) -> None:
@@ -51,6 +57,50 @@ def main(arguments: list[str]) -> None:
                 print(f"error: {error}", file=sys.stderr)
                 raise SystemExit(1) from None
         snakemake(arguments)
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    """Leave a study that is only planned; Snakemake would show where it was."""
+    os.write(2, b"interrupted; the same command goes on from here\n")
+    os._exit(128 + number)
+
+
+def end_jobs_on_termination() -> None:
+    """Pass a SIGTERM of this process, which runs Snakemake, on to its jobs: trainings then save their state and end.
+
+    Snakemake itself starts no further job, but waits for those that run, however long. From here on it also ends its
+    jobs itself when it is interrupted.
+    """
+    # By name: the launcher's own is that of another module, __main__.
+    if getattr(signal.getsignal(signal.SIGINT), "__name__", "") == _end_at_once.__name__:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    noted = signal.getsignal(signal.SIGTERM)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if callable(noted):
+            noted(number, frame)
+        threading.Timer(_NOTICE_SECONDS, _end_jobs).start()
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _end_jobs() -> None:
+    for child in psutil.Process().children():
+        for job in _commands_of(child):
+            with contextlib.suppress(psutil.Error):
+                job.terminate()
+
+
+def _commands_of(process: psutil.Process) -> Iterator[psutil.Process]:
+    """The commands that a job's shell waits for; they end first, and the shell tells Snakemake."""
+    try:
+        children = process.children() if process.name() in _SHELLS else []
+    except psutil.Error:
+        return
+    if not children:
+        yield process
+    for child in children:
+        yield from _commands_of(child)
 
 
 @contextlib.contextmanager
@@ -141,5 +191,7 @@ def _executes_jobs(command: list[str]) -> bool:
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in the background of a shell
+        signal.signal(signal.SIGINT, _end_at_once)
     rest = sys.argv[1:]
     main(rest[1:] if rest[:1] == ["--"] else rest)

@@ -10,7 +10,7 @@ from evals.core.config.methods import TrainingChanges
 from evals.core.config.problem_sets import Kinds
 from evals.core.config.settings import Commit, Matching, Omittable, Settings, Text, optional
 from evals.core.errors import NotAccepted
-from evals.core.numbers import Count, Index, NotNegative, Positive, Share, ShareOrZero
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
 
 FROM_SCRATCH, HUGGING_FACE = "from_scratch", "hugging_face"
 
@@ -23,8 +23,8 @@ class Architecture(Settings):
     num_hidden_layers: Count = Field(description="number of layers")
     num_attention_heads: Count = Field(description="query heads")
     num_key_value_heads: Count = Field(description="key and value heads; a divisor of num_attention_heads")
-    head_dim: Annotated[int, Field(ge=2, multiple_of=2)] = Field(description="width of a head; even")
-    max_position_embeddings: Annotated[int, Field(ge=16)] = Field(description="longest sequence in tokens")
+    head_dim: Annotated[int, Field(ge=2, multiple_of=2), BOUNDED] = Field(description="width of a head; even")
+    max_position_embeddings: Annotated[int, Field(ge=16), BOUNDED] = Field(description="longest sequence in tokens")
     tie_word_embeddings: bool = Field(description="whether input and output embeddings are one")
 
     @model_validator(mode="after")
@@ -145,7 +145,7 @@ class ClusterChanges(Settings):
     offload: Omittable[bool] = optional(
         "whether weights and optimizer wait in host memory while they are not used; default false"
     )
-    checkpoints_kept: Omittable[Annotated[int, Field(ge=2)]] = optional("saved states; default 2")
+    checkpoints_kept: Omittable[Annotated[int, Field(ge=2), BOUNDED]] = optional("saved states; default 2")
     hidden_state_host_budget: Omittable[Index] = optional(
         "MiB of hidden states that a node's host memory takes, default 262144; beyond, they are computed "
         "anew at every reading"

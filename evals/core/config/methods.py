@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from evals.core.config.settings import MethodName, Omittable, Settings, optional
-from evals.core.numbers import Count, Index, NotNegative, Positive, Share, ShareOrZero
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
 
 
 class TrainingChanges(Settings):
@@ -13,7 +13,7 @@ class TrainingChanges(Settings):
 
     steps: Omittable[Count] = optional("rollout steps")
     prompts_per_step: Omittable[Count] = optional("prompts in a rollout batch")
-    samples_per_prompt: Omittable[Annotated[int, Field(ge=2)]] = optional(
+    samples_per_prompt: Omittable[Annotated[int, Field(ge=2), BOUNDED]] = optional(
         "responses to each prompt; a rollout batch is the product of both"
     )
     updates_per_step: Omittable[Count] = optional(

@@ -5,15 +5,15 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from evals.core.config.methods import Methods, TrainingChanges
-from evals.core.config.settings import UNIQUE, Arxiv, Omittable, Seeds, Settings, Text, optional
+from evals.core.config.settings import UNIQUE, Arxiv, Omittable, Seeds, Settings, Text, Title, optional
 from evals.core.errors import NotAccepted
-from evals.core.numbers import Count, Index, InnerShare, NotNegative, Share
+from evals.core.numbers import BOUNDED, Count, Index, InnerShare, NotNegative, Share
 
 
 class NamedStudy(Settings):
     """A study of other methods on the models, problems, benchmarks and settings of the main study."""
 
-    title: Text = Field(description="heading of its tables and its section")
+    title: Title = Field(description="heading of its tables and its section")
     paper: Arxiv = Field(description="arXiv identifier of the paper whose tables it follows")
     question: Text = Field(description="the question that it answers, in a sentence")
     reference_method: str = Field(description="the method that every other one is compared with")
@@ -49,7 +49,7 @@ class DecodingProblems(Settings):
     """The generated problems on which thresholds are chosen; none of them is scored."""
 
     seed: Index = Field(description="decides which problems are drawn")
-    count: Annotated[int, Field(ge=6)] = Field(description="number of problems")
+    count: Annotated[int, Field(ge=6), BOUNDED] = Field(description="number of problems")
 
 
 class DecodingConfig(Settings):

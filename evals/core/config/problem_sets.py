@@ -4,14 +4,27 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from evals.core.config.settings import UNIQUE, Commit, Omittable, Prompt, Repository, Settings, Sha256, Text, optional
+from evals.core.config.settings import (
+    UNIQUE,
+    Commit,
+    Matching,
+    Omittable,
+    Prompt,
+    Repository,
+    Settings,
+    Sha256,
+    Text,
+    Title,
+    optional,
+)
 from evals.core.errors import InvalidInput, NotAccepted
-from evals.core.numbers import Count, Index
+from evals.core.numbers import BOUNDED, Count, Index
 from evals.core.record import ExtensibleRecord, Record
 from evals.core.records import ProblemKind
 
 GENERATED = "generated"
 
+_JsonLines = Annotated[str, Matching(r"[^\x00-\x1f]+\.jsonl", "a file name that ends in .jsonl")]
 Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
 
 
@@ -57,10 +70,10 @@ class Exclusion(Settings):
 class _Benchmark(Settings):
     """The keys of every benchmark."""
 
-    title: Text = Field(description="the name in tables and figures")
+    title: Title = Field(description="the name in tables and figures")
     description: Omittable[str] = optional("for people")
     licence: str = Field(description="of the problems")
-    count: Annotated[int, Field(ge=2)] = Field(description="number of problems of the source")
+    count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
     prompt: AnyPrompt = Field(
         description="text with {problem} in it once, or one such text for base and one for chat models; "
         "other braces are text"
@@ -82,7 +95,7 @@ class GeneratedBenchmark(_Benchmark, ProblemKind):
 class _Reading(Settings):
     """The keys that decide how the rows of a source become problems, wherever it is."""
 
-    count: Annotated[int, Field(ge=2)] = Field(description="number of problems of the source")
+    count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems of the source")
     sha256: Sha256 | None = Field(description="of the resulting problems.jsonl; null if it is not known")
     gated: bool = Field(description="whether the texts must not be written anywhere")
     grader: Literal["math", "choice", "code"] = Field(description="how responses are graded (docs/grading.md)")
@@ -145,9 +158,12 @@ class HubBenchmark(ReadBenchmark):
     revision: Commit | None = Field(description="a commit; null takes the newest")
     configuration: Omittable[Text] = optional("the repository's configuration")
     split: Text = Field(description="the repository's split")
-    files: Omittable[Annotated[tuple[Annotated[str, Field(pattern=r"\.jsonl$")], ...], Field(min_length=1)]] = optional(
-        "JSON lines files to read instead of a split"
-    )
+    files: Omittable[
+        Annotated[
+            tuple[Annotated[str, Matching(r"[^\x00-\x1f]+\.jsonl", "a file name that ends in .jsonl")], ...],
+            Field(min_length=1),
+        ]
+    ] = optional("JSON lines files to read instead of a split")
     columns: Columns = Field(description="columns of the source")
 
 
@@ -210,7 +226,7 @@ class _TrainingReading(Settings):
 class _PublishedSet(Settings):
     """A published set of training problems: its name, and its place on the Hub."""
 
-    title: Text = Field(description="the name for people")
+    title: Title = Field(description="the name for people")
     description: Omittable[str] = optional("for people")
     repository: Repository = Field(description="OWNER/NAME on the Hugging Face Hub")
     revision: Commit = Field(description="a commit")

@@ -82,9 +82,17 @@ def _not_base(name: str) -> str:
     return name
 
 
-Name = Annotated[str, Matching("[a-z0-9_]+", "a name of a to z, 0 to 9 and _")]
+Name = Annotated[str, Matching("[a-z0-9_]{1,64}", "a name of a to z, 0 to 9 and _, at most 64 of them")]
 MethodName = Annotated[Name, AfterValidator(_not_base)]
 Text = Annotated[str, Field(min_length=1)]
+Title = Annotated[
+    str,
+    Matching(
+        r"[^\s=+@<>-][^<>\x00-\x1f\x7f]{0,199}",
+        "a line of at most 200 characters, without < and >, that does not begin with =, +, - or @",
+    ),
+]
+"""Text that stands in tables, where a browser or a spreadsheet must not take it for anything else."""
 Prompt = Annotated[
     str,
     Matching(r"(?:(?!\{problem\})[\s\S])*\{problem\}(?:(?!\{problem\})[\s\S])*", f"text with {PLACEHOLDER} in it once"),

@@ -12,7 +12,7 @@ from evals.core.config.methods import Methods, TrainingChanges
 from evals.core.config.problem_sets import Kinds
 from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Seeds, Settings, Sha256, Text, optional
 from evals.core.errors import NotAccepted
-from evals.core.numbers import Count, Index, NotNegative, Share
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share
 from evals.core.records import BASE, Controls
 from evals.core.run_spec import LOCAL, VERL
 
@@ -61,7 +61,7 @@ class Validation(Settings):
     """
 
     seed: Index = Field(description="decides which problems are drawn")
-    count: Annotated[int, Field(ge=2)] = Field(description="number of problems")
+    count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems")
     every: Count = Field(description="rollout steps between two scores; the first is before the training")
     samples_per_problem: Count = Field(description="samples of each problem")
 
@@ -76,7 +76,7 @@ class LocalCopy(Settings):
 class Evaluation(Settings):
     """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
 
-    samples_per_problem: Annotated[int, Field(ge=2)] = Field(description="the k of avg@k")
+    samples_per_problem: Annotated[int, Field(ge=2), BOUNDED] = Field(description="the k of avg@k")
     max_new_tokens: Count = Field(description="longest response in tokens")
     temperature: NotNegative = Field(description="of sampling")
     top_p: Share = Field(description="of sampling")
@@ -85,7 +85,7 @@ class Evaluation(Settings):
     backend: Omittable[Literal["local", "transformers", "vllm"]] = optional(
         "what samples; default local (docs/generation.md)"
     )
-    max_model_len: Annotated[int, Field(ge=2)] | None = optional("shortens the context; vLLM")
+    max_model_len: Annotated[int, Field(ge=2), BOUNDED] | None = optional("shortens the context; vLLM")
     tensor_parallel_size: Omittable[Count] = optional("GPUs that share a model; vLLM")
     prompt: Omittable[Literal["training", "benchmark"]] = optional(
         "training: problems with an answer are put into problems.prompt, as in training; benchmark: into the "
@@ -98,8 +98,8 @@ class Statistics(Settings):
     """Intervals and tests (docs/evaluation.md)."""
 
     seed: Index = Field(description="of the resampling")
-    resamples: Annotated[int, Field(ge=100)] = Field(description="of the bootstrap")
-    permutations: Annotated[int, Field(ge=100)] = Field(description="of the sign-flip test")
+    resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the bootstrap")
+    permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the sign-flip test")
 
 
 class Diagnostics(Settings):

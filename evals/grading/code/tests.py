@@ -52,6 +52,10 @@ def tests_hash(tests: Mapping[str, Any]) -> str:
     return sha256_bytes(_content(tests))
 
 
+_LARGEST_TESTS = 1024**3
+"""Bytes of one problem's tests; a file of a kilobyte can stand for more."""
+
+
 def pack(tests: Mapping[str, Any]) -> str:
     """Compress tests to text."""
     return base64.b64encode(zlib.compress(_content(tests), 6)).decode("ascii")
@@ -69,8 +73,12 @@ def read_tests(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 except (ValueError, TypeError, KeyError):
                     raise UserError(f"{where}: is no object with id and tests") from None
                 try:
-                    tests = json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
-                except (ValueError, zlib.error) as error:
+                    unpacking = zlib.decompressobj()
+                    content = unpacking.decompress(base64.b64decode(packed, validate=True), _LARGEST_TESTS)
+                    if not unpacking.eof:
+                        raise ValueError(f"they are cut off, or larger than {_LARGEST_TESTS} bytes")
+                    tests = json.loads(content)
+                except (ValueError, RecursionError, zlib.error) as error:
                     raise UserError(f"{where}: tests: cannot be unpacked ({error})") from None
                 yield identifier, check_tests(tests, where)
     except FileNotFoundError:

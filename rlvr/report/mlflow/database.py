@@ -22,6 +22,7 @@ from mlflow.tracking import MlflowClient
 from evals.core.errors import UserError
 
 _SQLITE_HEADER = b"SQLite format 3\0"
+_BUSY_SECONDS = 10.0
 _DELETE_IT = "delete it, it is made again from the results"
 
 
@@ -51,9 +52,7 @@ class Store:
             with FileLock(path.with_name(path.name + ".lock"), timeout=lock_seconds), _without_waiting_for_the_disk():
                 if not path.exists():
                     self._initialise()
-                with open(path, "rb") as handle:  # MLflow would try to open another file for more than a minute
-                    if handle.read(len(_SQLITE_HEADER)) != _SQLITE_HEADER:
-                        raise UserError(f"{path}: is not an SQLite database; {_DELETE_IT}")
+                _require_usable(path)
                 yield self._client()
         except Timeout:
             raise UserError(f"{path}: another process has been writing it for {lock_seconds:.0f} s") from None
@@ -76,6 +75,25 @@ class Store:
             reason = str(error).splitlines()[0]
             raise UserError(f"{self.database}: is not an MLflow database ({reason}); {_DELETE_IT}") from None
         return client
+
+
+def _require_usable(path: Path) -> None:
+    """Open the database as it is, and refuse one that is damaged or held: MLflow would try for more than a minute."""
+    with open(path, "rb") as handle:
+        if handle.read(len(_SQLITE_HEADER)) != _SQLITE_HEADER:
+            raise UserError(f"{path}: is not an SQLite database; {_DELETE_IT}")
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as database:
+            found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+            database.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        raise UserError(
+            f"{path}: cannot be written ({error}); another program may hold it, such as a browser of it"
+        ) from None
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        raise UserError(f"{path}: is damaged ({' '.join(found.split())}); {_DELETE_IT}")
 
 
 @contextlib.contextmanager

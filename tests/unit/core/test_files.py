@@ -1,13 +1,16 @@
-"""Text that no file can hold must not stop a study: half a surrogate pair, as damaged bytes can decode to."""
+"""Files with text that no file can hold, such as half a surrogate pair, and files that were made to do harm."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from evals.core.files import read_json, read_jsonl, write_json, write_jsonl, write_text
+from evals.core.errors import UserError
+from evals.core.files import parse_json, read_json, read_jsonl, write_json, write_jsonl, write_text
+from evals.core.yaml_file import read_yaml
 from evals.grading import Case, GradingPool, Kind, Reason
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -44,3 +47,46 @@ def test_answers_with_half_a_pair_are_graded() -> None:
     assert verdicts[3].reason is Reason.NO_ANSWER
     for verdict in verdicts:
         (verdict.answer or "").encode("utf-8")
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefghi", "bcdefghij", strict=True)
+)
+"""Ten lines that stand for four thousand million values."""
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (BOMB, "its aliases stand for more than 1000000 values"),
+        ("a: &a [*a]\n", "holds itself by an alias"),
+        ("[" * 100_000, "is nested too deeply"),
+        ("a: 1\nb: 2\na: 3\n", "in line 3 (the key a stands twice, first in line 1)"),
+        ("a: {b: 1, b: 2}\n", "the key b stands twice"),
+        ("5: x\n", "the key 5 is no text"),
+        ("a: !!python/object/apply:os.system [id]\n", "is not valid YAML"),
+    ],
+)
+def test_yaml_that_is_more_than_it_seems_is_refused(tmp_path: Path, content: str, complaint: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError) as refused:
+        read_yaml(path)
+    assert str(refused.value).startswith(str(path)) and complaint in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_aliases_may_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("a: &a {x: 1}\nb: *a\nc: {<<: *a, y: 2}\n")
+    assert read_yaml(path) == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1, "y": 2}}
+
+
+def test_json_of_any_depth_is_answered_in_one_line(tmp_path: Path) -> None:
+    for text in ("[" * 200_000, '{"a":' * 200_000, "[" * 200_000 + "]" * 200_000):
+        with pytest.raises(UserError, match="nested too deeply"):
+            parse_json(text, "x")
+    (tmp_path / "x.jsonl").write_text("[" * 200_000)
+    with pytest.raises(UserError, match="line 1: is JSON that is nested too deeply"):
+        read_jsonl(tmp_path / "x.jsonl")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from evals.core.errors import UserError
+from evals.core.files import read_json, write_json
 from rlvr.runs.state import StateStore, load_training_tensors, training_tensors
 
 
@@ -38,13 +39,13 @@ def test_a_directory_of_another_name_is_no_state(tmp_path: Path) -> None:
     assert sorted(path.name for path in directory.glob("step-*")) == kept
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "no values", "half values", "no tensors"])
+@pytest.mark.parametrize("damage", ["truncate", "flip", "no values", "half values", "other values", "no tensors"])
 def test_a_damaged_state_falls_back_to_the_one_before(
     tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = StateStore(tmp_path, "a" * 64)
     for step in (1, 2):
-        store.save(step, {"model.w": torch.full((64,), float(step))}, {})
+        store.save(step, {"model.w": torch.full((64,), float(step))}, {"seen": [step]})
     newest = tmp_path / ("a" * 16) / "step-00000002"
     tensors, values = newest / "tensors.safetensors", newest / "values.json"
     if damage == "truncate":
@@ -57,12 +58,25 @@ def test_a_damaged_state_falls_back_to_the_one_before(
         values.unlink()
     elif damage == "half values":
         values.write_text(values.read_text()[:20])
+    elif damage == "other values":
+        values.write_text(values.read_text().replace("2\n    ]", "9\n    ]"))
     else:
         tensors.unlink()
     found = store.latest()
     assert found is not None
     assert found[0] == 1
     assert "step-00000002: damaged" in capsys.readouterr().out
+
+
+def test_a_state_from_before_its_values_had_a_hash_is_used(tmp_path: Path) -> None:
+    store = StateStore(tmp_path, "a" * 64)
+    store.save(1, {"model.w": torch.ones(1)}, {"seen": [1]})
+    path = tmp_path / ("a" * 16) / "step-00000001" / "values.json"
+    content = read_json(path)
+    del content["sha256"]
+    write_json(path, content)
+    found = store.latest()
+    assert found is not None and found.values == {"seen": [1]}
 
 
 def test_an_earlier_state_is_found(tmp_path: Path) -> None:

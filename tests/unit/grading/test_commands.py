@@ -55,6 +55,7 @@ def test_lines_in_lines_out() -> None:
     ("line", "message"),
     [
         ("{", "line 2: is not valid JSON"),
+        pytest.param("[" * 200_000, "line 2: is JSON that is nested too deeply", id="nested"),
         ("[]", "line 2: is []; accepted: a mapping"),
         ('{"id": 1, "pred": "x"}', "line 2: lacks gold"),
         ('{"id": 1, "pred": 3, "gold": "3"}', "line 2: pred: is 3; accepted: text"),

@@ -155,3 +155,47 @@ def test_clean_state_leaves_a_running_study_alone(workflow: Path, start: Start) 
     elsewhere = workflow / "elsewhere"
     elsewhere.mkdir()
     assert launch.find_snakemake(elsewhere) is None
+
+
+def test_an_interrupt_while_it_plans_is_one_line(workflow: Path, start: Start) -> None:
+    (workflow / "Snakefile").write_text("import time\nprint('plans', flush=True)\ntime.sleep(600)\n")
+    study = start([sys.executable, "-u", *LAUNCH[1:]])
+    assert study.stdout is not None
+    while "plans" not in (line := study.stdout.readline()):
+        assert line, "ended before it planned"
+    study.send_signal(signal.SIGINT)
+    assert study.communicate(timeout=PATIENCE_SECONDS)[0] == "interrupted; the same command goes on from here\n"
+    assert study.returncode == 130
+
+
+SNAKEMAKE_WITH_A_JOB = """
+import signal, subprocess, sys
+from rlvr.study.launch import end_jobs_on_termination
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append("snakemake"))
+end_jobs_on_termination()
+shell = subprocess.Popen(["bash", "-c", f"set -e; {sys.executable} job.py; true"])
+shell.wait()
+print(*told, shell.returncode, flush=True)
+"""
+JOB = """
+import signal, subprocess, sys, time
+def end(*_):
+    print("job", worker.poll(), flush=True)
+    worker.kill()
+    sys.exit(143)
+worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_termination_reaches_the_commands_of_the_jobs(workflow: Path, start: Start) -> None:
+    """The command gets it, and neither the shell that waits for it nor what the command has started itself."""
+    (workflow / "job.py").write_text(JOB)
+    (workflow / "main.py").write_text(SNAKEMAKE_WITH_A_JOB)
+    process = start([sys.executable, "main.py"])
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.communicate(timeout=PATIENCE_SECONDS)[0].splitlines() == ["job None", "snakemake 143"]

@@ -80,8 +80,15 @@ def test_a_terminal_has_a_bar_and_gets_its_cursor_back(workflow: Path, environme
     assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l") >= 0
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Terminating processes on user request, this might take some time.",
+        "Will exit after finishing currently running jobs (scheduler).",
+    ],
+)
 def test_jobs_that_the_user_interrupts_have_not_failed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     settings = types.SimpleNamespace(
@@ -96,7 +103,7 @@ def test_jobs_that_the_user_interrupts_have_not_failed(
     for message, values in (
         ("", {"event": LogEvent.RUN_INFO, "stats": {"train": 2, "total": 2}}),
         ("", {"event": LogEvent.JOB_INFO, "output": ["results/a"], **job}),
-        ("Terminating processes on user request, this might take some time.", {}),
+        (said, {}),
         (exception, {"event": LogEvent.ERROR, "exception": "RuleException"}),
         ("", {"event": LogEvent.JOB_ERROR, **job}),
     ):
@@ -105,7 +112,7 @@ def test_jobs_that_the_user_interrupts_have_not_failed(
         handler.emit(record)
     handler.close()
     shown = capsys.readouterr().err
-    assert "Terminating processes" in shown and "0 of 2 jobs finished" in shown and "goes on from here" in shown
+    assert said in shown and "0 of 2 jobs finished" in shown and "goes on from here" in shown
     assert "failed" not in shown and "RuleException" not in shown
 
 

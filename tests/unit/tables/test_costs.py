@@ -49,6 +49,13 @@ def test_a_resumed_run_is_charged_for_the_steps_of_its_earlier_processes(editabl
     (results / "costs/train/tiny-delta-s1.tsv").write_text(_HEADER + "2.0\t\t10\t\t\t\t\t\t\t1.0\n")
     cost = run_cost(run, ("chain_3",), results / "costs", results / "runs")
     assert cost.training_cpu_seconds == pytest.approx(8 * 1.1 / 2)
+    metrics = results / "runs/tiny-delta-s1/metrics.parquet"
+    frame = pd.read_parquet(metrics)
+    frame["peak_memory_bytes"] = [900 * 2**20, *[100 * 2**20] * (len(frame) - 1)]  # two processes
+    frame.to_parquet(metrics)
+    assert run_cost(run, ("chain_3",), results / "costs", results / "runs").peak_memory_mebibytes == 900
+    (metrics.parent / "cluster.json").write_text("{}")  # then it is the memory of GPUs
+    assert run_cost(run, ("chain_3",), results / "costs", results / "runs").peak_memory_mebibytes < 900
 
 
 def test_the_base_model_costs_its_evaluation_alone(synthetic_study: Study) -> None:

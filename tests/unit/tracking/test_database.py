@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import socket
+import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +15,7 @@ from filelock import FileLock
 from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
-from rlvr.report.mlflow import server
+from rlvr.report.mlflow import database, server
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import Experiment
 from rlvr.report.mlflow.projected import project_newer
@@ -65,6 +67,38 @@ def test_a_file_that_is_no_database_is_one_line_and_stays(tmp_path: Path) -> Non
     ):
         pass
     assert "\n" not in str(caught.value) and path.read_bytes() == b"precious " * 1000
+
+
+@pytest.mark.parametrize("damage", ["truncated", "overwritten"])
+def test_a_damaged_database_is_one_line_at_once(tmp_path: Path, empty_database: Path, damage: str) -> None:
+    path = tmp_path / "mlflow.db"
+    content = bytearray(empty_database.read_bytes())
+    if damage == "truncated":
+        content = content[: len(content) // 2]
+    else:
+        content[8192:40960] = b"x" * 32768
+    path.write_bytes(content)
+    with (
+        pytest.raises(UserError, match=r"mlflow\.db: is damaged .*; delete it") as caught,
+        Store.of(tmp_path).writing(),
+    ):
+        pass
+    assert "\n" not in str(caught.value) and path.read_bytes() == content
+
+
+def test_a_database_that_another_program_holds_is_one_line(
+    tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mlflow.db"
+    path.write_bytes(empty_database.read_bytes())
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.1)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UserError, match="database is locked"), Store.of(tmp_path).writing():
+            pass
+        other.execute("ROLLBACK")
+    with Store.of(tmp_path).writing() as client:
+        assert client.get_experiment("0").name == "Default"
 
 
 def test_moved_artifacts_are_one_line(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ _ROUTINE = (
     "Select jobs to execute",
     "Elapsed time: ",
 )
-# Said when the user interrupts (Ctrl-C); the jobs that end after it did not fail.
-_INTERRUPTED = "Terminating processes on user request"
+# Said when the user interrupts (Ctrl-C, SIGTERM); the jobs that end after it did not fail.
+_INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 # A failed command is announced twice, first by this exception, which quotes the command whole.
 _COMMAND_FAILED = "RuleException:\nCalledProcessError"
 _EXIT = re.compile(r"(exit status \d+|died with \S.*?)\.?$")

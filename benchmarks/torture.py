@@ -1,0 +1,239 @@
+"""A study that is ended at random points in every way, and its bytes beside an undisturbed one's; JSON is printed.
+
+``python benchmarks/torture.py --points 200 --seed 1 [--config config/smoke.yaml] [--output torture.json]``
+
+A point is a kind of end (:data:`KINDS`) and a moment: while Snakemake plans, or a random time after a random one of the
+next jobs has started. The study is then started again, by the ordinary command; once it is complete, a new one begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+
+from evals.core.files import fingerprint, read_jsonl, sha256_bytes, sha256_file, write_json
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+KINDS = {
+    "group -9": ("group", signal.SIGKILL),
+    "group TERM": ("group", signal.SIGTERM),
+    "group INT": ("group", signal.SIGINT),
+    "snakemake -9": ("snakemake", signal.SIGKILL),
+    "snakemake TERM": ("snakemake", signal.SIGTERM),
+    "snakemake INT": ("snakemake", signal.SIGINT),
+    "shell -9": ("shell", signal.SIGKILL),
+    "job -9": ("job", signal.SIGKILL),
+    "job TERM": ("job", signal.SIGTERM),
+}
+"""Name of a kind -> who gets the signal, and which."""
+PLANNING_SHARE = 0.2
+TERMINATION_SECONDS = 10.0
+PATIENCE_SECONDS = 3600.0
+SAME_BYTES = (
+    *(
+        "base/*/checkpoint/*",
+        "runs/*/checkpoint/*",
+        "samples/*/*/samples.jsonl",
+        "problems/*/*.jsonl",
+        "base/*/*.jsonl",
+    ),
+    *("scores/*.json", "audits/*.json", "comparisons.json", "tables/by_seed.*", "tables/audit.*", "tables/robust.*"),
+    *("figures/scores.*", "figures/differences.*", "figures/profiles.*", "figures/training_curves.*"),
+)
+"""Files below results/ that are the same whatever happened; others hold times or are compared without them."""
+
+
+@dataclass
+class Point:
+    """What was done at one point, and what followed."""
+
+    kind: str
+    is_planning: bool
+    jobs: list[str]  # that were running
+    seconds_to_the_end: float | None = None  # of Snakemake, from the signal on
+    showed_traceback: bool = False
+
+
+class Study:
+    """A study in a directory of its own."""
+
+    def __init__(self, directory: Path, config: Path, cores: int) -> None:
+        directory.mkdir(parents=True)
+        self.directory, self.results = directory, directory / "results"
+        options = ["--directory", str(directory), "--configfile", str(config), "--cores", str(cores)]
+        self._command = [sys.executable, "-m", "rlvr.study.launch", "--", *options]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it, or go on with it, in a process group of its own."""
+        with open(self.directory / "output.log", "wb") as output:
+            return subprocess.Popen(self._command, cwd=REPOSITORY, stdout=output, stderr=output, start_new_session=True)
+
+    def output(self) -> str:
+        return (self.directory / "output.log").read_text(errors="replace")
+
+    def finish(self) -> None:
+        """Run it to its end."""
+        if self.start().wait(timeout=PATIENCE_SECONDS) != 0:
+            sys.exit(f"the study failed\n{self.output()}")
+
+    def outcome(self) -> dict[str, str]:
+        """Path below results/ -> hash of what must not depend on what happened on the way."""
+        found = {}
+        for path in sorted({path for pattern in SAME_BYTES for path in self.results.glob(pattern)}):
+            if not path.name.endswith("manifest.json"):
+                found[path.relative_to(self.results).as_posix()] = sha256_file(path)
+        for path in sorted(self.results.glob("grades/*/*/grades.jsonl")):
+            rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read_jsonl(path)]
+            found[path.relative_to(self.results).as_posix()] = fingerprint(rows)
+        for path in sorted(self.results.glob("*/*/metrics.parquet")):
+            frame = pd.read_parquet(path)
+            kept = [name for name in frame if not name.startswith("seconds") and name != "peak_memory_bytes"]
+            found[path.relative_to(self.results).as_posix()] = sha256_bytes(frame[kept].to_json().encode())
+        return found
+
+    def torture(self, kind: str, chance: random.Random) -> tuple[Point, bool]:
+        """Start the study and do what ``kind`` says at a random moment; also returns whether it was complete before."""
+        process = self.start()
+        snakemake = psutil.Process(process.pid)
+        is_planning = chance.random() < PLANNING_SHARE and KINDS[kind][0] in ("group", "snakemake")
+        if is_planning:
+            time.sleep(chance.uniform(0.1, 4.0))
+        else:
+            self._wait_for_jobs(process, chance.randrange(1, 5))
+            time.sleep(chance.uniform(0.0, 3.0))
+        shells = _children(snakemake)
+        jobs = [job for shell in shells for job in _children(shell)]
+        words = [" ".join(_words(job)[3:6]) for job in jobs]
+        point = Point(kind, is_planning and not jobs, words)
+        whom, number = KINDS[kind]
+        targets = {"snakemake": [snakemake], "shell": shells, "job": jobs}.get(whom, [])
+        started = time.monotonic()
+        if process.poll() is not None:
+            return point, process.returncode == 0
+        if whom == "group":
+            os.killpg(process.pid, number)
+        elif targets:
+            chance.choice(targets).send_signal(number)
+        process.wait(timeout=PATIENCE_SECONDS)
+        point.seconds_to_the_end = round(time.monotonic() - started, 2)
+        log = self.output()
+        point.showed_traceback = number in (signal.SIGINT, signal.SIGTERM) and "Traceback" in log
+        return point, False
+
+    def _wait_for_jobs(self, process: subprocess.Popen[bytes], more: int) -> None:
+        """Wait until so many jobs more have started, or the study has ended."""
+        logs = self.results / "logs"
+        before = {path: path.stat().st_mtime_ns for path in logs.rglob("*.log")}
+        while process.poll() is None:
+            now = {path: path.stat().st_mtime_ns for path in logs.rglob("*.log")}
+            if len(now.items() - before.items()) >= more:
+                return
+            time.sleep(0.05)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children()
+    except psutil.Error:
+        return []
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _left_over(directory: Path) -> list[str]:
+    """Processes that still work in a directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(directory):
+                found.append(" ".join(process.cmdline())[:200])
+        except psutil.Error:
+            continue
+    return found
+
+
+def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -> dict[str, Any]:
+    """Torture studies in ``directory`` at so many points; returns what the JSON says."""
+    chance = random.Random(seed)
+    reference = Study(directory / "undisturbed", config, cores)
+    reference.finish()
+    expected = reference.outcome()
+    done, differing, completed = list[Point](), list[str](), 0
+
+    def compare(study: Study) -> None:
+        study.finish()
+        found = study.outcome()
+        names = sorted(expected.keys() | found.keys())
+        differing.extend(f"{study.directory.name}/{name}" for name in names if expected.get(name) != found.get(name))
+        shutil.rmtree(study.directory)
+
+    study = Study(directory / "study-0", config, cores)
+    while len(done) < points:
+        point, was_complete = study.torture(chance.choice(list(KINDS)), chance)
+        if was_complete:
+            compare(study)
+            completed += 1
+            study = Study(directory / f"study-{completed}", config, cores)
+            continue
+        done.append(point)
+        print(f"{len(done)} of {points}: {point}", file=sys.stderr, flush=True)
+    last = study.directory.resolve()
+    compare(study)
+    slow = [point for point in done if "TERM" in point.kind and (point.seconds_to_the_end or 0) > TERMINATION_SECONDS]
+    return {
+        "points": len(done),
+        "seed": seed,
+        "while_a_job_ran": sum(bool(point.jobs) for point in done),
+        "studies": completed + 1,
+        "files_compared": len(expected),
+        "differing": differing,
+        "left_over": _left_over(last),
+        "tracebacks": [asdict(point) for point in done if point.showed_traceback],
+        "slower_than_10_s_after_sigterm": [asdict(point) for point in slow],
+        "longest_seconds_after_sigterm_to_snakemake": max(
+            (point.seconds_to_the_end or 0 for point in done if point.kind == "snakemake TERM"), default=None
+        ),
+        "each": [asdict(point) for point in done],
+    }
+
+
+def main() -> None:
+    """Print the JSON; the exit status is 1 if a byte differs or a process is left."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--config", type=Path, default=REPOSITORY / "config/smoke.yaml")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--directory", type=Path, help="where the studies work; default: a temporary one")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        place = (options.directory or Path(temporary)) / "torture"
+        found = measure(options.points, options.seed, options.config.resolve(), options.cores, place)
+    print(json.dumps(found, indent=2))
+    if options.output:
+        write_json(options.output, found)
+    sys.exit(bool(found["differing"] or found["left_over"]))
+
+
+if __name__ == "__main__":
+    main()

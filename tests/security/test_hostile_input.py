@@ -1,0 +1,141 @@
+"""Configurations, files and manifests that nobody would write: read, or refused in one line; never anything else.
+
+Seconds of it run with the other tests; ``HOSTILE_CASES=300000 pytest tests/security/test_hostile_input.py`` in a night.
+What is found becomes an ``@example``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from evals.core.errors import UserError
+from evals.core.files import parse_json
+from evals.core.manifest import Manifest, hash_files, is_sealed, read_any_manifest
+from evals.core.yaml_file import read_yaml
+from evals.trace.directory import verify
+from rlvr.study.study import Study
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SMOKE: dict[str, Any] = read_yaml(REPOSITORY / "config/smoke.yaml")
+
+many = settings(
+    max_examples=int(os.environ.get("HOSTILE_CASES", "150")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+numbers = st.integers() | st.floats() | st.sampled_from([10**400, -(2**63), 2**53, 1e308, 5e-324, -0.0])
+texts = st.text(max_size=80) | st.sampled_from(
+    ["", "\n", "a\n", "../x", "{", "{problem}", "$(id)", "\ud800", "a" * 5000]
+)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def places(content: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where the values of a configuration stand."""
+    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [place, *(found for key, value in items for found in places(value, (*place, key)))]
+
+
+def one_line(error: UserError) -> None:
+    assert str(error) and "\n" not in str(error)
+
+
+@many
+@given(st.sampled_from(places(SMOKE)[1:]), values)
+@example(("benchmarks",), ["a" * 300])
+@example(("seeds",), [10**400])
+@example(("methods",), {"a\n": {"extends": "dapo"}})
+def test_a_study_is_resolved_or_refused(place: tuple[Any, ...], value: Any) -> None:
+    content = copy.deepcopy(SMOKE)
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    try:
+        Study.resolve(content)
+    except UserError as error:
+        one_line(error)
+
+
+@many
+@given(st.text(alphabet="[]{}:,&*!-?|>'\"%@ \n\tab1", max_size=200))
+@example("a: &a [*a]")
+@example("? [a]\n: b")
+@example("<<: 5")
+@example("a: 0x" + "f" * 5000)
+@example("[" * 5000)
+@example("2001-13-45: a")
+@example("a: 2001-13-45")
+def test_yaml_is_read_or_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text, encoding="utf-8")
+    try:
+        read_yaml(path)
+    except UserError as error:
+        one_line(error)
+
+
+@many
+@given(st.binary(max_size=200) | values.map(lambda value: json.dumps(value).encode()))
+@example(b"[" * 100_000)
+@example(b"1" * 10_000)
+@example(b"\xff\xfe[")
+def test_json_is_read_or_refused(content: bytes) -> None:
+    try:
+        parse_json(content, "x")
+    except UserError as error:
+        one_line(error)
+
+
+FIELDS = [
+    "schema",
+    "kind",
+    "inputs",
+    "outputs",
+    "parameters",
+    "fingerprint",
+    "details",
+    "environment",
+    "created",
+    "sizes",
+]
+
+
+@many
+@given(st.sampled_from([*FIELDS, "sha256"]), values)
+@example("outputs", [])
+@example("outputs", {"x.json": None})
+@example("inputs", {"x\x00y": "a"})
+@example("outputs", {"../../x": "a"})
+@example("inputs", {"\ud800": "a"})
+def test_a_manifest_is_read_or_named(tmp_path: Path, field: str, value: Any) -> None:
+    """Whatever stands in it, a changed manifest is a fault in one line."""
+    results = tmp_path / "results"
+    (results / "tables").mkdir(parents=True, exist_ok=True)
+    (results / "tables/x.csv").write_text("method\n")
+    path = results / "tables/x.manifest.json"
+    Manifest("table", {}, hash_files(path.parent, results / "tables/x.csv"), {}, "f").write(path)
+    content = {**json.loads(path.read_text()), field: value}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    try:
+        read_any_manifest(path)
+        is_sealed(path)
+    except UserError as error:
+        one_line(error)
+    try:
+        verify(tmp_path)
+    except UserError as error:
+        one_line(error)
+    else:
+        raise AssertionError(f"{field} = {value!r} passed")
