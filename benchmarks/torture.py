@@ -101,7 +101,7 @@ class Study:
             found[path.relative_to(self.results).as_posix()] = fingerprint(rows)
         for path in sorted(self.results.glob("*/*/metrics.parquet")):
             frame = pd.read_parquet(path)
-            kept = [name for name in frame if not name.startswith("seconds") and name != "peak_memory_bytes"]
+            kept = [name for name in map(str, frame) if not name.startswith("seconds") and name != "peak_memory_bytes"]
             found[path.relative_to(self.results).as_posix()] = sha256_bytes(frame[kept].to_json().encode())
         return found
 

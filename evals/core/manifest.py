@@ -118,7 +118,7 @@ def read_any_manifest(path: Path) -> Manifest:
         value = content.get(key, {})
         if not isinstance(value, kind):
             raise InvalidInput(str(path), key, f"is {value!r:.80}", "text" if kind is str else "a mapping")
-        if of is not object and kind is dict:
+        if of is not object and isinstance(value, dict):
             for name, each in value.items():
                 if not isinstance(each, of) or not name.isprintable():
                     raise InvalidInput(

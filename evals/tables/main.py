@@ -135,11 +135,20 @@ def computed_manifests(results: Results, directory: Path) -> list[Path]:
     return [manifest for path in sorted(paths) if (manifest := path / "manifest.json").is_file()]
 
 
-def arithmetic_note(manifests: Sequence[Path]) -> list[str]:
-    """Say which arithmetic the results with these manifests were computed with."""
-    found = map(read_any_manifest, manifests)
+def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> list[str]:
+    """Say which arithmetic the results with these manifests were computed with, and which rows mix several."""
+    found = {path: read_any_manifest(path) for path in manifests}
     # A model that was imported was not computed here.
-    line = arithmetic.summary(arithmetic.label(each.environment) for each in found if "source" not in each.parameters)
+    computed = {path: each for path, each in found.items() if "source" not in each.parameters}
+    labels = {path: arithmetic.label(each.environment) for path, each in computed.items()}
+    line = arithmetic.summary(labels.values())
+
+    def kinds(row: Condition) -> set[str]:
+        names = {run.run for run in row.runs}
+        return {label for path, label in labels.items() if names.intersection(path.parts)}
+
+    if mixed := [row.title for row in rows if len(kinds(row)) > 1]:
+        line += f" Rows that mix them: {', '.join(mixed)}."
     return [line] if line else []
 
 
@@ -160,7 +169,7 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
     ]
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
     computed = computed_manifests(results, training.parent)
-    tables = main_tables(results, measured, falls, [*notes, *arithmetic_note(computed)])
+    tables = main_tables(results, measured, falls, [*notes, *arithmetic_note(computed, results.conditions)])
     frame = pd.DataFrame(rows).astype({"fell": "Int64"})  # nullable: the base model is not trained
     short = short_table(results, main_columns(results, measured, falls))
     write_table(out, tables, frame, [*results.sources, *read, *computed], {"notes": notes}, short)

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 from evals.core import arithmetic
-from evals.core.files import read_json
+from evals.core.files import read_json, write_json
+from evals.core.manifest import Manifest
+from evals.core.records import Condition, Run
 from evals.generation.arithmetic import _FUNCTIONS, _product
+from evals.tables.main import arithmetic_note
 
 REPOSITORY = Path(__file__).parents[3]
 HERE = {"packages": {"torch": "2.0", "numpy": "2.1"}, "arithmetic": {"processor": "P", "code_paths": "portable"}}
@@ -121,3 +124,20 @@ def test_one_line_says_what_decides_the_digits() -> None:
     mixed = arithmetic.summary([portable, own, portable])
     assert mixed.startswith("Arithmetic is mixed") and "2 of 3 results with portable" in mixed
     assert "not recorded" in arithmetic.summary([arithmetic.label({"packages": {}})])
+
+
+def test_rows_that_mix_environments_are_named(tmp_path: Path) -> None:
+    """As where some seeds were trained before a package was updated, and others after it."""
+    rows = []
+    for method, environments in {"dapo": (HERE, HERE), "delta": (HERE, ELSEWHERE)}.items():
+        runs = [Run(run=f"tiny-{method}-s{n}", model="tiny", method=method, seed=n, title=method) for n in (1, 2)]
+        rows.append(Condition("tiny", method, method.upper(), tuple(runs)))
+        for run, environment in zip(runs, environments, strict=True):
+            path = tmp_path / run.run / "manifest.json"
+            Manifest("run", {}, {}, {}, "f").write(path)
+            write_json(path, {**read_json(path), "environment": environment})
+    manifests = sorted(tmp_path.glob("*/manifest.json"))
+    (line,) = arithmetic_note(manifests, rows)
+    assert line.startswith("Arithmetic is mixed") and line.endswith("Rows that mix them: DELTA.")
+    (line,) = arithmetic_note(manifests[:2], rows[:1])
+    assert "mix" not in line
