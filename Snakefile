@@ -3,7 +3,7 @@ from functools import partial
 
 from snakemake.utils import min_version
 
-from rlvr.study.cost import print_cost
+from rlvr.study.cost import print_cost, print_warnings
 from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
 from rlvr.study.launch import end_jobs_on_termination
 from rlvr.study.plan import Plan
@@ -28,6 +28,7 @@ SHOWN = Displayed(PLAN)
 set_job_environment()
 if workflow.is_main_process:
     print_cost(PLAN.study)
+    print_warnings(PLAN.study)
 
 
 onstart:

@@ -76,7 +76,7 @@ class Page:
     def wait(self, condition: str) -> None:
         """Wait until an expression is true."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not self.value(f"Boolean({condition})"):
+        while not self.value(f"Boolean(document.body && ({condition}))"):
             assert time.monotonic() < deadline, f"never true: {condition}"
             time.sleep(0.02)
 
@@ -87,6 +87,7 @@ class Page:
         """Click in the middle of an element, after scrolling to it; something in front of it is an error."""
         found = f"document.querySelector({json.dumps(selector)})"
         self.value(f"{found}.scrollIntoView({{block: 'center', inline: 'center'}})")
+        self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")  # drawn
         place = "const box = each.getClientRects()[0], x = box.x + box.width / 2, y = box.y + box.height / 2;"
         is_on_top = "each.contains(document.elementFromPoint(x, y))"
         x, y, hit = self.value(f"(() => {{ const each = {found}; {place} return [x, y, {is_on_top}]; }})()")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import Any
 
 from evals.core.config.base_models import HuggingFace, Model
@@ -37,6 +38,9 @@ _MERGED_BYTES = 2.0
 """Bytes per parameter: weights and two moments in float32; merged weights in bfloat16."""
 _SAMPLE_BYTES = 4.0
 """Bytes of text per token."""
+
+_GPU_DEVICES = ("nvidia[0-9]*", "kfd", "dxg")
+"""Files in /dev on a machine with a GPU: NVIDIA's driver, AMD's, and either of them in Windows' Linux."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,13 @@ def step_seconds(training: TrainingSettings, cluster: Mapping[str, Any], paramet
     sampling = rollouts.seconds(training.rollouts_per_step * shared / devices, mean, training.max_new_tokens)
     flop = _FLOP_TRAINED * parameters * training.rollouts_per_step * (mean + _PROMPT_TOKENS)
     return sampling + flop / (PEAK * TRAINING_UTILISATION * devices) + _STEP_OVERHEAD
+
+
+def print_warnings(study: Study) -> None:
+    """Say on standard error what will not go well here: a plan may be made where no job is to be run."""
+    if study.config.execution.device == "cuda" and not any(any(Path("/dev").glob(name)) for name in _GPU_DEVICES):
+        warning = "warning: execution.device is cuda, and this machine shows no GPU: jobs started here will fail"
+        print(warning, file=sys.stderr)
 
 
 def print_cost(study: Study) -> None:

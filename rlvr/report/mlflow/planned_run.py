@@ -18,7 +18,7 @@ from evals.core.records import ProblemFile
 NOTE_TAG = "mlflow.note.content"  # the tag that MLflow renders as a run's description
 
 # Part of every content hash: raise it when this package shows the same files differently.
-_VERSION = 1
+_VERSION = 2
 _LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
 _METRICS_PER_CALL = 900  # MLflow takes 1,000 metrics and tags together
 
@@ -91,12 +91,15 @@ def flatten(value: Any, prefix: str = "") -> dict[str, str]:
 
 
 def metrics_of_steps(frame: pd.DataFrame, ended: int) -> list[Metric]:
-    """Every number of every step, timed so that the last step is at ``ended``; NaN (not measured) makes no metric."""
+    """Every number of every step, timed so that the last step is at ``ended``; NaN (not measured) makes no metric.
+
+    MLflow draws the metrics of a section, ``train/`` or ``time/``, together.
+    """
     frame = frame.sort_values("step", kind="stable")
     seconds = frame["seconds_step"].fillna(0.0) if "seconds_step" in frame else frame["step"] * 0.0
     times = (ended - 1000 * (seconds.sum() - seconds.cumsum())).round().astype(int).tolist()
     columns = frame.drop(columns="step").select_dtypes("number").astype(float)
-    names = [str(name) for name in columns]
+    names = [metric_name(str(name)) for name in columns]
     rows = zip(frame["step"].astype(int).tolist(), times, columns.to_numpy().tolist(), strict=True)
     return [
         Metric(name, value, time, step)
@@ -106,6 +109,11 @@ def metrics_of_steps(frame: pd.DataFrame, ended: int) -> list[Metric]:
     ]
 
 
+def metric_name(column: str) -> str:
+    """The name of a column of ``metrics.parquet`` in MLflow: ``train/reward_mean``, ``time/seconds_step``."""
+    return f"{'time' if column.startswith(('seconds_', 'peak_memory')) else 'train'}/{column}"
+
+
 def single_metrics(values: Mapping[str, float | None], time: int) -> list[Metric]:
-    """Values that were measured once, at step 0; None makes no metric."""
+    """Values that were measured once, at step 0, which MLflow draws as bars; None makes no metric."""
     return [Metric(key, float(value), time, 0) for key, value in values.items() if value is not None]

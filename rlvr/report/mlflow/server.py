@@ -84,7 +84,8 @@ def wait_until_served(port: int, parent: int, seconds: float = 0.3) -> bool:
 def links(store: Store, port: int) -> list[str]:
     """Where each study's trainings are in the web interface: their curves, and their table.
 
-    MLflow opens an experiment on its page of chat traces, of which a study has none.
+    MLflow opens an experiment on its page of chat traces, of which a study has none. There, "Group by" method draws the
+    mean and the range over seeds.
     """
     root, query = f"http://{HOST}:{port}", urlencode({"searchFilter": "tags.stage LIKE 'train%'"}, quote_via=quote)
     lines = [f"MLflow on {root} (Ctrl-C ends it)"]

@@ -1,8 +1,12 @@
-"""The MLflow runs of a finished study: study > method (on a model) > seed > evaluation on a benchmark."""
+"""The MLflow runs of a finished study: the study, each method on a model, each training and, of that, each benchmark.
 
-from collections.abc import Iterator
+Trainings stand at the top level, with their scores beside their settings, so that MLflow sorts and plots them together.
+"""
+
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 
 from evals.core.errors import UserError
 from evals.core.files import read_parquet, sha256_file
@@ -25,13 +29,12 @@ def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iter
     """
     manifests = {run.run: read_run_manifest(run, directory) for run in results.runs}
     latest = max(map(_ended, manifests.values()))
-    # MLflow lists the newest runs first and nests a child only under a parent on the same page: parents come last.
+    # MLflow lists the newest runs first: the study, then its methods.
     yield _overview(study, results, own, latest + len(results.conditions))
     for place, condition in enumerate(reversed(results.conditions)):
-        parent = _condition(study, results, condition, latest + place)
-        yield parent
+        yield _condition(study, results, condition, latest + place)
         for run in condition.runs:
-            yield _training(study, run, manifests[run.run], directory, parent.result)
+            yield _training(study, run, manifests[run.run], directory, _final_scores(results, run))
             for benchmark in results.benchmarks:
                 yield _evaluation(study, results, run, benchmark, manifests[run.run], directory)
 
@@ -82,23 +85,35 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
     return PlannedRun.at_once(result, condition.title, tags, now, condition.title, values, metrics=metrics)
 
 
-def _training(study: str, run: Run, manifest: Manifest, directory: Path, parent: str) -> PlannedRun:
-    """One seed: every column of its metrics at every step, its settings, the hashes of its weights."""
+def _final_scores(results: Results, run: Run) -> dict[str, float | None]:
+    """What a policy scored on every benchmark, and their mean."""
+    k, scores = results.samples_per_problem, [results.scores[run.run, name] for name in results.benchmarks]
+    values: dict[str, float | None] = {f"eval/all/avg_at_{k}": fmean(score.average_at_k for score in scores)}
+    for name, score in zip(results.benchmarks, scores, strict=True):
+        values |= {f"eval/{name}/avg_at_{k}": score.average_at_k, f"eval/{name}/maj_at_{k}": score.majority_at_k}
+        values |= {f"eval/{name}/{key}": getattr(score, key) for key in ("truncation_rate", "mean_tokens")}
+    return values
+
+
+def _training(
+    study: str, run: Run, manifest: Manifest, directory: Path, scores: Mapping[str, float | None]
+) -> PlannedRun:
+    """One seed: its metrics at every step, its final scores, its settings, the hashes of its weights."""
     folder, is_base = run_directory(run, directory), run.method == BASE
     tags = run_tags(study, "base_model" if is_base else "train", run)
     tags |= {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()}
     problems = None if is_base else ProblemFile.of(directory / "problems" / "train")
     tags |= {f"sha256/problems/{problems.name}": problems.sha256} if problems else {}
     ended, path = _ended(manifest), folder / "metrics.parquet"
-    metrics = metrics_of_steps(read_parquet(path, ["step"]), ended) if path.name in manifest.outputs else []
+    steps = metrics_of_steps(read_parquet(path, ["step"]), ended) if path.name in manifest.outputs else []
+    metrics = [*planned_run.single_metrics(scores, ended), *steps]
     return PlannedRun(
         f"run {run.run}",
         run.run,
-        content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters)),
+        content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters), dict(scores)),
         tags | {"fingerprint": manifest.fingerprint},
         min((metric.timestamp for metric in metrics), default=ended),
         ended,
-        parent=parent,
         params=planned_run.flatten(manifest.parameters),
         metrics=metrics,
         problems=problems,

@@ -80,6 +80,12 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_pictures_have_all_their_colours() -> None:
+    """A palette of few colours drops pale bands. The one of `batching` did, and docs/studies.md says so."""
+    colour_types = {path.name: path.read_bytes()[25] for path in (ROOT / "docs/images").glob("*.png")}
+    assert {name for name, kind in colour_types.items() if kind == 3} == {"batching.png"}
+
+
 def test_commands_that_pages_name_exist() -> None:
     known = {" ".join(path) for path in command_paths(typer.main.get_command(commands()))}
     groups = {name.rpartition(" ")[0] for name in known}

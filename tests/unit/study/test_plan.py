@@ -12,6 +12,7 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.yaml_file import read_yaml
+from rlvr.study import cost
 from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, pattern, read_study, words
@@ -77,6 +78,19 @@ def test_a_file_that_is_no_study_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("")
     with pytest.raises(UserError, match=r"study\.yaml: has no keys"):
         read_study([tmp_path / "study.yaml"], {})
+
+
+def test_a_gpu_that_is_not_there_is_said_when_a_study_is_planned(
+    smoke: dict[str, Any], plan: Plan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_gpu = changed(smoke, "execution.device", "cuda").study
+    monkeypatch.setattr(cost, "_GPU_DEVICES", ("no-such-device",))
+    cost.print_warnings(on_gpu)
+    assert capsys.readouterr().err.startswith("warning: execution.device is cuda, and this machine shows no GPU")
+    cost.print_warnings(plan.study)
+    monkeypatch.setattr(cost, "_GPU_DEVICES", ("null",))
+    cost.print_warnings(on_gpu)
+    assert capsys.readouterr().err == ""
 
 
 def test_options_and_patterns() -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 from evals.core.run_spec import Execution, LocalRun
 from rlvr.engines.local.train import train
 from rlvr.engines.verl.metrics import read_metrics
+from rlvr.report.mlflow.planned_run import metric_name
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import client_of, project
@@ -50,11 +51,12 @@ def test_both_engines_metrics_have_one_name_each(
         run.data.tags.get("rlvr.result"): run for run in client.search_runs([experiment.experiment_id], max_results=99)
     }
     of_local, of_verl = (shown[f"run tiny-delta-s{seed}"].data.metrics for seed in (1, 2))
-    assert set(of_local) - set(of_verl) == ONLY_LOCAL
-    assert set(of_verl) - set(of_local) == ONLY_VERL
+    assert set(of_local) - set(of_verl) == {metric_name(column) for column in ONLY_LOCAL}
+    assert set(of_verl) - set(of_local) == {metric_name(column) for column in ONLY_VERL}
     # Not the same numbers, but of one kind: a fraction of one engine is no count of the other.
     for name in set(of_local) & set(of_verl):
-        if name.endswith(("_fraction", "_rate")) and name != "learning_rate":
+        if name.endswith(("_fraction", "_rate")) and name != "train/learning_rate":
             assert 0 <= of_local[name] <= 1 and 0 <= of_verl[name] <= 1, name
-    assert of_verl["tokens_generated"] > 100 and of_verl["seconds_step"] > of_verl["seconds_update"] > 0
+    assert of_verl["train/tokens_generated"] > 100
+    assert of_verl["time/seconds_step"] > of_verl["time/seconds_update"] > 0
     assert pd.read_parquet(results / "runs" / "tiny-delta-s2" / "metrics.parquet")["step"].tolist() == [1, 2]

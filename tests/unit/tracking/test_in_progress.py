@@ -20,7 +20,7 @@ from evals.core.single_writer import single_writer
 from rlvr.report.mlflow import in_progress, planned_run
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.in_progress import show_in_progress, watch
-from rlvr.report.mlflow.planned_run import flatten
+from rlvr.report.mlflow.planned_run import flatten, metric_name
 from rlvr.runs.progress import METRICS_SO_FAR, remove_metrics_so_far, write_metrics_so_far
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
@@ -75,7 +75,7 @@ class Training:
         (run,) = self.shown()
         assert run.info.status == status
         for name in set(self.metrics) - {"step"}:
-            points = self.client().get_metric_history(run.info.run_id, name)
+            points = self.client().get_metric_history(run.info.run_id, metric_name(name))
             expected = [
                 (step, value)
                 for step, value in zip(self.metrics["step"][:steps], self.metrics[name][:steps], strict=True)
@@ -164,7 +164,7 @@ def test_steps_that_were_lost_and_are_done_again_replace_what_they_were(training
     training.show()
     (run,) = training.shown()
     assert len({first, second, run.info.run_id}) == 3
-    rewards = training.client().get_metric_history(run.info.run_id, "reward_mean")
+    rewards = training.client().get_metric_history(run.info.run_id, "train/reward_mean")
     assert [point.value for point in rewards] == [9.0] * 5
 
 

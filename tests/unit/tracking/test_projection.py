@@ -11,6 +11,7 @@ import pytest
 from mlflow.entities import Run, ViewType
 
 from evals.core.files import sha256_file
+from rlvr.report.mlflow.planned_run import metric_name
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 from tests.unit.tracking.conftest import BENCHMARKS, add_table_and_figure, client_of, project
@@ -48,13 +49,13 @@ def projected_copy(tracked_study: Study, empty_database: Path) -> Study:
     return tracked_study
 
 
-def test_methods_hold_seeds_and_seeds_hold_evaluations(projected: Study) -> None:
+def test_trainings_stand_beside_methods_and_hold_their_evaluations(projected: Study) -> None:
     shown = _shown(projected)
     assert len(shown) == _ALL
     parents = {result: run.data.tags.get("mlflow.parentRunId") for result, run in shown.items()}
     assert parents["method tiny delta"] is None and parents["study laptop"] is None
     for seed in (1, 2):
-        assert parents[f"run tiny-delta-s{seed}"] == shown["method tiny delta"].info.run_id
+        assert parents[f"run tiny-delta-s{seed}"] is None
         for benchmark in BENCHMARKS:
             assert parents[f"score tiny-delta-s{seed} {benchmark}"] == shown[f"run tiny-delta-s{seed}"].info.run_id
     assert parents["score tiny-base chain_3"] == shown["run tiny-base"].info.run_id
@@ -65,11 +66,12 @@ def test_every_metric_of_every_step_is_shown_and_missing_ones_are_not(projected:
     client, run = client_of(projected), _shown(projected)["run tiny-delta-s2"]
     frame = pd.read_parquet(projected.results / "runs/tiny-delta-s2/metrics.parquet").set_index("step")
     for column in frame:
-        history = client.get_metric_history(run.info.run_id, str(column))
+        name = metric_name(str(column))
+        history = client.get_metric_history(run.info.run_id, name)
         assert {point.step: point.value for point in history} == frame[column].dropna().to_dict(), column
         if history:
-            assert run.data.metrics[column] == frame[column].iloc[-1]
-    times = [point.timestamp for point in client.get_metric_history(run.info.run_id, "reward_mean")]
+            assert run.data.metrics[name] == frame[column].iloc[-1]
+    times = [point.timestamp for point in client.get_metric_history(run.info.run_id, "train/reward_mean")]
     assert times == sorted(times) and times[-1] - times[0] == pytest.approx(7 * 1100, abs=2)
 
 
@@ -92,6 +94,19 @@ def test_runs_carry_settings_hashes_and_data_sets(projected: Study) -> None:
         assert (data.dataset.name, data.tags[0].value) == (name, context)
         assert sha256.startswith(data.dataset.digest) and len(data.dataset.digest) <= 36
         assert shown[result].data.tags[f"sha256/problems/{name}"] == sha256
+
+
+def test_a_training_has_its_final_scores_beside_its_settings(projected: Study) -> None:
+    run = _shown(projected)["run tiny-dapo-s1"]
+    expected = []
+    for benchmark in BENCHMARKS:
+        scores = json.loads((projected.results / f"scores/{benchmark}.json").read_text())["scores"]
+        (score,) = [row for row in scores if row["run"] == "tiny-dapo-s1"]
+        assert run.data.metrics[f"eval/{benchmark}/avg_at_32"] == score["average_at_k"]
+        expected.append(score["average_at_k"])
+    assert run.data.metrics["eval/all/avg_at_32"] == pytest.approx(sum(expected) / 2)
+    assert run.data.params["training.learning_rate"] == "0.0003"
+    assert {name.partition("/")[0] for name in run.data.metrics} == {"eval", "time", "train"}
 
 
 def test_evaluations_have_metric_names_that_mlflow_accepts(projected: Study) -> None:
@@ -147,7 +162,7 @@ def test_a_changed_run_replaces_the_old_one_and_keeps_its_children(projected_cop
     assert not list((study.results / "mlflow-artifacts").glob(f"{old}*"))
 
 
-def test_seeds_move_to_a_replaced_method(projected_copy: Study) -> None:
+def test_a_changed_verdict_replaces_its_method_alone(projected_copy: Study) -> None:
     study = projected_copy
     content = json.loads(study.comparisons.read_text())
     for row in content["comparisons"]:
@@ -155,9 +170,7 @@ def test_seeds_move_to_a_replaced_method(projected_copy: Study) -> None:
             row["verdict"] = "not distinguishable"
     study.comparisons.write_text(json.dumps(content))
     assert project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
-    shown = _shown(study)
-    parent = shown["method tiny delta"].info.run_id
-    assert {shown[f"run tiny-delta-s{seed}"].data.tags["mlflow.parentRunId"] for seed in (1, 2)} == {parent}
+    assert _shown(study)["method tiny delta"].data.tags["verdict_against_dapo"] == "not distinguishable"
 
 
 def test_what_a_killed_projection_left_is_written_again(projected_copy: Study) -> None:
