@@ -113,6 +113,7 @@ def _in_the_names_of(gold: str, answer: str) -> str:
 def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: str) -> bool | None:
     if len(ours.items) > MAX_ITEMS or len(theirs.items) > MAX_ITEMS:
         return None
+    ours = _regrouped(ours, theirs)
     if ours.opening == theirs.opening == "u":
         return _unordered(ours.items, theirs.items, leaf) or leaf(answer, gold)
     related = [any(map(_RELATION.search, group.items)) for group in (ours, theirs)]
@@ -135,6 +136,17 @@ def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: s
     if len(ours.items) == 1:
         return compare(ours.items[0], theirs.items[0], leaf)
     return _ordered(ours.items, theirs.items, leaf)
+
+
+def _regrouped(ours: Group, theirs: Group) -> Group:
+    """Read ``p=5,q=2,p=7,q=2`` as two pairs where the other side has pairs: ``p=5,q=2;p=7,q=2``."""
+    sizes = {len(split_top_level(item, (",",))) for item in theirs.items}
+    if ours.opening or theirs.opening or len(sizes) != 1 or not all("=" in item for item in ours.items):
+        return ours
+    size = sizes.pop()
+    if size == 1 or len(ours.items) != size * len(theirs.items):
+        return ours
+    return Group("", "", tuple(",".join(ours.items[start : start + size]) for start in range(0, len(ours.items), size)))
 
 
 def _ordered(ours: Sequence[str], theirs: Sequence[str], leaf: Leaf) -> bool | None:

@@ -28,7 +28,7 @@ _HEADING = re.compile(  # ``### Final Answer`` alone on its line
 )
 _FENCE = re.compile(r"```\w*[ \t]*\n\s*")
 _HASHES = re.compile(r"(?:^|\n)####[ \t]*([-+$]?[\d.,]+%?)\s*$")
-_TAG = re.compile(r"<answer>((?:(?!<answer>).){0,4000}?)(?:</answer>|\s*$)", re.DOTALL | re.IGNORECASE)
+_TAG = "<answer>"
 _CLOSED_TAG = "</answer>"
 _MORE = re.compile(r"\b(?:or|also|another|other|both|either|alternatively|second)\b", re.IGNORECASE)
 _SENTENCES = re.compile(r"(\$[^$]+\$|[-+]?[\d.,/]*\d%?|\S+)\.\s+[A-Z]", re.DOTALL)
@@ -79,12 +79,12 @@ def _is_answered(text: str, kind: Kind) -> bool:
 
 def _within_tags(text: str, truncated: bool) -> str:
     """What the last ``<answer>`` holds, as a text that ends in a box, unless a box follows it."""
-    if "<" not in text:
+    opening = text.rfind(_TAG) if "<" in text else -1
+    if opening < 0:
         return text
-    *_, tag = _TAG.finditer(text) if _TAG.search(text) else (None,)
-    if tag is None or (truncated and not tag[0].endswith(_CLOSED_TAG)) or last_boxes(text[tag.end() :]):
+    inside, closing, rest = text[opening + len(_TAG) :].partition(_CLOSED_TAG)
+    if (truncated and not closing) or last_boxes(rest):
         return text
-    inside = tag[1].strip()
     return inside if last_boxes(inside) is not None else rf"\boxed{{{sentence_answer(inside)}}}"
 
 

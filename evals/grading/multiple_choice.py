@@ -29,10 +29,10 @@ _IS = (
     r"(?:\u662f|\u4e3a|\u306f|\uc740|(?:is|are|was|est|ist|es|è|é|são|"
     rf"(?:must|should|would|will|could|has to|have to|can only)\b{_ADVERB}[ \t]{{1,3}}be)(?![a-z])){_ADVERB}"
 )
-_MARK = r"[*_]{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
+_MARK = r"[*_\"']{0,3}[ \t]{0,3}[:\uff1a][*_]{0,3}"
 _LINK = (
-    rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}(?:(?:the|la|le|die|a|"
-    rf"o)[ \t]{{1,3}})?{_NOUN}"
+    rf"[*_]{{0,3}}\s{{0,3}}(?:{_IS}[ \t]{{0,3}}[:\uff1a]?|{_MARK})\s{{0,4}}(?:(?:the|la|le|die)"
+    rf"[ \t]{{1,3}})?{_NOUN}"
 )
 _ASIDE = (  # between "answer" and "is"
     r"(?:[ \t]{1,3}(?:to|for|of|among|from|in|that|which|I|we|you|corresponding|here|choice|option|"
@@ -40,7 +40,8 @@ _ASIDE = (  # between "answer" and "is"
     r"[^.!?:;\n]{0,60}?[ \t])?"
 )
 _ANSWER = (
-    r"(?:answers?|réponse|respuesta(?: correcta)?|antwort|\u043e\u0442\u0432\u0435\u0442|risposta(?: corretta)?|"
+    r"(?:answers?(?: key)?|réponse|respuesta(?: correcta)?|antwort|\u043e\u0442\u0432\u0435\u0442|"
+    r"risposta(?: corretta)?|"
     r"resposta(?: correta)?|antwoord|odpowiedź|cevap|jawaban|svar|đáp án|\u7b54\u6848|\u7b54\u3048|"
     r"\u6b63\u89e3|\uc815\ub2f5)"
 )
@@ -66,7 +67,8 @@ _STATEMENTS = tuple(  # white space is bounded: three optional gaps in a row wou
         rf"(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
         r"(?i:\b(?:it|this|that)(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be))(?:[ \t]for sure)?"
         rf"{_ADVERB}\s{{1,4}}(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
-        rf"{_START}(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}\s{{1,4}}{_BE_RIGHT}",
+        rf"{_START}(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}(?:\s{{1,4}}{_BE_RIGHT}|"
+        rf"[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b)",
         rf"\b(?i:thus|so|therefore|hence),?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_END}",
         r"\b(?i:corresponds to|matches|agrees with|corresponding to|which is|that is|gives|is given by)\s{1,4}"
         rf"(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}",
@@ -82,8 +84,10 @@ _STATEMENTS = tuple(  # white space is bounded: three optional gaps in a row wou
 _TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 _LAST_LINE = re.compile(rf"(?:^|\n)[ \t]{{0,9}}[#>-]{{0,4}}[ \t]{{0,3}}{_LETTER}[.,:]?{_CLOSE}\s*$")
 _WHOLE_LINE = re.compile(
-    rf"\s*(?i:(?:the\s{{1,3}})?{_NOUN}){_OPEN}(?P<letter>[A-J])(?:[)\]}}$*\"'`\u201d\u300d\u3011]{{1,6}}|[.:,\u3002\uff0c\u4e0d]|\s*$)[^\n]*\s*$"
+    rf"\s*(?i:(?:the\s{{1,3}})?{_NOUN}){_OPEN}(?P<letter>[A-J])(?:[)\]}}$*\"'`\u201d\u300d\u3011]{{1,6}}|[.:,\u3002\uff0c\u4e0d]|\s*$)[^\n]*(?:\n\s*)?$"
 )
+
+_LISTED = re.compile(r"[(\s][A-J][).:]\s")
 
 _MAY_FOLLOW = re.compile(
     r"\s{0,4}(?:$|\n)|\s{0,3}[.!,;:?](?![\w])|[\u3002\uff0c\uff1b\uff1a\u3001]|[<`\"'\u201d]|"
@@ -108,9 +112,10 @@ _HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence th
     r"{1,9}\s{0,4}(?:$|\n|are\b))"
 )
 _DENIED_BEFORE = re.compile(
-    r"(?:\b(?:not|n't|n\u2019t|never|cannot|neither|nor|if|whether|unless|why|how|suppose|assume|"
+    r"(?:(?:n't|n\u2019t|\b(?:not|never|wrong to|mistake to|incorrect to|cannot|neither|nor|if|"
+    r"whether|unless|why|how|suppose|assume|"
     r"assuming|eliminates?|reject|exclude|discard|"
-    r"rule[sd]? out|instead of|rather than|either|or)\b(?:\s{1,3}(?:that|to|would|could|"
+    r"rule[sd]? out|instead of|rather than|either|or)\b)(?:\s{1,3}(?:that|to|would|could|"
     r"should|the|can|be|we|you|I|one))*"
     r"|[\u4e0d\u975e]|\u6392\u9664)\s{0,3}$",
     re.IGNORECASE,
@@ -124,7 +129,7 @@ _REJECTED = re.compile(
     r"|(?:isn't|isn\u2019t|cannot|can't|can not|couldn't|doesn't|does not|won't|fails|violates|contradicts|"
     r"(?:can|must|should|has to|could|has been|have been) (?:be )?(?:eliminated|ruled|excluded|"
     r"rejected|discarded|wrong))\b"
-    r"|\?)"
+    r"|\s{0,3}[:\u2013-]\s{0,3}(?i:wrong|incorrect|false|no)\b|\?)"
 )
 _REVOKED = re.compile(
     rf"{_CLOSE}[.!,\s]{{0,3}}(?:(?:wait|no|hmm+|but|oh|sorry|actually|on second thought)[,.!\s]{{1,4}}){{0,3}}"
@@ -204,7 +209,12 @@ def _stated(text: str) -> Iterator[Statement]:
             if pattern is _LAST_LINE or not _DENIED_BEFORE.search(text, max(0, match.start() - 60), match.start()):
                 yield match.start(), letter_end, match["letter"]
     whole = _WHOLE_LINE.match(text)
-    if whole and not _is_formula(text, whole.end("letter")) and not _REJECTED.match(text, whole.end("letter")):
+    if (
+        whole
+        and not _LISTED.search(text, whole.end("letter"))
+        and not _is_formula(text, whole.end("letter"))
+        and not _REJECTED.match(text, whole.end("letter"))
+    ):
         yield whole.start("letter"), whole.end("letter"), whole["letter"]
 
 

@@ -111,6 +111,13 @@ _LAYOUT = re.compile(
     re.DOTALL,
 )
 _ROW = re.compile(r"\\\\(?:\[[^\[\]]*\])?")
+_TRIANGLE = re.compile(r"\\triangle\s*(?=[A-Z]{3}(?![A-Za-z]))")
+_CHOOSE_IN_WORDS = re.compile(r"(?<![\w)}\]])(\w+) choose (\w+)(?!\w)")
+_UNIT_VECTOR = re.compile(
+    r"\\(?:mathbf|boldsymbol|bm|hat|vec)\s*(?:\{\s*(?:\\(?:hat|vec|"
+    r"mathbf)\s*\{)?\s*\\?([ijk])(?:math)?\s*\}{1,2})"
+)
+_COMPONENT = re.compile(r"\s*([+-]?)\s*([^@+-]*|\([^()@]*\))\s*@([ijk])")
 _NO_SOLUTION = re.compile(r"^\s*(?:there (?:is|are) )?no (?:real )?solutions?(?: exists?)?\s*$", re.IGNORECASE)
 _ABSENT = re.compile(r"^\s*DNE\s*$")
 _MULTIPLE_SPACE = re.compile(r" {2,}")
@@ -135,6 +142,7 @@ def normalise(text: str) -> str:
         text = _DOUBLED_COMMAND.sub(r"\\", text)
     if not re.search(r"\\(?:epsilon|phi|theta|rho|sigma|kappa)(?![a-zA-Z])", text):
         text = _VARIANT.sub(r"\\", text)  # one letter in two shapes, unless the text has both
+    text = _components(_TRIANGLE.sub("", text.replace(r"\backslash", r"\setminus")))
     text = _CHOSEN_FROM.sub(r"\\binom{\1}{\2}", _RATIO.sub(":", _PERCENT_IN_TEXT.sub("%", text)))
     text = without_lead(_CURRENCY.sub("", _WRAPPED.sub(r"\1\2", text)))
     text = text.replace(r"\lbrace", r"\{").replace(r"\rbrace", r"\}")
@@ -160,10 +168,24 @@ def normalise(text: str) -> str:
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", _SET_BUILDER.sub(r"\2", text))
     text = _SHORT_FRACTION.sub(r"\\frac{\1\2}{\3\4}", _FRACTION.sub(r"\\frac", text))
     text = _BARE_ROOT.sub(r"\1{\2}", _SHORT_ROOT.sub(r"\\sqrt{\1}", text))
+    text = _CHOOSE_IN_WORDS.sub(r"\\binom{\1}{\2}", text)
     text = _ABSENT.sub("does not exist", _NO_SOLUTION.sub(r"\\emptyset ", text))
     while text.startswith("((") and text.endswith("))") and _matching_parenthesis(text, 1) == len(text) - 2:
         text = text[1:-1].strip()
     return _MULTIPLE_SPACE.sub(" ", text).strip()
+
+
+def _components(text: str) -> str:
+    r"""Write ``3\mathbf{i}-\mathbf{j}`` as (3, -1)."""
+    marked = " ".join(_UNIT_VECTOR.sub(r"@\1", text).split())
+    if "@" not in marked:
+        return text
+    terms = list(_COMPONENT.finditer(marked))
+    names = [term[3] for term in terms]
+    if not names or len(set(names)) != len(names) or "".join(term[0] for term in terms).strip() != marked.strip():
+        return text
+    values = {term[3]: term[1].replace("+", "") + (term[2].strip() or "1") for term in terms}
+    return f"({','.join(values.get(name, '0') for name in ('ijk' if 'k' in names else 'ij'))})"
 
 
 def _flat(text: str) -> str:

@@ -45,6 +45,7 @@ _NUMBER_WORD = (
     r"squared?|cubed|factorial|reciprocal|inverse|plus|minus|divided|multiplied|modulo|power"
 )
 _REFUSED = re.compile(rf"\b(?:{_DENIAL}|{_NUMBER_WORD}|or|than|least|most)\b|^!|[?=<>+*|]", re.IGNORECASE)
+_DENIED = re.compile(rf"\b(?:{_DENIAL}|or)\b|\?", re.IGNORECASE)
 _SQUARE_UNIT = re.compile(  # "square meters", "feet squared"
     r"\b(?:squared?|cubed)(?=\s+[A-Za-z]{2})|(?<=[A-Za-z]{2}\s)(?:squared|cubed)\b", re.IGNORECASE
 )
@@ -68,7 +69,7 @@ _SCALE = re.compile(
 _DOZEN = re.compile(rf"(?<=\d)\s*(?:\\[,;: ]|~)*\s*(?:{_FONT}\{{\s*)?dozens?(?![A-Za-z])[^{{}}\d]*\}}?\s*$")
 _APPROXIMATION = (
     r"about|approx\w*\.?|roughly|around|circa|ca\.|nearly|or about|or approximately|exact(?:ly)?|"
-    r"in decimals?|see|by|as|from"
+    r"in decimals?|see|by|as|from|since|because"
 )
 _ASIDE = re.compile(
     rf"\s*(?:\\[,;: !]|~|\\q?quad)*\s*\(\s*(?:(?:{_APPROXIMATION})\b|\\(?:approx|simeq|"
@@ -119,9 +120,9 @@ def without_plain_unit(text: str) -> str:
 
 def without_asides(text: str) -> str:
     r"""Remove ``(about 18.9 cards)``, ``(see above)`` after a value; ``n where n = 7`` is 7."""
-    for pattern in (_ASIDE, _WORDS_ASIDE):
+    for pattern, refused in ((_ASIDE, _DENIED), (_WORDS_ASIDE, _REFUSED)):
         match = pattern.search(text)
-        if match and match.start() and not _REFUSED.search(match["aside"].lstrip(" <>=")):
+        if match and match.start() and not refused.search(match["aside"]):
             text = text[: match.start()].strip()
     where = _WHERE.match(text)
     return where["value"].strip() if where else text

@@ -84,14 +84,11 @@ def split_top_level(text: str, separators: tuple[str, ...]) -> list[str]:
 
 
 def is_bracketed(text: str) -> bool:
-    """Return whether one pair of square brackets encloses a single thing: ``[7]`` is not 7."""
+    """Return whether one pair of square brackets encloses a single thing, and no matrix: ``[7]`` is not 7."""
     enclosed = _enclosed(text.strip())
-    return (
-        enclosed is not None
-        and enclosed[0] == "["
-        and enclosed[2] == "]"
-        and len(split_top_level(enclosed[1], (",", ";"))) == 1
-    )
+    if enclosed is None or enclosed[0] != "[" or enclosed[2] != "]" or r"\begin" in text:
+        return False
+    return len(split_top_level(enclosed[1], (",", ";"))) == 1
 
 
 def _enclosed(text: str) -> tuple[str, str, str] | None:

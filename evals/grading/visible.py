@@ -1,6 +1,7 @@
 """The part of a response that a reader sees: without thinking, and without the turns that a model made up after it."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 
 _THINKING = {
@@ -22,7 +23,7 @@ _ENDS_OF_TURNS = re.compile(
     r"<\uff5cend\u2581of\u2581sentence\uff5c>"
 )
 _FIRST_HEADER = re.compile(r"\s*<\|(?:im_start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?")
-_BOX_TOKENS = re.compile(r"<\|begin_of_box\|>(.*?)<\|end_of_box\|>", re.DOTALL)
+_BOX_TOKENS = re.compile(r"<\|begin_of_box\|>(.{0,4000}?)<\|end_of_box\|>", re.DOTALL)
 _NEXT_TASK = re.compile(
     r"\n(?=[ \t#*PQEHUI])[ \t]*(?:#{1,4}[ \t]*|\*\*)?(?:Problem|Question|Exercise|Human|User|Q|"
     r"Instruction)[ \t]*\d{0,4}[ \t]*(?:\*\*)?[:\uff1a]"
@@ -58,10 +59,11 @@ def without_next_task(text: str, is_answered: Callable[[str], bool]) -> str:
 
     Only where it is answered before, for a response may begin by stating its problem.
     """
-    for match in _NEXT_TASK.finditer(text):
-        if is_answered(text[: match.start()]):
-            return text[: match.start()]
-    return text
+    starts = [match.start() for match in _NEXT_TASK.finditer(text)]
+    if not starts or not is_answered(text[: starts[-1]]):
+        return text
+    first = bisect_left(starts, True, key=lambda start: is_answered(text[:start]))  # what is answered stays so
+    return text[: starts[first]]
 
 
 def opens_thinking(prompt: str) -> bool:

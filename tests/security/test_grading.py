@@ -171,7 +171,25 @@ assert workers.judge("1", "2", 5.0)[0].value == "memory"
 
 
 @pytest.mark.parametrize(
-    "token", ["\\", "\\\\", " ", "~", "1", "1,", r"\boxed", r"\boxed{1},", "Answer: ", "answer is ", "{", "$"]
+    "token",
+    [
+        "\\",
+        "\\\\",
+        " ",
+        "~",
+        "1",
+        "1,",
+        r"\boxed",
+        r"\boxed{1},",
+        "Answer: ",
+        "answer is ",
+        "{",
+        "$",
+        "<answer>",
+        "\nA",
+        "\nProblem: ",
+        "(about ",
+    ],
 )
 def test_reading_takes_bounded_time(token: str) -> None:
     """No pattern takes more than quadratic time, on text of the length that it is applied to."""
