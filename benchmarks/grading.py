@@ -1,8 +1,9 @@
 """Throughput of the grader, beside plain math-verify on the same texts in the same run; JSON on standard output.
 
-``python benchmarks/grading.py [--workers 4] [--output results/benchmarks/grading.json]``
+``python benchmarks/grading.py [--workers 4] [--output results/benchmarks/grading.json] [--beside CHECKOUT]``
 
-Three measurements: integer answers, 20 kB texts with and without an answer (interleaved with math-verify's own
+With ``--beside``, only integers and long texts, in turn by this code and by that of another checkout, and the ratio of
+the two. Otherwise three measurements: integer answers, 20 kB texts with and without an answer (interleaved with math-verify's own
 ``parse`` and ``verify`` on a part of the same texts), and a mixture of 10,000 answers with every resource bomb in it.
 """
 
@@ -13,6 +14,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -153,12 +155,48 @@ def measure_mixture(pool: GradingPool) -> dict[str, Any]:
     return {"answers": len(cases), "seconds": elapsed, "reasons": dict(sorted(reasons.items()))}
 
 
+def rates() -> dict[str, float]:
+    """Integer answers and long texts a second, measured once."""
+    integers, texts = integer_cases(), long_texts()
+    with GradingPool(1) as pool:
+        return {
+            "integer_answers": len(integers) / seconds(lambda: pool.grade(integers)),
+            "long_texts": len(texts) / seconds(lambda: pool.grade(texts)),
+        }
+
+
+def measure_beside(other: Path) -> dict[str, Any]:
+    """The rates of this checkout and of another, measured in turn in processes of their own."""
+    measured: dict[str, list[dict[str, float]]] = {"here": [], "there": []}
+    for _ in range(ROUNDS):
+        for name, checkout in (("here", Path(__file__).parents[1]), ("there", other)):
+            command = [sys.executable, __file__, "--rates"]
+            answer = subprocess.run(
+                command, env={**os.environ, "PYTHONPATH": str(checkout)}, capture_output=True, text=True, check=True
+            )
+            measured[name].append(json.loads(answer.stdout))
+    report: dict[str, Any] = {}
+    for kind in measured["here"][0]:
+        here, there = ([each[kind] for each in measured[name]] for name in ("here", "there"))
+        ratio = statistics.median(mine / theirs for mine, theirs in zip(here, there, strict=True))
+        report[kind] = {"here": statistics.median(here), "there": statistics.median(there), "ratio": ratio}
+    return report
+
+
 def main() -> int:
     """Measure, and print or write the JSON."""
     parser = argparse.ArgumentParser(description="Measure the grader.")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--output", type=Path, help="file to write instead of standard output")
+    parser.add_argument(
+        "--beside", type=Path, metavar="CHECKOUT", help="another checkout to measure in turn with this one"
+    )
+    parser.add_argument("--rates", action="store_true", help="print the rates of this process's code and stop")
     options = parser.parse_args()
+    if options.rates or options.beside:
+        measured = rates() if options.rates else measure_beside(options.beside)
+        print(json.dumps(measured, indent=None if options.rates else 2))
+        return 0
     integers = integer_cases()
     with GradingPool(options.workers) as pool:
         rates = [len(integers) / seconds(lambda: pool.grade(integers)) for _ in range(ROUNDS)]

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent")
 
 UPSTREAM_FALSE_NEGATIVES = {("qwen-math100-072", 7)}  # gold 10{,}000, answer 10000, labelled wrong
 NOT_READ = {  # docs/grading.md, known limits
-    "adv-struct-102",  # i + 2j as a vector
     "adv-alg-122",  # cis
     "adv-fmt-263",  # 4k+1 for 4n+1: a variable of the question may not be renamed
 }
