@@ -3,8 +3,9 @@
 ``python benchmarks/grading.py [--workers 4] [--output results/benchmarks/grading.json] [--beside CHECKOUT]``
 
 With ``--beside``, only integers and long texts, in turn by this code and by that of another checkout, and the ratio of
-the two. Otherwise three measurements: integer answers, 20 kB texts with and without an answer (interleaved with math-verify's own
-``parse`` and ``verify`` on a part of the same texts), and a mixture of 10,000 answers with every resource bomb in it.
+the two. Otherwise three measurements: integer answers, 20 kB texts with and without an answer (interleaved with
+math-verify's own ``parse`` and ``verify`` on a part of the same texts), and a mixture of 10,000 answers with every
+resource bomb in it.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def measure_mixture(pool: GradingPool) -> dict[str, Any]:
     return {"answers": len(cases), "seconds": elapsed, "reasons": dict(sorted(reasons.items()))}
 
 
-def rates() -> dict[str, float]:
+def rates_once() -> dict[str, float]:
     """Integer answers and long texts a second, measured once."""
     integers, texts = integer_cases(), long_texts()
     with GradingPool(1) as pool:
@@ -194,7 +195,7 @@ def main() -> int:
     parser.add_argument("--rates", action="store_true", help="print the rates of this process's code and stop")
     options = parser.parse_args()
     if options.rates or options.beside:
-        measured = rates() if options.rates else measure_beside(options.beside)
+        measured = rates_once() if options.rates else measure_beside(options.beside)
         print(json.dumps(measured, indent=None if options.rates else 2))
         return 0
     integers = integer_cases()
