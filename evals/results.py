@@ -12,8 +12,9 @@ import numpy as np
 
 from evals.core import records
 from evals.core.errors import InvalidInput, UserError
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Contrast, Controls, Run, Score
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Contrast, Controls, Run, Score, Weighting
 from evals.statistics.average import Average, estimate_average
+from evals.statistics.weighting import weighted_mean, weighting_text, weights_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Results:
     reference_method: str
     confidence: float  # the level of every interval of a comparison
     controls: Controls | None = None  # methods of the study with known outcomes
+    weighting: Weighting = "benchmarks"  # of every mean over benchmarks
+    between_models: tuple[Comparison, ...] = ()  # of base models, where the study has no methods
     contrasts: Mapping[tuple[str, str], Contrast] = field(default_factory=dict)  # (model, method) -> with the reference
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
 
@@ -41,6 +44,18 @@ class Results:
         """The reference method's name for people."""
         return next((run.title for run in self.runs if run.method == self.reference_method), self.reference_method)
 
+    @cached_property
+    def weights(self) -> list[float]:
+        """The weights of the benchmarks in every mean over them; they need not add up to 1."""
+        run = self.runs[0].run
+        sizes = {name: len(self.scores[run, name].correct_counts) for name in self.benchmarks}
+        return weights_of(self.weighting, sizes)
+
+    @property
+    def mean_text(self) -> str:
+        """The mean over benchmarks in words, with their weights; every table that shows one says it."""
+        return f"mean over {len(self.benchmarks)} benchmarks, {weighting_text(self.weighting)}"
+
     @property
     def drawn_against(self) -> tuple[str, str]:
         """The method that differences are drawn against, and its name: the base if the reference is the only method."""
@@ -49,13 +64,13 @@ class Results:
         return self.reference_method, self.reference_title
 
     def average(self, condition: Condition, benchmark: str = ALL_BENCHMARKS) -> Average:
-        """The average of a condition over its seeds, on one benchmark or over all, each with the same weight.
+        """The average of a condition over its seeds, on one benchmark or over all.
 
         The base model is one given policy: its error has no share of seeds, and its interval on one benchmark is
         that of its score.
         """
-        names = self.benchmarks if benchmark == ALL_BENCHMARKS else (benchmark,)
-        return self._average(condition, names, condition.method == BASE)
+        names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
+        return self._average(condition, names, condition.method == BASE, weights=weights)
 
     def average_over(self, condition: Condition, names: Sequence[str], by_problem: bool = False) -> Average:
         """The average over some benchmarks, beside a published number; ``by_problem`` gives every problem one weight.
@@ -64,17 +79,24 @@ class Results:
         """
         return self._average(condition, names, condition.method == BASE or len(condition.runs) == 1, by_problem)
 
-    def _average(self, condition: Condition, names: Sequence[str], is_fixed: bool, by_problem: bool = False) -> Average:
+    def _average(
+        self,
+        condition: Condition,
+        names: Sequence[str],
+        is_fixed: bool,
+        by_problem: bool = False,
+        weights: Sequence[float] | None = None,
+    ) -> Average:
         k = self.samples_per_problem
         counts = [[self.scores[run.run, name].correct_counts for run in condition.runs] for name in names]
         rates = [np.array(each) / k for each in counts]
         rates = [np.concatenate(rates, axis=1)] if by_problem else rates
-        return estimate_average(rates, [k] * len(rates), is_fixed=is_fixed, confidence=self.confidence)
+        return estimate_average(rates, [k] * len(rates), is_fixed=is_fixed, confidence=self.confidence, weights=weights)
 
     def mean_score(self, condition: Condition, value: Callable[[Score], float]) -> float:
         """The mean over seeds and benchmarks of a number of a condition's scores."""
-        scores = [self.scores[run.run, name] for run in condition.runs for name in self.benchmarks]
-        return float(np.mean([value(score) for score in scores]))
+        means = [np.mean([value(self.scores[run.run, name]) for run in condition.runs]) for name in self.benchmarks]
+        return float(weighted_mean(means, self.weights))
 
     def comparison(self, condition: Condition, against: str, benchmark: str = ALL_BENCHMARKS) -> Comparison | None:
         """The comparison of a condition, or None for a method against itself and for the base model."""
@@ -109,7 +131,8 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         found = ", ".join(f"{k} in {path}" for k, path in samples.items())
         raise UserError(f"samples_per_problem: must be the same for every benchmark, found {found}")
     compared = records.Comparisons.read(comparisons)
-    rows = {(row.model, row.method, row.against, row.benchmark): row for row in compared.comparisons}
+    within = [row for row in compared.comparisons if row.against_model is None]
+    rows = {(row.model, row.method, row.against, row.benchmark): row for row in within}
     methods = {(run.model, run.method) for run in known}
     for model, method in sorted(methods):
         for against in (compared.reference_method, BASE):
@@ -127,6 +150,8 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         reference_method=compared.reference_method,
         confidence=compared.confidence,
         controls=compared.controls,
+        weighting=compared.weighting,
+        between_models=tuple(row for row in compared.comparisons if row.against_model is not None),
         contrasts={(row.model, row.method): row for row in compared.contrasts},
         sources=(*([runs] if isinstance(runs, Path) else []), *scores, comparisons),
     )

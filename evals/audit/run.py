@@ -27,7 +27,7 @@ _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOL
 
 
 @dataclass(frozen=True)
-class _GradedSamples:
+class GradedSamples:
     """The samples and grades of one run on one benchmark, in the same order; ``kind`` is None for programs."""
 
     run: str
@@ -82,7 +82,7 @@ def write_audit(
             graded = _read_graded_samples(sample_directory, directory)
             if graded.benchmark != benchmark:
                 raise UserError(f"{directory}: holds grades of {graded.benchmark}, not of {benchmark}")
-            audits.append(_audit_run(graded, golds, second))
+            audits.append(audit_run(graded, golds, second))
             inputs += [sample_directory / "samples.jsonl", directory / "grades.jsonl"]
     grader = GraderName(name=second_grader.NAME, version=second_grader.VERSION)
     write_json(out, BenchmarkAudits(benchmark=benchmark, second_grader=grader, audits=tuple(audits)).to_json())
@@ -91,7 +91,7 @@ def write_audit(
     write_output_manifest("audit", out.with_suffix(""), [out.suffix], inputs, parameters, counts)
 
 
-def _read_graded_samples(samples: Path, grades: Path) -> _GradedSamples:
+def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     """Read both directories of one run; UserError if the grades are not of these samples, or not as written."""
     digest = verify_outputs(samples / "manifest.json", "samples").outputs.get("samples.jsonl")
     judged = verify_outputs(grades / "manifest.json", "grades")
@@ -106,10 +106,10 @@ def _read_graded_samples(samples: Path, grades: Path) -> _GradedSamples:
     if kind not in accepted:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
     place = grades.absolute()
-    return _GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), rows, verdicts)
+    return GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), rows, verdicts)
 
 
-def _audit_run(graded: _GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
+def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
     """Audit one run: failures are counted from its grades, and the second grader is asked about every text.
 
     It is not asked about texts that were withheld, nor about programs. UserError if a sample is of an unknown problem.
@@ -124,12 +124,12 @@ def _audit_run(graded: _GradedSamples, golds: Mapping[Any, str], second: SecondG
     else:
         pairs = [(row.text, golds[row.problem_id]) for row in graded.samples]
         opinion = _opinion(graded.grades, second.opinions(graded.kind, pairs))
-    reasons = Counter(row.reason for row in graded.grades)
+    reasons, ends = Counter(row.reason for row in graded.grades), [row.finish_reason for row in graded.grades]
     return Audit(
         run=graded.run,
         samples=len(graded.grades),
         correct=sum(row.correct for row in graded.grades),
-        truncated=sum(row.finish_reason == "length" for row in graded.grades),
+        truncated=None if None in ends else ends.count("length"),
         no_answer=sum(row.answer is None for row in graded.grades),
         timeouts=reasons[Reason.TIMEOUT],
         unparsable=reasons[Reason.UNPARSABLE],

@@ -31,6 +31,7 @@ class Audit(ExtensibleRecord):
     """The reliability of a run's grades on a benchmark, in samples.
 
     Attributes:
+        truncated: None where the samples do not say how they ended.
         other_failures: of grading: memory, a killed process, an unreadable gold.
         no_second_because: why the second grader was not asked: ``withheld`` texts or ``code``; None if it was.
     """
@@ -38,7 +39,7 @@ class Audit(ExtensibleRecord):
     run: str
     samples: int
     correct: int
-    truncated: int
+    truncated: int | None
     no_answer: int
     timeouts: int
     unparsable: int

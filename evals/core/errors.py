@@ -103,8 +103,9 @@ def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, 
         return InvalidInput(source, key, f"has {context.get('actual_length', len(found))}", f"{word} {context[bound]}")
     if kind == "string_pattern_mismatch":
         return InvalidInput(source, key, f"is {found!r}", f"text that matches {context['pattern']}")
-    wanted = next((word for name, word in _KINDS.items() if kind.startswith(name)), chosen["msg"])
-    return InvalidInput(source, key, f"is {found!r}", wanted)
+    kinds = [each["type"] for each in complaints if _place(each, content) == place]  # one for each branch of a union
+    words = [word for kind in kinds for name, word in _KINDS.items() if kind.startswith(name)]
+    return InvalidInput(source, key, f"is {found!r}", " or ".join(dict.fromkeys(words)) or chosen["msg"])
 
 
 def _place(complaint: Mapping[str, Any], content: Any) -> tuple[str | int, ...]:

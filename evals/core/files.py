@@ -115,31 +115,47 @@ def parse_json(text: str | bytes, source: str) -> Any:
         raise UserError(f"{source}: is JSON that is nested too deeply") from None
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file; one that is missing or is not JSON is a :class:`UserError`, here and below."""
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Make what keeps a file from being read a :class:`UserError`."""
     try:
-        return parse_json(path.read_bytes(), str(path))
+        yield
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:  # such as a directory
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; one that is missing or is not JSON is a :class:`UserError`, here and below."""
+    with reading(path):
+        content = path.read_bytes()
+    return parse_json(content, str(path))
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a UTF-8 file that are not blank, each after its place: ``file: line 3``.
+
+    A byte order mark at the start of the file is passed over.
+    """
+    with reading(path):
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"{path}: line {number}", line
 
 
 def read_jsonl(path: Path, required: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Read one JSON object a line; a line that is none, or lacks one of the ``required`` keys, is named."""
     required = tuple(required)
     rows: list[dict[str, Any]] = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        row = parse_json(line, f"{path}: line {number}")
+    for where, line in read_lines(path):
+        row = parse_json(line, where)
         missing = [key for key in required if not isinstance(row, dict) or key not in row]
         if missing or not isinstance(row, dict):
-            raise UserError(f"{path}: line {number} lacks {', '.join(missing) or 'an object'}")
+            raise UserError(f"{where} lacks {', '.join(missing) or 'an object'}")
         rows.append(row)
     return rows
 
@@ -151,11 +167,8 @@ def sha256_bytes(content: bytes) -> str:
 
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
-    try:
-        with open(path, "rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+    with reading(path), open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def canonical_json(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from evals.core.errors import UserError, invalid_input
-from evals.core.files import parse_json, read_json, read_jsonl
+from evals.core.files import parse_json, read_json, read_lines
 
 
 class Record(BaseModel):
@@ -67,4 +67,11 @@ R = TypeVar("R", bound=Record)
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:
     """Read a JSONL file of records; a line that is none is named."""
-    return [kind.parse(row, f"{path}: line {number}") for number, row in enumerate(read_jsonl(path), start=1)]
+    return [_row(line, kind, where) for where, line in read_lines(path)]
+
+
+def _row(line: str, kind: type[R], where: str) -> R:
+    try:
+        return kind.model_validate_json(line)  # many times faster than by way of Python's objects
+    except ValidationError:  # what is wrong, and what pydantic's JSON refuses without being wrong
+        return kind.parse(parse_json(line, where), where)

@@ -10,9 +10,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput, NotAccepted, UserError
 from evals.core.files import read_json
 from evals.core.manifest import read_manifest
+from evals.core.numbers import Index, Positive
 from evals.core.record import ExtensibleRecord, Record
 
 BASE = "base"
@@ -21,7 +22,12 @@ BASE = "base"
 ALL_BENCHMARKS = "all"
 """The benchmark's name of a mean over benchmarks."""
 
+MATCH = "match"
+"""The reason of a grade that is correct."""
+
 Interval = tuple[float, float]
+Weighting = Literal["benchmarks", "problems"] | dict[str, Positive]
+"""The weights of benchmarks in a mean over them: all alike, as their numbers of problems, or own ones."""
 FinishReason = Literal["stop", "length"]
 
 
@@ -74,14 +80,19 @@ class Condition:
 
 
 def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
-    """Group runs by model and method: models and methods in the order met, the base of each model first."""
+    """Group runs by model and method: models and methods in the order met, the base of each model first.
+
+    With several models a title names its model, unless the titles of the models differ by themselves.
+    """
     grouped: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         grouped.setdefault((run.model, run.method), []).append(run)
     models = list(dict.fromkeys(run.model for run in runs))
+    titles = {method: {run.title for run in runs if run.method == method} for _, method in grouped}
     conditions = []
     for (model, method), members in grouped.items():
-        title = f"{members[0].title} ({model})" if len(models) > 1 else members[0].title
+        title, differ = members[0].title, len(titles[method]) == len(models)
+        title = title if differ else f"{title} ({model})"
         conditions.append(Condition(model, method, title, tuple(members)))
     return tuple(sorted(conditions, key=lambda row: (models.index(row.model), row.method != BASE)))
 
@@ -146,8 +157,8 @@ class Sample(ExtensibleRecord):
         sample: the sample's number, from 0.
         text: the response; of a gated benchmark, its letter in a box.
         text_sha256: hash of a response whose text is withheld.
-        tokens: length of the response, its end token included.
-        finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off.
+        tokens: length of the response, its end token included; None in files of other engines that do not say it.
+        finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off; None likewise.
         replaced: tokens that were drawn again, where two models decoded together.
         in_thinking: true where the prompt ended in the opening of thinking (``<think>``); absent elsewhere.
     """
@@ -156,8 +167,8 @@ class Sample(ExtensibleRecord):
     sample: int
     text: str
     text_sha256: str | None = None
-    tokens: int
-    finish_reason: FinishReason
+    tokens: Index | None = None
+    finish_reason: FinishReason | None = None
     replaced: int | None = None
     in_thinking: bool | None = None
 
@@ -170,7 +181,8 @@ class Grade(ExtensibleRecord):
 
     Attributes:
         answer: the answer that was found in the response, or None.
-        reason: one of :class:`evals.grading.verdict.Reason`.
+        reason: one of :class:`evals.grading.verdict.Reason`; ``match`` where the sample is correct, and only there.
+        tokens, finish_reason: of the sample.
     """
 
     problem_id: str | int
@@ -178,8 +190,15 @@ class Grade(ExtensibleRecord):
     correct: bool
     answer: str | None
     reason: str
-    tokens: int
-    finish_reason: FinishReason
+    tokens: Index | None = None
+    finish_reason: FinishReason | None = None
+
+    @model_validator(mode="after")
+    def _reason_fits(self) -> Self:
+        if self.correct != (self.reason == MATCH):
+            accepted = f"{MATCH} where correct is true, and only there"
+            raise NotAccepted(f"is {self.reason!r} where correct is {str(self.correct).lower()}", accepted, "reason")
+        return self
 
 
 class Score(ExtensibleRecord):
@@ -192,6 +211,7 @@ class Score(ExtensibleRecord):
         pass_at_k: k -> probability that one of k samples is correct.
         g_pass_at_k: threshold -> probability that at least this share of k samples is correct.
         majority_at_k: share of problems whose most frequent answer is correct.
+        truncation_rate: share of samples that were cut off; None where the samples do not say it, as for tokens.
         no_answer_rate: share of samples without an answer, truncated ones included.
         correct_counts: correct samples of each problem, aligned with ``problem_ids`` of the file.
     """
@@ -207,12 +227,12 @@ class Score(ExtensibleRecord):
     pass_at_k: dict[str, float]
     g_pass_at_k: dict[str, float]
     majority_at_k: float | None
-    truncation_rate: float
+    truncation_rate: float | None
     no_answer_rate: float
     timeout_rate: float
     unparsable_rate: float
-    mean_tokens: float
-    total_tokens: int
+    mean_tokens: float | None
+    total_tokens: int | None
     correct_counts: tuple[int, ...]
 
 
@@ -263,6 +283,7 @@ class Comparison(ExtensibleRecord):
 
     Attributes:
         against: the reference method, or ``base``.
+        against_model: the model that has ``against``, where it is another one; None where it is ``model``.
         p_value_holm: on ``all`` corrected over the methods of the study that are compared against the same one; on a
             benchmark over the benchmarks of this pair.
         minimum_detectable_effect: the difference that is found in 80 % of studies of this size.
@@ -271,6 +292,7 @@ class Comparison(ExtensibleRecord):
     model: str
     method: str
     against: str
+    against_model: str | None = None
     benchmark: str
     method_average: float
     against_average: float
@@ -327,6 +349,7 @@ class Comparisons(ExtensibleRecord):
 
     reference_method: str
     claim: Claim = Claim.METHODS
+    weighting: Weighting = "benchmarks"
     confidence: float
     bootstrap_resamples: int
     permutations: int

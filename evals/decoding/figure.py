@@ -44,8 +44,8 @@ def place(sweeps: Sequence[Sweep], name: str) -> Place:
     """The place of a point, from every sweep's counts on the same problems."""
     points = [next(point for point in sweep.points if point.name == name) for sweep in sweeps]
     rates = np.array([point.correct_counts for point in points], dtype=np.float64) / sweeps[0].samples_per_problem
-    fixed = {"treatment_is_fixed": True, "control_is_fixed": True}
-    estimate = estimate_difference([rates], [np.zeros((1, rates.shape[1]))], **fixed)
+    nothing = np.zeros((1, rates.shape[1]))
+    estimate = estimate_difference([rates], [nothing], treatment_is_fixed=True, control_is_fixed=True)
     low, high = estimate.interval()
     replaced = float(np.mean([point.replaced for point in points]))
     return Place(replaced, float(estimate.estimate), max(0.0, float(low)), min(1.0, float(high)))

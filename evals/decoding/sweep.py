@@ -95,7 +95,7 @@ def _points(sampler: PairSampler, grid: Grid) -> Iterator[tuple[str, Decoding, f
 def _measured(name: str, decoding: Decoding, fraction: float | None, directory: Path) -> SweepPoint:
     graded = read_graded_run(directory / "grades")
     samples = read_rows(directory / "samples.jsonl", Sample)
-    tokens = sum(sample.tokens for sample in samples)
+    tokens = sum(sample.tokens or 0 for sample in samples)
     counts = [sum(grade.correct for grade in grades) for grades in graded.grades.values()]
     return SweepPoint(
         name=name,

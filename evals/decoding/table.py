@@ -67,7 +67,7 @@ def decoding_tables(
             runs = [run.run for run in row.condition.runs]
             paths = [samples / run / name / "samples.jsonl" for run in runs for name in results.benchmarks]
             read = [sample for path in paths for sample in read_rows(path, Sample)]
-            replaced = sum(each.replaced or 0 for each in read) / max(1, sum(each.tokens for each in read))
+            replaced = sum(each.replaced or 0 for each in read) / max(1, sum(each.tokens or 0 for each in read))
             choice, files = choices[scheme], [*files, *paths]
         rows.append(DecodingRow(row, results.comparison(row.condition, BASE), choice, replaced))
     return [_summary(results, rows, notes), _by_benchmark(results)], _frame(results, rows), files
@@ -108,7 +108,7 @@ def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]
         Column("γ", lambda row: row.gamma_text),
     ]
     explanation = (
-        f"avg@{k}: mean over {len(results.benchmarks)} benchmarks and all seeds; its brackets are {level} % intervals "
+        f"avg@{k}: {results.mean_text}, and over all seeds; its brackets are {level} % intervals "
         "over problems and seeds. Differences are between these very checkpoints, paired by problem, and say nothing "
         "about other training seeds; p is corrected over the ways of decoding, and verdicts follow it. MDE: the "
         "smallest true difference that such a comparison finds in 80 % of studies, before Holm. Replaced: tokens drawn "

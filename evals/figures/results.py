@@ -16,12 +16,12 @@ from evals.figures import style
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results
 from evals.statistics.robust import percentile_interval, performance_profile, stratified_bootstrap
+from evals.statistics.weighting import weighting_text
 from evals.tables.robust import bootstrap_draws, score_matrix
 
 _COLUMNS = 3
 _LABEL_WIDTH, _WIDE_LABEL_WIDTH, _MANY = 24, 34, 12  # characters; many rows are narrow, and their labels wide instead
 _NARROWEST = 5.0  # per cent
-_MEAN = "mean of all"
 _THRESHOLDS = np.linspace(0.0, 1.0, 101)
 _PROFILE_RESAMPLES = 2_000  # as in rliable
 
@@ -43,6 +43,11 @@ def write_profiles_figure(results: Results, out: Path) -> None:
     style.write_figure("profiles", lambda: draw_profiles(results), out, results.sources)
 
 
+def _mean(results: Results) -> str:
+    alike = results.weighting == "benchmarks"
+    return "mean of all" if alike else f"mean, {weighting_text(results.weighting)}"
+
+
 def draw_scores(results: Results, mean_only: bool = False) -> Figure:
     """Draw avg@k of every method, a panel per benchmark and one for the mean, or that one alone.
 
@@ -51,7 +56,7 @@ def draw_scores(results: Results, mean_only: bool = False) -> Figure:
     conditions, styles = results.conditions, style.method_styles(results.runs)
     names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
     figure, panels = _method_panels(
-        [*names[:-1], "" if mean_only else _MEAN], [condition.title for condition in conditions]
+        [*names[:-1], "" if mean_only else _mean(results)], [condition.title for condition in conditions]
     )
     for benchmark, axes in zip(names, panels, strict=True):
         averages = {condition: results.average(condition, benchmark) for condition in conditions}
@@ -92,7 +97,7 @@ def draw_differences(results: Results, mean_only: bool = False) -> Figure:
     conditions = [condition for condition in results.conditions if condition.method not in (BASE, reference)]
     names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
     figure, panels = _method_panels(
-        [*names[:-1], "" if mean_only else _MEAN], [condition.title for condition in conditions]
+        [*names[:-1], "" if mean_only else _mean(results)], [condition.title for condition in conditions]
     )
     drawn = {
         (name, row): comparison

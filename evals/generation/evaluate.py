@@ -167,7 +167,7 @@ def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, A
                 job = (index, number)
                 sample = done[plan.key(job)] if room[index] else _sample(plan, job, no_response, "")
                 counts["rows"] += 1
-                counts["tokens"] += sample.tokens
+                counts["tokens"] += sample.tokens or 0
                 yield sample.to_json()
 
     path = out / "samples.jsonl"

@@ -3,8 +3,9 @@
 import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from evals.core.records import (
     Contrast,
     Controls,
     Verdict,
+    Weighting,
 )
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray
@@ -29,9 +31,18 @@ from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
 from evals.statistics.robust import percentile_interval
+from evals.statistics.weighting import weighted_mean, weights_of
 
-Pair = tuple[str, str, str]
-"""A model, its method, and the method that it is compared against."""
+
+class Pair(NamedTuple):
+    """A model, its method, and the method that it is compared against, of another model if that is named."""
+
+    model: str
+    method: str
+    against: str
+    against_model: str | None = None
+
+
 MINIMUM_DIFFERING_PROBLEMS = 6
 """With fewer problems that differ no sign flip can reach 5 % (2 / 2^5 is more), and no interval is given either."""
 
@@ -51,6 +62,7 @@ class Settings:
     bootstrap_resamples: int = 10_000
     permutations: int = 100_000
     resample_samples: bool = False
+    weighting: Weighting = "benchmarks"  # of the mean over benchmarks
     controls: Controls | None = None  # of the study, for whoever reads the comparisons
     given: tuple[str, ...] = (BASE,)  # methods that are one given policy each: their seeds add no variance
 
@@ -78,6 +90,10 @@ class BenchmarkCounts:
     samples: int  # per problem
     methods: Mapping[str, tuple[str, str]]  # run -> its model and method, in file order
     counts: Mapping[str, Sequence[float]]  # run -> correct samples of each problem; simulated ones need not be whole
+
+    @property
+    def problems(self) -> int:
+        return len(next(iter(self.counts.values())))
 
     def accuracies(self, model: str, method: str) -> FloatArray:
         """Fraction of correct samples [S, N] of a method's runs."""
@@ -139,41 +155,51 @@ def _read_counts(path: Path) -> BenchmarkCounts:
 def compare(
     benchmarks: Sequence[BenchmarkCounts], settings: Settings, contrasts: Sequence[Contrast] = ()
 ) -> Comparisons:
-    """Compare every method with the reference method and the base model, on each benchmark and on all."""
+    """Compare every method with the reference method and the base model, on each benchmark and on all.
+
+    Where nothing but base models was scored, every model is compared with those before it.
+    """
     pairs = _pairs(benchmarks, settings.reference_method)
     draws = {}
     for each in benchmarks:
         generator = _generator(settings.seed, "problems", each.benchmark)
-        problems = len(next(iter(each.counts.values())))
-        draws[each.benchmark] = draw_problems(problems, generator, settings.bootstrap_resamples)
+        draws[each.benchmark] = draw_problems(each.problems, generator, settings.bootstrap_resamples)
     suites = {each.benchmark: [each] for each in benchmarks} | {ALL_BENCHMARKS: [*benchmarks]}
     rows: dict[Pair, list[dict[str, Any]]] = {pair: [] for pair in pairs}
     for name, members in suites.items():
-        if not pairs:  # a study of base models alone compares nothing
+        if not pairs:  # a study of one base model compares nothing
             break
-        contributions = np.array([problem_shares(*_arms(pair, members)) for pair in pairs])
+        weights = [1.0]
+        if name == ALL_BENCHMARKS:
+            weights = weights_of(settings.weighting, {each.benchmark: each.problems for each in members})
+        contributions = np.array([problem_shares(*_arms(pair, members), weights) for pair in pairs])
         generator = _generator(settings.seed, "sign flips", name)
         p_values = sign_flip_p_values(contributions, generator, settings.permutations).tolist()
         drawn = [draws[each.benchmark] for each in members]
         for pair, p_value in zip(pairs, p_values, strict=True):
-            rows[pair].append({"benchmark": name, **_compare(pair, members, drawn, p_value, settings)})
+            rows[pair].append({"benchmark": name, **_compare(pair, members, weights, drawn, p_value, settings)})
     asked = {name: getattr(settings, name) for name in Comparisons.model_fields if hasattr(settings, name)}
-    alike = {(row.model, row.method, row.against) for row in contrasts if not row.is_above_floor}
+    alike = {Pair(row.model, row.method, row.against) for row in contrasts if not row.is_above_floor}
     judged = tuple(_judged(rows, 1.0 - settings.confidence, alike))
     return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
 
 
 def _arms(pair: Pair, benchmarks: Sequence[BenchmarkCounts]) -> tuple[list[FloatArray], list[FloatArray]]:
     """For each benchmark, the accuracies [S, N] of a pair's method and of what it is compared against."""
-    model, method, against = pair
-    treatment = [each.accuracies(model, method) for each in benchmarks]
-    return treatment, [each.accuracies(model, against) for each in benchmarks]
+    treatment = [each.accuracies(pair.model, pair.method) for each in benchmarks]
+    return treatment, [each.accuracies(pair.against_model or pair.model, pair.against) for each in benchmarks]
 
 
-def problem_shares(treatment: Sequence[FloatArray], control: Sequence[FloatArray]) -> FloatArray:
+def problem_shares(
+    treatment: Sequence[FloatArray], control: Sequence[FloatArray], weights: Sequence[float] | None = None
+) -> FloatArray:
     """Each problem's share [..., sum of N] in the difference of the means over benchmarks of accuracies [..., S, N]."""
-    shares = [(a.mean(axis=-2) - b.mean(axis=-2)) / a.shape[-1] for a, b in zip(treatment, control, strict=True)]
-    return np.concatenate(shares, axis=-1) / len(shares)
+    relative = [1.0] * len(treatment) if weights is None else weights
+    shares = [
+        weight * (a.mean(axis=-2) - b.mean(axis=-2)) / a.shape[-1]
+        for weight, a, b in zip(relative, treatment, control, strict=True)
+    ]
+    return np.concatenate(shares, axis=-1) / sum(relative)
 
 
 def _check_runs(benchmarks: Sequence[BenchmarkCounts]) -> None:
@@ -200,7 +226,9 @@ def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
         for method in methods:
             for against in dict.fromkeys((reference, BASE)):
                 if method not in (against, BASE) and against in methods:
-                    pairs.append((model, method, against))
+                    pairs.append(Pair(model, method, against))
+    if all(methods == [BASE] for methods in by_model.values()):
+        pairs = [Pair(model, BASE, BASE, other) for other, model in combinations(by_model, 2)]
     if not pairs and reference != BASE:
         raise UserError(f"--scores: hold no method but {reference}; nothing to compare")
     return pairs
@@ -209,6 +237,7 @@ def _pairs(benchmarks: Sequence[BenchmarkCounts], reference: str) -> list[Pair]:
 def _compare(
     pair: Pair,
     benchmarks: Sequence[BenchmarkCounts],
+    weights: Sequence[float],
     draws: Sequence[npt.NDArray[np.int64]],
     flip_p_value: float,
     settings: Settings,
@@ -219,26 +248,25 @@ def _compare(
     The interval is the hull of the t interval, which knows of the seeds, and the percentile bootstrap, which knows of
     skewness. There is none unless enough problems differ, and differ among themselves, for it to mean anything.
     """
-    model, method, against = pair
     treatment, control = _arms(pair, benchmarks)
-    fixed = {"treatment_is_fixed": settings.is_fixed(method), "control_is_fixed": settings.is_fixed(against)}
-    difference = estimate_difference(treatment, control, **fixed)
+    fixed = {"treatment_is_fixed": settings.is_fixed(pair.method), "control_is_fixed": settings.is_fixed(pair.against)}
+    difference = estimate_difference(treatment, control, weights=weights, **fixed)
     is_known, is_spread = bool(np.isfinite(difference.standard_error)), bool(difference.problem_variance > 0.0)
     interval = None
     if is_known and is_spread and np.count_nonzero(problem_shares(treatment, control)) >= MINIMUM_DIFFERING_PROBLEMS:
-        generator = _generator(settings.seed, "seeds", *pair)
+        generator = _generator(settings.seed, "seeds", *filter(None, pair))
         samples = [each.samples for each in benchmarks] if settings.resample_samples else None
-        replicates = bootstrap_differences(treatment, control, draws, generator, samples=samples, **fixed)
+        replicates = bootstrap_differences(
+            treatment, control, draws, generator, samples=samples, weights=weights, **fixed
+        )
         intervals = percentile_interval(replicates, settings.confidence), difference.interval(settings.confidence)
         low, high = zip(*intervals, strict=True)
         interval = float(max(-1.0, np.min(low))), float(min(1.0, np.max(high)))
     effect = minimum_detectable_effect(difference, 1.0 - settings.confidence)
     return {
-        "model": model,
-        "method": method,
-        "against": against,
-        "method_average": float(np.mean([values.mean() for values in treatment])),
-        "against_average": float(np.mean([values.mean() for values in control])),
+        **pair._asdict(),
+        "method_average": float(weighted_mean([values.mean() for values in treatment], weights)),
+        "against_average": float(weighted_mean([values.mean() for values in control], weights)),
         "difference": float(difference.estimate),
         "standard_error": float(difference.standard_error) if is_known else None,
         "confidence_interval": interval,
@@ -258,8 +286,8 @@ def _judged(compared: Mapping[Pair, Sequence[Mapping[str, Any]]], alpha: float, 
     why no difference was found, but it takes nothing from one that was.
     """
     over_methods: dict[Pair, float | None] = {}
-    for reference in dict.fromkeys(against for _, _, against in compared):
-        family = [pair for pair in compared if pair[2] == reference]
+    for reference in dict.fromkeys(pair.against for pair in compared):
+        family = [pair for pair in compared if pair.against == reference]
         adjusted = holm_of_known([compared[pair][-1]["p_value"] for pair in family])
         over_methods |= zip(family, adjusted, strict=True)
     judged = []

@@ -1,21 +1,34 @@
 """Grades and samples under any path that a person types; samples without grades are graded on the way."""
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.files import read_jsonl
+from evals.core.files import parse_json, read_jsonl, read_lines
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows
 from evals.core.records import Gold, Grade, Sample
-from evals.grading.grade_file import grade_samples
+from evals.grading.grade_file import grade_samples, read_golds
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
-from evals.scores.score import GradedRun, grades_by_problem
+from evals.scores.score import GradedRun, ProblemId, grades_by_problem
 
 _NAMES = ("grades.jsonl", "samples.jsonl")
+
+
+@dataclass(frozen=True)
+class OwnSamples:
+    """A file of samples, graded now, with the gold answers of its problems."""
+
+    run: str
+    benchmark: str
+    kind: Kind
+    samples: Sequence[Sample]
+    grades: Sequence[Grade]  # in the order of the samples
+    golds: Mapping[ProblemId, str]
 
 
 @dataclass(frozen=True)
@@ -35,25 +48,37 @@ class Reader:
         with GradingPool(self.workers) as pool:
             return [self._read(path, pool) for path in find_files(paths)]
 
+    def read_samples(self, paths: Sequence[Path]) -> Iterator[OwnSamples]:
+        """Read and grade files of samples, found as those of :meth:`read`, one at a time."""
+        with GradingPool(self.workers) as pool:
+            for path in find_files(paths, _NAMES[1:]):
+                if "text" not in _first_row(path):
+                    raise UserError(f"{path}: the first row has no text, as samples have")
+                problems, kind, grades = self._grade(path, pool)
+                run, benchmark = _names(path)
+                yield OwnSamples(run, benchmark, kind, read_rows(path, Sample), grades, read_golds(problems))
+
     def _read(self, path: Path, pool: GradingPool) -> GradedRun:
-        place, is_standard = path.absolute().parent, path.name in _NAMES
-        run, benchmark = (place.parent.name, place.name) if is_standard else (path.stem, "–")
+        run, benchmark = _names(path)
         hashes: dict[str, str] = {}
-        if is_standard and (path.parent / "manifest.json").is_file():  # others are read as they are
+        if path.name in _NAMES and (path.parent / "manifest.json").is_file():  # others are read as they are
             outputs = verify_outputs(path.parent / "manifest.json", path.stem).outputs
             hashes = {(path.parent / name).as_posix(): digest for name, digest in outputs.items()}
-        rows = read_jsonl(path)
-        if not rows:
-            raise UserError(f"{path}: is empty")
-        if "correct" in rows[0]:
+        keys = _first_row(path)
+        if "correct" in keys:
             grades = read_rows(path, Grade)
-        elif "text" in rows[0]:
-            problems = self._problems_of(path)
-            graded, _ = grade_samples(path, problems, pool, self.kind or _kind_of(problems))
-            grades = [Grade.parse(row, str(path)) for row in graded]
+        elif "text" in keys:
+            grades = self._grade(path, pool)[2]
         else:
-            raise UserError(f"{path}: line 1 has neither correct, as grades have, nor text, as samples have")
+            raise UserError(f"{path}: the first row has neither correct, as grades have, nor text, as samples have")
         return GradedRun(path, run, benchmark, grades_by_problem(path, grades), hashes)
+
+    def _grade(self, samples: Path, pool: GradingPool) -> tuple[Path, Kind, list[Grade]]:
+        """The problems of a file of samples, how the samples are read, and their grades."""
+        problems = self._problems_of(samples)
+        kind = self.kind or _kind_of(problems)
+        graded, _ = grade_samples(samples, problems, pool, kind)
+        return problems, kind, [Grade.parse(row, str(samples)) for row in graded]
 
     def _problems_of(self, samples: Path) -> Path:
         """The first file that has all problems of a file of samples, of those given and the one its manifest names."""
@@ -64,9 +89,9 @@ class Reader:
             names = [name for name in inputs if name.name == "problems.jsonl"]
             places = (top / name for name in names for top in (Path(), *samples.absolute().parents))
             candidates += [place for place in places if place.is_file()][:1]
-        wanted = {str(sample.problem_id) for sample in read_rows(samples, Sample)}
+        wanted = {sample.problem_id for sample in read_rows(samples, Sample)}
         for path in candidates:
-            if wanted <= {str(gold.id) for gold in read_rows(path, Gold)}:
+            if wanted <= {gold.id for gold in read_rows(path, Gold)}:
                 return path
         looked = ", ".join(map(str, candidates)) or "none is known"
         raise UserError(
@@ -74,8 +99,14 @@ class Reader:
         )
 
 
-def find_files(paths: Sequence[Path]) -> list[Path]:
-    """Find the files of grades or samples that paths mean, as :meth:`Reader.read` says."""
+def _names(path: Path) -> tuple[str, str]:
+    """The run and the benchmark of a file."""
+    place = path.absolute().parent
+    return (place.parent.name, place.name) if path.name in _NAMES else (path.stem, "–")
+
+
+def find_files(paths: Sequence[Path], names: Sequence[str] = _NAMES) -> list[Path]:
+    """Find the files of grades or samples that paths mean, as :meth:`Reader.read` says, with these ``names``."""
     found: list[Path] = []
     for path in paths:
         if path.is_file():
@@ -85,9 +116,9 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
             raise UserError(f"{path}: no such file or directory")
         files: list[Path] = []
         for directory in (path, *sorted(path.iterdir())):
-            files += [directory / name for name in _NAMES if (directory / name).is_file()][:1]
+            files += [directory / name for name in names if (directory / name).is_file()][:1]
         if not files:
-            raise UserError(f"{path}: holds no {' or '.join(_NAMES)}, nor do the directories in it")
+            raise UserError(f"{path}: holds no {' or '.join(names)}, nor do the directories in it")
         found += files
     return list(dict.fromkeys(found))
 
@@ -101,6 +132,14 @@ def find_seeds(side: str, text: str) -> list[Path]:
             raise UserError(f"{side}: {text}: {'names nothing' if part else 'has an empty part'}")
         paths += map(Path, matches)
     return paths
+
+
+def _first_row(path: Path) -> dict[str, Any]:
+    """The first row of a file; a whole file need not be parsed to see what it is."""
+    for where, line in read_lines(path):
+        row = parse_json(line, where)
+        return row if isinstance(row, dict) else {}
+    raise UserError(f"{path}: is empty")
 
 
 def _kind_of(problems: Path) -> Kind:

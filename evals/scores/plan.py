@@ -7,7 +7,7 @@ from pathlib import Path
 from evals.core.errors import InvalidInput, UserError
 from evals.scores.loose_files import Reader, find_files
 from evals.scores.printed import Format, Values, print_rows
-from evals.statistics.power import Design, minimum_detectable_effect, problems_needed, samples_needed
+from evals.statistics.power import MOST, Design, minimum_detectable_effect, problems_needed, samples_needed
 from evals.tables import numbers
 from evals.tables.layout import Column, make_table
 
@@ -21,6 +21,15 @@ def make_design(
     seeds: int,
 ) -> Design:
     """Gather the variances to plan with (:class:`Design`), from two files of the same problems or from numbers."""
+    # Nothing that lies within 0 and 1 varies more: a difference by 1, p (1 - p) of two policies by 0.5, a mean by 0.5.
+    most = {"effect-sd": (effect_sd, 1.0), "sampling-variance": (sampling_variance, 0.5), "seed-sd": (seed_sd, 0.5)}
+    for name, (value, bound) in most.items():
+        if value is not None and not 0.0 <= value <= bound:
+            raise InvalidInput(f"--{name}", "", f"is {value}", f"0 to {bound:g}, as a fraction of one")
+    if seeds < 0 or seeds == 1 or seeds > MOST:
+        raise InvalidInput("--seeds", "", f"is {seeds}", f"0, for two given policies, or 2 to {MOST}")
+    if seed_sd and not seeds:
+        raise InvalidInput("--seed-sd", "", f"is {seed_sd} without --seeds", "both of them, or neither")
     try:
         if pilot is None:
             if effect_sd is None or sampling_variance is None:
@@ -53,10 +62,10 @@ class Size:
     def __post_init__(self) -> None:
         """Refuse numbers out of range; the options of the command line have these names."""
         accepted = {
-            "alpha": (0.0 < self.alpha < 1.0, "between 0 and 1"),
-            "power": (0.0 < self.power < 1.0, "between 0 and 1"),
-            "problems": (self.problems is None or self.problems >= 2, "2 or more"),
-            "samples": (self.samples is None or self.samples >= 1, "1 or more"),
+            "alpha": (1e-9 <= self.alpha <= 0.5, "1e-9 to 0.5"),
+            "power": (self.alpha < self.power <= 1.0 - 1e-9, "above alpha, below 1"),
+            "problems": (self.problems is None or 2 <= self.problems <= MOST, f"2 to {MOST}"),
+            "samples": (self.samples is None or 1 <= self.samples <= MOST, f"1 to {MOST}"),
             "effect": (self.effect is None or 0.0 < self.effect <= 1.0, "above 0, up to 1, as a fraction of one"),
         }
         for name, (is_accepted, words) in accepted.items():
@@ -74,6 +83,7 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
     if effect is None:
         asked = "effect"
         effect = float(minimum_detectable_effect(design.expected_difference(problems, samples), alpha, power))
+        effect = effect if effect <= 1.0 else None
     elif problems is None:
         asked, problems = "problems", problems_needed(design, effect, samples, alpha, power)
     else:
@@ -84,9 +94,12 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
     def number(value: int | None) -> str:
         return "none suffices" if value is None else str(value)
 
+    def percent(value: float | None) -> str:
+        return "none" if value is None else numbers.percent(value)
+
     columns: list[Column[Values]] = [
         Column("Worked out", lambda row: row["worked_out"]),
-        Column("Effect (pp)", lambda row: row["effect"], numbers.percent),
+        Column("Effect (pp)", lambda row: row["effect"], percent),
         Column("Problems", lambda row: row["problems"], number),
         Column("Samples", lambda row: row["samples"], number),
         Column("Level", lambda row: f"{row['alpha']:g}"),
@@ -99,6 +112,8 @@ def print_plan(design: Design, size: Size, form: Format) -> None:
         "For one comparison; over several benchmarks Holm asks for more, at worst what the level divided by their "
         "number gives."
     ]
+    if effect is None:
+        notes.append("No difference can be detected: it would have to be above 100 points.")
     if problems is None:
         notes.append("No number of problems suffices: the seeds alone vary more than that.")
     if samples is None:

@@ -7,16 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
 from evals.core.record import read_rows
 from evals.core.records import BenchmarkScores, Grade, Score, read_runs
+from evals.grading.verdict import Reason
 from evals.statistics import accuracy
 from evals.statistics.interval import score_interval
 
 CONFIDENCE = 0.95
 G_PASS_THRESHOLDS = (0.5, 0.75, 1.0)
+
+ProblemId = str | int
+
+_REASONS = dict.fromkeys(reason.value for reason in Reason)
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class GradedRun:
     path: Path
     run: str
     benchmark: str
-    grades: Mapping[str, Sequence[Grade]]  # of each problem, one a sample, as many for each; both in file order
+    grades: Mapping[ProblemId, Sequence[Grade]]  # of each problem, one a sample, as many for each; both in file order
     hashes: Mapping[str, str]  # path -> SHA-256 of every file that a manifest vouches for; empty without a manifest
 
     @property
@@ -34,9 +39,10 @@ class GradedRun:
         """Samples per problem, the same for all."""
         return len(next(iter(self.grades.values())))
 
-    def rows(self, problem_ids: Sequence[str] | None = None) -> list[Sequence[Grade]]:
+    def rows(self, problem_ids: Sequence[ProblemId] | None = None) -> list[Sequence[Grade]]:
         """The grades of each problem, in the order of ``problem_ids`` or else ordered by problem id."""
-        return [self.grades[problem] for problem in (sorted(self.grades) if problem_ids is None else problem_ids)]
+        by_id = sorted(self.grades, key=lambda problem: (str(problem), isinstance(problem, str)))
+        return [self.grades[problem] for problem in (by_id if problem_ids is None else problem_ids)]
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -55,13 +61,18 @@ def read_graded_run(directory: Path) -> GradedRun:
     return GradedRun(path, place.parent.name, place.name, grades_by_problem(path, read_rows(path, Grade)), hashes)
 
 
-def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[str, list[Grade]]:
-    """Group the grades of a file by problem, in file order; every problem has to have the same samples, each once."""
-    by_problem: dict[str, dict[int, Grade]] = {}
+def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[ProblemId, list[Grade]]:
+    """Group the grades of a file by problem, in file order; every problem has to have the same samples, each once.
+
+    The ids 1 and "1" are two problems.
+    """
+    by_problem: dict[ProblemId, dict[int, Grade]] = {}
     for number, grade in enumerate(grades, start=1):
-        samples = by_problem.setdefault(str(grade.problem_id), {})
+        samples = by_problem.setdefault(grade.problem_id, {})
         if grade.sample in samples:
-            raise UserError(f"{path}: grade {number}: sample {grade.sample} of {grade.problem_id} occurs twice")
+            raise UserError(f"{path}: grade {number}: sample {grade.sample} of {grade.problem_id!r} occurs twice")
+        if grade.reason not in _REASONS:
+            raise InvalidInput(str(path), f"grade {number}", f"reason is {grade.reason!r}", ", ".join(_REASONS))
         samples[grade.sample] = grade
     if not by_problem:
         raise UserError(f"{path}: holds no grades")
@@ -69,7 +80,7 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[str, list[Gra
     for problem, samples in by_problem.items():
         missing = sorted(set(range(expected)) - set(samples))
         if missing:
-            raise UserError(f"{path}: problem {problem} lacks sample {missing[0]} of 0..{expected - 1}")
+            raise UserError(f"{path}: problem {problem!r} lacks sample {missing[0]} of 0..{expected - 1}")
     return {problem: list(samples.values()) for problem, samples in by_problem.items()}
 
 
@@ -110,6 +121,8 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) 
 def measure(rows: Sequence[Sequence[Grade]], confidence: float) -> dict[str, Any]:
     """Compute every number of a :class:`~evals.core.records.Score` from the grades of each problem, as many each."""
     grades = [grade for row in rows for grade in row]
+    tokens = [grade.tokens for grade in grades if grade.tokens is not None]
+    has_tokens, has_ends = len(tokens) == len(grades), all(grade.finish_reason is not None for grade in grades)
     samples = len(rows[0])
     counts = np.array([sum(grade.correct for grade in row) for row in rows])
     levels = [2**exponent for exponent in range(samples.bit_length())]  # 1, 2, 4 ... up to the number of samples
@@ -123,12 +136,12 @@ def measure(rows: Sequence[Sequence[Grade]], confidence: float) -> dict[str, Any
             f"{each:g}": float(accuracy.g_pass_at_k(counts, samples, samples, each)) for each in G_PASS_THRESHOLDS
         },
         "majority_at_k": majority_of(rows),
-        "truncation_rate": _rate(grade.finish_reason == "length" for grade in grades),
+        "truncation_rate": _rate(grade.finish_reason == "length" for grade in grades) if has_ends else None,
         "no_answer_rate": _rate(grade.answer is None for grade in grades),
         "timeout_rate": _rate(grade.reason == "timeout" for grade in grades),
         "unparsable_rate": _rate(grade.reason == "unparsable" for grade in grades),
-        "mean_tokens": float(np.mean([grade.tokens for grade in grades])),
-        "total_tokens": sum(grade.tokens for grade in grades),
+        "mean_tokens": float(np.mean(tokens)) if has_tokens else None,
+        "total_tokens": sum(tokens) if has_tokens else None,
         "correct_counts": tuple(counts.tolist()),
     }
 

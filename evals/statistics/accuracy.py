@@ -6,6 +6,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -95,27 +96,38 @@ def _majority_value(votes: Sequence[str | None], verdicts: Sequence[bool], k: in
     value = 0.0
     for answer, count in tally.items():
         if right[answer]:
-            rivals = [other for name, other in tally.items() if name != answer]
+            rivals = tuple(sorted(other for name, other in tally.items() if name != answer))
             value += right[answer] / count * _winning_share(count, rivals, silent, k)
     return value / math.comb(len(votes), k)
 
 
-def _winning_share(count: int, rivals: Sequence[int], silent: int, k: int) -> float:
+@lru_cache(maxsize=100_000)  # easy and hopeless problems have few different tallies
+def _winning_share(count: int, rivals: tuple[int, ...], silent: int, k: int) -> float:
     """Choices of k samples won by an answer that ``count`` samples give; a first place shared by t counts 1 / t.
 
-    ``ways[d, t]``: choices of d samples of rivals and silent ones in which t rivals draw level and none is ahead.
+    Choices are counted by generating functions: the coefficient of x^d counts those of d samples, and ``ways[t]`` those
+    of the rivals that can draw level, of which t do and none is ahead. A polynomial is one whole number, its value at
+    x = 2^bits, for no coefficient has more than ``bits`` bits; that is exact, and multiplies fast.
     """
+    bits = count + sum(rivals) + silent + 1
     total = 0.0
+    behind = [0] * len(rivals)  # of each rival, the choices of fewer samples than the answer has
     for own in range(1, min(count, k) + 1):
-        ways = {(drawn, 0): math.comb(silent, drawn) for drawn in range(min(silent, k - own) + 1)}
-        for rival in rivals:
-            grown: Counter[tuple[int, int]] = Counter()
-            for (drawn, level), number in ways.items():
-                for more in range(min(rival, own, k - own - drawn) + 1):
-                    grown[drawn + more, level + (more == own)] += number * math.comb(rival, more)
-            ways = dict(grown)
-        won = sum(number / (level + 1) for (drawn, level), number in ways.items() if drawn == k - own)
-        total += math.comb(count, own) * won
+        others = k - own
+        kept = (1 << bits * (others + 1)) - 1  # the powers of x up to x^others
+        ways, free = [1], silent  # samples that are free to be chosen, for what they say is never ahead
+        for number, rival in enumerate(rivals):
+            if rival < own:
+                free += rival
+                continue
+            behind[number] += math.comb(rival, own - 1) << bits * (own - 1)
+            level = math.comb(rival, own) << bits * own
+            steps = zip([*ways, 0], [0, *ways], strict=True)
+            ways = [one * behind[number] + other * level & kept for one, other in steps]
+        any_of_free = (1 + (1 << bits)) ** free & kept
+        for tied, polynomial in enumerate(ways):
+            chosen = (polynomial * any_of_free & kept) >> bits * others
+            total += math.comb(count, own) * chosen / (tied + 1)
     return total
 
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from evals.statistics.difference import estimate_difference
 from evals.statistics.interval import suite_intervals
+from evals.statistics.weighting import weighted_mean
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,14 @@ class Average:
 
 
 def estimate_average(
-    accuracies: Sequence[npt.ArrayLike], samples: Sequence[int], *, is_fixed: bool, confidence: float = 0.95
+    accuracies: Sequence[npt.ArrayLike],
+    samples: Sequence[int],
+    *,
+    is_fixed: bool,
+    confidence: float = 0.95,
+    weights: Sequence[float] | None = None,
 ) -> Average:
-    """Average of a method, each benchmark weighing the same.
+    """Average of a method over benchmarks, which have ``weights`` or weigh the same.
 
     Problems and seeds both add variance, as in :mod:`evals.statistics.difference`. The critical value is Cochran and
     Cox's weighted mean, with one change: the problems' part takes the end points of
@@ -34,14 +40,18 @@ def estimate_average(
     (``is_fixed``) of the base model, or if the claim is about these very policies.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
-    by_seed = tuple(np.mean([values.mean(axis=1) for values in strata], axis=0).tolist())
+    relative = [1.0] * len(strata) if weights is None else weights
+    by_seed = tuple(weighted_mean([values.mean(axis=1) for values in strata], relative).tolist())
     nothing = [np.zeros((1, values.shape[1])) for values in strata]
-    estimate = estimate_difference(strata, nothing, treatment_is_fixed=is_fixed, control_is_fixed=True)
+    estimate = estimate_difference(
+        strata, nothing, treatment_is_fixed=is_fixed, control_is_fixed=True, weights=relative
+    )
     value, error = float(estimate.estimate), float(estimate.standard_error)
     if np.isnan(error):
         return Average(value, by_seed)
     pooled = [values.mean(axis=0) for values in strata]
-    low, high = map(float, suite_intervals(pooled, [len(by_seed) * count for count in samples], confidence))
+    counts = [len(by_seed) * count for count in samples]
+    low, high = map(float, suite_intervals(pooled, counts, confidence, relative))
     problem_error = float(np.sqrt(estimate.problem_variance))
     if np.isnan(low) or np.isnan(high) or problem_error == 0.0:
         return Average(value, by_seed, error)

@@ -87,8 +87,9 @@ def estimate_difference(
     *,
     treatment_is_fixed: bool = False,
     control_is_fixed: bool = False,
+    weights: Sequence[float] | None = None,
 ) -> Difference:
-    """Compare two methods on the same problems: the difference of their unweighted means over benchmarks.
+    """Compare two methods on the same problems: the difference of their means over benchmarks.
 
     Seeds count as independent between the methods, even where they share a number: the same seed in two methods gives
     the same order of problems, not the same policy.
@@ -96,7 +97,7 @@ def estimate_difference(
     ``treatment`` and ``control`` hold for each benchmark accuracies [..., S, N] of S seeds on N problems, the same in
     the same order. Seed s is the same policy in every benchmark; S may differ between the two methods, N between
     benchmarks. The seeds of a method that is fixed add no variance: the claim is about these very policies, or the
-    method has no training randomness (the base model).
+    method has no training randomness (the base model). ``weights`` are of the benchmarks, alike if there are none.
     """
     treated = [np.asarray(values, dtype=np.float64) for values in treatment]
     controls = [np.asarray(values, dtype=np.float64) for values in control]
@@ -106,19 +107,22 @@ def estimate_difference(
         if a.shape[-1] != b.shape[-1] or a.shape[-1] < 2:
             found = f"a benchmark has {a.shape[-1]} and {b.shape[-1]} problems"
             raise ValueError(f"{found}; two or more of the same needed")
-    weight = 1.0 / len(treated)
+    relative = [1.0] * len(treated) if weights is None else weights
+    shares = [1.0 / sum(relative) * weight for weight in relative]
     differences = [a.mean(axis=-2) - b.mean(axis=-2) for a, b in zip(treated, controls, strict=True)]
-    estimate = weight * sum(d.mean(axis=-1) for d in differences)
-    problem_variances = [weight**2 * d.var(axis=-1, ddof=1) / d.shape[-1] for d in differences]
+    estimate = sum(share * d.mean(axis=-1) for share, d in zip(shares, differences, strict=True))
+    problem_variances = [
+        share**2 * d.var(axis=-1, ddof=1) / d.shape[-1] for share, d in zip(shares, differences, strict=True)
+    ]
     problem_variance, problem_freedom = pooled(problem_variances, [d.shape[-1] - 1 for d in differences])
-    arms = [_seed_part(treated, weight, treatment_is_fixed), _seed_part(controls, weight, control_is_fixed)]
+    arms = [_seed_part(treated, shares, treatment_is_fixed), _seed_part(controls, shares, control_is_fixed)]
     seed_variance, seed_freedom = pooled([variance for variance, _ in arms], [freedom for _, freedom in arms])
     return Difference(np.asarray(estimate), problem_variance, problem_freedom, seed_variance, seed_freedom)
 
 
-def _seed_part(strata: Sequence[FloatArray], weight: float, fixed: bool) -> tuple[FloatArray, int]:
+def _seed_part(strata: Sequence[FloatArray], shares: Sequence[float], fixed: bool) -> tuple[FloatArray, int]:
     """Variance [...] of one method's mean over its seeds, and its degrees of freedom."""
-    per_seed = np.asarray(weight * sum(values.mean(axis=-1) for values in strata))
+    per_seed = np.asarray(sum(share * values.mean(axis=-1) for share, values in zip(shares, strata, strict=True)))
     seeds = per_seed.shape[-1]
     if fixed:
         return np.zeros(per_seed.shape[:-1]), max(seeds - 1, 1)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from evals.statistics.accuracy import FloatArray, check_counts, clustered_standard_error
+from evals.statistics.weighting import weighted_mean
 
 MINIMUM_INFORMATIVE_PROBLEMS = 8
 """Fewest problems with a success, and fewest with a failure, from which an interval is computed."""
@@ -94,7 +95,12 @@ def _score_ends(mean: FloatArray, effective: FloatArray, quantile: FloatArray) -
     return centre - reach, centre + reach
 
 
-def suite_intervals(accuracies: Sequence[npt.ArrayLike], samples: Sequence[int], confidence: float = 0.95) -> Ends:
+def suite_intervals(
+    accuracies: Sequence[npt.ArrayLike],
+    samples: Sequence[int],
+    confidence: float = 0.95,
+    weights: Sequence[float] | None = None,
+) -> Ends:
     """Interval [...] for the mean over benchmarks of their average accuracies; NaN where none is to be trusted.
 
     ``w * Wilson + (1 - w) * Hall``, cut to [0, 1]; ``w = s / sqrt(p (1 - p))`` is 1 where problems are all or nothing.
@@ -103,21 +109,30 @@ def suite_intervals(accuracies: Sequence[npt.ArrayLike], samples: Sequence[int],
 
     Where fewer than :data:`MINIMUM_INFORMATIVE_PROBLEMS` problems of all have a success, or fewer have a failure, both
     ends are NaN: a handful of problems then decides, and every interval tried misses by far more than it promises.
+    A problem counts by the cube of its weight in the mean, as it does in the skewness that makes intervals miss; the
+    heaviest counts 1. So 500 problems do not speak for 30 others that have half of the weight, and benchmarks whose
+    problems weigh the same are one long benchmark.
     That an interval is given at all makes it likelier that fortune was kind, and so the ends of those that hardly
     pass are moved away from the side that was given away (:func:`_selection`). The three constants of the two
     corrections were fitted on simulated benchmarks of 30 problems and hold on others (docs/evaluation.md).
 
-    ``accuracies`` [..., N] are of each benchmark's problems, from ``samples`` each.
+    ``accuracies`` [..., N] are of each benchmark's problems, from ``samples`` each; ``weights`` of the benchmarks,
+    alike if there are none.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     if not strata or min(values.shape[-1] for values in strata) < 2:
         raise ValueError("an interval needs at least one benchmark, and two problems in each")
+    relative = [1.0] * len(strata) if weights is None else weights
+    shares = [weight / sum(relative) for weight in relative]
     problems = sum(values.shape[-1] for values in strata)
-    solved = np.asarray(sum((values > 0.0).sum(axis=-1) for values in strata), dtype=np.float64)
-    unsolved = np.asarray(sum((values < 1.0).sum(axis=-1) for values in strata), dtype=np.float64)
-    trusted = np.minimum(solved, unsolved) >= MINIMUM_INFORMATIVE_PROBLEMS
-    mean = np.asarray(np.mean([values.mean(axis=-1) for values in strata], axis=0))
-    variance, freedom, skewness, weight = _moments(strata)
+    solved = [np.asarray((values > 0.0).sum(axis=-1), dtype=np.float64) for values in strata]
+    unsolved = [np.asarray((values < 1.0).sum(axis=-1), dtype=np.float64) for values in strata]
+    of_problems = [share / values.shape[-1] for share, values in zip(shares, strata, strict=True)]
+    parts = [(weight / max(of_problems)) ** 3 for weight in of_problems]
+    telling = [sum(part * each for part, each in zip(parts, counts, strict=True)) for counts in (solved, unsolved)]
+    trusted = np.minimum(*telling) >= MINIMUM_INFORMATIVE_PROBLEMS
+    mean = weighted_mean([values.mean(axis=-1) for values in strata], relative)
+    variance, freedom, skewness, weight = _moments(strata, shares)
     quantile = np.asarray(stdtrit(freedom, 0.5 + confidence / 2.0))
     most = float(sum(values.shape[-1] * count for values, count in zip(strata, samples, strict=True)))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -125,21 +140,24 @@ def suite_intervals(accuracies: Sequence[npt.ArrayLike], samples: Sequence[int],
         hall = _skewness_free(mean, np.sqrt(variance), skewness * (1.0 + _HIDDEN_TAIL / (freedom + 1.0)), quantile)
         wilson = _score_ends(mean, effective, quantile)
         low, high = (weight * one + (1.0 - weight) * other for one, other in zip(wilson, hall, strict=True))
-        lucky, unlucky = _selection(solved, problems), _selection(unsolved, problems)
+        lucky, unlucky = (_selection(np.asarray(sum(counts)), problems) for counts in (solved, unsolved))
         low = mean - (mean - low) * (1.0 + _STRETCH * lucky) * (1.0 - _SHRINK * unlucky)
         high = mean + (high - mean) * (1.0 - _SHRINK * lucky) * (1.0 + _STRETCH * unlucky)
     low, high = (np.where(trusted, np.clip(end, 0.0, 1.0), np.nan) for end in (low, high))
     return low, high
 
 
-def _moments(strata: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _moments(
+    strata: Sequence[FloatArray], shares: Sequence[float]
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Variance, degrees of freedom and skewness of the mean over benchmarks [...], and Wilson's weight."""
-    share = 1.0 / len(strata)
     spreads = [values.var(axis=-1, ddof=1) for values in strata]
-    variances = [share**2 * spread / values.shape[-1] for values, spread in zip(strata, spreads, strict=True)]
+    variances = [
+        share**2 * spread / values.shape[-1] for share, values, spread in zip(shares, strata, spreads, strict=True)
+    ]
     thirds = [
         share**3 * ((values - values.mean(axis=-1, keepdims=True)) ** 3).mean(axis=-1) / values.shape[-1] ** 2
-        for values in strata
+        for share, values in zip(shares, strata, strict=True)
     ]
     # The plain second moment goes with the plain third one; the variance itself is the unbiased one.
     plain = sum(
@@ -150,7 +168,7 @@ def _moments(strata: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, Floa
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = variance**2 / sum(v**2 / (s.shape[-1] - 1) for v, s in zip(variances, strata, strict=True))
         skewness = np.asarray(sum(thirds)) / np.asarray(plain) ** 1.5
-        weight = np.sqrt(np.clip(np.asarray(sum(spreads)) / np.asarray(sum(largest)), 0.0, 1.0))
+        weight = np.sqrt(np.clip(weighted_mean(spreads, shares) / weighted_mean(largest, shares), 0.0, 1.0))
     return variance, freedom, skewness, weight
 
 

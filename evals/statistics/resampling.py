@@ -26,29 +26,31 @@ def bootstrap_differences(
     treatment_is_fixed: bool = False,
     control_is_fixed: bool = False,
     samples: Sequence[int] | None = None,
+    weights: Sequence[float] | None = None,
 ) -> FloatArray:
     """Bootstrap distribution [R] of the difference of two methods, stratified by benchmark.
 
     Seeds are drawn first, once for all benchmarks and for each method on its own; then problems within each benchmark,
     the same ones for both methods; then, if ``samples`` is given, each policy's samples within each problem drawn.
-    Benchmarks are weighted alike. With S seeds the spread of their share comes out too small by sqrt((S - 1) / S):
-    use it beside :class:`~evals.statistics.difference.Difference`, not instead of it.
+    Benchmarks have ``weights``, or are weighted alike. With S seeds the spread of their share comes out too small by
+    sqrt((S - 1) / S): use it beside :class:`~evals.statistics.difference.Difference`, not instead of it.
 
     Accuracies [S, N] and what is fixed are as for :func:`~evals.statistics.difference.estimate_difference`; ``draws``
     are for each benchmark the problems drawn [R, N], from :func:`draw_problems`.
     """
     resamples = len(draws[0])
     total = np.zeros(resamples)
+    relative = [1.0] * len(draws) if weights is None else weights
     for sign, strata, fixed in ((1.0, treatment, treatment_is_fixed), (-1.0, control, control_is_fixed)):
         arms = [np.asarray(values, dtype=np.float64) for values in strata]
         seeds = arms[0].shape[0]
-        weights = np.full((resamples, seeds), 1.0 / seeds)
+        of_seeds = np.full((resamples, seeds), 1.0 / seeds)
         if not fixed:
-            weights = generator.multinomial(seeds, weights[0], size=resamples) / seeds
+            of_seeds = generator.multinomial(seeds, of_seeds[0], size=resamples) / seeds
         counts = [None] * len(arms) if samples is None else samples
-        for values, drawn, count in zip(arms, draws, counts, strict=True):
-            total += sign * (weights * _resampled_means(values, drawn, generator, count)).sum(axis=1)
-    return total / len(draws)
+        for weight, values, drawn, count in zip(relative, arms, draws, counts, strict=True):
+            total += sign * weight * (of_seeds * _resampled_means(values, drawn, generator, count)).sum(axis=1)
+    return total / sum(relative)
 
 
 def _resampled_means(

@@ -60,13 +60,8 @@ def write_audit_table(paths: Sequence[Path], runs: Path, out: Path) -> None:
 def audit_tables(audits: Audits) -> list[Table]:
     """Lay out all runs of each benchmark together, then one table per benchmark with a row per run."""
     together = [_together(name, rows) for name, rows in audits.by_benchmark.items()]
-    note = (
-        "Per cent of the samples, but for counts. No answer includes truncated samples without one. Not judged: "
-        "unparsable, timed out, or another failure (memory, a killed process, an unreadable gold); all count as wrong. "
-        f"Second grader: {audits.second_grader} on the whole text, which also takes an unmarked last number for an "
-        "answer. It is not asked where texts may not be kept (withheld) or programs were run (code)."
-    )
-    tables = [make_table("audit", "Audit of the grades", _columns("Benchmark"), together, [note])]
+    notes = [_note(audits.second_grader)]
+    tables = [make_table("audit", "Audit of the grades", _columns("Benchmark"), together, notes)]
     for name, rows in audits.by_benchmark.items():
         tables.append(make_table(f"audit_{name}", f"{name}: audit of every run", _columns("Run"), rows))
     return tables
@@ -86,9 +81,33 @@ def sentence(audits: Audits) -> str:
     return f"{asked} Of all {total:,} samples {failed:,} could not be judged, and count as wrong."
 
 
+def own_audit_table(audits: Sequence[Audit], second_grader: str) -> Table:
+    """Lay out the audits of files of one's own, a row per file, and then the samples on which the graders differ."""
+    notes = [_note(second_grader), "Ours: our grader, asked now; a file's own verdicts are not looked at."]
+    for row in audits:
+        differing = row.second.disagreements if row.second else ()
+        if differing:
+            listed = "; ".join(f"{each.problem_id} {each.sample}: {each.ours}, {each.second}" for each in differing)
+            notes.append(f"{row.run}, where they differ (problem, sample: ours, second): {listed}.")
+    return make_table("audit", "Audit of the grades", _columns("Run"), audits, notes)
+
+
+def _note(second_grader: str) -> str:
+    return (
+        "Per cent of the samples, but for counts. No answer includes truncated samples without one. Not judged: "
+        "unparsable, timed out, or another failure (memory, a killed process, an unreadable gold); all count as wrong. "
+        f"Second grader: {second_grader} on the whole text, which also takes an unmarked last number for an "
+        "answer. It is not asked where texts may not be kept (withheld) or programs were run (code)."
+    )
+
+
 def _columns(first: str) -> list[Column[Audit]]:
     def share(header: str, count: str) -> Column[Audit]:
-        return Column(header, lambda row: float(getattr(row, count) / row.samples), numbers.percent)
+        def value(row: Audit) -> float | None:
+            found = getattr(row, count)
+            return None if found is None else found / row.samples
+
+        return Column(header, value, numbers.percent)
 
     def second(count: str) -> Callable[[Audit], int | None]:
         return lambda row: getattr(row.second, count, None)
@@ -122,7 +141,7 @@ def _together(benchmark: str, rows: Sequence[Audit]) -> Audit:
     second = {key: sum(getattr(opinion, key) for opinion in opinions) for key in _SECOND}
     return Audit(
         run=benchmark,
-        **{key: sum(getattr(row, key) for row in rows) for key in _COUNTS},
+        **{key: sum(getattr(row, key) or 0 for row in rows) for key in _COUNTS},
         no_second_because=rows[0].no_second_because,
         second=SecondOpinion(**second) if len(opinions) == len(rows) else None,
     )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from evals.core import arithmetic
 from evals.core.manifest import read_any_manifest
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Score, Verdict
+from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Verdict
 from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import numbers
@@ -50,7 +50,7 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("p", lambda row: getattr(versus(row), "p_value", None), numbers.p_value),
         Column("p (Holm)", lambda row: getattr(versus(row), "p_value_holm", None), numbers.p_value),
         Column("MDE (pp)", lambda row: getattr(versus(row), "minimum_detectable_effect", None), numbers.percent),
-        Column("Contrast (°)", lambda row: getattr(results.contrast(row), "degrees", None), numbers.degrees),
+        Column("Contrast (°)", lambda row: getattr(results.contrast(row), "degrees", None), numbers.decimal),
         Column(f"Verdict versus {reference}", verdict),
         Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
         Column("Tokens", lambda row: costs[row].tokens_generated, numbers.count, "tokens_generated"),
@@ -122,7 +122,7 @@ def contrast_note(results: Results) -> str:
     return (
         f"Contrast: the mean angle between a method's gradient and that of {results.reference_title} on the same "
         f"rollouts (docs/evaluation.md); {numbers.NOTHING}: not measured, as where methods differ in the rollouts that "
-        f"they train on. Random token weights have {numbers.degrees(floor)}: a method that is not above them has no "
+        f"they train on. Random token weights have {numbers.decimal(floor)}: a method that is not above them has no "
         "contrast with the reference, and more seeds would not show a difference. "
     )
 
@@ -186,7 +186,7 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
     k, level, benchmarks = results.samples_per_problem, round(100 * results.confidence), len(results.benchmarks)
     explanation = (
-        f"avg@{k}: mean over {benchmarks} benchmarks and all training seeds, {k} samples a problem. "
+        f"avg@{k}: {results.mean_text}, and over all training seeds; {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
         f"{numbers.NO_INTERVAL_NOTE} "
         f"{FALLS_NOTE} "
@@ -205,7 +205,8 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         _differences(results, results.reference_method, results.reference_title),
         _differences(results, BASE, "the base model"),
     ]
-    return [summary, _by_benchmark(results), *(table for table in differences if table.rows)]
+    tables = [*differences, _between_models(results)]
+    return [summary, _by_benchmark(results), *(table for table in tables if table.rows)]
 
 
 def _by_benchmark(results: Results) -> Table:
@@ -227,25 +228,56 @@ def _by_benchmark(results: Results) -> Table:
     return make_table("by_benchmark", title, columns, results.conditions, [note])
 
 
+def _marked(comparison: Comparison | None) -> str:
+    """A difference on one benchmark, with an asterisk if it has a verdict, and its p-value."""
+    if comparison is None:
+        return numbers.NOTHING
+    mark = "*" if comparison.verdict.is_difference else ""
+    return f"{numbers.points(comparison.difference)}{mark} ({numbers.p_value(comparison.p_value_holm)})"
+
+
 def _differences(results: Results, against: str, against_title: str) -> Table:
     def column(name: str) -> Column[Condition]:
-        return Column(name, lambda condition: results.comparison(condition, against, name), cell)
-
-    def cell(comparison: Comparison | None) -> str:
-        if comparison is None:
-            return numbers.NOTHING
-        mark = "*" if comparison.verdict.is_difference else ""
-        return f"{numbers.points(comparison.difference)}{mark} ({numbers.p_value(comparison.p_value_holm)})"
+        return Column(name, lambda condition: results.comparison(condition, against, name), _marked)
 
     rows = [condition for condition in results.conditions if condition.method not in (BASE, against)]
     note = (
         f"Paired differences to {against_title} in percentage points, p in parentheses, after Holm over the "
-        "benchmarks; all: mean over the benchmarks, p after Holm over the methods. "
+        f"benchmarks; all: {results.mean_text}, p after Holm over the methods. "
         "An asterisk marks a verdict of better or worse; anything else is not distinguishable at this size, or has no "
         "contrast with the reference."
     )
     columns = [_METHOD, *map(column, (*results.benchmarks, ALL_BENCHMARKS))]
     return make_table(f"differences_to_{against}", f"Differences to {against_title} (pp)", columns, rows, [note])
+
+
+def _between_models(results: Results) -> Table:
+    """Every two models of a study without methods; no rows elsewhere."""
+    titles = {condition.model: condition.title for condition in results.conditions}
+    by_pair: dict[tuple[str, str], dict[str, Comparison]] = {}
+    for row in results.between_models:
+        by_pair.setdefault((row.model, row.against_model or ""), {})[row.benchmark] = row
+
+    def on_benchmark(name: str) -> Column[dict[str, Comparison]]:
+        return Column(name, lambda rows: rows[name], _marked)
+
+    columns: list[Column[dict[str, Comparison]]] = [
+        Column("Model", lambda rows: titles[rows[ALL_BENCHMARKS].model]),
+        Column("Against", lambda rows: titles[rows[ALL_BENCHMARKS].against_model or ""]),
+        *map(on_benchmark, results.benchmarks),
+        Column(ALL_BENCHMARKS, lambda rows: rows[ALL_BENCHMARKS], difference_text),
+        Column("p", lambda rows: rows[ALL_BENCHMARKS].p_value, numbers.p_value),
+        Column("p (Holm)", lambda rows: rows[ALL_BENCHMARKS].p_value_holm, numbers.p_value),
+        Column("MDE (pp)", lambda rows: rows[ALL_BENCHMARKS].minimum_detectable_effect, numbers.percent),
+        Column("Model is", lambda rows: rows[ALL_BENCHMARKS].verdict.value),
+    ]
+    note = (
+        "Paired differences between these very models; they say nothing about how the models were trained. On a "
+        "benchmark: p after Holm over the benchmarks in parentheses, and an asterisk for a verdict of better or worse. "
+        f"all: {results.mean_text}, with its {round(100 * results.confidence)} % interval over problems; p (Holm) is "
+        "corrected over the pairs of models, and verdicts follow it."
+    )
+    return make_table("between_models", "Models against each other (pp)", columns, list(by_pair.values()), [note])
 
 
 def _numbers(results: Results, condition: Condition) -> dict[str, Any]:
@@ -271,66 +303,3 @@ def _numbers(results: Results, condition: Condition) -> dict[str, Any]:
             row |= interval_columns(comparison.confidence_interval if comparison else None, prefix)
     contrast = results.contrast(condition)
     return row | {key: getattr(contrast, key.removeprefix("contrast_"), None) for key in _CONTRAST}
-
-
-_BY_SEED = (
-    "average_at_k", "standard_error", "majority_at_k", "truncation_rate", "no_answer_rate", "timeout_rate",
-    "unparsable_rate", "mean_tokens", "total_tokens",
-)  # fmt: skip
-
-
-def write_by_seed_table(results: Results, out: Path) -> None:
-    """Write a row per run and benchmark."""
-    k, rows = results.samples_per_problem, []
-    for benchmark in results.benchmarks:
-        for run in results.runs:
-            score = results.scores[run.run, benchmark]
-            rows.append(
-                {
-                    **dict(run),
-                    "benchmark": benchmark,
-                    "samples_per_problem": k,
-                    **{name: getattr(score, name) for name in _BY_SEED},
-                    **interval_columns(score.confidence_interval),
-                    **{f"pass_at_{n}": value for n, value in score.pass_at_k.items()},
-                    "sampling_standard_error": score.sampling_standard_error,
-                    **{f"g_pass_at_{k}_{share}": value for share, value in score.g_pass_at_k.items()},
-                }
-            )
-    frame = pd.DataFrame(rows).astype({"seed": "Int64"})  # nullable: the base model has no seed
-    write_table(out, by_seed_tables(results), frame, results.sources)
-
-
-def by_seed_tables(results: Results) -> list[Table]:
-    """Lay out one table per benchmark, one row per run."""
-    k, level = results.samples_per_problem, round(100 * results.confidence)
-    note = (
-        "Per cent but for tokens. SE: problems are the clusters of their samples; it says how well this checkpoint is "
-        "measured and holds no variance between training seeds. Not judged: unparsable, or grading timed out. "
-        f"{numbers.NO_INTERVAL}: a handful of problems decides, and no interval is to be trusted."
-    )
-
-    def pass_column(n: str) -> Column[Score]:
-        return Column(f"pass@{n}", lambda score: score.pass_at_k.get(n), numbers.percent)
-
-    tables = []
-    for benchmark in results.benchmarks:
-        scores = [results.scores[run.run, benchmark] for run in results.runs]
-        levels = sorted({key for score in scores for key in score.pass_at_k} - {"1"}, key=int)  # pass@1 is avg@k
-        columns: list[Column[Score]] = [
-            Column("Run", lambda score: score.run),
-            Column(
-                f"avg@{k} ± SE",
-                lambda score: numbers.percent_with_error(score.average_at_k, score.standard_error),
-                link=lambda score, benchmark=benchmark: responses_page(benchmark, run=score.run),  # type: ignore[misc]
-            ),
-            Column(f"{level} % interval", lambda score: score.confidence_interval, numbers.bounds),
-            *map(pass_column, levels),
-            Column(f"maj@{k}", lambda score: score.majority_at_k, numbers.percent),
-            Column("Truncated", lambda score: score.truncation_rate, numbers.percent),
-            Column("No answer", lambda score: score.no_answer_rate, numbers.percent),
-            Column("Not judged", lambda score: score.unparsable_rate + score.timeout_rate, numbers.percent),
-            Column("Tokens a sample", lambda score: f"{score.mean_tokens:.1f}"),
-        ]
-        tables.append(make_table(f"by_seed_{benchmark}", f"{benchmark}: every run", columns, scores, [note]))
-    return tables

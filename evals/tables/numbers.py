@@ -41,8 +41,8 @@ def points_with_interval(value: float | None, interval: Interval | None) -> str:
     return f"{points(value)} {NO_INTERVAL if interval is None else f'[{points(interval[0])}, {points(interval[1])}]'}"
 
 
-def degrees(value: float | None) -> str:
-    """An angle of 31.42 degrees -> 31.4."""
+def decimal(value: float | None) -> str:
+    """An angle of 31.42 degrees, or a length in tokens -> 31.4."""
     return NOTHING if value is None else f"{value:.1f}"
 
 

@@ -93,7 +93,7 @@ def paper_tables(results: Results, published: Sequence[Published], title: str, n
         Column(f"Verdict versus {reference}", lambda row: row.verdict or numbers.NOTHING),
     ]
     explanation = (
-        f"Means over {len(results.benchmarks)} benchmarks and all seeds; brackets: {level} % intervals over problems "
+        f"{results.mean_text.capitalize()}, and over all seeds; brackets: {level} % intervals over problems "
         f"and seeds, paired by problem for differences. {numbers.NO_INTERVAL_NOTE} "
         f"{corrected_note(results)} "
         "MDE is the smallest true difference that one comparison finds in 80 % of studies, before Holm."

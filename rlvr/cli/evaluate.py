@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from evals.core.errors import UserError
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Grading, Paths, Printed
+from rlvr.cli.options import Grading, Paths, Printed, Weighting, read_weighting
 
 commands = Commands()
 
@@ -41,6 +41,7 @@ def score(
     k: Annotated[list[int], Option(help="pass@k, maj@k and G-Pass@k for these k; default: half of n")] = [],
     threshold: Annotated[float, Option(help="G-Pass: share of the k samples that has to be right")] = 0.5,
     confidence: float = 0.95,
+    weighting: Weighting = "benchmarks",
 ) -> None:
     """Score files of samples or grades: avg@k with its errors and interval, pass@k, maj@k, G-Pass@k, what went wrong.
 
@@ -50,7 +51,8 @@ def score(
     """
     from evals.scores.printed import print_scores
 
-    print_scores(samples, grading.reader(problems), k, threshold, confidence, printed.form)
+    weights = read_weighting(weighting)
+    print_scores(samples, grading.reader(problems), k, threshold, confidence, weights, printed.form)
 
 
 @commands.add("compare")
@@ -67,6 +69,7 @@ def compare(
         bool, Option("--resample-samples", help="bootstrap the samples within each problem as well")
     ] = False,
     confidence: float = 0.95,
+    weighting: Weighting = "benchmarks",
 ) -> None:
     """Compare two policies, or two methods with several seeds each, on the same problems, paired by problem.
 
@@ -86,6 +89,7 @@ def compare(
         bootstrap_resamples=resamples,
         permutations=permutations,
         resample_samples=resample_samples,
+        weighting=read_weighting(weighting),
     )
     print_comparison(a, b, grading.reader(problems), settings, printed.form)
 
@@ -124,6 +128,32 @@ def power(
     size = Size(effect, problems, samples, alpha, power)  # checked first
     design = make_design(pilot, grading.reader(pilot_problems), effect_sd, sampling_variance, seed_sd, seeds)
     print_plan(design, size, printed.form)
+
+
+@commands.add("audit")
+def audit(
+    samples: Annotated[Paths, Argument(help="files or directories of samples")],
+    grading: Grading,
+    printed: Printed,
+    problems: Problems = [],
+) -> None:
+    """Hold our grades of any files of samples against a second grader, plain math-verify on the whole text.
+
+    Paths are those of score; nothing is written. Where the graders differ, the first samples are listed.
+    """
+    from evals.audit import second_grader
+    from evals.audit.run import GradedSamples, SecondGrader, audit_run
+    from evals.scores.printed import print_rows
+    from evals.tables.audit import own_audit_table
+
+    audits, rows = [], []
+    with SecondGrader(grading.workers) as second:
+        for own in grading.reader(problems).read_samples(samples):
+            graded = GradedSamples(own.run, own.benchmark, own.kind, own.samples, own.grades)
+            audits.append(audit_run(graded, own.golds, second))
+            rows.append({"benchmark": own.benchmark, **audits[-1].to_json()})
+    table = own_audit_table(audits, f"{second_grader.NAME} {second_grader.VERSION}")
+    print_rows(printed.form, rows, table, "audits")
 
 
 commands.call("trace", "evals.trace.rows:trace", ["files"], {"faults_only": "faults", "as_json": "json"})

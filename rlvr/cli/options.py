@@ -13,6 +13,7 @@ from typer import Argument, Option
 from evals.core.errors import UserError
 
 if TYPE_CHECKING:
+    from evals.core import records
     from evals.results import Results as StudyResults
     from evals.scores.loose_files import Reader
     from evals.scores.printed import Format
@@ -26,6 +27,21 @@ ProblemDirectory = Annotated[Path, Option(help="directory of the benchmark's pro
 OtherBenchmarks = Annotated[
     str, Option(help="JSON, directory of problems -> prompt: benchmarks to go on with once the model is loaded")
 ]
+
+
+Weighting = Annotated[
+    str,
+    Option(
+        help="of the mean over benchmarks: benchmarks (all alike), problems (all alike), or NAME=WEIGHT,NAME=WEIGHT"
+    ),
+]
+
+
+def read_weighting(weighting: str) -> records.Weighting:
+    """The weights of :data:`Weighting`."""
+    from evals.statistics.weighting import parse_weighting
+
+    return parse_weighting(weighting)
 
 
 def read_others(others: str) -> dict[Path, str]:

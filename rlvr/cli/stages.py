@@ -10,7 +10,7 @@ from evals.core.errors import UserError
 from evals.generation import arithmetic
 from evals.generation.settings import EvaluationSettings
 from rlvr.cli.command import Commands
-from rlvr.cli.options import OtherBenchmarks, Paths, ProblemDirectory, read_others
+from rlvr.cli.options import OtherBenchmarks, Paths, ProblemDirectory, Weighting, read_others, read_weighting
 
 commands = Commands()
 
@@ -125,6 +125,7 @@ def compare(
     seed: int = 0,
     resamples: int = 10_000,
     permutations: int = 100_000,
+    weighting: Weighting = "benchmarks",
     controls: Annotated[str | None, Option(help='JSON: {"positive": METHOD, "negative": METHOD}')] = None,
     training: Annotated[
         Path | None, Option(help="directory of the runs, whose metrics give the methods' contrast with the reference")
@@ -140,6 +141,7 @@ def compare(
         seed=seed,
         bootstrap_resamples=resamples,
         permutations=permutations,
+        weighting=read_weighting(weighting),
         controls=None if controls is None else Controls.parse_text(controls, "--controls"),
     )
     write_comparisons(scores, settings, out, training)

@@ -19,7 +19,7 @@ commands.add_typer(page, name="page")
 
 NOTE = {"notes": "note"}
 table.call("main", "evals.tables.main:write_main_table", options=NOTE)
-table.call("by_seed", "evals.tables.main:write_by_seed_table")
+table.call("by_seed", "evals.tables.by_seed:write_by_seed_table")
 table.call("robust", "evals.tables.robust:write_robust_table")
 table.call("efficiency", "evals.tables.efficiency:write_efficiency_table")
 table.call("audit", "evals.tables.audit:write_audit_table", options={"paths": "audits"})

@@ -14,6 +14,7 @@ from evals.core.record import R
 from evals.core.records import BASE, Gold, Grade, ProblemFile, Sample
 from evals.results import Results
 from evals.tables import audit, efficiency, main, numbers, paper, robust
+from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from evals.tables.published import read_published
@@ -82,7 +83,7 @@ def write_report(
         main_table=replace(summary, notes=summary.notes[len(notes) :]),
         tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],
         benchmark_tables=by_benchmark,
-        seed_tables=main.by_seed_tables(results),
+        seed_tables=by_seed_tables(results),
         audit_sentence=audit.sentence(audited_runs),
         audit_table=audited,
         audit_tables=audited_by_benchmark,

@@ -28,7 +28,7 @@ FIGURES = {
     "score_curves": "rlvr.report.curves",
 }
 TABLES = {
-    "by_seed": "evals.tables.main",
+    "by_seed": "evals.tables.by_seed",
     "robust": "evals.tables.robust",
     "efficiency": "evals.tables.efficiency",
     "audit": "evals.tables.audit",
@@ -60,15 +60,21 @@ class Displayed:
     def evidence(self) -> str:
         """A sentence on the evidence that the numbers give."""
         study = self.plan.study
-        if study.existing_models and study.methods and study.engine != VERL:
+        if not study.methods:
+            names = "; ".join(map(study.published_name, study.config.models))
+            return (
+                f"Evaluated without training: {names}. Intervals are over problems; the numbers say nothing about other"
+                " trainings of such a model."
+            )
+        if study.existing_models and study.engine != VERL:
             return (
                 "A pretrained model, trained on one machine: this shows what was measured on it. It is no evidence"
                 " about other models."
             )
-        if study.existing_models and study.methods:
+        if study.existing_models:
             return (
-                "Trained by verl. The tables say what was measured; what the study departs from its paper in stands in "
-                "its file."
+                f"Trained by {study.engine}. The tables say what was measured; what the study departs from its paper"
+                " in stands in its file."
             )
         if self.plan.read_benchmarks or "repository" in study.training_settings:
             return (
@@ -202,12 +208,7 @@ class Displayed:
         """The settings behind this study's numbers, in the terms of config/reference/settings.yaml."""
         study = self.plan.study
         sampling = {key: getattr(study.config.evaluation, key) for key in ("temperature", "top_p", "max_new_tokens")}
-        models = {name: f"{name}, trained from scratch" for name in study.models_from_scratch}
-        # Of owner/name or of a path papers give the name.
-        models |= {
-            name: model.published_as or Path(model.id or model.path or "").name
-            for name, model in study.existing_models.items()
-        }
+        models = {name: study.published_name(name) for name in study.config.models}
         prompt = "another than in training" if study.benchmarks_with_another_prompt else "that of training"
         decays = any(training.learning_rate_decay for training in study.training.values())
         checkpoint = "last, after a decay of the learning rate" if decays else "last"

@@ -314,10 +314,17 @@ class Plan:
     def reference_method(self, folder: str) -> str:
         return self.in_folder(folder).config.reference_method
 
-    def controls(self, folder: str) -> list[str]:
-        """The option that tells the comparisons which methods are controls."""
-        controls = self.in_folder(folder).config.controls
-        return words({"controls": canonical_json(controls.to_json())}) if controls else []
+    def comparison_options(self, folder: str) -> list[str]:
+        """The options of comparisons that not every study has: its controls, and the weights of its benchmarks."""
+        config, options = self.in_folder(folder).config, dict[str, str]()
+        if config.controls:
+            options["controls"] = canonical_json(config.controls.to_json())
+        weighting = config.statistics.weighting
+        if isinstance(weighting, dict):
+            options["weighting"] = ",".join(f"{name}={weight}" for name, weight in weighting.items())
+        elif weighting:
+            options["weighting"] = weighting
+        return words(options)
 
     def study_name(self, folder: str) -> str:
         return self.in_folder(folder).config.study

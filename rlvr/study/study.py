@@ -95,9 +95,9 @@ class Study:
     @cached_property
     def runs(self) -> list[Run]:
         """The base models, then every trained run: everything that is evaluated."""
-        title = "Base model"
         bases = [
-            Run(run=f"{name}-{BASE}", model=name, method=BASE, seed=None, title=title) for name in self.config.models
+            Run(run=f"{name}-{BASE}", model=name, method=BASE, seed=None, title=self.base_title(name))
+            for name in self.config.models
         ]
         return bases + self.trained_runs
 
@@ -221,6 +221,20 @@ class Study:
             for name, benchmark in self.benchmarks.items()
             if benchmark.grader == "math" and any(self.prompt(name, model) != trained for model in self.config.models)
         )
+
+    def published_name(self, model: str) -> str:
+        """The name that papers give a model: of owner/name or of a path the last part."""
+        existing = self.existing_models.get(model)
+        if existing is None:
+            return f"{model}, trained from scratch"
+        return existing.published_as or Path(existing.id or existing.path or "").name
+
+    def base_title(self, model: str) -> str:
+        """The base model's name for people; of an existing model that is evaluated, its own, and that of the study."""
+        if self.methods or model in self.models_from_scratch:
+            return "Base model"
+        name = self.published_name(model)
+        return name if name == model else f"{name} ({model})"
 
     @cached_property
     def models_from_scratch(self) -> dict[str, FromScratch]:

@@ -14,7 +14,8 @@ import pytest
 from scipy.special import expit, logit
 
 from evals.core.records import ALL_BENCHMARKS, Claim, Verdict
-from evals.scores.comparison import BenchmarkCounts, Settings, compare
+from evals.scores.comparison import BenchmarkCounts, Settings, compare, problem_shares
+from evals.scores.printed import FEWEST_UNEQUAL_SAMPLES
 from evals.statistics.difference import Difference, estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm, sign_flip_p_values
@@ -104,6 +105,37 @@ def test_two_checkpoints_with_equal_truth_are_told_apart_about_5_percent_of_the_
     assert 0.03 <= (p_values(one, other, difference) <= 0.05).mean() <= 0.06
     low, high = difference.interval()
     assert 0.93 <= ((low <= 0.0) & (high >= 0.0)).mean() <= 0.97
+
+
+@pytest.mark.parametrize("fewer", [FEWEST_UNEQUAL_SAMPLES, 8])
+@pytest.mark.parametrize("mean", [0.03, 0.1, 0.5])
+def test_sides_with_different_numbers_of_samples_keep_the_level(fewer: int, mean: float) -> None:
+    generator = np.random.default_rng(12)
+    rates = expit(logit(mean) + 1.5 * generator.normal(size=(REPLICATES, 1, PROBLEMS)))
+    one, other = (generator.binomial(samples, rates) / samples for samples in (SAMPLES, fewer))
+    difference = estimate_difference([one], [other], treatment_is_fixed=True, control_is_fixed=True)
+    assert (p_values(one, other, difference) <= 0.05).mean() <= 0.06
+
+
+@pytest.mark.parametrize("weights", [[20.0, 60.0], [5.0, 1.0]])
+def test_weighted_benchmarks_keep_the_level_and_the_sign_flips_have_the_same_statistic(weights: list[float]) -> None:
+    generator = np.random.default_rng(13)
+    arms = []
+    for _ in range(2):
+        difficulties = [np.random.default_rng(14).normal(size=(REPLICATES, 1, size)) for size in (20, 60)]
+        arms.append([generator.binomial(8, expit(each + 0.5 * generator.normal(size=each.shape))) / 8
+                     for each in difficulties])  # fmt: skip
+    fixed = {"treatment_is_fixed": True, "control_is_fixed": True}
+    difference = estimate_difference(*arms, weights=weights, **fixed)
+    shares = problem_shares(arms[0], arms[1], weights)
+    assert shares.sum(axis=-1) == pytest.approx(difference.estimate)
+    flips = sign_flip_p_values(shares, generator, PERMUTATIONS)
+    assert 0.03 <= (np.maximum(flips, difference.p_values()) <= 0.05).mean() <= 0.06
+    draws = [draw_problems(each.shape[-1], generator, 2_000) for each in arms[0]]
+    first = [[each[0] for each in arm] for arm in arms]
+    drawn = bootstrap_differences(*first, draws, generator, weights=weights, **fixed)
+    assert drawn.mean() == pytest.approx(difference.estimate[0], abs=0.005)
+    assert drawn.std() == pytest.approx(difference.standard_error[0], rel=0.1)
 
 
 def test_the_reported_hull_covers_a_skewed_true_difference() -> None:

@@ -68,7 +68,8 @@ def test_models_alone_are_sampled_scored_and_extended(with_checkpoint: Project) 
     run(with_checkpoint, write_study(with_checkpoint, "taken"))
     first = read_samples(with_checkpoint)
     table = (with_checkpoint.root / "results/tables/main.md").read_text()
-    assert "Base model" in table
+    assert "checkpoint (taken)" in table and "Evaluated without training: checkpoint" in table
+    assert "from scratch" not in table
     assert "DAPO" not in table
 
     more = write_study(with_checkpoint, "more", evaluation={"samples_per_problem": 4})

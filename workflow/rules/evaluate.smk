@@ -138,9 +138,9 @@ rule compare:
     params:
         statistics=PLAN.statistics,
         reference=given(PLAN.reference_method),
-        controls=given(PLAN.controls),
+        options=given(PLAN.comparison_options),
     shell:
         "python -m rlvr stage compare --scores {input.scores:q} --reference-method {params.reference}"
         " --seed {params.statistics[seed]} --resamples {params.statistics[resamples]}"
-        " --permutations {params.statistics[permutations]} {params.controls:q} --training results/runs"
+        " --permutations {params.statistics[permutations]} {params.options:q} --training results/runs"
         " --out {output.comparisons:q} > {log:q} 2>&1"

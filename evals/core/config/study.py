@@ -13,7 +13,7 @@ from evals.core.config.problem_sets import Kinds
 from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Seeds, Settings, Sha256, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share
-from evals.core.records import BASE, Controls
+from evals.core.records import BASE, Controls, Weighting
 from evals.core.run_spec import LOCAL, VERL
 
 _NOT_REQUIRED = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size", "learning_rate_decay_from", "top_p")
@@ -100,6 +100,10 @@ class Statistics(Settings):
     seed: Index = Field(description="of the resampling")
     resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the bootstrap")
     permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the sign-flip test")
+    weighting: Omittable[Weighting] = optional(
+        "of the mean over benchmarks: `benchmarks`, all alike (the default), `problems`, all alike, or a weight for "
+        "each benchmark"
+    )
 
 
 class Diagnostics(Settings):
@@ -220,6 +224,10 @@ class StudyConfig(Settings):
         if not self.methods and self.reference_method != BASE:
             found = f"is {self.reference_method!r} in a study without methods, which only evaluates its models"
             raise NotAccepted(found, "a method that `methods` has, or no reference_method", "reference_method")
+        weighting = self.statistics.weighting
+        if isinstance(weighting, dict) and set(weighting) != set(self.benchmarks):
+            found, accepted = f"has {', '.join(weighting)}", f"the benchmarks, each once: {', '.join(self.benchmarks)}"
+            raise NotAccepted(found, accepted, "statistics.weighting")
         if self.methods:
             _require(self, ("seeds", "problems", "reference_method", "training"))
             if self.reference_method not in self.methods:

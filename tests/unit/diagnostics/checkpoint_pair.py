@@ -72,7 +72,8 @@ def make_pair(directory: Path) -> Pair:
     write_jsonl(directory / "samples.jsonl", rows)
     verdicts = [
         {
-            "problem_id": problem, "sample": sample, "correct": correct, "answer": None, "reason": "by hand",
+            "problem_id": problem, "sample": sample, "correct": correct, "answer": None,
+            "reason": "match" if correct else "mismatch",
             "tokens": 8, "finish_reason": reason,
         }
         for problem, sample, _, reason, correct in SAMPLES

@@ -107,10 +107,60 @@ def test_controls_are_named_beside_the_comparisons(tmp_path: Path, capsys: pytes
     assert "--controls: lacks negative" in capsys.readouterr().err
 
 
-def test_base_models_alone_have_nothing_to_be_compared(tmp_path: Path) -> None:
+def test_one_base_model_alone_has_nothing_to_be_compared(tmp_path: Path) -> None:
     write_scores(tmp_path, "easy", study(1, {}))
     assert compare(tmp_path, reference="base") == 0
     assert rows_of(tmp_path) == {}
+
+
+def write_models(root: Path, benchmark: str, key: int, gains: Mapping[str, float]) -> None:
+    """Scores of base models on the same problems, and nothing else."""
+    rows = []
+    for model, gain in gains.items():
+        counts = study(key, {"trained": gain})["trained", 1]
+        rows += json.loads(write_scores(root, benchmark, {("base", None): counts}, model).read_text())["scores"]
+    path = root / "scores" / f"{benchmark}.json"
+    write_json(path, json.loads(path.read_text()) | {"scores": rows})
+    outputs = hash_files(path.parent, path)
+    Manifest("scores", {}, outputs, {}, fingerprint(outputs)).write(path.with_suffix(".manifest.json"))
+
+
+def test_base_models_are_compared_with_each_other_corrected_over_their_pairs(tmp_path: Path) -> None:
+    for key, benchmark in enumerate(("easy", "hard")):
+        write_models(tmp_path, benchmark, key, {"small": 0.0, "medium": 0.05, "large": 0.4})
+    assert compare(tmp_path, reference="base") == 0
+    rows = json.loads((tmp_path / "comparisons.json").read_text())["comparisons"]
+    on_all = {(row["model"], row["against_model"]): row for row in rows if row["benchmark"] == "all"}
+    assert set(on_all) == {("medium", "small"), ("large", "small"), ("large", "medium")}
+    assert {row["benchmark"] for row in rows} == {"easy", "hard", "all"}
+    row = on_all["large", "small"]
+    scores = [json.loads((tmp_path / "scores" / f"{name}.json").read_text())["scores"] for name in ("easy", "hard")]
+    assert row["verdict"] == "better" and row["problems"] == 60
+    rates = [{each["model"]: np.mean(each["correct_counts"]) / SAMPLES for each in score} for score in scores]
+    assert row["difference"] == pytest.approx(np.mean([rate["large"] - rate["small"] for rate in rates]))
+    expected = holm([each["p_value"] for each in on_all.values()])
+    assert [each["p_value_holm"] for each in on_all.values()] == pytest.approx(expected)
+
+
+def test_weights_of_benchmarks_decide_the_mean_over_them_alone(tmp_path: Path) -> None:
+    """Problems alike is what one benchmark of all problems would give; a weight for each is taken as it is."""
+    short, long = study(1, GAINS, problems=20), study(2, GAINS, problems=60)
+    write_scores(tmp_path, "short", short)
+    write_scores(tmp_path, "long", long)
+    assert compare(tmp_path) == 0
+    alike = rows_of(tmp_path)
+    assert json.loads((tmp_path / "comparisons.json").read_text())["weighting"] == "benchmarks"
+    assert compare(tmp_path, "--weighting", "problems") == 0
+    by_problems = rows_of(tmp_path)
+    assert compare(tmp_path, "--weighting", "long=1,short=3") == 0
+    own = rows_of(tmp_path)
+    assert json.loads((tmp_path / "comparisons.json").read_text())["weighting"] == {"long": 1, "short": 3}
+    parts = [by_problems["delta", "dapo", name]["difference"] for name in ("short", "long")]
+    for rows, weights in ((alike, (1, 1)), (by_problems, (20, 60)), (own, (3, 1))):
+        row = rows["delta", "dapo", "all"]
+        assert row["difference"] == pytest.approx(np.average(parts, weights=weights))
+        assert row["difference"] == pytest.approx(row["method_average"] - row["against_average"])
+        assert rows["delta", "dapo", "short"]["p_value"] == alike["delta", "dapo", "short"]["p_value"]
 
 
 def test_the_same_seed_gives_the_same_bytes_and_other_rows_do_not_matter(tmp_path: Path) -> None:
@@ -225,6 +275,10 @@ def test_models_are_compared_within_themselves(tmp_path: Path) -> None:
         ([], "dpao", "--reference-method: dpao has no scores for tiny; it has base, dapo, grpo"),
         (["--permutations", "10"], "dapo", "--permutations: is 10; accepted: 100 or more"),
         (["--seed", "-1"], "dapo", "--seed: is -1; accepted: 0 or more"),
+        (["--weighting", "easy"], "dapo", "--weighting: is 'easy'; accepted: benchmarks (all alike), problems"),
+        (["--weighting", "easy=0"], "dapo", "--weighting: is 'easy=0'"),
+        (["--weighting", "easy=nan"], "dapo", "--weighting: is 'easy=nan'"),
+        (["--weighting", "hard=1"], "dapo", "--weighting: has weights of hard; accepted: of easy"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(

@@ -203,6 +203,8 @@ def test_power_works_out_the_third_of_effect_problems_and_samples(capsys: pytest
     assert row["samples"] is None
     assert main(["power", *design, "--effect", "0.05", "--problems", "30"]) == 0
     assert "none suffices" in capsys.readouterr().out
+    (row,) = rows(capsys, "power", "--effect-sd", "0.9", *design[2:], "--problems", "3", "--samples", "1")
+    assert row["effect"] is None  # it would be more than 100 points
 
 
 def test_power_learns_from_a_pilot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +228,36 @@ def test_power_learns_from_a_pilot(tmp_path: Path, capsys: pytest.CaptureFixture
         (["power", "--effect", "0.05"], "accepted: two"),
         (["power", "--effect", "0.05", "--samples", "8"], "--pilot"),
         (["power", "--effect", "5", "--samples", "8"], "--effect: is 5.0"),
-        (["power", "--effect-sd", "-1", "--sampling-variance", "0.3", "--problems", "9", "--samples", "8"], "negative"),
+        *(
+            (
+                [
+                    "power",
+                    "--effect-sd",
+                    "0.1",
+                    "--sampling-variance",
+                    "0.3",
+                    "--problems",
+                    "9",
+                    "--samples",
+                    "8",
+                    *given,
+                ],
+                f"{given[-2]}: is {float(given[-1]) if given[-2] != '--problems' else given[-1]}",
+            )
+            for given in (
+                ["--effect-sd", "-1"],
+                ["--effect-sd", "nan"],
+                ["--effect-sd", "5"],
+                ["--sampling-variance", "3"],
+                ["--sampling-variance", "inf"],
+                ["--seeds", "3", "--seed-sd", "nan"],
+                ["--seed-sd", "0.1"],
+                ["--alpha", "nan"],
+                ["--power", "0.04"],
+                ["--problems", "100000000000"],
+            )
+        ),
+        (["grade", "--memory-limit", "nan"], "memory limit: nan"),
     ],
 )
 def test_mistakes_end_in_one_line(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
+from evals.core.records import conditions_of
 from evals.core.yaml_file import read_yaml
 from rlvr.study import cost
 from rlvr.study.displayed import Displayed
@@ -235,3 +236,37 @@ def test_policies_along_a_training_are_evaluated_and_not_trained(plan: Plan) -> 
     assert plan.kept_steps("tiny-dapo-s1") == ""  # of the main study
     sheet = [row["run"] for row in json.loads(plan.run_sheet(f"{SELECTION}steps/"))]
     assert sheet[0] == "tiny-base" and run in sheet
+
+
+EVALUATION: dict[str, Any] = {
+    "study": "models",
+    "models": {
+        "one": {"source": "hugging_face", "id": "Qwen/Qwen3-8B-Base", "revision": "a" * 40, "prompt": "base"},
+        "other": {"source": "hugging_face", "path": "../models/other", "prompt": "chat"},
+    },
+    "benchmarks": ["aime_2025", "math_500"],
+    "evaluation": {"backend": "vllm", "samples_per_problem": 4, "max_new_tokens": 99, "temperature": 1, "top_p": 1,
+                   "sampling_batch_size": 9, "seed": 1},
+    "statistics": {"seed": 1, "resamples": 100, "permutations": 100, "weighting": {"aime_2025": 2, "math_500": 1}},
+    "execution": {"device": "cpu", "sampling_threads": 1, "grading_workers": 1},
+}  # fmt: skip
+
+
+def test_a_study_of_models_says_which_they_are_and_that_nothing_was_trained() -> None:
+    plan = Plan.read(EVALUATION, "config/models.yaml")
+    assert [run.title for run in plan.evaluated_runs("")] == ["Qwen3-8B-Base (one)", "other"]
+    titles = [condition.title for condition in conditions_of(plan.evaluated_runs(""))]
+    assert titles == ["Qwen3-8B-Base (one)", "other"]  # they name the models by themselves
+    evidence = Displayed(plan).evidence
+    assert "Qwen3-8B-Base; other" in evidence and "without training" in evidence and "scratch" not in evidence
+
+
+def test_weights_of_benchmarks_reach_the_comparisons(plan: Plan) -> None:
+    assert plan.comparison_options("") == []
+    options = Plan.read(EVALUATION, "config/models.yaml").comparison_options("")
+    assert options == ["--weighting", "aime_2025=2,math_500=1"]
+    with pytest.raises(InvalidInput) as error:
+        changed(EVALUATION, "statistics.weighting", {"aime_2025": 1})
+    assert error.value.key == "statistics.weighting" and "math_500" in error.value.accepted
+    with pytest.raises(InvalidInput):
+        changed(EVALUATION, "statistics.weighting", "seeds")
