@@ -117,7 +117,7 @@ class Study:
             time.sleep(chance.uniform(0.0, 3.0))
         shells = _children(snakemake)
         jobs = [job for shell in shells for job in _children(shell)]
-        words = [" ".join(_words(job)[3:6]) for job in jobs]
+        words = [" ".join(_words(job)[3:6])[:60] for job in jobs]
         point = Point(kind, is_planning and not jobs, words)
         whom, number = KINDS[kind]
         targets = {"snakemake": [snakemake], "shell": shells, "job": jobs}.get(whom, [])

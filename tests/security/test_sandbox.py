@@ -260,6 +260,23 @@ def test_the_disk_is_a_few_megabytes_and_nothing_else_can_be_written() -> None:
     assert refused == []
 
 
+@pytest.mark.parametrize("make", ["os.symlink('x', name)", "open(name, 'w').close()", "os.mkdir(name)"])
+def test_a_program_that_makes_files_without_end_is_ended(make: str) -> None:
+    """An empty file takes nothing of the disk, but a kilobyte of the kernel's memory."""
+    program = f"import os\nfor n in range(10**9):\n    name = f'/tmp/{{n}}'\n    {make}\n"
+    running = start("candidate.py", ["script", SMALL.inside()], SMALL, {"/program.py": program})
+    try:
+        assert running.process.wait(timeout=600) == -9  # and not by a limit on its time, which ends with another status
+    finally:
+        running.kill()
+
+
+def test_a_program_may_make_thousands_of_files() -> None:
+    count = sandboxes.MOST_FILES - 100
+    program = f"import os, time\nfor n in range({count}):\n    os.mkdir(f'/tmp/{{n}}')\ntime.sleep(0.5)\nprint({count})"
+    assert told(program) == count
+
+
 def test_no_program_can_put_a_module_before_ours_or_pythons() -> None:
     places, writable = told(
         """

@@ -5,6 +5,7 @@ megabytes beside a read-only Python, and bounds on time, memory, processes, file
 program without it: :func:`require_sandbox` stops the command where it does not work.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -13,6 +14,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -24,6 +27,9 @@ from evals.core.errors import UserError
 from evals.grading.code.system_calls import seccomp_filter
 
 BUBBLEWRAP = "bwrap"
+MOST_FILES = 4096
+"""Files, links and directories of a sandbox; the size of its disk does not bound the memory that their names take."""
+_SECONDS_BETWEEN_COUNTS = 0.1
 MAX_OUTPUT = 16 * 1024**2
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 """The interpreter itself, not the link that a virtual environment has to it."""
@@ -62,6 +68,24 @@ class Sandbox:
     """A running sandbox."""
 
     process: subprocess.Popen[bytes]
+
+    def watch(self) -> None:
+        """End it when it has made too many files."""
+        while self.process.poll() is None:
+            with contextlib.suppress(OSError):  # it begins, or ends
+                if self._files() > MOST_FILES:
+                    os.killpg(self.process.pid, signal.SIGKILL)
+            time.sleep(_SECONDS_BETWEEN_COUNTS)
+
+    def _files(self) -> int:
+        """The number of files in its /tmp, which only its own processes see."""
+        outer = self.process.pid
+        inner = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()[:1]
+        for root in (Path(f"/proc/{process}/root") for process in inner):
+            if (root / "inside/limits.py").is_file():  # its own file system, not yet ours
+                disk = os.statvfs(root / "tmp")
+                return disk.f_files - disk.f_ffree
+        return 0
 
     def kill(self) -> None:
         """End it, with all that it has started, however early.
@@ -115,7 +139,9 @@ def start(
     finally:
         for handle in handles:
             handle.close()
-    return Sandbox(process)
+    sandbox = Sandbox(process)
+    threading.Thread(target=sandbox.watch, daemon=True).start()
+    return sandbox
 
 
 def _temporary(content: bytes) -> IO[bytes]:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.core.files import read_jsonl, write_jsonl, write_parquet, write_text
+from evals.core.files import read_jsonl, sha256_file, write_jsonl, write_parquet, write_text
+from evals.core.manifest import read_manifest
 from rlvr.diagnostics.tokens.table import read_comparison, read_token_table
 from rlvr.diagnostics.tokens.view import LEVELS, ComparisonView, StepView, class_of, level, scale_of
 from tests.commands import rlvr_bench
@@ -77,6 +78,13 @@ def test_groups_with_right_and_wrong_answers_come_first(token_table: Path, tmp_p
     show(token_table, tmp_path / "page.html", "--groups", "2")
     headings = re.findall(r"<h2>(.*)</h2>", (tmp_path / "page.html").read_text())
     assert headings == mixed[:2]
+
+
+def test_a_page_names_what_it_was_made_from(token_table: Path, tmp_path: Path) -> None:
+    show(token_table, tmp_path / "page.html")
+    manifest = read_manifest(tmp_path / "page.manifest.json", "page")
+    assert list(manifest.outputs) == ["page.html"]
+    assert manifest.inputs == {str(token_table / "manifest.json"): sha256_file(token_table / "manifest.json")}
 
 
 def test_the_page_loads_nothing_and_model_text_is_text(token_table: Path, tmp_path: Path) -> None:
