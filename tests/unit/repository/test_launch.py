@@ -23,6 +23,11 @@ PATIENCE_SECONDS = 600  # only a hanging process takes as long
 Start = Callable[[list[str]], "subprocess.Popen[str]"]
 
 
+def heed_interrupts() -> None:
+    """Undo what a shell does to the commands that it runs in the background: they ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def start(workflow: Path, environment: dict[str, str]) -> Iterator[Start]:
     """Start a command in the workflow's directory, in a process group of its own that is ended with the test."""
@@ -31,7 +36,7 @@ def start(workflow: Path, environment: dict[str, str]) -> Iterator[Start]:
     def begin(command: list[str]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             command, cwd=workflow, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
+            start_new_session=True, preexec_fn=heed_interrupts,
         )  # fmt: skip
         processes.append(process)
         return process
