@@ -198,7 +198,8 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
         print(f"{len(done)} of {points}: {point}", file=sys.stderr, flush=True)
     last = study.directory.resolve()
     compare(study)
-    slow = [point for point in done if "TERM" in point.kind and (point.seconds_to_the_end or 0) > TERMINATION_SECONDS]
+    stopped = [point for point in done if point.kind in ("group TERM", "snakemake TERM")]
+    slow = [point for point in stopped if (point.seconds_to_the_end or 0) > TERMINATION_SECONDS]
     return {
         "points": len(done),
         "seed": seed,
@@ -209,9 +210,7 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
         "left_over": _left_over(last),
         "tracebacks": [asdict(point) for point in done if point.showed_traceback],
         "slower_than_10_s_after_sigterm": [asdict(point) for point in slow],
-        "longest_seconds_after_sigterm_to_snakemake": max(
-            (point.seconds_to_the_end or 0 for point in done if point.kind == "snakemake TERM"), default=None
-        ),
+        "longest_seconds_after_sigterm": max((point.seconds_to_the_end or 0 for point in stopped), default=None),
         "each": [asdict(point) for point in done],
     }
 
