@@ -113,7 +113,7 @@ def _in_the_names_of(gold: str, answer: str) -> str:
 def _compare_groups(ours: Group, theirs: Group, leaf: Leaf, answer: str, gold: str) -> bool | None:
     if len(ours.items) > MAX_ITEMS or len(theirs.items) > MAX_ITEMS:
         return None
-    ours = _regrouped(ours, theirs)
+    ours, theirs = _regrouped(ours, theirs), _regrouped(theirs, ours)
     if ours.opening == theirs.opening == "u":
         return _unordered(ours.items, theirs.items, leaf) or leaf(answer, gold)
     related = [any(map(_RELATION.search, group.items)) for group in (ours, theirs)]
