@@ -54,9 +54,12 @@ class GradientMass(Claim):
     def draw(self, figure: Figure, findings: Findings) -> str:
         series = findings.series
         whole, sides = figure.subplots(1, 2)
-        lines = (("tokens", QUIET, "^", "tokens"), ("logits", SERIES[0], "o", "gradient in the logits (L1)"))
-        for name, colour, marker, label in (*lines, ("head", SERIES[1], "s", "gradient of the head (norms)")):
-            draw_means(whole, series[series["quantity"] == name], "place", "value", colour, label, marker)
+        for name, colour, marker, line, label in (
+            ("tokens", QUIET, "^", "-", "tokens"),
+            ("logits", SERIES[0], "o", "-", "gradient in the logits (L1)"),
+            ("head", SERIES[1], ".", "--", "gradient of the head (norms)"),
+        ):
+            draw_means(whole, series[series["quantity"] == name], "place", "value", colour, label, marker, line)
         whole.set(title="Tokens and gradient by probability", xlabel="probability of the token", ylabel="share")
         for side, colour, marker in ((1, POSITIVE, "o"), (-1, NEGATIVE, "s")):
             rows = series[series["quantity"] == f"logits {SIDES[side]}"]
