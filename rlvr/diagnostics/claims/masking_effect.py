@@ -26,7 +26,7 @@ from rlvr.engines.local.policy import token_log_probs
 
 SETS = ("random", "same token", "low confidence", "both")
 _SIZE = 8  # tokens in every set
-_SIZES = (1, 2, 4, 8, 16, 32)  # tokens masked one after the other, as far as there are so many
+_SIZES = (1, 2, 4, 8, 16)  # tokens masked one after the other, as far as there are so many
 _FROM, _TO = 4, 16  # sizes that are compared
 _PROGRESSIVE = ("random", "both")  # the sets that are masked progressively under full-parameter updates too
 _LOW_CONFIDENCE = 0.9  # probability below which a token is of low confidence
@@ -121,6 +121,8 @@ class MaskingEffect(Claim):
         dose_axes.set(title="Dose and response", xlabel="coupling strength (nats)", ylabel="effect E(M) (nats)")
         for mode, name in product(_MODES, _PROGRESSIVE):
             own = select(findings.series, mode=mode, set=name)
+            # One set of candidates along the whole curve: those that have as many as are compared.
+            own = own[own.groupby(["unit", "candidate"])["masked"].transform("max") >= _TO]
             means = own.groupby(["unit", "masked"])["effect"].mean().reset_index()
             place, line = _MODES.index(mode), "-" if name == "both" else ":"
             words = f"{mode}, {'uncertain, same token' if name == 'both' else name}"
@@ -147,7 +149,8 @@ class MaskingEffect(Claim):
         "after the full step less that after the masked step, so a positive one means that the masked tokens "
         "boosted it. Candidates for which a set could not be filled are left out, and updates without candidates "
         "with them; which tokens the paper took as candidates is not known. Progressive masking takes the first 1, 2, "
-        f"4 ... {_SIZES[-1]} tokens of one random order of a set out, as far as it has so many."
+        f"4 ... {_SIZES[-1]} tokens of one random order of a set out, as far as it has so many; its "
+        "curve is of the candidates that have them all."
     )
 
 
