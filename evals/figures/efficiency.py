@@ -96,13 +96,16 @@ def draw_compute_performance(results: Results, fits: Fits) -> Figure:
         inside = compute <= course.compute.max()
         axes.plot(compute[inside], 100 * curve.scores(compute)[0, inside], color=colour, linewidth=1.5)
         axes.plot(compute[~inside], 100 * curve.scores(compute)[0, ~inside], color=colour, linewidth=1.2, linestyle=":")
-        axes.axhline(100 * curve.ceiling[0], color=colour, linewidth=0.9, linestyle="--")
+        if fits.has_ceiling(row):
+            axes.axhline(100 * curve.ceiling[0], color=colour, linewidth=0.9, linestyle="--")
         axes.axhline(100 * curve.base[0], color=style.NEUTRAL, linewidth=0.7, linestyle=":")
     panels[0].set_xscale("log")
     panels[0].xaxis.set_major_formatter(EngFormatter(sep=""))
     panels[0].xaxis.set_minor_formatter(lambda *_: "")
     number = style.number_of_seeds(len(row.runs) for row in rows)
-    words = "dots: seeds; line: fit; dashed: its ceiling A; dotted grey: base model; grey: the other methods"
+    words = (
+        "dots: seeds; line: fit; dashed: its ceiling A, if identified; dotted grey: base model; grey: the other methods"
+    )
     style.set_title(figure, f"Compute-performance curves, {number} seeds\n{words}", fontsize=9.5)
     figure.supxlabel("generated tokens", fontsize=8.5)
     figure.supylabel(f"score on {fits.problems} held-out problems (%)", fontsize=8.5)

@@ -112,6 +112,10 @@ class Fits:
         """A feature of a method and its interval."""
         return _cell(self.estimates[row].uncertain(self.problems), index)
 
+    def has_ceiling(self, row: Condition) -> bool:
+        """Return whether the scores bend enough to say where they end: the fitted ceiling is below its bound, 1."""
+        return bool(self.curves[row].ceiling[0] < 1.0 - 1e-9)
+
     def is_reached(self, row: Condition) -> bool:
         """Return whether the method's curve reaches the score whose compute is compared."""
         return bool(self.curves[row].log_compute(self.targets[row.model])[0] < np.inf)
@@ -237,10 +241,13 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
     references = {row.model: row for row in conditions if row.method == results.reference_method}
     compared = [row for row in conditions if row.method != results.reference_method and row.model in references]
     against = {row: fits.estimates[row].less(fits.estimates[references[row.model]], fits.problems) for row in compared}
-    adjusted = {
-        index: dict(zip(compared, _p_values(list(against.values()), index), strict=True))
-        for index in (_CEILING, _COMPUTE)
-    }
+    bounded = {row for row in compared if not (fits.has_ceiling(row) and fits.has_ceiling(references[row.model]))}
+    adjusted = {}
+    for index, known in ((_CEILING, [row for row in compared if row not in bounded]), (_COMPUTE, compared)):
+        adjusted[index] = dict(zip(known, _p_values([against[row] for row in known], index), strict=True))
+
+    def ceiling(row: Condition) -> str:
+        return _share(fits.feature(row, _CEILING)) if fits.has_ceiling(row) else "not identified"
 
     def is_seen(row: Condition) -> str:
         return "yes" if np.exp(fits.curves[row].log_midpoint[0]) <= fits.courses[row].compute.max() else "no"
@@ -253,7 +260,7 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
     count, plain = _scaled(numbers.count), _scaled(lambda value: f"{value:.2f}")
     parameters: list[Column[Condition]] = [
         Column("Method", lambda row: row.title),
-        Column("A (%)", lambda row: fits.feature(row, _CEILING), _share),
+        Column("A (%)", ceiling),
         Column("B", lambda row: fits.feature(row, _EXPONENT), plain),
         Column("C_mid (tokens)", lambda row: fits.feature(row, _MIDPOINT), count),
         Column("C_mid within", is_seen),
@@ -268,13 +275,16 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
         return differ(_COMPUTE, plain)(row) if fits.is_reached(row) else "not reached"
 
     def verdict(index: int, more: str, less: str) -> Callable[[Condition], str]:
-        return lambda row: _words(float(against[row].estimate[index]), adjusted[index][row], more, less)
+        return lambda row: _words(float(against[row].estimate[index]), adjusted[index].get(row), more, less)
+
+    def ceilings(text: Callable[[Condition], str]) -> Callable[[Condition], str]:
+        return lambda row: "not identified" if row in bounded else text(row)
 
     versus: list[Column[Condition]] = [
         Column("Method", lambda row: row.title),
-        Column("A (pp)", differ(_CEILING, _points)),
+        Column("A (pp)", ceilings(differ(_CEILING, _points))),
         Column("p (Holm)", adjusted[_CEILING].get, numbers.p_value),
-        Column("Ceiling", verdict(_CEILING, "higher", "lower")),
+        Column("Ceiling", ceilings(verdict(_CEILING, "higher", "lower"))),
         Column(f"Tokens to {reached} %, ratio", ratio),
         Column("p (Holm) ", adjusted[_COMPUTE].get, numbers.p_value),
         Column("Compute", verdict(_COMPUTE, "more", "less")),
@@ -282,8 +292,9 @@ def _fit_tables(results: Results, fits: Fits) -> tuple[list[Table], dict[Conditi
     note = (
         "R = R_0 + (A - R_0) / (1 + (C_mid / C)^B) (arXiv 2510.13786): R is the score on held-out problems of the "
         f"training distribution after C generated tokens, R_0 = {base} % that of the base model. Brackets: 95 % "
-        "intervals over problems and seeds. Where C_mid is not within the training, A is an extrapolation. Last "
-        "column: what the fit to the first half of the tokens says of the second."
+        "intervals over problems and seeds. Where C_mid is not within the training, A is an extrapolation. Not "
+        "identified: the best fit has the largest A there can be, 100 %, so A is unknown and B and C_mid depend on it. "
+        "Last column: what the fit to the first half of the tokens says of the second."
     )
     comparison = (
         "Paired by problem; p after Holm over methods, for ceiling and compute each. "

@@ -73,6 +73,19 @@ def test_known_curves_are_recovered_and_told_apart(validated: Study) -> None:
     assert {row[0]: row[5] for row in tables[1].rows}["GRPO"] == "not reached"
 
 
+def test_a_ceiling_is_not_identified_where_the_scores_do_not_bend(validated: Study) -> None:
+    for seed in (1, 2):
+        path = validated.results / "runs" / f"tiny-delta-s{seed}" / "validation.parquet"
+        scores = pd.read_parquet(path)
+        counts = [[round(SAMPLES * (0.1 + 0.7 * step / STEPS))] * PROBLEMS for step in scores["step"]]
+        scores.assign(correct_counts=counts).to_parquet(path)
+    tables, rows = efficiency_tables(results_of(validated), validated.results / "runs")
+    assert {row[0]: row[1] for row in tables[1].rows}["DelTA"] == "not identified"
+    against = {row[0]: row[1:4] for row in tables[2].rows}
+    assert [*against["DelTA"]] == ["not identified", "–", "not identified"] and against["GRPO"][2] == "lower"
+    assert {row["method"]: row["ceiling_p_holm"] for row in rows}["delta"] is None
+
+
 def test_the_positive_control_is_left_out(validated: Study) -> None:
     results = replace(results_of(validated), controls=Controls(positive="grpo", negative="delta"))
     tokens, methods = at_equal_tokens(results, validated.results / "runs")
