@@ -166,7 +166,8 @@ def test_two_checkpoints_are_shown_with_their_numbers_and_colours(tmp_path: Path
 def test_problems_with_right_and_wrong_responses_come_first_of_a_comparison(tmp_path: Path) -> None:
     """All of problem one's responses are wrong now; without grades the first problems are shown."""
     pair = make_pair(tmp_path / "pair")
-    rows = [{**row, "correct": row["correct"] and row["problem_id"] == "two"} for row in read_jsonl(pair.grades)]
+    wrong = {"correct": False, "reason": "mismatch"}
+    rows = [row | (wrong if row["problem_id"] == "one" else {}) for row in read_jsonl(pair.grades)]
     write_jsonl(pair.grades, rows)
 
     def headings(graded: bool) -> list[str]:
