@@ -21,6 +21,7 @@ from rlvr.cli.application import commands
 from rlvr.study.displayed import FIGURES, TABLES
 from rlvr.study.plan import Plan
 from rlvr.study.rules import read_study
+from rlvr.study.studies import named_study_files
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -124,6 +125,18 @@ def command_paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
         yield path
     for name, inner in getattr(command, "commands", {}).items():
         yield from command_paths(inner, (*path, name))
+
+
+def test_targets_of_snakemake_that_pages_name_exist() -> None:
+    rules = "".join(path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow/rules").glob("*.smk")])
+    known = {*re.findall(r"^rule (\w+):", rules, re.MULTILINE), *named_study_files()}
+    named = {
+        word
+        for page in PAGES
+        for words in re.findall(r"`snakemake ([a-z_ ]+)`", page.read_text())
+        for word in words.split()
+    }
+    assert named - known == set() and {"phenomena", "decoding"} <= named
 
 
 def test_every_method_is_explained_on_a_page() -> None:
