@@ -13,6 +13,8 @@ import json
 import resource
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -25,23 +27,34 @@ from evals.generation.settings import EvaluationSettings
 
 
 class MadeUp(Backend):
-    """Answers every request with as many tokens as it may have, one at a time."""
+    """Answers every request with as many tokens as it may have, ``together`` at a time."""
+
+    def __init__(self, together: int = 1) -> None:
+        self._together = together
 
     def stream(self, requests: Iterable[Request], draws: Any = None) -> Iterator[Mapping[int, Response]]:
         """Yield the responses in the order of the requests."""
-        for place, request in enumerate(requests):
-            yield {place: Response([place] * request.max_new_tokens, finished=True)}
+        waiting = enumerate(requests)
+        while answered := list(islice(waiting, self._together)):
+            yield {place: Response([place] * each.max_new_tokens, finished=True) for place, each in answered}
+
+
+class MadeUpTokenizer:
+    """Decodes a token to four characters."""
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
-        """Stand for the tokenizer: four characters a token."""
-        assert skip_special_tokens
+        """The text of a prompt or of a response."""
         return f"{tokens[0] % 1000:3d} " * len(tokens)
+
+    def get_added_tokens_decoder(self) -> dict[int, Any]:
+        """No tags of thinking."""
+        return {}
 
 
 class MadeUpModel:
     """Stands for a checkpoint, of which a job needs the tokenizer alone."""
 
-    tokenizer = MadeUp()
+    tokenizer = MadeUpTokenizer()
 
 
 def make_plan(problems: int, samples: int, tokens: int) -> Plan:
@@ -62,14 +75,14 @@ def peak_mebibytes() -> float:
 
 def measure(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     """Sample everything as one of two jobs that split the work between them would, then write it as one job does."""
-    plan = make_plan(arguments.problems, arguments.samples, arguments.tokens)
+    plan, load = make_plan(arguments.problems, arguments.samples, arguments.tokens), partial(MadeUp, arguments.together)
     report: dict[str, Any] = {**vars(arguments), "directory": None, "peak_before": peak_mebibytes()}
     started = time.perf_counter()
     for part in range(2):
-        sample_plan(plan, MadeUp, out, split=part, splits=2)
+        sample_plan(plan, load, out, split=part, splits=2)
         report[f"peak_part_{part + 1}"] = peak_mebibytes()
     report["sampling_seconds"] = round(time.perf_counter() - started, 1)
-    sample_plan(plan, MadeUp, out)
+    sample_plan(plan, load, out)
     report |= {"peak_after_writing": peak_mebibytes(), "seconds": round(time.perf_counter() - started, 1)}
     return report | {"file_mebibytes": round((out / "samples.jsonl").stat().st_size / 2**20)}
 
@@ -79,6 +92,7 @@ if __name__ == "__main__":
     parser.add_argument("--problems", type=int, default=100)
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=32768)
+    parser.add_argument("--together", type=int, default=1, help="responses that finish together, in one write")
     parser.add_argument("--directory", type=Path, help="of the scratch files; default: the system's")
     chosen = parser.parse_args()
     with TemporaryDirectory(dir=chosen.directory) as scratch:

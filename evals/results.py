@@ -23,7 +23,7 @@ class Results:
 
     runs: tuple[Run, ...]  # in the study's order
     benchmarks: tuple[str, ...]  # in the order of the files
-    samples_per_problem: int  # the k of avg@k, the same for every benchmark
+    samples: Mapping[str, int]  # benchmark -> the k of avg@k
     scores: Mapping[tuple[str, str], Score]  # (run, benchmark) -> score; every run has every benchmark
     comparisons: Mapping[tuple[str, str, str, str], Comparison]  # (model, method, against, benchmark) -> comparison
     reference_method: str
@@ -33,6 +33,17 @@ class Results:
     between_models: tuple[Comparison, ...] = ()  # of base models, where the study has no methods
     contrasts: Mapping[tuple[str, str], Contrast] = field(default_factory=dict)  # (model, method) -> with the reference
     sources: tuple[Path, ...] = ()  # the files that all of this was read from
+
+    @cached_property
+    def samples_per_problem(self) -> int:
+        """The k of every benchmark; of a study with methods it is the same for all (:class:`StudyConfig`)."""
+        (k,) = set(self.samples.values())
+        return k
+
+    @property
+    def k(self) -> str:
+        """The k in the name of avg@k: a number if it is the same for every benchmark."""
+        return "k" if len(set(self.samples.values())) > 1 else str(self.samples_per_problem)
 
     @cached_property
     def conditions(self) -> tuple[Condition, ...]:
@@ -87,11 +98,11 @@ class Results:
         by_problem: bool = False,
         weights: Sequence[float] | None = None,
     ) -> Average:
-        k = self.samples_per_problem
+        k = [self.samples[name] for name in names]
         counts = [[self.scores[run.run, name].correct_counts for run in condition.runs] for name in names]
-        rates = [np.array(each) / k for each in counts]
+        rates = [np.array(each) / samples for each, samples in zip(counts, k, strict=True)]
         rates = [np.concatenate(rates, axis=1)] if by_problem else rates
-        return estimate_average(rates, [k] * len(rates), is_fixed=is_fixed, confidence=self.confidence, weights=weights)
+        return estimate_average(rates, k[: len(rates)], is_fixed=is_fixed, confidence=self.confidence, weights=weights)
 
     def mean_score(self, condition: Condition, value: Callable[[Score], float]) -> float:
         """The mean over seeds and benchmarks of a number of a condition's scores."""
@@ -108,7 +119,7 @@ class Results:
 
 
 def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons: Path) -> Results:
-    """Read the results of a study, and check that they are whole: every run on every benchmark with the same k.
+    """Read the results of a study, and check that they are whole: every run on every benchmark.
 
     Every method must be compared with the reference and, where its model's base was scored, with that. ``runs`` is the
     run sheet, or its runs; the benchmarks have the order of ``scores``.
@@ -118,17 +129,17 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
         raise UserError("--scores: names no file")
     by_run: dict[tuple[str, str], Score] = {}
     names: list[str] = []
-    samples: dict[int, Path] = {}
+    samples: dict[str, int] = {}
     for path in scores:
         content = records.BenchmarkScores.read(path)
         names.append(content.benchmark)
-        samples.setdefault(content.samples_per_problem, path)
+        samples[content.benchmark] = content.samples_per_problem
         by_run |= {(score.run, content.benchmark): score for score in content.scores}
         missing = [run.run for run in known if (run.run, content.benchmark) not in by_run]
         if missing:
             raise InvalidInput(str(path), "scores", f"no score for {', '.join(missing)}, which the study has")
-    if len(samples) > 1:
-        found = ", ".join(f"{k} in {path}" for k, path in samples.items())
+    if len(set(samples.values())) > 1 and any(run.method != BASE for run in known):
+        found = ", ".join(f"{k} of {name}" for name, k in samples.items())
         raise UserError(f"samples_per_problem: must be the same for every benchmark, found {found}")
     compared = records.Comparisons.read(comparisons)
     within = [row for row in compared.comparisons if row.against_model is None]
@@ -144,7 +155,7 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     return Results(
         runs=known,
         benchmarks=tuple(names),
-        samples_per_problem=next(iter(samples)),
+        samples=samples,
         scores=by_run,
         comparisons=rows,
         reference_method=compared.reference_method,

@@ -161,6 +161,7 @@ class Sample(ExtensibleRecord):
         finish_reason: ``stop`` if the response ended by itself, ``length`` if it was cut off; None likewise.
         replaced: tokens that were drawn again, where two models decoded together.
         in_thinking: true where the prompt ended in the opening of thinking (``<think>``); absent elsewhere.
+        prompt_tokens: length of the prompt, as a server counted it.
     """
 
     problem_id: str | int
@@ -171,6 +172,7 @@ class Sample(ExtensibleRecord):
     finish_reason: FinishReason | None = None
     replaced: int | None = None
     in_thinking: bool | None = None
+    prompt_tokens: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)

@@ -28,6 +28,31 @@ _EXECUTION_OPTIONS = re.compile(
 """Options of verl that say how a run is carried out; any other may change its results."""
 
 
+class Example(Record):
+    """A worked example that a few-shot prompt begins with."""
+
+    problem: str = Field(description="the problem's text")
+    solution: str = Field(description="the response that is shown")
+
+
+class Service(Record):
+    """A model that a server with OpenAI's interface has.
+
+    Attributes:
+        base_url: its address, with the version: ``http://127.0.0.1:8000/v1``.
+        model: the name that the server knows it by.
+        api_key_variable: name of the environment variable with the key, which is written nowhere.
+        extra_body: what every request says besides, such as ``{"top_k": -1}``.
+        timeout: seconds that a response may take.
+    """
+
+    base_url: str
+    model: str
+    api_key_variable: str = "OPENAI_API_KEY"
+    extra_body: dict[str, Any] = Field(default={})
+    timeout: Positive = 3600.0
+
+
 class LearningRateDecay(Record):
     """A linear fall of the learning rate to 0, in rollout steps; both engines keep one rate within a step.
 

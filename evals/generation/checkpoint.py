@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, verify_outputs
+from evals.core.run_spec import Service
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,6 +34,8 @@ class Checkpoint:
     @classmethod
     def of(cls, directory: Path) -> Checkpoint:
         """Identify the checkpoint of a run or base model, or a directory in Hugging Face format, by its bytes."""
+        if (directory / "server.json").is_file():
+            return ServedModel.of(directory)
         if (directory / "manifest.json").is_file() and (directory / "checkpoint").is_dir():
             kind = "base_model" if directory.parent.name == "base" else "run"
             outputs = verify_outputs(directory / "manifest.json", kind).outputs
@@ -123,6 +125,28 @@ class Checkpoint:
         return DecoderModel(config, {name: weight.float() for name, weight in weights.items()})
 
 
+@dataclass(frozen=True)
+class ServedModel(Checkpoint):
+    """A model that a server has; none of its files are here, and its address is no part of what it is."""
+
+    @classmethod
+    def of(cls, directory: Path) -> ServedModel:
+        """Read what :func:`evals.generation.served.write_service` wrote."""
+        verify_outputs(directory / "manifest.json", "base_model")
+        return cls(directory)
+
+    @cached_property
+    def service(self) -> Service:
+        """Where the model is, and what it is called there."""
+        return Service.read(self.directory / "server.json")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What identifies the model, as far as that is known."""
+        service = self.service
+        return {"served_model": service.model, **({"extra_body": service.extra_body} if service.extra_body else {})}
+
+
 def _read_object(path: Path, optional: bool = False) -> Mapping[str, Any]:
     content: Mapping[str, Any] = {} if optional and not path.is_file() else read_json(path)
     return content
@@ -158,7 +182,7 @@ def import_model(model: str, out: Path, revision: str | None = None) -> None:
 
     Args:
         model: directory, or id on the Hugging Face Hub.
-        revision: commit on the Hub, 40 hexadecimal digits; none with a directory.
+        revision: commit, branch or tag on the Hub; none with a directory.
     """
     directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)
@@ -173,6 +197,8 @@ def import_model(model: str, out: Path, revision: str | None = None) -> None:
     os.symlink(directory.resolve(), link)
     outputs = {f"checkpoint/{path.name}": sha256_file(path) for path in files}
     parameters = {"source": "hugging_face", "model": model, "revision": revision}
+    if revision is not None and directory.name != revision:  # the Hub's cache names a snapshot by its commit
+        parameters["commit"] = directory.name
     identity = fingerprint({"parameters": parameters, "outputs": outputs})
     Manifest("base_model", {}, outputs, parameters, identity).write(out / "manifest.json")
 
@@ -181,12 +207,10 @@ def _fetch(identifier: str, revision: str) -> Path:
     """The Hub's files in its cache."""
     from huggingface_hub import snapshot_download
 
-    if not re.fullmatch(r"[0-9a-f]{40}", revision):
-        raise InvalidInput("", "revision", f"is {revision!r}", "the 40 hexadecimal digits of a commit")
     try:
         return Path(snapshot_download(identifier, revision=revision, allow_patterns=list(_PATTERNS)))
     except Exception as error:  # of the library's kinds, and of its HTTP client's
         raise UserError(
-            f"model {identifier} at {revision[:12]}: cannot be fetched from the Hugging Face Hub "
+            f"model {identifier} at {revision}: cannot be fetched from the Hugging Face Hub "
             f"({type(error).__name__}); accepted: a model there and a network that reaches it, or a local path"
         ) from None

@@ -19,6 +19,7 @@ from evals.generation.backend import BACKENDS, Backend, Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.finished import FinishedSamples
 from evals.generation.plan import Plan, make_plan
+from evals.generation.served import NOT_PROMISED
 from evals.generation.settings import EvaluationSettings
 from evals.generation.thinking import begins_in_thinking, response_text
 
@@ -33,17 +34,17 @@ def sample_benchmark(
     out: Path,
     split: int | None = None,
     splits: int = 1,
-    others: Mapping[Path, str] | None = None,
+    others: Mapping[Path, Mapping[str, Any]] | None = None,
     draws: Draws | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> None:
     """Sample what is missing of the responses of a model to a problem set (:func:`sample_plan`).
 
     To load a model takes longer than to sample a small benchmark. A job that has loaded it goes on with ``others``, a
-    directory of problems -> prompt each: what is missing of their samples is kept for the jobs that write them, beside
-    ``out``. Problems that were not found disjoint from the training's are passed over, and so are benchmarks that
-    another process samples, or whose samples are there. ``parameters`` of the samples are those that a rule ``draws``
-    adds where several models decode together.
+    directory of problems -> settings of their own: what is missing of their samples is kept for the jobs that write
+    them, beside ``out``. Problems that were not found disjoint from the training's are passed over, and so are
+    benchmarks that another process samples, or whose samples are there. ``parameters`` of the samples are those that a
+    rule ``draws`` adds where several models decode together.
     """
     parameters = parameters or {}
     plan = make_plan(models, problems, settings).with_parameters(**parameters)
@@ -51,12 +52,12 @@ def sample_benchmark(
     sample_plan(plan, load, out, draws, split, splits)
     if not load.cache_info().currsize:
         return
-    for other, prompt in (others or {}).items():
+    for other, own in (others or {}).items():
         beside = out.with_name(other.name)
         if not (other / "disjoint.json").is_file():
             continue
         try:
-            plan = make_plan(models, other, settings.model_copy(update={"prompt": prompt}))
+            plan = make_plan(models, other, settings.model_copy(update=dict(own)))
             plan = plan.with_parameters(**parameters)
             if not _is_written(plan, beside):
                 sample_plan(plan, load, beside, draws, split or 0, splits, wait=False)
@@ -106,16 +107,13 @@ def sample_plan(
         missing = [[job for job in batch if plan.key(job) not in done] for batch in mine]
         batches = list(filter(None, missing))
         if batches:
-            backend, tokenizer, made = load(), plan.models[-1].tokenizer, 0
+            backend, made = load(), 0
             count, total = sum(map(len, batches)), sum(map(len, mine))
             title = " ".join(out.parts[-2:])
             progress = Progress(out if split is None else state, title, total, total - count, unit="sample")
             for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
                 for responses in backend.stream(plan.requests(batch), draws):
-                    texts = [response_text(tokenizer, each.tokens) for each in responses.values()]
-                    jobs = [batch[place] for place in responses]
-                    rows = zip(jobs, responses.values(), texts, strict=True)
-                    done.append([_sample(plan, *row) for row in rows])
+                    done.append([_sample(plan, batch[place], response) for place, response in responses.items()])
                     made += len(responses)
                     progress.report(total - count + made)
         if split is None:
@@ -123,17 +121,25 @@ def sample_plan(
             _write(plan, done, out, {"seconds": round(seconds, 3), "rows_kept_from_earlier": before})
 
 
-def _sample(plan: Plan, job: tuple[int, int], response: Response, text: str) -> Sample:
-    truncated = not response.finished
-    in_thinking = begins_in_thinking(plan.models[-1].tokenizer, plan.prompts[job[0]])
+def _sample(plan: Plan, job: tuple[int, int], response: Response) -> Sample:
+    if plan.bodies:  # a server has decoded it, and its chat template is not known here
+        text, in_thinking = response.text or "", False
+    else:
+        tokenizer = plan.models[-1].tokenizer
+        text = response_text(tokenizer, response.tokens)
+        in_thinking = begins_in_thinking(tokenizer, plan.prompts[job[0]])
+    ends = [place for stop in plan.settings.stop if (place := text.find(stop)) >= 0]
+    text = text[: min(ends)] if ends else text
+    truncated = not response.finished and not ends
     return Sample(
         problem_id=plan.ids[job[0]],
         sample=job[1],
         **(withheld(text, truncated, in_thinking) if plan.gated else {"text": text}),
-        tokens=len(response.tokens),
+        tokens=len(response.tokens) if response.length is None else response.length,
         finish_reason="length" if truncated else "stop",
         replaced=response.replaced,
         in_thinking=(in_thinking and not plan.gated) or None,  # of a gated one only the letter is kept
+        prompt_tokens=response.prompt_length,
     )
 
 
@@ -159,15 +165,16 @@ def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, A
     """
     room = plan.room
     no_response = Response([], finished=False)
-    counts = {"rows": 0, "tokens": 0}
+    counts = {"rows": 0, "tokens": 0, "prompt_tokens": sum(map(len, plan.prompts))}
 
     def rows() -> Iterator[Mapping[str, Any]]:
         for index in range(len(plan.ids)):
             for number in range(plan.settings.samples_per_problem):
                 job = (index, number)
-                sample = done[plan.key(job)] if room[index] else _sample(plan, job, no_response, "")
+                sample = done[plan.key(job)] if room[index] else _sample(plan, job, no_response)
                 counts["rows"] += 1
                 counts["tokens"] += sample.tokens or 0
+                counts["prompt_tokens"] += sample.prompt_tokens or 0
                 yield sample.to_json()
 
     path = out / "samples.jsonl"
@@ -183,7 +190,7 @@ def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, A
             "prompts_too_long": room.count(0),
             "prompts_with_less_room": sum(0 < tokens < plan.settings.max_new_tokens for tokens in room),
             "unknown_prompt_tokens": plan.unknown_tokens,
-            "prompt_tokens": sum(map(len, plan.prompts)),
+            **({"not_promised": NOT_PROMISED} if plan.bodies else {}),
             **details,
         },
     ).write(out / "manifest.json")

@@ -1,13 +1,12 @@
 """The sampler of the local engine as a backend: Llama, Qwen2 and Qwen3 in float32, shared prefixes computed once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from evals.core.errors import InvalidInput
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.backend import Backend, BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draws, OwnDraw, decode_in_step
+from evals.generation.sampler import Draws, decode_in_step, own_draws
 
 
 class LocalBackend(Backend):
@@ -25,7 +24,7 @@ class LocalBackend(Backend):
             print(f"{reason}; transformers' own model samples instead", flush=True)
             self._instead = TransformersBackend(checkpoints, settings)
         self._end_tokens = settings.end_tokens
-        self._own = partial(OwnDraw, settings.sampling)
+        self._own = own_draws(checkpoints[0], settings)
 
     def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request; requests of equal length limit are decoded together, those of one prompt share rows."""

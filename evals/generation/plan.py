@@ -4,14 +4,16 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION, arithmetic
 from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
-from evals.generation.checkpoint import Checkpoint
-from evals.generation.settings import EvaluationSettings
+from evals.generation.checkpoint import Checkpoint, ServedModel
+from evals.generation.devices import claim_devices
+from evals.generation.settings import EvaluationSettings, Turn
 from evals.problems.problem_set import load
 
 
@@ -29,6 +31,7 @@ class Plan:
     parameters: Mapping[str, Any]  # everything that the samples depend on
     unknown_tokens: int  # of the prompts' tokens, how many stand for text that the tokenizer does not know
     gated: bool  # the texts, and responses that could quote them, may be written nowhere
+    bodies: Sequence[Mapping[str, Any]] = ()  # of a server: each problem's prompt as it is sent; there are no ids then
 
     @property
     def room(self) -> list[int]:
@@ -52,18 +55,22 @@ class Plan:
         room = self.room
         for index, number in samples:
             identity = f"evaluation/{self.settings.seed}/{self.ids[index]}/{number}"
-            yield Request(self.prompts[index], identity, room[index])
+            yield Request(self.prompts[index], identity, room[index], self.bodies[index] if self.bodies else {})
 
     def load_backend(self) -> Backend:
         """Load the models; torch then keeps to the threads of the settings."""
         settings = self.settings
-        arithmetic.set_up(settings.threads, settings.is_portable)
+        if settings.device == "cuda":
+            claim_devices(settings.tensor_parallel_size)
+        if settings.backend != "server":  # which computes nothing here, and needs no torch
+            arithmetic.set_up(settings.threads, settings.is_portable)
         backend_settings = BackendSettings(
-            dtype=self.parameters["dtype"],
+            dtype=self.parameters.get("dtype", "auto"),
             device=settings.device,
             context_length=self.context_length,
             end_tokens=self.end_tokens,
             sampling=settings.sampling,
+            stop=settings.stop,
             tensor_parallel_size=settings.tensor_parallel_size,
             gpu_memory_utilization=settings.gpu_memory_utilization,
         )
@@ -89,51 +96,79 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
     """Plan the samples of a problem set; prompts are those of the last model."""
     problem_set, model = load(problems), models[-1]
     texts = problem_set.prompts(settings.prompt)
-    prompts = encode_prompts(model, texts, settings.prompt_form)
-    end_tokens = sorted({token for each in models for token in each.end_tokens})
-    unknown = model.special_token("unk_token")
     path = problems / "problems.jsonl"
+    if settings.prompt_form == "base":
+        shown = "".join(text if role == "user" else f"{text}\n\n" for role, text in settings.turns_before)
+        texts = [shown + text for text in texts]
     parameters = {
         "engine": settings.backend,
         "version": VERSION,
         "engine_version": engine_version(settings.backend),
-        "dtype": model.dtype(settings.dtype),
-        "tensor_parallel_size": settings.tensor_parallel_size,
-        "max_model_len": settings.max_model_len,
         "prompt": settings.prompt,
         "prompt_form": settings.prompt_form,
         "prompts_sha256": sha256_bytes("\0".join(texts).encode("utf-8")),
-        "prompt_tokens_sha256": fingerprint(prompts),
-        "end_tokens": end_tokens,
         "samples_per_problem": settings.samples_per_problem,
         "seed": settings.seed,
         **dataclasses.asdict(settings.sampling),
+        **settings.prompting,
+    }
+    ids, inputs = [problem.id for problem in problem_set.problems], {str(path): sha256_file(path)}
+    if isinstance(model, ServedModel):
+        bodies = [_body(text, settings) for text in texts]
+        parameters = {**parameters, "requests_sha256": fingerprint(bodies), **model.parameters}
+        none, unlimited = [()] * len(ids), settings.max_new_tokens
+        return Plan(models, settings, ids, none, unlimited, [], inputs, parameters, 0, problem_set.gated, bodies)
+    prompts = encode_prompts(model, texts, settings.prompt_form, settings.turns_before, settings.chat_template_kwargs)
+    end_tokens = sorted({token for each in models for token in each.end_tokens})
+    unknown = model.special_token("unk_token")
+    parameters |= {
         **settings.sampling.resolved(),
+        "dtype": model.dtype(settings.dtype),
+        "tensor_parallel_size": settings.tensor_parallel_size,
+        "max_model_len": settings.max_model_len,
+        "prompt_tokens_sha256": fingerprint(prompts),
+        "end_tokens": end_tokens,
     }
     return Plan(
         models,
         settings,
-        [problem.id for problem in problem_set.problems],
+        ids,
         prompts,
         min(each.context_length(settings.max_model_len) for each in models),
         end_tokens,
-        {name: digest for each in models for name, digest in each.hashes.items()} | {str(path): sha256_file(path)},
+        {name: digest for each in models for name, digest in each.hashes.items()} | inputs,
         parameters,
         sum(prompt.count(unknown) for prompt in prompts) if unknown is not None else 0,
         problem_set.gated,
     )
 
 
-def encode_prompts(checkpoint: Checkpoint, texts: Sequence[str], form: str) -> list[tuple[int, ...]]:
+def _body(text: str, settings: EvaluationSettings) -> dict[str, Any]:
+    """A problem's prompt as a server is sent it."""
+    if settings.prompt_form == "base":
+        return {"prompt": text}
+    turns = [*settings.turns_before, ("user", text)]
+    body: dict[str, Any] = {"messages": [{"role": role, "content": content} for role, content in turns]}
+    return body | ({"chat_template_kwargs": settings.chat_template_kwargs} if settings.chat_template_kwargs else {})
+
+
+def encode_prompts(
+    checkpoint: Checkpoint,
+    texts: Sequence[str],
+    form: str,
+    before: Sequence[Turn] = (),
+    template: Mapping[str, Any] = MappingProxyType({}),
+) -> list[tuple[int, ...]]:
     """Encode every prompt.
 
     A model whose tokenizer begins a text with BOS, or whose template writes one, gets exactly one; others get none. Of
-    form ``chat``, a text is the user's turn in the model's chat template; of form ``base`` it is the prompt.
+    form ``base`` a text is the prompt. Of form ``chat`` it is the user's turn in the model's chat template, after the
+    turns ``before``; ``template`` is what the template is told.
     """
     tokenizer, bos = checkpoint.tokenizer, checkpoint.special_token("bos_token")
     begins = bos is not None and tokenizer.encode("").ids[:1] == [bos]
     if form == "chat":
-        texts = _apply_chat_template(checkpoint, texts)
+        texts = _apply_chat_template(checkpoint, [[*before, ("user", text)] for text in texts], template)
     else:
         tokenizer.encode_special_tokens = True  # a base prompt is plain text: "<s>" in a problem is three characters
     prompts = []
@@ -150,8 +185,10 @@ def encode_prompts(checkpoint: Checkpoint, texts: Sequence[str], form: str) -> l
     return prompts
 
 
-def _apply_chat_template(checkpoint: Checkpoint, texts: Sequence[str]) -> list[str]:
-    """Each text as the user's turn of a chat that the model is to answer; the template runs in a sandbox."""
+def _apply_chat_template(
+    checkpoint: Checkpoint, chats: Sequence[Sequence[Turn]], template: Mapping[str, Any]
+) -> list[str]:
+    """Each chat, of roles and texts, as the prompt that the model is to answer; the template runs in a sandbox."""
     from jinja2 import TemplateError
     from transformers import AutoTokenizer
 
@@ -162,8 +199,12 @@ def _apply_chat_template(checkpoint: Checkpoint, texts: Sequence[str]) -> list[s
         raise UserError(f"{directory}: its tokenizer cannot be loaded ({first_line(error)})") from error
     if not getattr(tokenizer, "chat_template", None):
         raise InvalidInput(str(directory), "", "has no chat template", "prompt: base, or a chat model's checkpoint")
-    turns = [[{"role": "user", "content": text}] for text in texts]
+    rendered = []
     try:
-        return [str(tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)) for turn in turns]
-    except TemplateError as error:
+        for chat in chats:
+            turns = [{"role": role, "content": text} for role, text in chat]
+            prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **template)
+            rendered.append(str(prompt))
+        return rendered
+    except (TemplateError, TypeError) as error:
         raise UserError(f"{directory}: its chat template fails ({error})") from error

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.generation.backend import Response, SamplingParameters
 
 if TYPE_CHECKING:
+    from evals.generation.backend import BackendSettings
+    from evals.generation.checkpoint import Checkpoint
     from evals.generation.decoder import Decoder, KeyValueCache
 
 
@@ -78,6 +81,43 @@ class OwnDraw:
 
     def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
         return draw_tokens(logits[0][row_of], self._uniforms[running, step], self._sampling)
+
+
+class StoppingDraw:
+    """Draws by another rule, and ends a sample once its text has a stop string: its next token is the end token."""
+
+    def __init__(
+        self, draw: Draw, identities: Sequence[str], stop: Sequence[str], tokenizer: Tokenizer, end_token: int
+    ) -> None:
+        self._draw, self._stop, self._tokenizer, self._end_token = draw, stop, tokenizer, end_token
+        self._last: list[list[int]] = [[] for _ in identities]
+        self._window = 1 + max(len(text.encode("utf-8")) for text in stop)  # a token is a byte or more
+
+    @property
+    def replaced(self) -> Tensor | None:
+        return self._draw.replaced
+
+    def __call__(self, logits: Sequence[Tensor], row_of: Tensor, running: Tensor, step: int) -> Tensor:
+        drawn = self._draw(logits, row_of, running, step)
+        for row, (sample, token) in enumerate(zip(running.tolist(), drawn.tolist(), strict=True)):
+            last = self._last[sample]
+            text = self._tokenizer.decode(last, skip_special_tokens=True)
+            if any(stop in text for stop in self._stop):
+                drawn[row] = self._end_token
+            self._last[sample] = [*last, token][-self._window :]
+        return drawn
+
+
+def own_draws(checkpoint: Checkpoint, settings: BackendSettings) -> Draws:
+    """The rule of one model: its own distribution, until an end token or a stop string."""
+
+    def make(identities: Sequence[str], length: int, device: torch.device) -> Draw:
+        draw = OwnDraw(settings.sampling, identities, length, device)
+        if not settings.stop:
+            return draw
+        return StoppingDraw(draw, identities, settings.stop, checkpoint.tokenizer, settings.end_tokens[0])
+
+    return make
 
 
 def sample(
@@ -226,12 +266,23 @@ def _as_bias(allowed: Tensor) -> Tensor:
 
 
 def draw_tokens(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> Tensor:
-    """Draw one token a row, [B], by inverting the cumulative distribution at the row's uniform number."""
+    """Draw one token a row, [B], by inverting the cumulative distribution at the row's uniform number.
+
+    After the temperature min-p, top-k and top-p keep tokens, in vLLM's order, each of those that the one before kept.
+    """
     if parameters.temperature == 0:
         return logits.argmax(dim=-1)
     probabilities = torch.softmax(logits.float() / parameters.temperature, dim=-1)
     order = None
+    if parameters.min_p > 0:
+        least = parameters.min_p * probabilities.amax(dim=-1, keepdim=True)
+        probabilities = probabilities.masked_fill(probabilities < least, 0.0)
+    if 0 < parameters.top_k < probabilities.shape[-1]:
+        least = probabilities.topk(parameters.top_k, dim=-1).values[:, -1:]
+        probabilities = probabilities.masked_fill(probabilities < least, 0.0)
     if parameters.top_p < 1:
+        if parameters.min_p > 0 or parameters.top_k > 0:  # top-p is a share of what these leave
+            probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
         probabilities, order = probabilities.sort(dim=-1, descending=True, stable=True)
         reached_before = probabilities.cumsum(dim=-1) - probabilities
         probabilities = probabilities.masked_fill(reached_before >= parameters.top_p, 0.0)

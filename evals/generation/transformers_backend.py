@@ -6,7 +6,6 @@ Here every sample has the stream that the local backend gives it; the two agree 
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from transformers import __version__ as transformers_version
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.generation.backend import Backend, BackendSettings, Request, Response, SamplingParameters, in_order
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.sampler import Draw, Draws, OwnDraw, as_responses, in_batches
+from evals.generation.sampler import Draw, Draws, as_responses, in_batches, own_draws
 
 
 class TransformersBackend(Backend):
@@ -28,7 +27,7 @@ class TransformersBackend(Backend):
     def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
         self._models = [load_model(each.directory, settings.dtype, settings.device) for each in checkpoints]
         self._end_tokens = torch.tensor(list(settings.end_tokens), device=settings.device)
-        self._own = partial(OwnDraw, settings.sampling)
+        self._own = own_draws(checkpoints[0], settings)
 
     def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request, all as one batch padded on the left."""

@@ -6,7 +6,6 @@ agree in the distribution.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -41,12 +40,11 @@ class VllmBackend(Backend):
             os.environ.setdefault(name, value)
         try:
             from vllm import LLM, SamplingParams
-            from vllm.sampling_params import RequestOutputKind
         except ImportError as error:
             raise UserError(f"backend vllm: is not installed in this Python ({error})") from error
         self._sampling = settings.sampling
-        self._end_tokens = list(settings.end_tokens)
-        self._make_parameters: Any = partial(SamplingParams, n=1, output_kind=RequestOutputKind.FINAL_ONLY)
+        self._end_tokens, self._stop = list(settings.end_tokens), list(settings.stop)
+        self._make_parameters: Any = SamplingParams
         execution: dict[str, int | bool] = {}
         if settings.device == "cpu":
             # Compiling takes longer than a small model's samples. After a part of a prompt vLLM resets the request's
@@ -63,7 +61,7 @@ class VllmBackend(Backend):
                 load_format="safetensors",
                 trust_remote_code=False,
                 generation_config="vllm",  # or the checkpoint's own top_k and top_p would be taken silently
-                skip_tokenizer_init=True,
+                skip_tokenizer_init=not settings.stop,  # texts are decoded here, as for every backend
                 seed=0,
                 **execution,
             )
@@ -73,27 +71,30 @@ class VllmBackend(Backend):
     def stream(self, requests: Iterable[Request], draws: Draws | None = None) -> Iterator[Mapping[int, Response]]:
         """Answer each request; vLLM schedules those that it was given, and draws by its own rule alone."""
         assert draws is None, "a backend of one model"
-        engine, waiting, unanswered = self._engine.llm_engine, enumerate(requests), 0
+        waiting, places = enumerate(requests), dict[str, int]()
         while True:
-            for place, request in islice(waiting, self._sampling.batch_size - unanswered):
-                engine.add_request(str(place), {"prompt_token_ids": list(request.prompt)}, self._parameters(request))
-                unanswered += 1
-            if not unanswered:
+            for place, request in islice(waiting, self._sampling.batch_size - len(places)):
+                prompt = {"prompt_token_ids": list(request.prompt)}
+                (name,) = self._engine.enqueue(prompt, self._parameters(request), use_tqdm=False)
+                places[name.split("-")[0]] = place  # the engine adds a suffix for its own use
+            if not places:
                 return
-            outputs = {int(output.request_id): output.outputs[0] for output in engine.step() if output.finished}
-            unanswered -= len(outputs)
-            if outputs:
-                yield {
-                    place: Response(list(output.token_ids), finished=output.finish_reason == "stop")
-                    for place, output in outputs.items()
-                }
+            finished = [output for output in self._engine.llm_engine.step() if output.finished]
+            if finished:
+                yield {places.pop(output.request_id): _response(output.outputs[0]) for output in finished}
 
     def _parameters(self, request: Request) -> Any:
         return self._make_parameters(
+            n=1,
             seed=stream_seed(request.identity),
             max_tokens=request.max_new_tokens,
             stop_token_ids=self._end_tokens,
             ignore_eos=True,  # the end tokens are those above and no other
-            detokenize=False,
+            stop=self._stop or None,
+            detokenize=bool(self._stop),
             **self._sampling.resolved(),
         )
+
+
+def _response(output: Any) -> Response:
+    return Response(list(output.token_ids), finished=output.finish_reason == "stop")

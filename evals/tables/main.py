@@ -31,7 +31,7 @@ def responses_of(benchmark: str, condition: Condition) -> str:
 
 def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls]) -> list[Column[Condition]]:
     """The columns of the main table, over all benchmarks. Those with a name stand in main.csv too, at its end."""
-    k, reference = results.samples_per_problem, results.reference_title
+    k, reference = results.k, results.reference_title
 
     def versus(condition: Condition) -> Comparison | None:
         return results.comparison(condition, results.reference_method)
@@ -184,7 +184,7 @@ def short_table(results: Results, columns: Sequence[Column[Condition]]) -> Table
 
 def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls], notes: Sequence[str]) -> list[Table]:
     """Lay out the summary with costs, averages by benchmark, and differences to the reference and to the base model."""
-    k, level, benchmarks = results.samples_per_problem, round(100 * results.confidence), len(results.benchmarks)
+    k, level, benchmarks = results.k, round(100 * results.confidence), len(results.benchmarks)
     explanation = (
         f"avg@{k}: {results.mean_text}, and over all training seeds; {k} samples a problem. "
         f"Brackets: {level} % intervals over problems and seeds; differences are paired by problem. "
@@ -211,8 +211,9 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
 
 def _by_benchmark(results: Results) -> Table:
     def column(name: str) -> Column[Condition]:
+        title = f"{name} (k = {results.samples[name]})" if results.k == "k" else name
         value = partial(results.average, benchmark=name)
-        return Column(name, value, cell, link=partial(responses_of, name))
+        return Column(title, value, cell, link=partial(responses_of, name))
 
     def cell(average: Average) -> str:
         # Without a single success the error is 0 too, which would look like certainty.
@@ -221,9 +222,9 @@ def _by_benchmark(results: Results) -> Table:
 
     note = (
         "Mean over seeds, ± one standard error over problems and seeds (problems are the clusters of their "
-        f"{results.samples_per_problem} samples); without one: a single seed, or a handful of problems decides."
+        f"{results.k} samples); without one: a single seed, or a handful of problems decides."
     )
-    title = f"avg@{results.samples_per_problem} by benchmark (%)"
+    title = f"avg@{results.k} by benchmark (%)"
     columns = [_METHOD, *map(column, results.benchmarks)]
     return make_table("by_benchmark", title, columns, results.conditions, [note])
 
@@ -282,7 +283,7 @@ def _between_models(results: Results) -> Table:
 
 def _numbers(results: Results, condition: Condition) -> dict[str, Any]:
     """A row of main.csv in full precision: fractions of one, empty where there is no value."""
-    k, names = results.samples_per_problem, (ALL_BENCHMARKS, *results.benchmarks)
+    k, names = results.k, (ALL_BENCHMARKS, *results.benchmarks)
     row: dict[str, Any] = {
         "model": condition.model,
         "method": condition.method,

@@ -62,8 +62,8 @@ def read_falls(results: Results, training: Path) -> dict[Condition, Falls]:
 
 def _accuracies(results: Results, run: str) -> list[FloatArray]:
     """The accuracies [N] of a run on each benchmark."""
-    scores = [results.scores[run, name] for name in results.benchmarks]
-    return [np.array(score.correct_counts) / results.samples_per_problem for score in scores]
+    names = results.benchmarks
+    return [np.array(results.scores[run, name].correct_counts) / results.samples[name] for name in names]
 
 
 @dataclass(frozen=True)

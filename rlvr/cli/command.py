@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import json
 import os
 import re
 import sys
@@ -172,6 +173,9 @@ def _command_function(
 
 def _made(kind: Any, is_read: bool, names: Sequence[str], words: Mapping[str, Any]) -> Any:
     content = {name: words[name] for name in names}
+    for name, field in getattr(kind, "model_fields", {}).items():
+        if _is_structured(field.annotation):
+            content[name] = parse_json(content[name], f"--{name.replace('_', '-')}")
     if not hasattr(kind, "parse"):
         return kind(**content).read() if is_read else kind(**content)
     try:
@@ -205,11 +209,18 @@ def _texts(described: Any) -> dict[str, str]:
     return {name: " ".join(text.replace("``", "").split()).rstrip(".") for name, text in texts}
 
 
+def _is_structured(annotation: Any) -> bool:
+    """Whether an option's value is JSON, and not a word."""
+    return get_origin(annotation) in (tuple, dict)
+
+
 def _fields(kind: Any) -> Iterable[inspect.Parameter]:
     if hasattr(kind, "model_fields"):
         for name, field in kind.model_fields.items():
-            default = inspect.Parameter.empty if field.is_required() else field.default
-            yield _option(name, field.annotation, default, field.description)
+            annotation, default, text = field.annotation, field.default, field.description
+            if _is_structured(annotation):
+                annotation, default, text = str, json.dumps(default), f"JSON: {text}"
+            yield _option(name, annotation, inspect.Parameter.empty if field.is_required() else default, text)
         return
     hints, texts = get_type_hints(kind, include_extras=True), _texts(kind)
     for each in dataclasses.fields(kind):

@@ -9,6 +9,7 @@ from typer import Argument, Option
 from evals.core.errors import UserError
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Grading, Paths, Printed, Weighting, read_weighting
+from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling
 
 commands = Commands()
 
@@ -192,3 +193,29 @@ def simulate(
         simulate_studies(scores, reference_method, method or reference_method, seeds, studies, settings), indent=2
     )
     print(content) if out is None else write_text(out, content + "\n")
+
+
+@commands.add("eval")
+def evaluate(
+    evaluated: Evaluated,
+    prompting: Prompting,
+    sampling: Sampling,
+    machine: Machine,
+    printed: Printed,
+    out: Annotated[
+        Path | None, Option(help="directory of all results; default: results/eval/MODEL", show_default=False)
+    ] = None,
+) -> None:
+    """Evaluate a model on benchmarks: sample, grade and score it, and print its scores.
+
+    All results are kept, with their manifests: samples, grades, scores, tables. The same command goes on with an
+    evaluation that was interrupted, and makes only what is missing where benchmarks or samples were added. The
+    configuration is written to study.json in the directory: snakemake --configfile runs it as any other study.
+    """
+    from evals.scores.printed import print_scores
+    from rlvr.study.evaluation import configuration, evaluate
+
+    content = configuration(evaluated, prompting, sampling, machine)
+    directory = (out or Path("results/eval") / content["study"]).resolve()
+    grades = evaluate(content, directory, machine.cores)
+    print_scores(grades, Grading().reader([]), [], 0.5, 0.95, "benchmarks", printed.form)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -25,7 +25,8 @@ KindOfSample = Literal["completion", "answer", "choice"]
 RunFile = Annotated[Path, Argument(help="run.json, the resolved run")]
 ProblemDirectory = Annotated[Path, Option(help="directory of the benchmark's problems")]
 OtherBenchmarks = Annotated[
-    str, Option(help="JSON, directory of problems -> prompt: benchmarks to go on with once the model is loaded")
+    str,
+    Option(help="JSON, directory of problems -> its settings: benchmarks to go on with once the model is loaded"),
 ]
 
 
@@ -44,11 +45,11 @@ def read_weighting(weighting: str) -> records.Weighting:
     return parse_weighting(weighting)
 
 
-def read_others(others: str) -> dict[Path, str]:
-    """The problems and prompts of :data:`OtherBenchmarks`."""
+def read_others(others: str) -> dict[Path, dict[str, Any]]:
+    """The problems and settings of :data:`OtherBenchmarks`."""
     from evals.core.files import parse_json
 
-    return {Path(directory): prompt for directory, prompt in parse_json(others, "--others").items()}
+    return {Path(directory): own for directory, own in parse_json(others, "--others").items()}
 
 
 def default_workers() -> int:
@@ -143,6 +144,7 @@ HELP = {
     "samples": "directory with {run}/{benchmark}/samples.jsonl",
     "scores": "results/scores/*.json",
     "seed": "of the random numbers",
+    "service": "JSON: base_url, model and, if wanted, api_key_variable, extra_body, timeout",
     "settings": "JSON, as in the study's configuration; of problems with their name",
     "steps": "rollout steps, from 1; default: all that were kept",
     "study": "name of the study and of the experiment",

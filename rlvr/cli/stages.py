@@ -29,6 +29,7 @@ commands.call("read-training-set", "evals.problems.training_set:write_training_s
 commands.call("check-disjoint", "evals.problems.disjoint:check_disjoint")
 commands.call("corpus", "rlvr.base_model.corpus:write_corpus")
 commands.call("import-model", "evals.generation.checkpoint:import_model")
+commands.call("reach-server", "evals.generation.served:write_service")
 
 
 @commands.add("base-model")
@@ -68,14 +69,14 @@ def sample(
     from evals.generation.checkpoint import Checkpoint
     from evals.generation.evaluate import sample_benchmark
 
-    prompts = read_others(others)
+    own = read_others(others)
     if split is not None:
         if not 1 <= split <= splits:
             raise UserError(f"--split: is {split}; accepted: 1 to {splits}")
-        sample_benchmark([Checkpoint.of(source)], problems, settings, out, split - 1, splits, prompts)
+        sample_benchmark([Checkpoint.of(source)], problems, settings, out, split - 1, splits, own)
         return
     with single_writer(out / ".writer", "samples into this directory"):
-        sample_benchmark([Checkpoint.of(source)], problems, settings, out, None, splits, prompts)
+        sample_benchmark([Checkpoint.of(source)], problems, settings, out, None, splits, own)
 
 
 @commands.add("grade")

@@ -101,8 +101,8 @@ def run_cost(study: Study, identifier: str) -> Cost:
     devices, longest = evaluation.tensor_parallel_size or 1, evaluation.max_new_tokens
     sampling = Decoding(parameters, cache, devices, study.config.execution.gpu_memory_utilization or 0.9)
     mean, evaluated, seconds = longest * RESPONSE_FRACTION, 0.0, 0.0
-    for benchmark in study.benchmarks.values():  # each is a job of its own, with its longest response
-        responses = benchmark.entry.count * evaluation.samples_per_problem
+    for name, benchmark in study.benchmarks.items():  # each is a job of its own, with its longest response
+        responses = benchmark.entry.count * evaluation.samples(name)
         evaluated += responses * mean
         seconds += sampling.seconds(responses, mean, longest) if parameters else 0.0
     evaluating = seconds * devices / 3600

@@ -95,9 +95,9 @@ class DecodingJobs:
         """Manifests of base and trained model of a run that both decode."""
         return self.pair(self.decoded[decoded].trained.run)
 
-    def _pair_options(self, run: str) -> dict[str, Any]:
+    def _pair_options(self, run: str, benchmark: str = "") -> dict[str, Any]:
         """Models and sampling."""
-        settings = self.plan.evaluation(run)
+        settings = self.plan.evaluation(run, benchmark)
         settings["batch_size"] = settings.pop("sampling_batch_size")
         settings.pop("tensor_parallel_size")
         base, trained = (str(Path(path).parent) for path in self.pair(run))
@@ -116,7 +116,7 @@ class DecodingJobs:
         """Options of a run that both models decode."""
         row = self.decoded[decoded]
         prompt = self.plan.prompt(row.trained.run, benchmark)
-        return words({**self._pair_options(row.trained.run), "prompt": prompt, "scheme": row.scheme})
+        return words({**self._pair_options(row.trained.run, benchmark), "prompt": prompt, "scheme": row.scheme})
 
     def other_benchmarks(self, decoded: str, benchmark: str) -> str:
         """The run's other benchmarks, which a job goes on with once it has loaded the models."""

@@ -135,7 +135,11 @@ class Plan:
         entry = self.study.existing_models[model]
         if entry.path is not None:
             return words({"model": absolute_path(entry.path)})
-        return words({"model": entry.id, "revision": entry.revision})
+        return words({"model": entry.id, "revision": entry.hub_revision})
+
+    def service(self, model: str) -> str:
+        """Where a served model is, and what it is called there."""
+        return canonical_json(self.study.served_models[model].service())
 
     def model_files(self, model: str, only_planning: bool) -> list[str]:
         """The files of a local checkpoint: with one of them changed, it is imported and sampled again.
@@ -231,17 +235,22 @@ class Plan:
         """A benchmark's prompt template, for the model of a run."""
         return self.study.prompt(benchmark, self._model_of(run))
 
-    def evaluation(self, run: str) -> dict[str, Any]:
+    def evaluation(self, run: str, benchmark: str) -> dict[str, Any]:
         """The values that decide a run's samples beside model and problems: settings of sampling, and of the model."""
-        model = self.study.config.models[self._model_of(run)]
-        settings = {"backend": "local", "tensor_parallel_size": 1, **self.study.config.evaluation.to_json()}
+        model, evaluation = self.study.config.models[self._model_of(run)], self.study.config.evaluation
+        settings = {"backend": "local", "tensor_parallel_size": 1, **evaluation.to_json(), **model.prompting}
+        settings |= {"samples_per_problem": evaluation.samples(benchmark), "samples_of": None}
         settings |= {"dtype": model.sampling_dtype, "prompt_form": model.prompt_form}
         settings.pop("prompt", None)  # every benchmark's own, see prompt()
+        if self._model_of(run) in self.study.served_models:
+            settings["backend"] = "server"
         return {key: value for key, value in sorted(settings.items()) if value is not None}
 
-    def sampling_options(self, run: str) -> list[str]:
+    def sampling_options(self, run: str, benchmark: str) -> list[str]:
         renamed = {"sampling_batch_size": "batch_size"}
-        return words({renamed.get(key, key): value for key, value in self.evaluation(run).items()})
+        settings = {renamed.get(key, key): value for key, value in self.evaluation(run, benchmark).items()}
+        structured = {key: canonical_json(value) for key, value in settings.items() if isinstance(value, list | dict)}
+        return words(settings | structured)
 
     @cached_property
     def sampling_command(self) -> str:
@@ -258,9 +267,15 @@ class Plan:
         return f"{python} -m rlvr stage sample {shlex.join(words(options))}"
 
     def other_benchmarks(self, run: str, benchmark: str) -> str:
-        """Problems and prompts of a run's other benchmarks, which a job goes on with once it has loaded the model."""
-        others = [name for name in self.study.benchmarks if name != benchmark]
-        return canonical_json({f"results/problems/{name}": self.prompt(run, name) for name in others})
+        """What a job goes on with once it has loaded the model: the run's other benchmarks, and settings of theirs."""
+        samples = self.study.config.evaluation.samples
+        return canonical_json(
+            {
+                f"results/problems/{name}": {"prompt": self.prompt(run, name), "samples_per_problem": samples(name)}
+                for name in self.study.benchmarks
+                if name != benchmark
+            }
+        )
 
     def sampling_priority(self, benchmark: str) -> float:
         """All runs' first benchmarks come first: those jobs sample the others too, which are then only written."""

@@ -43,7 +43,10 @@ def study_status(study: Study, files: Comparison | None = None) -> list[ResultSt
         trained = judge(f"base model {name}", f"base/{name}/manifest.json", "base_model", wanted)
         bases[name] = _following(trained, corpora[name])
     for name, existing in study.existing_models.items():
-        wanted = {"source": "hugging_face", "revision": existing.revision}
+        wanted = {"source": "hugging_face", "revision": None if existing.path else existing.hub_revision}
+        bases[name] = judge(f"model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
+    for name, served in study.served_models.items():
+        wanted = {"source": "server", "model": served.model}
         bases[name] = judge(f"model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
     problems = {name: _problems_status(judge, study.problem_settings(name), name) for name in study.benchmarks}
     training = [_problems_status(judge, study.training_settings, TRAIN, "training problems")] if study.methods else []
@@ -109,9 +112,13 @@ def _run_status(judge: Judge, study: Study, run: Run) -> ResultStatus:
 
 
 def _samples_status(judge: Judge, study: Study, run: Run, benchmark: str) -> ResultStatus:
-    evaluation = study.config.evaluation.to_json()
+    evaluation = study.config.evaluation.to_json() | dict(study.config.models[run.model].prompting)
+    evaluation.pop("samples_of", None)
     renamed = {"sampling_batch_size": "batch_size", "backend": "engine"}
     wanted = {renamed.get(key, key): value for key, value in evaluation.items()}
+    if run.model in study.served_models:
+        wanted["engine"] = "server"
+    wanted["samples_per_problem"] = study.config.evaluation.samples(benchmark)
     wanted |= {"prompt": study.prompt(benchmark, run.model), "version": SAMPLER_VERSION}
     path = f"samples/{run.run}/{benchmark}/manifest.json"
     kind = "base model" if run.method == BASE else "run"

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.base_models import FromScratch, HuggingFace
+from evals.core.config.base_models import FromScratch, HuggingFace, Served
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.study import PublishedProblems, StudyConfig
 from evals.core.errors import InvalidInput
@@ -224,9 +224,11 @@ class Study:
 
     def published_name(self, model: str) -> str:
         """The name that papers give a model: of owner/name or of a path the last part."""
-        existing = self.existing_models.get(model)
-        if existing is None:
+        if model in self.models_from_scratch:
             return f"{model}, trained from scratch"
+        if model in self.served_models:
+            return Path(self.served_models[model].model).name
+        existing = self.existing_models[model]
         return existing.published_as or Path(existing.id or existing.path or "").name
 
     def base_title(self, model: str) -> str:
@@ -244,6 +246,11 @@ class Study:
     def existing_models(self) -> dict[str, HuggingFace]:
         """The models that exist: local directories, or commits on the Hugging Face Hub."""
         return {name: model for name, model in self.config.models.items() if isinstance(model, HuggingFace)}
+
+    @cached_property
+    def served_models(self) -> dict[str, Served]:
+        """The models that servers have."""
+        return {name: model for name, model in self.config.models.items() if isinstance(model, Served)}
 
 
 def _entry_of_run(entry: Entry) -> Entry:

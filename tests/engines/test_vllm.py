@@ -62,7 +62,7 @@ def locally(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def studies(locally: Path) -> tuple[Path, Path]:
     """The same results, and what became of them when the study named the other backend."""
-    planned = snakemake(locally, "vllm", "--dry-run")
+    planned = snakemake(locally, "vllm", "--dry-run", "--printshellcmds")
     assert "rule sample:" in planned
     assert "rule base_model" not in planned and "rule train" not in planned, "a backend trains nothing"
     snakemake(locally, "vllm")
@@ -214,9 +214,9 @@ def test_a_prompt_reaches_vllm_with_one_bos(checkpoint: Path, prompts: list[tupl
     (encoded,) = encode_prompts(Checkpoint(model), ["Compute 3+4 from left to right, modulo 10.\n"], "base")
     assert encoded.count(identifier) == 1 and encoded[0] == identifier
     engine: Any = backend("vllm", model, 0.0)
-    received = []
-    generate = engine._engine.generate
-    engine._engine.generate = lambda *args, **kwargs: received.extend(generate(*args, **kwargs)) or received
+    received: list[Any] = []
+    step = engine._engine.llm_engine.step
+    engine._engine.llm_engine.step = lambda: [received.append(output) or output for output in step()]
     (answer,) = engine.generate([Request(encoded, "p", 32)])
     assert tuple(received[0].prompt_token_ids) == encoded
     (local,) = backend("local", model, 0.0).generate([Request(encoded, "p", 32)])

@@ -33,6 +33,20 @@ rule import_model:
         "python -m rlvr stage import-model {params.options:q} --out results/base/{wildcards.model} > {log:q} 2>&1"
 
 
+rule reach_server:
+    output:
+        manifest="results/base/{model}/manifest.json",
+    log:
+        "results/logs/base/{model}.log",
+    wildcard_constraints:
+        model=pattern(PLAN.study.served_models),
+    params:
+        service=given(PLAN.service),
+    shell:
+        "python -m rlvr stage reach-server --service {params.service:q} --out results/base/{wildcards.model}"
+        " > {log:q} 2>&1"
+
+
 rule base_model:
     input:
         corpus="results/base/{model}/corpus.jsonl",

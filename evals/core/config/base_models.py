@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.problem_sets import Kinds
-from evals.core.config.settings import Commit, Matching, Omittable, Settings, Text, optional
+from evals.core.config.settings import Matching, Omittable, Settings, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
 
@@ -116,6 +117,7 @@ class FromScratch(Settings):
 
     prompt_form: ClassVar[str] = "base"
     sampling_dtype: ClassVar[str] = "float32"
+    prompting: ClassVar[Mapping[str, Any]] = {}
 
     @model_validator(mode="after")
     def _check_tokens(self) -> FromScratch:
@@ -156,7 +158,36 @@ class ClusterChanges(Settings):
     )
 
 
-class HuggingFace(Settings):
+class _Prompted(Settings):
+    """The prompts of a model that exists."""
+
+    source: str = Field(description="where the model is")
+    prompt: Literal["base", "chat"] = Field(description="base: plain text; chat: the user's turn of the chat template")
+    system_prompt: Omittable[Text] = optional("prompt chat: the turn before all others")
+    chat_template_kwargs: Omittable[dict[str, Any]] = optional(
+        "prompt chat: what the template is told, such as {enable_thinking: false}"
+    )
+
+    @model_validator(mode="after")
+    def _check_prompts(self) -> Self:
+        for key in ("system_prompt", "chat_template_kwargs"):
+            if getattr(self, key) is not None and self.prompt != "chat":
+                raise NotAccepted(f"is given with prompt {self.prompt}", "prompt chat", key)
+        return self
+
+    @property
+    def prompt_form(self) -> str:
+        """The form of prompts that the model is given."""
+        return self.prompt
+
+    @property
+    def prompting(self) -> dict[str, Any]:
+        """The settings of the chat template that are given."""
+        given = {"system_prompt": self.system_prompt, "chat_template_kwargs": self.chat_template_kwargs}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+class HuggingFace(_Prompted):
     """A base model that exists: a local directory, or a commit on the Hugging Face Hub.
 
     It is evaluated, or trained by either engine. A study that only evaluates needs no seeds, problems, reference_method
@@ -167,11 +198,10 @@ class HuggingFace(Settings):
     id: Omittable[Annotated[str, Matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "OWNER/NAME")]] = optional(
         "OWNER/NAME on the Hugging Face Hub, with a revision"
     )
-    revision: Omittable[Commit] = optional("a commit")
-    path: Omittable[Text] = optional("a local directory instead, relative to the repository")
-    prompt: Literal["base", "chat"] = Field(
-        description="base: plain text; chat: the user's turn of the checkpoint's chat template"
+    revision: Omittable[Text] = optional(
+        "a commit, branch or tag; default main. The model's manifest records the commit that a name stood for"
     )
+    path: Omittable[Text] = optional("a local directory instead, relative to the repository")
     dtype: Omittable[Literal["auto", "float32", "bfloat16", "float16"]] = optional(
         "precision of sampling; default auto, the checkpoint's own; backend local takes float32"
     )
@@ -194,15 +224,14 @@ class HuggingFace(Settings):
     @model_validator(mode="after")
     def _check_place(self) -> HuggingFace:
         by_path, by_id = self.path is not None, self.id is not None
-        if by_path == by_id or (by_id and self.revision is None):
-            found = "has path and id" if by_path and by_id else "lacks revision" if by_id else "lacks path or id"
-            raise NotAccepted(found, "path, or id and revision")
+        if by_path == by_id:
+            raise NotAccepted("has path and id" if by_path else "lacks path or id", "path, or id and revision")
         return self
 
     @property
-    def prompt_form(self) -> str:
-        """The form of prompts that the model is given."""
-        return self.prompt
+    def hub_revision(self) -> str:
+        """The commit, branch or tag on the Hub."""
+        return self.revision or "main"
 
     @property
     def sampling_dtype(self) -> str:
@@ -210,4 +239,26 @@ class HuggingFace(Settings):
         return self.dtype or "auto"
 
 
-Model = FromScratch | HuggingFace
+class Served(_Prompted):
+    """A model that a server with OpenAI's interface has: vllm serve, SGLang, hosted models. It is evaluated."""
+
+    source: Literal["server"] = Field(description="behind an address")
+    base_url: Annotated[str, Matching(r"https?://\S+", "an address such as http://127.0.0.1:8000/v1")] = Field(
+        description="address of the server, with the version; it is no part of what the samples are"
+    )
+    model: Text = Field(description="the name that the server knows it by")
+    api_key_variable: Omittable[Text] = optional(
+        "environment variable with the key, which is written nowhere; default OPENAI_API_KEY"
+    )
+    extra_body: Omittable[dict[str, Any]] = optional("what every request says besides; null takes a key out of it")
+    timeout: Omittable[Positive] = optional("seconds that a response may take; default 3600")
+
+    sampling_dtype: ClassVar[str] = "auto"
+
+    def service(self) -> dict[str, Any]:
+        """Where the model is, as :class:`evals.core.run_spec.Service` has it."""
+        keys = {"base_url", "model", "api_key_variable", "extra_body", "timeout"}
+        return self.model_dump(mode="json", include=keys, exclude_none=True)
+
+
+Model = FromScratch | HuggingFace | Served

@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from evals.core.config.base_models import ClusterChanges, FromScratch, HuggingFace, Model
+from evals.core.config.base_models import ClusterChanges, FromScratch, HuggingFace, Model, Served
 from evals.core.config.methods import Methods, TrainingChanges
 from evals.core.config.problem_sets import Kinds
 from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Seeds, Settings, Sha256, Text, optional
 from evals.core.errors import NotAccepted
-from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share, ShareOrZero
 from evals.core.records import BASE, Controls, Weighting
-from evals.core.run_spec import LOCAL, VERL
+from evals.core.run_spec import LOCAL, VERL, Example
 
 _NOT_REQUIRED = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size", "learning_rate_decay_from", "top_p")
 """Training settings that only one engine has, or that have a default."""
@@ -76,10 +76,21 @@ class LocalCopy(Settings):
 class Evaluation(Settings):
     """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
 
-    samples_per_problem: Annotated[int, Field(ge=2), BOUNDED] = Field(description="the k of avg@k")
+    samples_per_problem: Annotated[int, Field(ge=1), BOUNDED] = Field(description="the k of avg@k")
+    samples_of: Omittable[dict[Name, Count]] = optional(
+        "another k, by benchmark, such as 1 for a large one; in a study without methods"
+    )
     max_new_tokens: Count = Field(description="longest response in tokens")
     temperature: NotNegative = Field(description="of sampling")
     top_p: Share = Field(description="of sampling")
+    top_k: Omittable[Index] = optional("of sampling: tokens that are kept; default 0, all")
+    min_p: Omittable[ShareOrZero] = optional("of sampling: least probability, as a share of the most likely token's")
+    stop: Omittable[Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE]] = optional(
+        "texts that end a response and are cut off it, such as the beginning of a next problem"
+    )
+    few_shot: Omittable[Annotated[tuple[Example, ...], Field(min_length=1)]] = optional(
+        "worked examples before each problem"
+    )
     sampling_batch_size: Count = Field(description="responses decoded at a time")
     seed: Index = Field(description="of the random numbers")
     backend: Omittable[Literal["local", "transformers", "vllm"]] = optional(
@@ -92,6 +103,10 @@ class Evaluation(Settings):
         "benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice and "
         "programs keep their own"
     )
+
+    def samples(self, benchmark: str) -> int:
+        """The samples of each problem of a benchmark."""
+        return (self.samples_of or {}).get(benchmark, self.samples_per_problem)
 
 
 class Statistics(Settings):
@@ -178,7 +193,7 @@ class StudyConfig(Settings):
         "mini-batches",
     )
     models: Annotated[
-        dict[Name, Annotated[FromScratch | HuggingFace, Field(discriminator="source")]], Field(min_length=1)
+        dict[Name, Annotated[FromScratch | HuggingFace | Served, Field(discriminator="source")]], Field(min_length=1)
     ] = Field(description="base models by name")
     problems: Omittable[Problems] = optional("problems that the methods train on")
     validation: Omittable[Validation] = optional(
@@ -228,6 +243,11 @@ class StudyConfig(Settings):
         if isinstance(weighting, dict) and set(weighting) != set(self.benchmarks):
             found, accepted = f"has {', '.join(weighting)}", f"the benchmarks, each once: {', '.join(self.benchmarks)}"
             raise NotAccepted(found, accepted, "statistics.weighting")
+        for name in self.evaluation.samples_of or {}:
+            if name not in self.benchmarks or self.methods:
+                found = "is in a study with methods" if self.methods else "is no benchmark of the study"
+                accepted = "samples_per_problem alone" if self.methods else ", ".join(self.benchmarks)
+                raise NotAccepted(found, accepted, f"evaluation.samples_of.{name}")
         if self.methods:
             _require(self, ("seeds", "problems", "reference_method", "training"))
             if self.reference_method not in self.methods:
@@ -251,6 +271,10 @@ class StudyConfig(Settings):
         if isinstance(model, FromScratch):
             self._check_context(key, model)
             return _require(self.execution, ("base_threads",), "execution")
+        if isinstance(model, Served):
+            if self.methods:
+                raise NotAccepted("is server in a study with methods", "a study that only evaluates", f"{key}.source")
+            return None
         if self.methods and self.trained_by == LOCAL and model.sampling_dtype != "float32":
             raise NotAccepted(
                 f"is {model.sampling_dtype} in a study that trains by engine local", "float32", f"{key}.dtype"

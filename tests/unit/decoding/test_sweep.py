@@ -101,7 +101,7 @@ def test_two_models_go_on_with_the_other_benchmarks(
     (other / "disjoint.json").write_text("{}")
     options = ["--mode", "replacement", "--tau=-0.1"]
     assert main(["sample", *command(checkpoints, other, tmp_path / "alone", *options)]) == 0
-    others = ["--others", json.dumps({str(other): "{problem}\n"})]
+    others = ["--others", json.dumps({str(other): {"prompt": "{problem}\n"}})]
     assert main(["sample", *command(checkpoints, problems, tmp_path / "run/first", *options, *others)]) == 0
     monkeypatch.delattr("evals.generation.plan.load_backend")
     assert main(["sample", *command(checkpoints, other, tmp_path / "run/other", *options)]) == 0

@@ -42,7 +42,7 @@ def simulated(results: Results) -> Results:
             counts = tuple(generator.binomial(K, accuracy).tolist())
             scores[name, benchmark] = score.model_copy(update={"run": name, "correct_counts": counts})
     return dataclasses.replace(
-        results, runs=tuple(runs), benchmarks=(benchmark,), samples_per_problem=K, scores=scores, comparisons={}
+        results, runs=tuple(runs), benchmarks=(benchmark,), samples={benchmark: K}, scores=scores, comparisons={}
     )
 
 

@@ -174,13 +174,13 @@ def test_a_loaded_model_goes_on_with_the_runs_other_benchmarks(
     load = Plan.load_backend
     monkeypatch.setattr(Plan, "load_backend", lambda plan: loads.append(first) or load(plan))  # type: ignore[func-returns-value]
     names = ["disjoint", "written", "held", "not_checked", "damaged"]
-    others = {shutil.copytree(first, tmp_path / name): f"{name}: {{problem}}" for name in names}
+    others = {shutil.copytree(first, tmp_path / name): {"prompt": f"{name}: {{problem}}"} for name in names}
     for name in set(names) - {"not_checked"}:
         (tmp_path / name / "disjoint.json").write_text("{}")
     (tmp_path / "damaged/problems.jsonl").write_text("")
     settings = settings_of(2)
 
-    def sample(name: str, out: Path, others: Mapping[Path, str] | None = None) -> Path:
+    def sample(name: str, out: Path, others: Mapping[Path, Mapping[str, Any]] | None = None) -> Path:
         own = settings.model_copy(update={"prompt": "{problem}" if name == "problems" else f"{name}: {{problem}}"})
         sample_benchmark([Checkpoint.of(source)], tmp_path / name, own, out / name, others=others)
         return out / name / "samples.jsonl"
@@ -219,9 +219,34 @@ def test_a_model_is_taken_in_from_safetensors_alone(checkpoint: Path, tmp_path: 
         import_model(str(tmp_path), tmp_path / "out")
     with pytest.raises(UserError, match="no such directory"):
         import_model(str(tmp_path / "none"), tmp_path / "out")
-    with pytest.raises(InvalidInput) as caught:
-        import_model("owner/name", tmp_path / "out", "main")
-    assert caught.value.key == "revision" and "40" in caught.value.accepted
+
+
+def test_a_revision_by_name_is_recorded_as_its_commit(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Hub's cache has a directory for each commit."""
+    commit = "0123456789abcdef" * 2 + "01234567"
+    snapshot = shutil.copytree(checkpoint, tmp_path / "snapshots" / commit)
+    asked: list[str] = []
+
+    def download(identifier: str, revision: str, **_: Any) -> str:
+        asked.append(revision)
+        if revision == "gone":
+            raise OSError("no such revision")
+        return str(snapshot)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    manifests = {}
+    for revision in ("main", commit):
+        import_model("owner/name", tmp_path / revision, revision)
+        manifests[revision] = read_manifest(tmp_path / revision / "manifest.json", "base_model")
+    assert asked == ["main", commit]
+    assert manifests["main"].parameters == {
+        "source": "hugging_face", "model": "owner/name", "revision": "main", "commit": commit
+    }  # fmt: skip
+    assert "commit" not in manifests[commit].parameters
+    with pytest.raises(UserError, match="owner/name at gone: cannot be fetched"):
+        import_model("owner/name", tmp_path / "gone", "gone")
 
 
 def test_what_a_backend_does_not_take_is_refused(checkpoint: Path) -> None:

@@ -105,10 +105,10 @@ def test_samples_depend_on_the_evaluation_alone(smoke: dict[str, Any], plan: Pla
     other = changed(smoke, "execution.sampling_threads", 7)
     assert other.sampling_command != plan.sampling_command
     for run in plan.runs:
-        assert other.sampling_options(run) == plan.sampling_options(run)
-        assert other.evaluation(run) == plan.evaluation(run)
+        assert other.sampling_options(run, "chain_3") == plan.sampling_options(run, "chain_3")
+        assert other.evaluation(run, "chain_3") == plan.evaluation(run, "chain_3")
     hotter = changed(smoke, "evaluation.temperature", 0.5)
-    assert hotter.evaluation("tiny-base") != plan.evaluation("tiny-base")
+    assert hotter.evaluation("tiny-base", "chain_3") != plan.evaluation("tiny-base", "chain_3")
 
 
 def test_a_coefficient_changes_the_runs_of_its_method_alone(smoke: dict[str, Any], plan: Plan) -> None:
@@ -132,7 +132,7 @@ def test_a_validation_draws_problems_of_its_own_for_every_training(smoke: dict[s
 def test_the_order_of_keys_means_nothing(smoke: dict[str, Any], plan: Plan) -> None:
     other = changed(smoke, "evaluation", dict(reversed(smoke["evaluation"].items())))
     assert other.study_json("") == plan.study_json("")
-    assert other.evaluation("tiny-base") == plan.evaluation("tiny-base")
+    assert other.evaluation("tiny-base", "chain_3") == plan.evaluation("tiny-base", "chain_3")
 
 
 def test_a_benchmark_more_adds_its_own_files(smoke: dict[str, Any], plan: Plan) -> None:

@@ -206,7 +206,8 @@ def test_another_prompt_is_a_departure_that_is_shown_and_recorded() -> None:
     assert prompt_lines(plan.study) == [f"Departure: evaluation has another prompt than training on {names}."]
     assert json.loads(Displayed(plan).own_settings())["evaluation_prompt"] == "another than in training"
     run = "qwen3_8b_base-dapo-s1"
-    assert "prompt" not in plan.evaluation(run) and plan.prompt(run, "aime_2024").startswith("Problem:")
+    asked = plan.evaluation(run, "aime_2024")
+    assert "prompt" not in asked and plan.prompt(run, "aime_2024").startswith("Problem:")
     # How it is asked is no part of what was trained.
     assert plan.study.resolved_run(run) == alike.resolved_run(run)
 

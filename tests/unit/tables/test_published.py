@@ -191,7 +191,7 @@ def full_size(method: str, samples: int) -> Results:
                 truncation_rate=0.0, no_answer_rate=0.0, timeout_rate=0.0, unparsable_rate=0.0, mean_tokens=1.0,
                 total_tokens=1, correct_counts=tuple(counts.tolist()),
             )  # fmt: skip
-    return Results(tuple(runs), PAPER_BENCHMARKS, samples, scores, {}, method, 0.95)
+    return Results(tuple(runs), PAPER_BENCHMARKS, dict.fromkeys(PAPER_BENCHMARKS, samples), scores, {}, method, 0.95)
 
 
 def test_every_verdict_can_occur_on_results_of_full_size() -> None:

@@ -78,7 +78,7 @@ def test_a_method_without_a_comparison_is_named(editable_study: Study) -> None:
 
 def test_benchmarks_with_different_k_are_refused(editable_study: Study) -> None:
     _edit(editable_study.scores[0], lambda content: content.update(samples_per_problem=64))
-    with pytest.raises(UserError, match=r"samples_per_problem: .* 64 in .*chain_3.* 32 in"):
+    with pytest.raises(UserError, match=r"samples_per_problem: .* 64 of chain_3, 32 of"):
         _read(editable_study)
 
 

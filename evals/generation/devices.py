@@ -1,0 +1,66 @@
+"""GPUs that processes of one machine share out among themselves: each samples on devices of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from evals.core.errors import InvalidInput
+
+_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_POLL_SECONDS = 0.5
+_held: list[FileLock] = []
+"""Locks of this process, which the operating system frees when it dies, however it dies."""
+
+
+def claim_devices(count: int, directory: Path | None = None) -> None:
+    """Take ``count`` GPUs that no other process has claimed, and hide the others from this one; waits until there are.
+
+    Which GPUs there are says ``CUDA_VISIBLE_DEVICES``, or the machine where it is not set. ``directory`` has the locks,
+    by default one of this user on this machine.
+    """
+    devices = _visible_devices()
+    if _held or not devices:  # one model a process; GPUs of another maker are not listed here
+        return
+    if len(devices) < count:
+        raise InvalidInput("", "tensor_parallel_size", f"is {count} with {len(devices)} GPUs", "at most as many")
+    directory = directory or Path(tempfile.gettempdir()) / f"rlvr-devices-{os.getuid()}"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    announced = False
+    while len(claimed := _free(devices, count, directory)) < count:
+        if not announced:
+            print(f"waiting for {count} of the GPUs {', '.join(devices)}, which other jobs have", flush=True)
+            announced = True
+        time.sleep(_POLL_SECONDS)
+    os.environ[_VARIABLE] = ",".join(claimed)
+
+
+def _visible_devices() -> list[str]:
+    named = os.environ.get(_VARIABLE)
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    numbers = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    return sorted(numbers, key=int)
+
+
+def _free(devices: Iterable[str], count: int, directory: Path) -> list[str]:
+    """Lock ``count`` devices and name them; lock none if there are fewer, so that nobody waits for half of its own."""
+    found: dict[str, FileLock] = {}
+    for name in devices:
+        lock = FileLock(directory / f"{name.replace('/', '_')}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            continue
+        found[name] = lock
+        if len(found) == count:
+            _held.extend(found.values())
+            return list(found)
+    for lock in found.values():
+        lock.release()
+    return []

@@ -1,0 +1,230 @@
+"""The evaluation of a model that exists: a study without methods, in a directory of its own (``rlvr-bench eval``).
+
+The command line is written as a study's configuration, and the workflow runs it. So samples, grades, scores and
+manifests are those of any study, and an evaluation that was interrupted goes on as a study does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from typer import Option
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import parse_json, read_jsonl, write_json
+from rlvr.study.source_files import REPOSITORY
+
+_RESAMPLING = {"seed": 1, "resamples": 10_000, "permutations": 100_000}
+_HAS_GPU = Path("/dev/nvidia0").exists()
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The model and the benchmarks of an evaluation.
+
+    Attributes:
+        model: a directory in Hugging Face format, or OWNER/NAME on the Hub.
+        benchmarks: names of files in config/benchmarks, separated by commas or spaces.
+        k: samples of each problem; more words such as mmlu_pro=1 give benchmarks another number.
+        revision: of a model on the Hub: a commit, branch or tag; default: main.
+        server: address of a server with OpenAI's interface that has the model, such as http://127.0.0.1:8000/v1.
+        extra_body: JSON of what every request to it says besides.
+        sources: local copies of benchmarks, as NAME=PATH.
+    """
+
+    model: str
+    benchmarks: list[str]
+    k: list[str]
+    revision: str | None = None
+    server: str | None = None
+    extra_body: str = "{}"
+    sources: list[str] = ()  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """The prompts of an evaluation, and what ends a response.
+
+    Attributes:
+        prompt: chat for the model's chat template, base for plain text.
+        system_prompt: of a chat model.
+        enable_thinking: told to the chat template; default: what the template does by itself.
+        few_shot: file of worked examples, JSON lines with problem and solution.
+        stop: texts that end a response, such as a next problem's beginning.
+    """
+
+    prompt: Literal["chat", "base"] = "chat"
+    system_prompt: str | None = None
+    enable_thinking: Literal["true", "false"] | None = None
+    few_shot: Path | None = None
+    stop: list[str] = ()  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The distribution and the length of responses.
+
+    Attributes:
+        max_new_tokens: longest response.
+        max_model_len: a context shorter than the model's.
+        temperature: of sampling.
+        top_p: of sampling.
+        top_k: tokens that are kept, the most likely ones; 0: all.
+        min_p: least probability of a token, as a share of the most likely one's.
+        seed: of the random numbers.
+    """
+
+    max_new_tokens: int = 32768
+    max_model_len: int | None = None
+    temperature: float = 0.6
+    top_p: float = 0.95
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where an evaluation runs.
+
+    Attributes:
+        backend: what samples; default: vllm if --python is given or this Python has it, else transformers.
+        device: default: cuda if this machine has an NVIDIA GPU.
+        dtype: of weights and activations; auto: the checkpoint's own.
+        tensor_parallel_size: GPUs that share a model.
+        batch_size: responses decoded or asked for at a time; default: 1024 of vLLM, 64 of a server, else 16.
+        python: of the environment that samples, if it is another one.
+        threads: of a sampling job on a CPU.
+        cores: for all jobs together; default: all.
+    """
+
+    backend: Literal["vllm", "transformers", "local"] | None = None
+    device: Literal["cpu", "cuda"] | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    tensor_parallel_size: int = 1
+    batch_size: int | None = None
+    python: str | None = None
+    threads: int = 1
+    cores: Annotated[int | None, Option(min=1)] = None
+
+
+def configuration(evaluated: Evaluated, prompting: Prompting, sampling: Sampling, machine: Machine) -> dict[str, Any]:
+    """The study that an evaluation is; what is not accepted is named in one line, with the option that says it."""
+    benchmarks = _words("--benchmarks", evaluated.benchmarks)
+    number, *others = _words("--k", evaluated.k)
+    own = {name: _count(k) for name, k in _pairs("--k", others).items()}
+    backend = machine.backend or ("vllm" if machine.python or find_spec("vllm") else "transformers")
+    in_flight = 64 if evaluated.server else 1024 if backend == "vllm" else 16
+    evaluation: dict[str, Any] = {
+        "backend": backend,
+        "samples_per_problem": _count(number),
+        "samples_of": own or None,
+        "max_new_tokens": sampling.max_new_tokens,
+        "max_model_len": sampling.max_model_len,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k or None,
+        "min_p": sampling.min_p or None,
+        "stop": list(prompting.stop) or None,
+        "few_shot": None if prompting.few_shot is None else read_jsonl(prompting.few_shot, ("problem", "solution")),
+        "sampling_batch_size": machine.batch_size or in_flight,
+        "tensor_parallel_size": machine.tensor_parallel_size,
+        "seed": sampling.seed,
+    }
+    name, model = _model(evaluated)
+    thinking = {None: None, "true": {"enable_thinking": True}, "false": {"enable_thinking": False}}
+    model |= {"prompt": prompting.prompt, "system_prompt": prompting.system_prompt}
+    model["chat_template_kwargs"] = thinking[prompting.enable_thinking]
+    if evaluated.server is None:
+        model["dtype"] = machine.dtype
+    device = machine.device or ("cuda" if _HAS_GPU and evaluated.server is None else "cpu")
+    workers = min(4, machine.cores or len(os.sched_getaffinity(0)))
+    execution = {"device": device, "sampling_threads": machine.threads, "grading_workers": workers}
+    python = machine.python
+    if python is not None and "/" in python:  # a study's paths are relative to the repository
+        python = str(Path(python).expanduser().absolute())
+    sources = _pairs("--sources", evaluated.sources)
+    content: dict[str, Any] = {
+        "study": name,
+        "models": {name: _given(model)},
+        "benchmarks": benchmarks,
+        "benchmark_sources": {key: {"path": str(Path(path).resolve())} for key, path in sources.items()} or None,
+        "evaluation": _given(evaluation),
+        "statistics": _RESAMPLING,
+        "execution": _given({**execution, "sampling_python": python}),
+    }
+    return _given(content)
+
+
+def _given(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def _words(option: str, values: Sequence[str]) -> list[str]:
+    words = [word for value in values for word in value.split(",") if word]
+    if not words:
+        raise InvalidInput(option, "", "is empty", "at least one value")
+    return words
+
+
+def _pairs(option: str, values: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for value in values:
+        name, equals, rest = value.partition("=")
+        if not (name and equals and rest):
+            raise InvalidInput(option, "", f"is {value!r}", "NAME=VALUE")
+        pairs[name] = rest
+    return pairs
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch("[1-9][0-9]*", text):
+        raise InvalidInput("--k", "", f"is {text!r}", "a number of 1 or more, then NAME=NUMBER for single benchmarks")
+    return int(text)
+
+
+def _model(evaluated: Evaluated) -> tuple[str, dict[str, Any]]:
+    """The model's name in the results, and where it is."""
+    path = Path(evaluated.model).expanduser()
+    name = re.sub("[^a-z0-9]+", "_", path.resolve().name.lower()).strip("_") or "model"
+    if evaluated.server is not None:
+        extra = parse_json(evaluated.extra_body, "--extra-body") or None
+        return name, {"source": "server", "base_url": evaluated.server, "model": evaluated.model, "extra_body": extra}
+    if path.is_dir():
+        if evaluated.revision is not None:
+            raise InvalidInput("--revision", "", f"is given with the directory {path}", "none with a directory")
+        return name, {"source": "hugging_face", "path": str(path.resolve())}
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", evaluated.model):
+        raise InvalidInput("--model", "", f"is {evaluated.model!r}", "a directory, or OWNER/NAME on the Hub")
+    return name, {"source": "hugging_face", "id": evaluated.model, "revision": evaluated.revision or "main"}
+
+
+def evaluate(content: dict[str, Any], out: Path, cores: int | None) -> list[Path]:
+    """Run an evaluation, or go on with it, in the directory ``out``; returns the directories of its grades.
+
+    The study is written to ``out/study.json``. Snakemake says on standard error what it does.
+    """
+    from rlvr.study.study import Study  # the command line imports this module to list its options
+
+    file = out / "study.json"
+    study = Study.resolve(content, "rlvr-bench eval")
+    write_json(file, content)
+    options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
+    options += ["--cores", "all" if cores is None else str(cores)]
+    command = [sys.executable, "-m", "rlvr.study.launch", "--", *options]
+    paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "workflow/progress"), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)
+    if ended.returncode != 0:
+        raise UserError(
+            f"{out}: the evaluation stopped with status {ended.returncode}, as said above; finished samples are kept, "
+            "and the same command goes on from them"
+        )
+    return [out / f"results/grades/{run.run}/{name}" for run in study.runs for name in study.benchmarks]

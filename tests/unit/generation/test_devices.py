@@ -1,0 +1,77 @@
+"""Processes that stand for GPUs: each has devices of its own, at any moment, and a killed one gives them back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from evals.core.errors import UserError
+from evals.generation.devices import claim_devices
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+JOB = """
+import os, sys, time
+from pathlib import Path
+from evals.generation.devices import claim_devices
+locks, log, count, seconds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+def say(word):
+    with open(log, "a") as file:
+        file.write(f"{word} {os.environ['CUDA_VISIBLE_DEVICES']}\\n")
+claim_devices(count, locks)
+claim_devices(count, locks)
+say("start")
+time.sleep(seconds)
+say("end")
+"""
+
+
+def start(directory: Path, count: int, seconds: float, visible: str = "0,1,2,3") -> subprocess.Popen[bytes]:
+    words = [str(directory / "locks"), str(directory / "log"), str(count), str(seconds)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
+    return subprocess.Popen([sys.executable, "-c", JOB, *words], cwd=REPOSITORY, env=environment)
+
+
+def lines(directory: Path) -> list[str]:
+    path = directory / "log"
+    return path.read_text().splitlines() if path.is_file() else []
+
+
+def test_jobs_share_the_devices_out_and_all_are_used(tmp_path: Path) -> None:
+    jobs = [start(tmp_path, 1 + number % 2, 0.6) for number in range(7)]
+    assert [job.wait(60) for job in jobs] == [0] * 7
+    busy: set[str] = set()
+    most = 0
+    for line in lines(tmp_path):
+        word, devices = line.split()
+        own = set(devices.split(","))
+        assert own.isdisjoint(busy) if word == "start" else own <= busy, line
+        busy = busy | own if word == "start" else busy - own
+        most = max(most, len(busy))
+    assert most == 4 and len(lines(tmp_path)) == 14
+
+
+def test_a_killed_job_gives_its_devices_back(tmp_path: Path) -> None:
+    first = start(tmp_path, 2, 60, "4,5")
+    while not lines(tmp_path):
+        time.sleep(0.02)
+    second = start(tmp_path, 1, 0, "4,5")
+    time.sleep(1.0)
+    assert second.poll() is None and len(lines(tmp_path)) == 1
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    assert second.wait(30) == 0 and lines(tmp_path)[1:] == ["start 4", "end 4"]
+
+
+def test_more_devices_than_there_are_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(UserError, match="tensor_parallel_size: is 2 with 1 GPUs"):
+        claim_devices(2, tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    claim_devices(1, tmp_path)
+    assert not list(tmp_path.iterdir()), "nothing is known of the GPUs, and nothing claimed"

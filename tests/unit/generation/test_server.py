@@ -1,0 +1,253 @@
+"""A server as the backend: what it is asked, what is asked again, and what its samples do not promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.core.errors import UserError
+from evals.core.files import write_jsonl
+from evals.core.manifest import Manifest, hash_files, read_manifest
+from evals.core.run_spec import Service
+from evals.generation import server_backend
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.evaluate import sample_benchmark
+from evals.generation.served import write_service
+from evals.generation.settings import EvaluationSettings
+from tests.unit.generation.stand_in_server import StandIn, Trouble, response_to
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    started = StandIn()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_backend, "_FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(server_backend, "_LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(server_backend, "PATIENCE_SECONDS", 30.0)
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    directory = tmp_path / "problems"
+    write_jsonl(directory / "problems.jsonl", [{"id": f"p{n}", "problem": f"{n}+3", "answer": "1"} for n in range(6)])
+    outputs = hash_files(directory, directory / "problems.jsonl")
+    Manifest("problems", {}, outputs, {}, "x").write(directory / "manifest.json")
+    return directory
+
+
+def settings_of(**given: Any) -> EvaluationSettings:
+    content = {"samples_per_problem": 4, "seed": 1, "prompt": "Q{problem}", "max_new_tokens": 24, "threads": 1}
+    content |= {"temperature": 0.5, "top_p": 0.9, "batch_size": 5, "backend": "server", "prompt_form": "chat"}
+    return EvaluationSettings.parse({**content, **given}, "")
+
+
+def sample(server: StandIn, problems: Path, out: Path, service: Mapping[str, Any] = {}, **given: Any) -> list[Any]:
+    model = out.with_name(f"{out.name}-model")
+    write_service(Service.parse({"base_url": server.base_url, "model": "small", **service}, ""), model)
+    sample_benchmark([Checkpoint.of(model)], problems, settings_of(**given), out)
+    return [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+
+
+def test_what_a_server_is_asked_and_what_is_written(
+    server: StandIn, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "secret")
+    service = {"extra_body": {"top_k": -1, "n": None}, "api_key_variable": "MY_KEY"}
+    asked = {"system_prompt": "S", "chat_template_kwargs": {"enable_thinking": False}, "stop": ["X"], "min_p": 0.1}
+    rows = sample(server, problems, tmp_path / "out", service, **asked)
+    assert len(rows) == len(server.bodies) == 24 and server.most_at_a_time <= 5
+    (body,) = (each for each in server.bodies if f"seed {each['seed']} " in rows[0]["text"])
+    assert body.pop("seed") and body == {  # type: ignore[attr-defined]
+        "path": "/v1/chat/completions",
+        "model": "small",
+        "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q0+3"}],
+        "chat_template_kwargs": {"enable_thinking": False},
+        "max_tokens": 24,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "stop": ["X"],
+        "top_k": -1,
+        "min_p": 0.1,
+    }
+    assert len({each["seed"] for each in server.bodies if "seed" in each}) == 23
+    assert {row["finish_reason"] for row in rows} == {"stop", "length"}
+    manifest = read_manifest(tmp_path / "out/manifest.json", "samples")
+    assert manifest.details["tokens"] == sum(row["tokens"] for row in rows)
+    assert manifest.details["prompt_tokens"] == 24 * 7
+    assert any("seed" in sentence for sentence in manifest.details["not_promised"])
+    assert manifest.parameters["served_model"] == "small"
+    assert "presence_penalty" not in manifest.parameters, "it was not sent"
+    assert set(server.keys) == {"Bearer secret"}
+    written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert "secret" not in written
+
+
+def test_plain_text_goes_to_completions(server: StandIn, problems: Path, tmp_path: Path) -> None:
+    sample(server, problems, tmp_path / "out", prompt_form="base", few_shot=[{"problem": "1", "solution": "2"}])
+    assert {body["path"] for body in server.bodies} == {"/v1/completions"}
+    assert server.bodies[0]["prompt"] == "Q12\n\nQ0+3"
+
+
+def test_failures_are_asked_again_and_change_nothing(server: StandIn, problems: Path, tmp_path: Path) -> None:
+    expected = sample(server, problems, tmp_path / "calm")
+    troubles = [
+        Trouble(status=500),
+        Trouble(status=429, headers={"Retry-After": "0.2"}),
+        Trouble(disconnects=True),
+        Trouble(status=503),
+        Trouble(seconds=0.3, disconnects=True),
+        Trouble(status=429, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
+    ]
+    server.bodies.clear()
+    server.plan = lambda number, body: troubles[number // 3] if number % 3 == 1 and number < 18 else None
+    assert sample(server, problems, tmp_path / "troubled") == expected
+    assert len(server.bodies) == 24 + len(troubles)
+
+
+def test_a_busy_server_is_left_alone_for_as_long_as_it_says(server: StandIn, problems: Path, tmp_path: Path) -> None:
+    times: list[float] = []
+
+    def plan(number: int, body: Mapping[str, Any]) -> Trouble | None:
+        times.append(time.monotonic())
+        return Trouble(status=429, headers={"Retry-After": "0.6"}) if number == 7 else None
+
+    server.plan = plan
+    sample(server, problems, tmp_path / "out")
+    after = [at - times[7] for at in times[8:]]
+    assert len([gap for gap in after if gap < 0.5]) <= 4, "those that were under way"
+
+
+def test_a_server_may_restart(server: StandIn, problems: Path, tmp_path: Path) -> None:
+    expected = sample(server, problems, tmp_path / "calm")
+    stopped = threading.Event()
+
+    def restart() -> None:
+        stopped.wait()
+        server.stop()
+        time.sleep(0.5)
+        server.start()
+
+    def plan(number: int, body: Mapping[str, Any]) -> Trouble | None:
+        if number == 9:
+            stopped.set()
+        return Trouble(seconds=0.2, disconnects=True) if stopped.is_set() and number < 14 else None
+
+    server.bodies.clear()
+    server.plan = plan
+    helper = threading.Thread(target=restart)
+    helper.start()
+    assert sample(server, problems, tmp_path / "restarted") == expected
+    helper.join()
+
+
+def test_a_kill_costs_only_what_was_under_way(server: StandIn, problems: Path, tmp_path: Path) -> None:
+    """A process that samples is killed while the server hangs; another one goes on."""
+    expected = sample(server, problems, tmp_path / "whole")
+    hang = threading.Event()
+    server.bodies.clear()
+
+    def plan(number: int, body: Mapping[str, Any]) -> Trouble | None:
+        if number >= 15:
+            hang.wait(20)
+        return None
+
+    server.plan = plan
+    out = tmp_path / "killed"
+    write_service(Service(base_url=server.base_url, model="small"), tmp_path / "model")
+    options = {"samples-per-problem": 4, "seed": 1, "prompt": "Q{problem}", "max-new-tokens": 24, "threads": 1}
+    options |= {"temperature": 0.5, "top-p": 0.9, "batch-size": 5, "backend": "server", "prompt-form": "chat"}
+    options |= {"source": tmp_path / "model", "problems": problems, "out": out}
+    words = [f"--{name}={value}" for name, value in options.items()]
+    process = subprocess.Popen([sys.executable, "-m", "rlvr", "stage", "sample", *words], cwd=REPOSITORY)
+    try:
+        while len(server.bodies) < 20:
+            assert process.poll() is None
+            time.sleep(0.02)
+        time.sleep(0.3)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    hang.set()
+    server.plan = lambda number, body: None
+    server.bodies.clear()
+    assert sample(server, problems, out) == expected
+    assert len(server.bodies) == 24 - 15
+
+
+def test_another_address_is_the_same_model(server: StandIn, problems: Path, tmp_path: Path) -> None:
+    rows = sample(server, problems, tmp_path / "out")
+    other = StandIn()
+    assert sample(other, problems, tmp_path / "out") == rows and not other.bodies
+    other.stop()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (Trouble(status=400, content={"error": {"message": "too long\nby far"}}), "status 400 (too long)"),
+        (Trouble(status=401), "accepted: a key in the environment variable OPENAI_API_KEY"),
+        (Trouble(content={"choices": []}), "its answer has no text, finish_reason and usage"),
+        (Trouble(content=["x"]), "its answer has no text, finish_reason and usage"),
+    ],
+)
+def test_what_will_not_change_ends_in_one_line_and_keeps_what_is_finished(
+    server: StandIn, problems: Path, tmp_path: Path, trouble: Trouble, said: str
+) -> None:
+    server.plan = lambda number, body: trouble if number == 12 else None
+    with pytest.raises(UserError) as caught:
+        sample(server, problems, tmp_path / "out")
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+    server.plan = lambda number, body: None
+    server.bodies.clear()
+    sample(server, problems, tmp_path / "out")
+    assert len(server.bodies) <= 24 - 8
+
+
+def test_a_server_that_never_answers_is_given_up(
+    server: StandIn, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.plan = lambda number, body: Trouble(seconds=1.0)
+    with pytest.raises(UserError, match=r"more than 0\.1 s, 3 times; accepted: more"):
+        sample(server, problems, tmp_path / "slow", {"timeout": 0.1})
+    monkeypatch.setattr(server_backend, "PATIENCE_SECONDS", 0.3)
+    server.plan = lambda number, body: Trouble(disconnects=True)
+    with pytest.raises(UserError, match="no answer for 0 s"):
+        sample(server, problems, tmp_path / "dead")
+
+
+def test_a_model_that_the_server_lacks_is_named(server: StandIn, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no model 'large'; accepted: small"):
+        write_service(Service(base_url=server.base_url, model="large"), tmp_path / "model")
+    server.stop()
+    with pytest.raises(UserError, match="cannot be asked for its models"):
+        write_service(Service(base_url=server.base_url, model="small"), tmp_path / "model")
+    server.start()
+
+
+def test_thinking_that_a_server_took_out_is_put_back(server: StandIn, problems: Path, tmp_path: Path) -> None:
+    def plan(number: int, body: Mapping[str, Any]) -> Trouble | None:
+        content = response_to(body)
+        answer = None if body["seed"] % 2 else "\ud800 so 7"
+        content["choices"][0]["message"] = {"content": answer, "reasoning_content": "hm"}
+        return Trouble(content=content)
+
+    server.plan = plan
+    texts = {row["text"] for row in sample(server, problems, tmp_path / "out")}
+    assert texts == {"<think>hm", "<think>hm</think>? so 7"}

@@ -1,0 +1,101 @@
+"""`rlvr-bench eval`: the study that a command line is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.core.errors import UserError
+from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
+from rlvr.study.plan import Plan
+from rlvr.study.study import Study
+from tests.commands import rlvr_bench
+
+REAL = ["aime_2025,hmmt_feb_2025", "gpqa_diamond"]
+
+
+def content_of(evaluated: Evaluated, prompting: Prompting | None = None, **machine: Any) -> dict[str, Any]:
+    return configuration(evaluated, prompting or Prompting(), Sampling(), Machine(device="cpu", **machine))
+
+
+def test_a_command_line_is_a_study(tmp_path: Path) -> None:
+    examples = tmp_path / "examples.jsonl"
+    examples.write_text('{"problem": "1+1", "solution": "2"}\n')
+    prompting = Prompting(enable_thinking="false", system_prompt="Think.", few_shot=examples, stop=["Problem:"])
+    evaluated = Evaluated("Qwen/Qwen3-8B", REAL, ["32", "gpqa_diamond=8"], revision="v1.0")
+    plan = Plan.read(content_of(evaluated, prompting, backend="vllm"), "eval")
+    assert plan.model_source("qwen3_8b") == ["--model", "Qwen/Qwen3-8B", "--revision", "v1.0"]
+    of_aime, of_gpqa = (plan.evaluation("qwen3_8b-base", name) for name in ("aime_2025", "gpqa_diamond"))
+    assert (of_aime["samples_per_problem"], of_gpqa["samples_per_problem"]) == (32, 8)
+    assert of_aime | {"samples_per_problem": 8} == of_gpqa and "samples_of" not in of_aime
+    options = plan.sampling_options("qwen3_8b-base", "aime_2025")
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    assert json.loads(given["--few-shot"]) == [{"problem": "1+1", "solution": "2"}]
+    assert json.loads(given["--stop"]) == ["Problem:"] and given["--system-prompt"] == "Think."
+    assert json.loads(given["--chat-template-kwargs"]) == {"enable_thinking": False}
+    others = json.loads(plan.other_benchmarks("qwen3_8b-base", "aime_2025"))
+    assert others["results/problems/gpqa_diamond"]["samples_per_problem"] == 8
+
+
+def test_a_directory_and_copies_of_benchmarks_are_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "My-Model.7B").mkdir()
+    (tmp_path / "aime.jsonl").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    evaluated = Evaluated("My-Model.7B", ["aime_2025"], ["1"], sources=["aime_2025=aime.jsonl"])
+    content = content_of(evaluated)
+    assert content["models"]["my_model_7b"]["path"] == str(tmp_path / "My-Model.7B")
+    assert content["benchmark_sources"]["aime_2025"]["path"] == str(tmp_path / "aime.jsonl")
+    assert content["evaluation"]["backend"] == "transformers"
+    assert [run.run for run in Study.resolve(content).runs] == ["my_model_7b-base"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--model", "no/such/model", "--model: is 'no/such/model'; accepted: a directory, or OWNER/NAME"),
+        ("--benchmarks", "aime_1875", "'aime_1875' is no benchmark"),
+        ("--benchmarks", ",", "--benchmarks: is empty"),
+        ("--k", "0", "--k: is '0'; accepted: a number"),
+        ("--k", "4,mmlu_pro", "--k: is 'mmlu_pro'; accepted: NAME=VALUE"),
+        ("--k", "4,mmlu_pro=1", "evaluation.samples_of.mmlu_pro: is no benchmark of the study"),
+        ("--top-p", "2", "evaluation.top_p: is 2"),
+        ("--min-p", "-1", "evaluation.min_p: is -1"),
+        ("--few-shot", "none.jsonl", "none.jsonl: no such file"),
+        ("--system-prompt", "x", "is given with prompt base"),
+    ],
+)
+def test_bad_options_end_in_one_line_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, said: str
+) -> None:
+    options = {"--model": "a/b", "--benchmarks": "chain_3", "--k": "2", "--prompt": "base", "--backend": "transformers"}
+    options |= {"--out": str(tmp_path / "out"), option: value}
+    assert rlvr_bench("eval")([f"{name}={given}" for name, given in options.items()]) == 2
+    message = capsys.readouterr().err
+    assert said in message and message.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_behind_an_address(tmp_path: Path) -> None:
+    address = "http://127.0.0.1:8000/v1"
+    evaluated = Evaluated("Org/Model-7B", ["chain_3"], ["2"], server=address, extra_body='{"top_k": -1}')
+    plan = Plan.read(configuration(evaluated, Prompting(), Sampling(), Machine()), "eval")
+    service = {"base_url": address, "model": "Org/Model-7B", "extra_body": {"top_k": -1}}
+    assert json.loads(plan.service("model_7b")) == service
+    settings = plan.evaluation("model_7b-base", "chain_3")
+    assert settings["backend"] == "server" and "base_url" not in settings
+    assert (
+        plan.sampling_gpus == 0 and plan.checkpoint_manifest("model_7b-base") == "results/base/model_7b/manifest.json"
+    )
+    evaluated = Evaluated("m", ["chain_3"], ["2"], server="127.0.0.1:8000")
+    with pytest.raises(UserError, match=r"base_url: is '127\.0\.0\.1:8000'; accepted: an address"):
+        Plan.read(configuration(evaluated, Prompting(), Sampling(), Machine()), "eval")
+
+
+def test_a_revision_is_of_the_hub(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--revision"):
+        content_of(Evaluated(str(tmp_path), ["chain_3"], ["2"], revision="main"))
