@@ -1,7 +1,7 @@
 """The specification of a training run (run.json) and of where it is carried out: what the engines are given."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,6 +14,8 @@ from evals.core.record import Record
 
 LOCAL, VERL = "local", "verl"
 """The engines."""
+LOCAL_DTYPES = ("float32", "bfloat16")
+"""The types that the local engine and the local sampler compute in."""
 PLACEHOLDER = "{problem}"
 """The place of the problem's text in a prompt."""
 _EXECUTION_OPTIONS = re.compile(
@@ -51,6 +53,18 @@ class Service(Record):
     api_key_variable: str = "OPENAI_API_KEY"
     extra_body: dict[str, Any] = Field(default={})
     timeout: Positive = 3600.0
+
+
+def cut_into_passes(lengths: Sequence[int], most: int, most_tokens: int | None) -> list[range]:
+    """Cut sequences of so many tokens each into parts of at most ``most``, and ``most_tokens`` if there are several."""
+    parts, start, tokens = [], 0, 0
+    for place, length in enumerate(lengths):
+        is_full = most_tokens is not None and tokens + length > most_tokens
+        if place > start and (is_full or place - start == most):
+            parts.append(range(start, place))
+            start, tokens = place, 0
+        tokens += length
+    return [*parts, range(start, len(lengths))]
 
 
 class LearningRateDecay(Record):
@@ -132,7 +146,12 @@ class LocalTraining(TrainingSettings):
     """The training settings of the local engine."""
 
     micro_batch_size: Count
+    micro_batch_tokens: Count | None = Field(default=None, exclude_if=lambda tokens: tokens is None)
     sampling_batch_size: Count
+
+    def micro_batches(self, lengths: Sequence[int]) -> list[range]:
+        """Cut rollouts of so many tokens, prompts included, into the parts of one forward pass each, in order."""
+        return cut_into_passes(lengths, self.micro_batch_size, self.micro_batch_tokens)
 
     def learning_rate_of(self, step: int, update: int) -> float:
         """The learning rate of the update that follows ``update`` others, after ``step`` whole rollout steps."""
@@ -234,7 +253,7 @@ class LocalRun(_Run):
         contrast: None where it is not measured; a run.json then has no such key.
     """
 
-    dtype: Literal["float32"] = Field(default="float32", exclude_if=lambda dtype: dtype == "float32")
+    dtype: Literal["float32", "bfloat16"] = Field(default="float32", exclude_if=lambda dtype: dtype == "float32")
     prompt_form: Literal["base", "chat"] = Field(default="base", exclude_if=lambda form: form == "base")
     training: LocalTraining
     validation: Validation | None = Field(default=None, exclude_if=lambda validation: validation is None)
@@ -288,6 +307,7 @@ class Execution(Record):
         lock_wait_seconds: how long to wait for another process that trains the same run.
         grading_workers: processes for answers that need symbolic comparison.
         hidden_state_budget: mebibytes of hidden states that are kept in memory; more are spilled to a file.
+        gradient_checkpointing: whether layers are computed again for the gradient instead of kept.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -295,6 +315,7 @@ class Execution(Record):
     lock_wait_seconds: NotNegative = 600.0
     grading_workers: Count = 1
     hidden_state_budget: Index = 4096
+    gradient_checkpointing: bool = False
 
 
 class Cluster(Record):

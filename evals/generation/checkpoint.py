@@ -13,6 +13,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, verify_outputs
 from evals.core.run_spec import Service
+from evals.generation.gguf_file import GGUF, convert
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -101,12 +102,13 @@ class Checkpoint:
         named = self.special_token("eos_token")
         return self.end_tokens[0] if named is None else named
 
-    def decoder(self, device: str) -> Decoder:
-        """The model as the local sampler's decoder, in float32."""
-        return self.model(device).decoder()
+    def decoder(self, device: str, dtype: str = "float32") -> Decoder:
+        """The model as the local sampler's decoder."""
+        return self.model(device, dtype).decoder()
 
-    def model(self, device: str) -> DecoderModel:
-        """The model as the local trainer's, in float32."""
+    def model(self, device: str, dtype: str = "float32", gradient_checkpointing: bool = False) -> DecoderModel:
+        """The model as the local trainer's: weights in float32, passes in ``dtype``."""
+        import torch
         from safetensors import SafetensorError  # here, with torch: planning reads a checkpoint's tokenizer alone
         from safetensors.torch import load_file
 
@@ -122,7 +124,8 @@ class Checkpoint:
                 raise UserError(f"{path}: is damaged ({error})") from error
         if not weights:
             raise UserError(f"{self.directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
-        return DecoderModel(config, {name: weight.float() for name, weight in weights.items()})
+        whole = {name: weight.float() for name, weight in weights.items()}
+        return DecoderModel(config, whole, getattr(torch, dtype), gradient_checkpointing)
 
 
 @dataclass(frozen=True)
@@ -178,13 +181,17 @@ def checkpoint_files(directory: Path) -> list[Path]:
 
 
 def import_model(model: str, out: Path, revision: str | None = None) -> None:
-    """Link or fetch a Hugging Face checkpoint, and hash it.
+    """Link or fetch a Hugging Face checkpoint, or convert a GGUF file into one, and hash it.
 
     Args:
-        model: directory, or id on the Hugging Face Hub.
+        model: directory, GGUF file, or id on the Hugging Face Hub.
         revision: commit, branch or tag on the Hub; none with a directory.
     """
-    directory = Path(model) if revision is None else _fetch(model, revision)
+    if revision is None and Path(model).suffix == GGUF:
+        directory = out / "converted"
+        convert(Path(model), directory)
+    else:
+        directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)
     checkpoint = Checkpoint(directory)
     checkpoint.tokenizer, checkpoint.end_tokens  # noqa: B018  (read here, so that what is missing is said before any work)

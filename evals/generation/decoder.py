@@ -11,7 +11,7 @@ D width, N tokens in all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 
 import torch
@@ -21,7 +21,7 @@ from torch.nn import functional
 from evals.core.errors import UserError
 from evals.generation.architecture import DecoderConfig
 from evals.generation.backend import Response
-from evals.generation.gradients import attend_causally, normalise, pick, spread
+from evals.generation.gradients import attend_causally, computed_again, normalise, pick, spread
 
 _LONGEST_SCORES = 8
 """Sequence length over head dimension up to which all scores are held: they take no more memory than the rest."""
@@ -72,8 +72,15 @@ class KeyValueCache:
 class DecoderModel:
     """A model whose weights can be trained: leaves of the graph, under the names of a Hugging Face checkpoint."""
 
-    def __init__(self, config: DecoderConfig, weights: Mapping[str, Tensor]) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: Mapping[str, Tensor],
+        dtype: torch.dtype = torch.float32,
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        """Take the weights, in float32; passes compute in ``dtype``, and may compute layers again for the gradient."""
+        self.config, self.dtype, self._again = config, dtype, gradient_checkpointing
         # Some checkpoints hold the frequencies of rotary embedding too, which are no weights.
         left_out = ("lm_head.weight", ".inv_freq") if config.tied_embeddings else (".inv_freq",)
         own = {name: weight for name, weight in weights.items() if not name.endswith(left_out)}
@@ -99,7 +106,7 @@ class DecoderModel:
 
     def decoder(self) -> Decoder:
         """The sampler's decoder, of use until the weights change."""
-        return Decoder(self.config, {name: weight.detach() for name, weight in self._weights.items()})
+        return Decoder(self.config, {name: weight.detach() for name, weight in self._weights.items()}, self.dtype)
 
     @property
     def backend(self) -> str:
@@ -114,21 +121,28 @@ class DecoderModel:
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """See :meth:`Decoder.states`; gradients pass to the weights."""
-        return Decoder(self.config, self._weights).states(sequences, starts)
+        return Decoder(self.config, self._weights, self.dtype, self._again).states(sequences, starts)
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:
-        """The logits over the temperature [N, V] of the head's inputs [N, D]; gradients pass."""
-        return functional.linear(states, self.head_weight / temperature)
+        """The logits over the temperature [N, V] of the head's inputs [N, D], in float32; gradients pass."""
+        return functional.linear(states, (self.head_weight / temperature).to(states.dtype)).float()
 
 
 class Decoder:
     """Runs tokens through a model; weights have the names of a Hugging Face checkpoint.
 
-    Gradients pass through everything but a cache, down to the weights.
+    Gradients pass through everything but a cache, down to the weights. Products are computed in ``dtype``; norms,
+    rotations and the shares of attention in float32.
     """
 
-    def __init__(self, config: DecoderConfig, weights: Mapping[str, Tensor]) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: Mapping[str, Tensor],
+        dtype: torch.dtype = torch.float32,
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        self.config, self._dtype, self._again = config, dtype, gradient_checkpointing
         try:
             self._embedding = weights["model.embed_tokens.weight"]
             self._unscaled_head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
@@ -141,7 +155,7 @@ class Decoder:
     @cached_property
     def _head(self) -> Tensor:
         """The language-model head with the last norm's weights folded in, [V, D]."""
-        return self._unscaled_head * self._norm
+        return (self._unscaled_head * self._norm).to(self._dtype)
 
     def _prepare(self, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
         """Fold, stack and reorder one block's weights, see :class:`_Layer`."""
@@ -165,7 +179,7 @@ class Decoder:
             shares = [(query_norm * scale).expand(config.heads, -1), key_norm.expand(config.key_value_heads, -1)]
             scale, norms = 1.0, torch.cat(shares)
         gate_up = torch.cat([weights[f"{prefix}mlp.gate_proj.weight"], weights[f"{prefix}mlp.up_proj.weight"]])
-        return _Layer(
+        layer = _Layer(
             query_key_value=stacked("weight", scale) * weights[f"{prefix}input_layernorm.weight"],
             query_key_value_bias=stacked("bias", scale) if config.projection_bias else None,
             query_key_norm=norms,
@@ -176,6 +190,8 @@ class Decoder:
             down=weights[f"{prefix}mlp.down_proj.weight"],
             down_bias=bias("mlp.down_proj") if config.feed_forward_bias else None,
         )
+        products = {name: value for name, value in vars(layer).items() if value is not None and value is not norms}
+        return replace(layer, **{name: value.to(self._dtype) for name, value in products.items()})
 
     @property
     def device(self) -> torch.device:
@@ -184,7 +200,7 @@ class Decoder:
 
     def new_cache(self, batch: int, capacity: int) -> KeyValueCache:
         """An empty cache for ``batch`` sequences of up to ``capacity`` tokens."""
-        return KeyValueCache(self.config, batch, capacity, self._embedding)
+        return KeyValueCache(self.config, batch, capacity, self._layers[0].down)
 
     def forward(self, tokens: Tensor, positions: Tensor, bias: Tensor | None, cache: KeyValueCache) -> Tensor:
         """Append ``tokens`` to the cache and return the logits after the last of them.
@@ -197,7 +213,7 @@ class Decoder:
             cache: keys and values of what came before.
 
         Returns:
-            Logits [B, V] at the last position.
+            Logits [B, V] at the last position, in float32.
         """
         batch, new = tokens.shape
         start, end = cache.length, cache.length + new
@@ -208,12 +224,12 @@ class Decoder:
             values[:, :, start:] = value.unflatten(0, (batch, new)).transpose(1, 2)
             return self._attend(query.unflatten(0, (batch, new)), keys, values, bias)
 
-        hidden = functional.embedding(tokens.flatten(), self._embedding)
+        hidden = functional.embedding(tokens.flatten(), self._embedding).to(self._dtype)
         rotation = self._rotations[positions.flatten()][:, None]
         for index, layer in enumerate(self._layers):
             hidden = self._block(layer, hidden, rotation, partial(attend, index))
         cache.length = end
-        return functional.linear(self._normalise(hidden.view(batch, new, -1)[:, -1]), self._head)
+        return functional.linear(self._normalise(hidden.view(batch, new, -1)[:, -1]), self._head).float()
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """The inputs of the language-model head [N, D] at each sequence's positions from its start on, in order."""
@@ -231,13 +247,15 @@ class Decoder:
             mixed = self._attend_within(query, key, value)
             return pick(mixed.transpose(1, 2).reshape(len(lengths) * width, -1), grid)
 
-        hidden = functional.embedding(tokens.to(self.device), self._embedding)
+        hidden = functional.embedding(tokens.to(self.device), self._embedding).to(self._dtype)
         rotation = self._rotations.index_select(0, position.to(self.device))[:, None]
+        again = self._again and torch.is_grad_enabled()
         for layer in self._layers[:-1]:
-            hidden = self._block(layer, hidden, rotation, attend)
+            block = partial(self._block, layer, rotation=rotation, attend=attend)
+            hidden = computed_again(block, hidden) if again else block(hidden)
         # Nobody reads what the last layer makes of the other positions, beyond its keys and values.
         hidden = self._block(self._layers[-1], hidden, rotation, attend, kept)
-        return self._normalise(hidden) * self._norm
+        return (self._normalise(hidden) * self._norm).to(self._dtype)
 
     def _block(
         self,
@@ -255,10 +273,11 @@ class Decoder:
         projected = functional.linear(self._normalise(hidden), layer.query_key_value, layer.query_key_value_bias)
         heads = projected.unflatten(-1, (-1, config.head_dimension))
         query_key, value = heads.split([config.heads + config.key_value_heads, config.key_value_heads], dim=1)
+        query_key = query_key.float()
         if layer.query_key_norm is not None:
             query_key = self._normalise(query_key) * layer.query_key_norm
         pairs = torch.view_as_complex(query_key.unflatten(-1, (-1, 2)))
-        query_key = torch.view_as_real(pairs * rotation).flatten(-2)
+        query_key = torch.view_as_real(pairs * rotation).flatten(-2).to(value.dtype)
         query, key = query_key.split([config.heads, config.key_value_heads], dim=1)
         attended = attend(query, key, value)
         if kept is not None:
@@ -273,7 +292,7 @@ class Decoder:
         Padding stands on the right, where a causal model's real tokens cannot see it: it needs no mask.
         """
         config = self.config
-        if query.shape[2] > _LONGEST_SCORES * config.head_dimension:
+        if query.dtype != torch.float32 or query.shape[2] > _LONGEST_SCORES * config.head_dimension:
             return functional.scaled_dot_product_attention(
                 query, key, value, is_causal=True, scale=1.0, enable_gqa=True
             )
@@ -282,7 +301,7 @@ class Decoder:
         return mixed.view(query.shape)
 
     def _normalise(self, values: Tensor) -> Tensor:
-        return normalise(values, self.config.norm_epsilon)
+        return normalise(values.float(), self.config.norm_epsilon).to(values.dtype)
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
         """Grouped-query attention of [B, T, H, E], already scaled, over [B, G, L, E]; returns [B * T, H * E]."""
@@ -294,7 +313,8 @@ class Decoder:
         scores = rows @ keys.transpose(-1, -2)
         if bias is not None:
             scores = (scores.view(batch, heads, new, -1) + bias).view_as(scores)
-        mixed: Tensor = (scores.softmax(dim=-1) @ values).view(batch, heads, new, dimension)
+        shares = scores.softmax(dim=-1, dtype=torch.float32).to(values.dtype)
+        mixed: Tensor = (shares @ values).view(batch, heads, new, dimension)
         return mixed.transpose(1, 2).reshape(batch * new, heads * dimension)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 def _normalised(values: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -103,3 +106,13 @@ def spread(rows: Tensor, places: Tensor, count: int) -> Tensor:
 def pick(rows: Tensor, places: Tensor) -> Tensor:
     """See :class:`_Pick`."""
     return cast("Tensor", _Pick.apply(rows, places))  # type: ignore[no-untyped-call]
+
+
+def computed_again(function: Callable[..., T], *inputs: Tensor) -> T:
+    """``function`` of ``inputs``, of which nothing is kept for the gradient: it is computed again then.
+
+    torch's checkpoint imports its compiler, which takes seconds; small models never call it.
+    """
+    from torch.utils.checkpoint import checkpoint
+
+    return cast("T", checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False))

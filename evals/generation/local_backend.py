@@ -1,8 +1,9 @@
-"""The sampler of the local engine as a backend: Llama, Qwen2 and Qwen3 in float32, shared prefixes computed once."""
+"""The sampler of the local engine as a backend: Llama, Qwen2 and Qwen3, shared prefixes computed once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from evals.core.errors import InvalidInput
+from evals.core.run_spec import LOCAL_DTYPES
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.backend import Backend, BackendSettings, Request, Response
 from evals.generation.checkpoint import Checkpoint
@@ -13,11 +14,11 @@ class LocalBackend(Backend):
     """The local sampler; the responses of a batch come together, so that an interrupted batch is made again whole."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], settings: BackendSettings) -> None:
-        if settings.dtype != "float32":
-            raise InvalidInput("", "dtype", f"is {settings.dtype!r} with backend local", "float32")
+        if settings.dtype not in LOCAL_DTYPES:
+            raise InvalidInput("", "dtype", f"is {settings.dtype!r} with backend local", ", ".join(LOCAL_DTYPES))
         self._instead: Backend | None = None
         try:
-            self._decoders = [checkpoint.decoder(settings.device) for checkpoint in checkpoints]
+            self._decoders = [checkpoint.decoder(settings.device, settings.dtype) for checkpoint in checkpoints]
         except UnknownArchitecture as reason:
             from evals.generation.transformers_backend import TransformersBackend
 

@@ -75,8 +75,8 @@ class EvaluationSettings(Record):
 
     @property
     def is_portable(self) -> bool:
-        """Whether arithmetic takes code paths that every processor has; the other backends have their own."""
-        return self.backend == "local" and self.device == "cpu"
+        """Whether arithmetic takes code paths that every processor has; bfloat16 and other backends have their own."""
+        return self.backend == "local" and self.device == "cpu" and self.dtype != "bfloat16"
 
     def choose_code_paths(self) -> None:
         """Choose the code paths of this process's arithmetic, before numpy and torch are imported."""

@@ -1,6 +1,5 @@
 """Train the base model and save it as an ordinary Hugging Face checkpoint."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,12 +33,6 @@ class BaseModelSettings(BaseTraining):
         values = self.to_json()
         seed, architecture = values.pop("seed"), dict(sorted(values.pop("architecture").items()))
         return {"version": VERSION, "architecture": architecture, **values, "seed": seed}
-
-    def learning_rate_at(self, step: int) -> float:
-        """The learning rate of optimizer step ``step``, counted from 0: warm-up, then a cosine down to a tenth."""
-        warmup = min(1.0, (step + 1) / max(1, self.warmup_steps))
-        cosine = 0.5 * (1 + math.cos(math.pi * step / self.steps))
-        return self.learning_rate * warmup * max(0.1, cosine)
 
 
 def train_base_model(

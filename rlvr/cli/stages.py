@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from evals.core.errors import UserError
+from evals.core.files import parse_json
 from evals.generation import arithmetic
 from evals.generation.settings import EvaluationSettings
 from rlvr.cli.command import Commands
-from rlvr.cli.options import OtherBenchmarks, Paths, ProblemDirectory, Weighting, read_others, read_weighting
+from rlvr.cli.options import Device, OtherBenchmarks, Paths, ProblemDirectory, Weighting, read_others, read_weighting
 
 commands = Commands()
 
@@ -49,6 +50,26 @@ def base_model(
     read = BaseModelSettings.parse_text(settings, "--settings")
     with exit_if_interrupted():
         train_base_model(read, corpus, out, checkpoint_interval, lock_wait_seconds)
+
+
+@commands.add("fine-tune")
+def fine_tune(
+    settings: Annotated[str, Option(help="JSON: prompt, optimizer, length, dtype and prompt form")],
+    base: Annotated[Path, Option(help="directory of an imported model")],
+    solutions: Annotated[Path, Option(help="JSON lines with problem and solution")],
+    threads: int,
+    out: Path,
+    device: Device = "cpu",
+    checkpoint_interval: int = 100,
+    lock_wait_seconds: float = 600.0,
+) -> None:
+    """Train an existing model on worked solutions, or continue."""
+    content = parse_json(settings, "--settings")
+    arithmetic.set_up(threads, device == "cpu" and content.get("dtype") == "float32")
+    from rlvr.engines.local import fine_tune as tuning
+
+    read = tuning.FineTuningSettings.parse(content, "--settings")
+    tuning.fine_tune(read, base, solutions, out, device, checkpoint_interval, lock_wait_seconds)
 
 
 @commands.add("sample")

@@ -37,6 +37,9 @@ def train(
     hidden_state_budget: Annotated[
         int, Option(help="local: MiB kept in memory; more are spilled to a file in --out")
     ] = 4096,
+    gradient_checkpointing: Annotated[
+        bool, Option("--gradient-checkpointing", help="local: compute layers again for the gradient; saves memory")
+    ] = False,
     cluster: ClusterFile = None,
     python: Python = "python",
     lock_wait_seconds: float = 600.0,
@@ -67,7 +70,8 @@ def train(
             return
         if threads is None:
             raise UserError("--threads: is missing; accepted: a number, for engine local")
-        arithmetic.set_up(threads, device == "cpu")
+        in_float32 = not (isinstance(content, dict) and content.get("dtype") == "bfloat16")
+        arithmetic.set_up(threads, device == "cpu" and in_float32)
         from evals.core.run_spec import Execution, LocalRun
         from rlvr.engines.local.train import train as train_locally
 
@@ -77,6 +81,7 @@ def train(
             lock_wait_seconds=lock_wait_seconds,
             grading_workers=grading_workers,
             hidden_state_budget=hidden_state_budget,
+            gradient_checkpointing=gradient_checkpointing,
         )
         train_locally(LocalRun.read(run_file), out or run_file.parent, execution, checkpoints_at)
 

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.base_models import HuggingFace, Model
+from evals.core.config.base_models import Existing, Model
 from evals.core.records import BASE
 from evals.core.run_spec import VERL, TrainingSettings
 from rlvr.study.study import Study
@@ -97,7 +97,7 @@ def run_cost(study: Study, identifier: str) -> Cost:
     run = study.run(identifier)
     model, evaluation = study.config.models[run.model], study.config.evaluation
     parameters = _parameters(model) or 0.0
-    cache = (model.cache_bytes if isinstance(model, HuggingFace) else None) or _CACHE_BYTES * parameters
+    cache = (model.cache_bytes if isinstance(model, Existing) else None) or _CACHE_BYTES * parameters
     devices, longest = evaluation.tensor_parallel_size or 1, evaluation.max_new_tokens
     sampling = Decoding(parameters, cache, devices, study.config.execution.gpu_memory_utilization or 0.9)
     mean, evaluated, seconds = longest * RESPONSE_FRACTION, 0.0, 0.0
@@ -180,4 +180,4 @@ def prompt_lines(study: Study) -> list[str]:
 
 def _parameters(model: Model) -> float | None:
     """The number of a model's parameters, if the study states it."""
-    return model.parameters if isinstance(model, HuggingFace) else None
+    return model.parameters if isinstance(model, Existing) else None

@@ -66,7 +66,7 @@ class Displayed:
                 f"Evaluated without training: {names}. Intervals are over problems; the numbers say nothing about other"
                 " trainings of such a model."
             )
-        if study.existing_models and study.engine != VERL:
+        if self.plan.imported and study.engine != VERL:
             return (
                 "A pretrained model, trained on one machine: this shows what was measured on it. It is no evidence"
                 " about other models."

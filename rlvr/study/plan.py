@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from evals.core.config.base_models import Existing
 from evals.core.errors import UserError
 from evals.core.files import canonical_json
 from evals.core.records import Run
@@ -30,6 +31,9 @@ from rlvr.study.source_files import REPOSITORY
 from rlvr.study.studies import Studies, resolve_studies
 from rlvr.study.study import TRAIN, VALIDATION, Study
 
+PRETRAINED = "-pretrained"
+"""The suffix of the name of a model before it is fine-tuned."""
+
 
 class Plan:
     """The jobs of the studies of one invocation.
@@ -45,6 +49,7 @@ class Plan:
         generated, read_benchmarks: benchmarks that are drawn, and that are read from the Hub or from files.
         trained_with: names of the problems that every training needs.
         trained_on: files of everything that models are trained on.
+        imported: models that are fetched or linked; what is fine-tuned first has the name of its result and a suffix.
     """
 
     def __init__(self, studies: Studies) -> None:
@@ -62,6 +67,9 @@ class Plan:
         self.trained_with = [TRAIN] * bool(study.trained_runs) + [VALIDATION] * bool(study.validation_settings)
         self.trained_on = ["results/problems/train/problems.jsonl"] if study.methods else []
         self.trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
+        self.trained_on += [absolute_path(entry.solutions) for entry in study.fine_tuned_models.values()]
+        pretrained = {f"{model}{PRETRAINED}": entry for model, entry in study.fine_tuned_models.items()}
+        self.imported: dict[str, Existing] = {**study.existing_models, **pretrained}
 
     @classmethod
     def read(cls, content: Mapping[str, Any], source: str) -> Plan:
@@ -71,6 +79,9 @@ class Plan:
         for name, path in {**copies, "problems": plan.study.training_settings.get("path")}.items():
             if path is not None and not Path(path).exists():
                 raise UserError(f"{name}: path: {path}: no such file or directory")
+        for name, model in plan.study.fine_tuned_models.items():
+            if not Path(plan.solutions(name)).is_file():
+                raise UserError(f"models.{name}.solutions: {model.solutions}: no such file")
         for name, benchmark in plan.study.benchmarks.items():
             if benchmark.grader == "code":
                 try:
@@ -132,7 +143,7 @@ class Plan:
         return canonical_json(self.study.models_from_scratch[model].training_settings())
 
     def model_source(self, model: str) -> list[str]:
-        entry = self.study.existing_models[model]
+        entry = self.imported[model]
         if entry.path is not None:
             return words({"model": absolute_path(entry.path)})
         return words({"model": entry.id, "revision": entry.hub_revision})
@@ -147,16 +158,28 @@ class Plan:
         A plan (``snakemake -n``) of a study by verl only says that a model is missing: it may be made far from where
         the models are. Otherwise that is a :class:`UserError`.
         """
-        entry = self.study.existing_models[model]
+        entry = self.imported[model]
         if entry.path is None:
             return []
         directory = Path(absolute_path(entry.path))
+        if directory.is_file():  # a GGUF file
+            return [str(directory)]
         if not directory.is_dir():
-            missing = f"models.{model}.path: {entry.path}: no such directory"
+            missing = f"models.{model.removesuffix(PRETRAINED)}.path: {entry.path}: no such directory or GGUF file"
             if not (self.study.engine == VERL and only_planning):
                 raise UserError(missing)
             print(f"not here yet: {missing}", file=sys.stderr)
         return sorted(str(path) for kind in ("*.safetensors", "*.json", "*.jinja") for path in directory.glob(kind))
+
+    def solutions(self, model: str) -> str:
+        """The solutions that a model is fine-tuned on."""
+        return absolute_path(self.study.fine_tuned_models[model].solutions)
+
+    def fine_tuning(self, model: str) -> str:
+        """The values that decide a fine-tuned model, given the bytes of the model before and of the solutions."""
+        entry = self.study.fine_tuned_models[model]
+        own = {"dtype": entry.sampling_dtype, "prompt_form": entry.prompt_form}
+        return canonical_json({**entry.fine_tuning.to_json(), **own})
 
     def run_spec(self, run: str) -> str:
         """The content of ``run.json``: whatever changes it makes this run, and no other, be trained again."""
@@ -181,16 +204,22 @@ class Plan:
             return f"--cluster-json {{resources.cluster_json:q}} --python {execution['training_python']}"
         options = {"checkpoint_interval": execution.get("checkpoint_interval", 1), "device": execution["device"]}
         options |= {"threads": self.training_threads, "hidden_state_budget": execution.get("hidden_state_budget", 0)}
-        return shlex.join(words({**options, "grading_workers": execution["grading_workers"]}))
+        flags = ["--gradient-checkpointing"] if execution.get("gradient_checkpointing") else []
+        return shlex.join([*words({**options, "grading_workers": execution["grading_workers"]}), *flags])
 
     def cluster(self, run: str) -> str:
         """The content of ``cluster.json``: where verl carries a run out; empty for the local engine."""
         return canonical_json(self._study_of(run).cluster(run)) if self.study.engine == VERL else ""
 
+    @property
+    def local_gpus(self) -> int:
+        """GPUs of a job that trains in its own process."""
+        return int(self.execution["device"] == "cuda")
+
     def training_gpus(self, run: str) -> int:
         """GPUs that the job itself needs: none on several machines, whose Ray cluster has them and runs already."""
         if self.study.engine != VERL:
-            return 0
+            return self.local_gpus
         cluster = self._study_of(run).cluster(run)
         return int(cluster["gpus_per_node"]) if cluster["platform"] == "cuda" and cluster["nodes"] == 1 else 0
 
@@ -360,6 +389,7 @@ class Plan:
         study = self.in_folder(folder)
         problems = [*self.study.benchmarks, *self.trained_with]
         directories = [f"results/problems/{name}" for name in problems]
+        directories += [f"results/base/{model}{PRETRAINED}" for model in study.fine_tuned_models]
         directories += [study.checkpoint(run.run) for run in study.runs]
         for stage in ("samples", "grades"):
             directories += [f"results/{stage}/{run.run}/{name}" for run in study.runs for name in study.benchmarks]

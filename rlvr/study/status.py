@@ -48,6 +48,9 @@ def study_status(study: Study, files: Comparison | None = None) -> list[ResultSt
     for name, served in study.served_models.items():
         wanted = {"source": "server", "model": served.model}
         bases[name] = judge(f"model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
+    for name, tuned in study.fine_tuned_models.items():
+        wanted = {"source": "fine_tuned", "version": ENGINE_VERSION, **tuned.fine_tuning.to_json()}
+        bases[name] = judge(f"fine-tuned model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
     problems = {name: _problems_status(judge, study.problem_settings(name), name) for name in study.benchmarks}
     training = [_problems_status(judge, study.training_settings, TRAIN, "training problems")] if study.methods else []
     if study.validation_settings:

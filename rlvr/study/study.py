@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.base_models import FromScratch, HuggingFace, Served
+from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Served
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.study import PublishedProblems, StudyConfig
 from evals.core.errors import InvalidInput
@@ -113,7 +113,7 @@ class Study:
         run = self.run(identifier)
         method = self.changed_methods.get((run.model, run.method), self.methods[run.method])
         model = self.config.models[run.model]
-        of_model = model.training.to_json() if isinstance(model, HuggingFace) and model.training else {}
+        of_model = model.training.to_json() if isinstance(model, Existing) and model.training else {}
         of_verl: dict[str, Any] = {"engine": VERL}
         if self.engine == VERL and (overrides := divide_overrides(self._cluster(run.model).get("overrides", {}))[0]):
             of_verl["overrides"] = overrides
@@ -172,7 +172,7 @@ class Study:
         execution, model = self.config.execution, self.config.models[name]
         shared = {key: getattr(execution, key) for key in _EXECUTION_OF_VERL}
         of_study = execution.cluster.to_json() if execution.cluster else {}
-        of_model = model.cluster.to_json() if isinstance(model, HuggingFace) and model.cluster else {}
+        of_model = model.cluster.to_json() if isinstance(model, Existing) and model.cluster else {}
         content = {**_CLUSTER_DEFAULTS, **shared, **of_study, **of_model}
         overrides = of_study.get("overrides", {}) | of_model.get("overrides", {})
         return {**content, "overrides": overrides} if overrides else content
@@ -228,7 +228,7 @@ class Study:
             return f"{model}, trained from scratch"
         if model in self.served_models:
             return Path(self.served_models[model].model).name
-        existing = self.existing_models[model]
+        existing = self.existing_models.get(model) or self.fine_tuned_models[model]
         return existing.published_as or Path(existing.id or existing.path or "").name
 
     def base_title(self, model: str) -> str:
@@ -241,6 +241,10 @@ class Study:
     @cached_property
     def models_from_scratch(self) -> dict[str, FromScratch]:
         return {name: model for name, model in self.config.models.items() if isinstance(model, FromScratch)}
+
+    @cached_property
+    def fine_tuned_models(self) -> dict[str, FineTuned]:
+        return {name: model for name, model in self.config.models.items() if isinstance(model, FineTuned)}
 
     @cached_property
     def existing_models(self) -> dict[str, HuggingFace]:
@@ -261,7 +265,7 @@ def _changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source
     """Resolve the methods that a model changes on top of what the study does."""
     changed: dict[tuple[str, str], Entry] = {}
     for model, settings in config.models.items():
-        of_model = settings.methods if isinstance(settings, HuggingFace) else None
+        of_model = settings.methods if isinstance(settings, Existing) else None
         for name, overrides in (of_model or {}).items():
             parent = {name: {**methods[name], "version": 1}}
             entry = resolve_method(name, overrides, parent, f"{source}: models.{model}.methods.{name}")

@@ -1,6 +1,7 @@
 # The base model, then every method and seed. Declared outputs are small; state/ and checkpoint/ beside them are the
 # trainer's own, because Snakemake deletes what it declares before it runs a job again.
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
+from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 
 
 rule base_corpus:
@@ -26,7 +27,7 @@ rule import_model:
     log:
         "results/logs/base/{model}.log",
     wildcard_constraints:
-        model=pattern(PLAN.study.existing_models),
+        model=pattern(PLAN.imported),
     params:
         options=given(PLAN.model_source),
     shell:
@@ -68,6 +69,33 @@ rule base_model:
         # The number of threads is the study's, not the machine's: it is part of how sums are rounded.
         "python -m rlvr stage base-model --settings {params.settings:q} --corpus {input.corpus:q}"
         f" --threads {PLAN.base_threads} --checkpoint-interval 100"
+        " --out results/base/{wildcards.model} > {log:q} 2>&1"
+
+
+rule fine_tuned_model:
+    input:
+        base="results/base/{model}-pretrained/manifest.json",
+        solutions=given(PLAN.solutions),
+    output:
+        manifest="results/base/{model}/manifest.json",
+        metrics="results/base/{model}/metrics.parquet",
+    log:
+        "results/logs/base/{model}.log",
+    benchmark:
+        "results/costs/base/{model}.tsv"
+    wildcard_constraints:
+        model=pattern(PLAN.study.fine_tuned_models),
+    priority: 100
+    threads: PLAN.training_threads
+    resources:
+        gpu=PLAN.local_gpus,
+    params:
+        settings=given(PLAN.fine_tuning),
+        version=LOCAL_ENGINE_VERSION,
+    shell:
+        "python -m rlvr stage fine-tune --settings {params.settings:q} --base $(dirname {input.base:q})"
+        f" --solutions {{input.solutions:q}} --threads {PLAN.training_threads} --device {PLAN.execution['device']}"
+        f" --checkpoint-interval {PLAN.execution.get('checkpoint_interval', 100)}"
         " --out results/base/{wildcards.model} > {log:q} 2>&1"
 
 

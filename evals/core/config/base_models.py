@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -9,11 +10,11 @@ from pydantic import Field, model_validator
 
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.problem_sets import Kinds
-from evals.core.config.settings import Matching, Omittable, Settings, Text, optional
+from evals.core.config.settings import Matching, Omittable, Prompt, Settings, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
 
-FROM_SCRATCH, HUGGING_FACE = "from_scratch", "hugging_face"
+FROM_SCRATCH, HUGGING_FACE, FINE_TUNED = "from_scratch", "hugging_face", "fine_tuned"
 
 
 class Architecture(Settings):
@@ -87,16 +88,27 @@ class Corpus(Settings):
         return self
 
 
-class BaseTraining(Settings):
-    """The training of a base model from scratch."""
+class Schedule(Settings):
+    """The optimizer and length of a supervised training."""
 
-    seed: Index = Field(description="of the initial weights")
+    seed: Index = Field(description="of the initial weights, or of the order of the solutions")
     steps: Count = Field(description="optimizer steps")
-    batch_size: Count = Field(description="worked solutions in each step; the corpus has steps * batch_size of them")
+    batch_size: Count = Field(description="worked solutions in each step; a training from scratch uses each once")
     learning_rate: Positive = Field(description="peak of a cosine schedule after linear warm-up")
     warmup_steps: Index = Field(description="steps of the warm-up")
     weight_decay: NotNegative = Field(description="AdamW's")
     gradient_clip: Positive = Field(description="largest norm of the gradient")
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of optimizer step ``step``, counted from 0: warm-up, then a cosine down to a tenth."""
+        warmup = min(1.0, (step + 1) / max(1, self.warmup_steps))
+        cosine = 0.5 * (1 + math.cos(math.pi * step / self.steps))
+        return self.learning_rate * warmup * max(0.1, cosine)
+
+
+class BaseTraining(Schedule):
+    """The training of a base model from scratch."""
+
     tokens: Omittable[Literal["characters", "words"]] = optional(
         "characters and the few phrases of the formula problems (the default), or the corpus's own words"
     )
@@ -187,23 +199,18 @@ class _Prompted(Settings):
         return {key: value for key, value in given.items() if value is not None}
 
 
-class HuggingFace(_Prompted):
-    """A base model that exists: a local directory, or a commit on the Hugging Face Hub.
+class Existing(_Prompted):
+    """A model that exists: a local directory, or a commit on the Hugging Face Hub."""
 
-    It is evaluated, or trained by either engine. A study that only evaluates needs no seeds, problems, reference_method
-    and training.
-    """
-
-    source: Literal["hugging_face"] = Field(description="an existing checkpoint")
     id: Omittable[Annotated[str, Matching(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", "OWNER/NAME")]] = optional(
         "OWNER/NAME on the Hugging Face Hub, with a revision"
     )
     revision: Omittable[Text] = optional(
         "a commit, branch or tag; default main. The model's manifest records the commit that a name stood for"
     )
-    path: Omittable[Text] = optional("a local directory instead, relative to the repository")
+    path: Omittable[Text] = optional("a local directory or GGUF file instead, relative to the repository")
     dtype: Omittable[Literal["auto", "float32", "bfloat16", "float16"]] = optional(
-        "precision of sampling; default auto, the checkpoint's own; backend local takes float32"
+        "precision of sampling; default auto, the checkpoint's own; backend and engine local take float32 and bfloat16"
     )
     parameters: Omittable[Positive] = optional("number of parameters, for the estimate of the costs")
     cache_bytes: Omittable[Positive] = optional(
@@ -222,7 +229,7 @@ class HuggingFace(_Prompted):
     cluster: Omittable[ClusterChanges] = optional("changes of execution.cluster for this model")
 
     @model_validator(mode="after")
-    def _check_place(self) -> HuggingFace:
+    def _check_place(self) -> Existing:
         by_path, by_id = self.path is not None, self.id is not None
         if by_path == by_id:
             raise NotAccepted("has path and id" if by_path else "lacks path or id", "path, or id and revision")
@@ -261,4 +268,32 @@ class Served(_Prompted):
         return self.model_dump(mode="json", include=keys, exclude_none=True)
 
 
-Model = FromScratch | HuggingFace | Served
+class HuggingFace(Existing):
+    """A base model that exists: a local directory, or a commit on the Hugging Face Hub.
+
+    It is evaluated, or trained by either engine. A study that only evaluates needs no seeds, problems, reference_method
+    and training.
+    """
+
+    source: Literal["hugging_face"] = Field(description="an existing checkpoint")
+
+
+class FineTuning(Schedule):
+    """The supervised training of an existing model on worked solutions."""
+
+    prompt: Prompt = Field(description="text with {problem} in it once, in the model's own prompt form")
+    micro_batch_tokens: Count = Field(description="most tokens in one forward pass; changes rounding only")
+
+
+class FineTuned(Existing):
+    """An existing model that the study first trains on worked solutions: a warm start (docs/real_model.md).
+
+    The base model of its runs is the fine-tuned one.
+    """
+
+    source: Literal["fine_tuned"] = Field(description="an existing checkpoint, fine-tuned by the study")
+    solutions: Text = Field(description="JSON lines with problem and solution, relative to the repository")
+    fine_tuning: FineTuning = Field(description="prompt, optimizer and length")
+
+
+Model = FromScratch | HuggingFace | FineTuned | Served

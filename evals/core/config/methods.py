@@ -22,6 +22,9 @@ class TrainingChanges(Settings):
     micro_batch_size: Omittable[Count] = optional(
         "rollouts in one forward pass of the trainer; changes rounding only; engine local"
     )
+    micro_batch_tokens: Omittable[Count] = optional(
+        "most tokens in one of these passes, prompts included; a longer rollout has a pass of its own; engine local"
+    )
     max_prompt_tokens: Omittable[Count] = optional("longer prompts are left out; engine verl")
     max_new_tokens: Omittable[Count] = optional("longest response in tokens")
     temperature: Omittable[Positive] = optional("of the rollouts")

@@ -7,16 +7,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from evals.core.config.base_models import ClusterChanges, FromScratch, HuggingFace, Model, Served
+from evals.core.config.base_models import ClusterChanges, FineTuned, FromScratch, HuggingFace, Model, Served
 from evals.core.config.methods import Methods, TrainingChanges
 from evals.core.config.problem_sets import Kinds
 from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Seeds, Settings, Sha256, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share, ShareOrZero
 from evals.core.records import BASE, Controls, Weighting
-from evals.core.run_spec import LOCAL, VERL, Example
+from evals.core.run_spec import LOCAL, LOCAL_DTYPES, VERL, Example
 
-_NOT_REQUIRED = ("micro_batch_size", "max_prompt_tokens", "sampling_batch_size", "learning_rate_decay_from", "top_p")
+_NOT_REQUIRED = (
+    "micro_batch_size",
+    "micro_batch_tokens",
+    "max_prompt_tokens",
+    "sampling_batch_size",
+    "learning_rate_decay_from",
+    "top_p",
+)
 """Training settings that only one engine has, or that have a default."""
 
 
@@ -163,6 +170,10 @@ class Execution(Settings):
         "MiB of a rollout batch's hidden states that DelTA keeps in memory; more are spilled to a file of "
         "the run's directory"
     )
+    gradient_checkpointing: Omittable[bool] = optional(
+        "whether a training computes layers again for the gradient instead of keeping them: less memory, a third more "
+        "time; default false; engine local"
+    )
     sampling_python: Omittable[Text] = optional(
         "Python of the environment that samples, such as .venv-engines/bin/python for vLLM"
     )
@@ -193,7 +204,8 @@ class StudyConfig(Settings):
         "mini-batches",
     )
     models: Annotated[
-        dict[Name, Annotated[FromScratch | HuggingFace | Served, Field(discriminator="source")]], Field(min_length=1)
+        dict[Name, Annotated[FromScratch | HuggingFace | FineTuned | Served, Field(discriminator="source")]],
+        Field(min_length=1),
     ] = Field(description="base models by name")
     problems: Omittable[Problems] = optional("problems that the methods train on")
     validation: Omittable[Validation] = optional(
@@ -275,15 +287,17 @@ class StudyConfig(Settings):
             if self.methods:
                 raise NotAccepted("is server in a study with methods", "a study that only evaluates", f"{key}.source")
             return None
-        if self.methods and self.trained_by == LOCAL and model.sampling_dtype != "float32":
-            raise NotAccepted(
-                f"is {model.sampling_dtype} in a study that trains by engine local", "float32", f"{key}.dtype"
-            )
+        accepted = ", ".join(LOCAL_DTYPES)
+        if isinstance(model, FineTuned):
+            _require(self.execution, ("training_threads", "checkpoint_interval"), "execution")
+        trains = isinstance(model, FineTuned) or (self.methods and self.trained_by == LOCAL)
+        if trains and model.sampling_dtype not in LOCAL_DTYPES:
+            raise NotAccepted(f"is {model.sampling_dtype} in a study trained by engine local", accepted, f"{key}.dtype")
         if model.cluster is not None and self.trained_by == LOCAL:
             raise NotAccepted("is a setting of engine verl", "none with engine local", f"{key}.cluster")
-        if (self.evaluation.backend or "local") == "local" and model.sampling_dtype != "float32":
+        if (self.evaluation.backend or "local") == "local" and model.sampling_dtype not in LOCAL_DTYPES:
             found = f"is {model.sampling_dtype} with evaluation.backend local"
-            raise NotAccepted(found, "float32, or backend transformers or vllm", f"{key}.dtype")
+            raise NotAccepted(found, f"{accepted}, or backend transformers or vllm", f"{key}.dtype")
         for method in model.methods or {}:
             if method not in self.methods:
                 accepted = ", ".join(self.methods)

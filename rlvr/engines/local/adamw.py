@@ -26,14 +26,18 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Change every parameter by its gradient."""
+        """Change every parameter by its gradient; one without any, as of an expert that no token chose, stays."""
+        used = [number for number, each in enumerate(self._parameters) if each.grad is not None]
+        average, square, steps = (
+            [self._state[name][number] for number in used] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
         adamw(
-            self._parameters,
+            [self._parameters[number] for number in used],
             [each.grad for each in self._parameters if each.grad is not None],
-            self._state["exp_avg"],
-            self._state["exp_avg_sq"],
+            average,
+            square,
             [],
-            self._state["step"],
+            steps,
             fused=True,
             amsgrad=False,
             beta1=0.9,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for
-from evals.core.run_spec import LocalRun
+from evals.core.run_spec import LocalRun, LocalTraining
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
 from rlvr.methods.aggregation import Normaliser
@@ -93,19 +93,17 @@ def shares_hidden_states(method: Method, own: Method) -> bool:
     return own.needs_hidden_states and own.sketch_dimensions == method.sketch_dimensions
 
 
-def gradients(
-    model: Policy, tokens: TokenBatch, temperature: float, size: int, slopes: Sequence[Tensor]
-) -> list[Tensor]:
-    """For each of ``slopes`` [b, t] the gradient [P] on the CPU of the losses that have them; ``size`` rollouts a pass.
+def gradients(model: Policy, tokens: TokenBatch, training: LocalTraining, slopes: Sequence[Tensor]) -> list[Tensor]:
+    """For each of ``slopes`` [b, t] the gradient [P] on the CPU of the losses that have them, in micro-batches.
 
     One forward pass serves all: the gradient is the sum over tokens of slope times gradient of the log-probability.
     """
     parameters = list(model.parameters())
     sums = [torch.zeros(sum(each.numel() for each in parameters)) for _ in slopes]
-    for part in torch.arange(len(tokens.responses)).split(size):
+    for part in tokens.micro_batches(training):
         batch = tokens.select(part)
         mask = batch.response_mask.to(model.device)
-        packed = token_log_probs(model, batch, temperature)
+        packed = token_log_probs(model, batch, training.temperature)
         for number, slope in enumerate(slopes, start=1):
             of_tokens = slope[part, : mask.shape[1]][mask].to(packed.dtype)
             found = torch.autograd.grad(packed, parameters, of_tokens, retain_graph=number < len(slopes))
@@ -179,17 +177,18 @@ class Meter:
             return
         # The update has just computed its own gradient; nothing was clipped yet.
         self.gradients[OWN] = _flat([each.grad for each in learner.model.parameters() if each.grad is not None])
-        training = learner.run.training
         others = [found[name] for name in self.viewed]
-        computed = gradients(learner.model, tokens, training.temperature, training.micro_batch_size, others)
+        computed = gradients(learner.model, tokens, learner.run.training, others)
         self.gradients |= dict(zip(self.viewed, computed, strict=True))
 
 
 class ContrastLearner(Learner):
     """A learner that measures the contrast of its method with the reference method of its ``run.json``."""
 
-    def __init__(self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
-        super().__init__(run, device, hidden_state_budget)
+    def __init__(
+        self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget, gradient_checkpointing: bool = False
+    ) -> None:
+        super().__init__(run, device, hidden_state_budget, gradient_checkpointing)
         assert run.contrast is not None
         self._measured = run.contrast
         self._reference = compose(run.contrast.method, "contrast: method")

@@ -19,7 +19,7 @@ from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
-from rlvr.engines.local.policy import HiddenStateStore, load_policy, response_states
+from rlvr.engines.local.policy import HiddenStateStore, load_policy, response_states, score_in_chunks, unpack
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems
 from rlvr.engines.local.update import Updater
 from rlvr.methods.assignments import mini_batch_ids
@@ -88,7 +88,9 @@ class PreparedStep:
 class Learner:
     """One run in progress."""
 
-    def __init__(self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget) -> None:
+    def __init__(
+        self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget, gradient_checkpointing: bool = False
+    ) -> None:
         checkpoint, training = Checkpoint(run.base / "checkpoint"), run.training
         self.method = compose(run.method, f"method {run.method_name}")
         self.run = run
@@ -101,7 +103,7 @@ class Learner:
         if run.validation is not None:
             self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
             prompts |= encode_problems(checkpoint, run, self._held_out)
-        self.model = load_policy(checkpoint, device)
+        self.model = load_policy(checkpoint, device, run.dtype, gradient_checkpointing)
         parameters = SamplingParameters(
             max_new_tokens=training.max_new_tokens,
             temperature=training.temperature,
@@ -132,20 +134,24 @@ class Learner:
 
     def prepare(self, pool: GradingPool) -> PreparedStep:
         """Sample a rollout batch and weigh its tokens: everything of a step that comes before its optimizer steps."""
-        training, method, position, seed = self.run.training, self.method, self.position, self.run.seed
-        clock = StepClock()
+        run, method, position, clock = self.run, self.method, self.position, StepClock()
+        training, seed = run.training, run.seed
         rollouts, rewards, advantages, sampled_metrics = self._sample(pool, clock)
         mini_batches = method.assign(
             rewards, rollouts.group_ids, rollouts.lengths, training.updates_per_step, seed, position.step
         )
         mask = rollouts.tokens.response_mask.to(self.model.device)
         width = mask.shape[1]
-        entropies = rollouts.entropies[:, :width]
+        log_probs, entropies, hidden_states = rollouts.log_probs[:, :width], rollouts.entropies[:, :width], None
         with clock.time("log_probs"):
-            hidden_states = self._hidden_states(rollouts) if method.needs_hidden_states else None
+            # In bfloat16 the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
+            if method.needs_hidden_states or run.dtype != "float32":
+                *scores, hidden_states = self._score(rollouts, mask)
+            if run.dtype != "float32":
+                log_probs, entropies = scores
         batch = RolloutBatch(
             advantages=advantages.to(mask.device),
-            old_log_probs=rollouts.log_probs[:, :width],
+            old_log_probs=log_probs,
             entropies=entropies,
             response_mask=mask,
             mini_batch_ids=mini_batch_ids(mini_batches, len(advantages)).to(mask.device),
@@ -167,15 +173,30 @@ class Learner:
         return PreparedStep(rollouts, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock)
 
     @torch.no_grad()
-    def _hidden_states(self, rollouts: Rollouts) -> Tensor:
-        """The hidden states [N, D] of the response tokens, or their sketch."""
+    def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Log-probabilities and entropies [B, T] by the trainer's passes; the hidden states [N, D] if they are needed.
+
+        Hidden states, or their sketch, are in the type of the passes. In float32 the sampler has the other numbers.
+        """
         method, tokens, size = self.method, rollouts.tokens, self.run.training.micro_batch_size
-        head, budget = self.model.head_weight, self._budget
-        width = method.sketch_dimensions or head.shape[1]
-        store = HiddenStateStore(int(rollouts.lengths.sum()), width, head.dtype, budget.size, budget.directory)
-        for chunk in torch.arange(len(tokens.responses)).split(size):
-            store.append(method.sketched(response_states(self.model, tokens.select(chunk))[0], self.run.seed))
-        return store.rows().to(head.device)
+        store: HiddenStateStore | None = None
+        if method.needs_hidden_states:
+            width, budget = method.sketch_dimensions or self.model.head_weight.shape[1], self._budget
+            count = int(rollouts.lengths.sum())
+            store = HiddenStateStore(count, width, self.model.dtype, budget.size, budget.directory)
+
+        def keep(states: Tensor) -> None:
+            if store is not None:
+                store.append(method.sketched(states, self.run.seed))
+
+        if self.run.dtype == "float32":
+            for chunk in torch.arange(len(tokens.responses)).split(size):
+                keep(response_states(self.model, tokens.select(chunk))[0])
+            scores = rollouts.log_probs, rollouts.entropies
+        else:
+            packed = score_in_chunks(self.model, tokens, self.run.training.temperature, size, keep)
+            scores = unpack(packed[0], mask), unpack(packed[1], mask)
+        return *scores, store.rows().to(mask.device) if store is not None else None
 
     def update(self, prepared: PreparedStep) -> dict[str, float]:
         """The optimizer steps on a prepared rollout batch; returns the step's metrics."""

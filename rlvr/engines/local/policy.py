@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,8 +17,10 @@ import torch
 from torch import Tensor
 
 from evals.core.errors import UserError
+from evals.core.run_spec import LocalTraining
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.gradients import computed_again
 from evals.generation.sampler import Sampler
 
 
@@ -43,11 +46,20 @@ class TokenBatch:
         """The N response tokens, one response after the other."""
         return [token for response in self.responses for token in response]
 
+    def micro_batches(self, training: LocalTraining) -> list[Tensor]:
+        """Places of the rollouts of each forward pass, in order."""
+        lengths = [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]
+        return [torch.tensor(part) for part in training.micro_batches(lengths)]
+
     @property
     def response_mask(self) -> Tensor:
         """[B, T] bool, T the longest response of this batch."""
         lengths = torch.tensor([len(response) for response in self.responses])
         return torch.arange(max(1, int(lengths.max())))[None] < lengths[:, None]
+
+
+LOGITS_AT_ONCE = 1 << 25
+"""Logits that are in memory at once: 128 MiB in float32, and as much again for their logarithms."""
 
 
 class Policy(Protocol):
@@ -56,6 +68,11 @@ class Policy(Protocol):
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the hidden states; weights are in float32."""
         ...
 
     @property
@@ -89,15 +106,19 @@ class Policy(Protocol):
         ...
 
 
-def load_policy(checkpoint: Checkpoint, device: str) -> Policy:
+def load_policy(
+    checkpoint: Checkpoint, device: str, dtype: str = "float32", gradient_checkpointing: bool = False
+) -> Policy:
     """The model of a checkpoint with weights in float32; transformers' own where the batched decoder has none."""
     try:
-        return checkpoint.model(device)
+        return checkpoint.model(device, dtype, gradient_checkpointing)
     except UnknownArchitecture as reason:
         from rlvr.engines.local.transformers_policy import load
 
         print(f"{reason}; transformers' own model samples and trains instead", flush=True)
-        return load(checkpoint, "float32", device, str(reason))
+        policy = load(checkpoint, "float32", device, str(reason))
+        policy.compute_in(getattr(torch, dtype), gradient_checkpointing)
+        return policy
 
 
 @dataclass(frozen=True)
@@ -117,23 +138,40 @@ def response_states(model: Policy, batch: TokenBatch) -> tuple[Tensor, Tensor]:
     return states, torch.tensor(batch.response_tokens, device=states.device)
 
 
-def _log_distribution(model: Policy, batch: TokenBatch, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """States [N, D], the logarithm of the distribution that they predict [N, V], and that of the tokens [N]."""
-    states, targets = response_states(model, batch)
-    log_distribution = model.logits(states, temperature).log_softmax(dim=-1)
-    return states, log_distribution, log_distribution.gather(-1, targets[:, None])[:, 0]
+def _scores(
+    model: Policy, states: Tensor, targets: Tensor, temperature: float, with_entropies: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [N] of the tokens [N] that follow ``states`` [N, D]; entropies [N] if asked for, else nothing.
+
+    The logits of many tokens over a large vocabulary are never all in memory: parts of them are made, and made again
+    for the gradient.
+    """
+
+    def of_part(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        log_distribution = model.logits(states, temperature).log_softmax(dim=-1)
+        entropies = log_distribution.new_empty(0)
+        if with_entropies:
+            with torch.no_grad():
+                entropies = -(log_distribution.exp() * log_distribution).sum(dim=-1)
+        return log_distribution.gather(-1, targets[:, None])[:, 0], entropies
+
+    size = max(1, LOGITS_AT_ONCE // len(model.head_weight))
+    if len(states) <= size:
+        return of_part(states, targets)
+    score_part = partial(computed_again, of_part) if torch.is_grad_enabled() else of_part
+    parts = [score_part(*each) for each in zip(states.split(size), targets.split(size), strict=True)]
+    return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([entropies for _, entropies in parts])
 
 
 def token_log_probs(model: Policy, batch: TokenBatch, temperature: float) -> Tensor:
     """The log-probabilities [N] of the response tokens; gradients pass."""
-    return _log_distribution(model, batch, temperature)[2]
+    return _scores(model, *response_states(model, batch), temperature, with_entropies=False)[0]
 
 
 def score(model: Policy, batch: TokenBatch, temperature: float) -> Scored:
     """One forward pass over ``batch``; only response positions go through the language-model head."""
-    states, log_distribution, log_probs = _log_distribution(model, batch, temperature)
-    with torch.no_grad():
-        entropies = -(log_distribution.exp() * log_distribution).sum(dim=-1)
+    states, targets = response_states(model, batch)
+    log_probs, entropies = _scores(model, states, targets, temperature, with_entropies=True)
     return Scored(log_probs, entropies, states.detach())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +29,10 @@ class PromptOrder:
     The position alone determines what comes next, so that a resumed run needs nothing but the position.
     """
 
-    problems: Sequence[Mapping[str, str]]
+    problems: Sequence[Mapping[str, Any]]
     seed: int
 
-    def take(self, position: int, count: int) -> list[Mapping[str, str]]:
+    def take(self, position: int, count: int) -> list[Mapping[str, Any]]:
         """The ``count`` problems after the first ``position`` ones."""
         size = len(self.problems)
         passes = range(position // size, (position + count - 1) // size + 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from evals.core.config.base_models import HUGGING_FACE
+from evals.core.config.base_models import FINE_TUNED, HUGGING_FACE
 from evals.core.errors import UserError
 from evals.core.files import write_json, write_parquet
 from evals.core.manifest import verify_outputs
@@ -20,6 +20,7 @@ from evals.grading import GradingPool
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, require_same_step
+from rlvr.engines.local.preflight import check_memory
 from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
 from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
@@ -41,7 +42,7 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
         raise UserError("device: cuda was asked for, but torch sees no GPU; accepted here: cpu")
     base = verify_outputs(run.base / "manifest.json", "base_model")
     # Of a model that the study made, the weights stand for the rest; somebody else's may change its tokenizer alone.
-    whole = base.parameters.get("source") == HUGGING_FACE
+    whole = base.parameters.get("source") in (HUGGING_FACE, FINE_TUNED)
     read = [name for name in base.outputs if name.startswith("checkpoint/") and (whole or name.endswith(_WEIGHTS))]
     inputs = {str(run.base / name): base.outputs[name] for name in read}
     for problems in (run.problems, *([run.validation.problems] if run.validation else [])):
@@ -53,8 +54,10 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     with store.single_writer(execution.lock_wait_seconds):
         lacking = lacking_checkpoints(directory, training, checkpoints_at)
         if lacking or not is_finished(directory, training):
+            check_memory(run, execution)
             kind = ContrastLearner if run.contrast else Learner
-            learner = kind(run, execution.device, HiddenStateBudget(execution.hidden_state_budget << 20, directory))
+            budget = HiddenStateBudget(execution.hidden_state_budget << 20, directory)
+            learner = kind(run, execution.device, budget, execution.gradient_checkpointing)
             _Attempt(training, directory, learner, store, lacking).finish(execution)
         remove_metrics_so_far(directory)
 

@@ -1,15 +1,16 @@
 """A model of transformers, of any architecture, as a policy that samples and is trained."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from evals.core.errors import UserError
+from evals.generation.backend import Response
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Sampler
 from evals.generation.transformers_backend import load_model, sample_by_model
@@ -21,8 +22,20 @@ class TransformersPolicy:
     """See :class:`rlvr.engines.local.policy.Policy`; ``because`` says why the batched decoder is not used."""
 
     def __init__(self, model: PreTrainedModel, because: str = "") -> None:
-        self._model = model
+        self._model, self.dtype = model, model.dtype
         self.backend = f"transformers: {because}" if because else "transformers"
+
+    def compute_in(self, dtype: torch.dtype, gradient_checkpointing: bool) -> None:
+        """Let passes compute products in ``dtype``, and compute layers again for the gradient."""
+        self.dtype = dtype
+        if gradient_checkpointing:
+            self._model.gradient_checkpointing_enable({"use_reentrant": False})
+            for module in self._model.modules():
+                if isinstance(module, GradientCheckpointingLayer):
+                    module.training = True  # it computes again in training alone; what is in it keeps off dropout
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != self._model.dtype)
 
     @property
     def device(self) -> torch.device:
@@ -40,7 +53,11 @@ class TransformersPolicy:
         return iter(self._model.parameters())
 
     def sampler(self) -> Sampler:
-        return partial(sample_by_model, self._model, self.device)
+        def sample(*given: Any) -> list[list[Response]]:
+            with self._precision():
+                return sample_by_model(self._model, self.device, *given)
+
+        return sample
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         tokens = pad_sequence([torch.tensor(sequence) for sequence in sequences], batch_first=True).to(self.device)
@@ -48,12 +65,14 @@ class TransformersPolicy:
         first = torch.tensor(starts, device=self.device)[:, None]
         end = torch.tensor([len(sequence) for sequence in sequences], device=self.device)[:, None]
         # Padding stands on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
-        hidden: Tensor = self._model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        return hidden[(columns >= first) & (columns < end)]
+        with self._precision():
+            hidden: Tensor = self._model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        return hidden[(columns >= first) & (columns < end)].to(self.dtype)
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:
-        logits: Tensor = self._model.get_output_embeddings()(states).float()
-        return logits / temperature
+        with self._precision():
+            logits: Tensor = self._model.get_output_embeddings()(states)
+        return logits.float() / temperature
 
 
 def load(checkpoint: Checkpoint, dtype: str, device: str, because: str = "") -> TransformersPolicy:

@@ -54,11 +54,13 @@ class Updater:
             learning_rate = self._training.learning_rate_of(steps_done, number)
             self.optimizer.zero_grad()
             generator = generator_for("loss", self._seed, number)
-            normaliser = Normaliser.of(tokens.select(indices).response_mask)
+            mini_batch = tokens.select(indices)
+            normaliser = Normaliser.of(mini_batch.response_mask)
             # Only losses that look at single rollouts may be cut into micro-batches freely.
-            size = self._training.micro_batch_size if self._loss.coupling == "rollout" else len(indices)
+            is_divisible = self._loss.coupling == "rollout"
+            parts = [indices[places] for places in mini_batch.micro_batches(self._training)]
             totals: dict[str, float] = {"loss": 0.0}
-            for part in indices.split(size):
+            for part in parts if is_divisible else [indices]:
                 batch = tokens.select(part)
                 mask = batch.response_mask.to(self._model.device)
                 width = mask.shape[1]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from evals.core.files import write_json, write_jsonl
 from evals.core.records import ProblemKind
 from evals.core.run_spec import LocalRun
+from evals.generation.checkpoint import import_model
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import BaseModelSettings, train_base_model
 from tests.commands import rlvr_bench
 
@@ -63,6 +67,34 @@ DAPO = {
     "loss": {"name": "clipped"},
     "batching": {"assignment": {"name": "random_split"}, "selection": None},
 }
+
+
+SHAPE: Mapping[str, Any] = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
+    **{"max_position_embeddings": 64, "initializer_range": 0.2, "bos_token_id": None},
+}
+
+
+def import_pretrained(directory: Path, kind: type[PreTrainedConfig], **changes: Any) -> Path:
+    """A random model of an architecture with the laptop study's tokenizer, imported as a base model."""
+    torch.manual_seed(3)
+    tokenizer = build_tokenizer()
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = kind(**{**SHAPE, "vocab_size": len(tokenizer), **ends, **changes})
+    AutoModelForCausalLM.from_config(config).save_pretrained(directory / "model")
+    tokenizer.save_pretrained(directory / "model")
+    import_model(str(directory / "model"), directory / "base" / "other")
+    return directory / "base" / "other"
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return import_pretrained(tmp_path_factory.mktemp("llama"), LlamaConfig, num_key_value_heads=2)
+
+
+@pytest.fixture(scope="session")
+def neox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return import_pretrained(tmp_path_factory.mktemp("neox"), GPTNeoXConfig)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import GPTNeoXConfig, LlamaConfig, PreTrainedConfig
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from evals.core.errors import InvalidInput, UserError
@@ -17,41 +16,14 @@ from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
-from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.local.train import train
 from rlvr.runs.termination import Interrupted
 
 MakeRun = Callable[..., LocalRun]
-SHAPE: Mapping[str, Any] = {
-    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
-    **{"max_position_embeddings": 64, "initializer_range": 0.2, "bos_token_id": None},
-}
 EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
 CHAT = "{% for turn in messages %}[{{ turn['role'] }}]{{ turn['content'] }}{% endfor %}="
-
-
-def import_pretrained(directory: Path, kind: type[PreTrainedConfig], **changes: Any) -> Path:
-    """A random model of an architecture with the laptop study's tokenizer, imported as a base model."""
-    torch.manual_seed(3)
-    tokenizer = build_tokenizer()
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    config = kind(**{**SHAPE, "vocab_size": len(tokenizer), **ends, **changes})
-    AutoModelForCausalLM.from_config(config).save_pretrained(directory / "model")
-    tokenizer.save_pretrained(directory / "model")
-    import_model(str(directory / "model"), directory / "base" / "other")
-    return directory / "base" / "other"
-
-
-@pytest.fixture(scope="session")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return import_pretrained(tmp_path_factory.mktemp("llama"), LlamaConfig, num_key_value_heads=2)
-
-
-@pytest.fixture(scope="session")
-def neox(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return import_pretrained(tmp_path_factory.mktemp("neox"), GPTNeoXConfig)
 
 
 @pytest.mark.parametrize("model", ["llama", "neox"])

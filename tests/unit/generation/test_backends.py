@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -256,8 +257,17 @@ def test_what_a_backend_does_not_take_is_refused(checkpoint: Path) -> None:
         ("none", [model], {}, "backend"),
         ("vllm", [model, model], {}, "backend"),
         ("local", [model], {"tensor_parallel_size": 2}, "tensor_parallel_size"),
-        ("local", [model], {"dtype": "bfloat16"}, "dtype"),
+        ("local", [model], {"dtype": "float16"}, "dtype"),
     ]:
         with pytest.raises(InvalidInput) as caught:
             load_backend(name, loaded, dataclasses.replace(settings, **changes))
         assert caught.value.key == key and caught.value.accepted
+
+
+def test_a_hub_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: object, **named: object) -> str:
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
+    with pytest.raises(UserError, match=f"model owner/name at {'0' * 40}: cannot be fetched .*ConnectError"):
+        import_model("owner/name", tmp_path / "out", "0" * 40)

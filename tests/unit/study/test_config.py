@@ -117,11 +117,11 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("papers/delta", "validation", VALIDATION, "validation", "none with engine verl"),
     ("config", "validation", {**VALIDATION, "count": 1}, "validation.count", "at least 2"),
     ("papers/delta", "execution.cluster", REMOVED, "execution", "lacks cluster"),
-    ("papers/delta", "engine", REMOVED, "models.qwen3_8b_base.dtype", "float32"),
+    ("papers/delta", "engine", REMOVED, "models.qwen3_14b_base.cluster", "none with engine local"),
     ("papers/delta", "models.qwen3_8b_base.methods", {"gspo": {}}, "models.qwen3_8b_base.methods.gspo", "delta"),
     ("papers/delta", "models.qwen3_8b_base.id", "a/b", "models.qwen3_8b_base", "path, or id and revision"),
     ("papers/delta", "models.qwen3_8b_base.dtype", "float8", "models.qwen3_8b_base.dtype", "auto, float32, bfloat16"),
-    ("evaluate_model", "evaluation.backend", "local", "models.model.dtype", "float32"),
+    ("smollm2_smoke", "models.smollm2.dtype", "float16", "models.smollm2.dtype", "local; float32, bfloat16"),
     ("benchmarks/chain_3", "operands", 1, "operands", "at least 2"),
     ("benchmarks/chain_3", "gated", True, "", "unknown key gated"),
     ("benchmarks/chain_3", "source", "web", "source", "generated, hub, path"),
@@ -152,6 +152,14 @@ def test_a_mistake_is_told_in_one_line_with_its_place(file: str, key: str, value
     assert caught.value.key == place
     assert words in f"{caught.value.found}; {caught.value.accepted}"
     assert str(caught.value).startswith(f"{path.name}: ") and "\n" not in str(caught.value)
+
+
+def test_the_local_backend_samples_in_two_types() -> None:
+    path = CONFIG / "evaluate_model.yaml"
+    content = changed(read_yaml(path), "evaluation.backend", "local")
+    parse(path, changed(content, "models.model.dtype", "bfloat16"))
+    with pytest.raises(InvalidInput, match="float32, bfloat16, or backend transformers or vllm"):
+        parse(path, changed(content, "models.model.dtype", "float16"))
 
 
 def test_a_validation_needs_problems_that_can_be_drawn() -> None:

@@ -270,3 +270,25 @@ def test_weights_of_benchmarks_reach_the_comparisons(plan: Plan) -> None:
     assert error.value.key == "statistics.weighting" and "math_500" in error.value.accepted
     with pytest.raises(InvalidInput):
         changed(EVALUATION, "statistics.weighting", "seeds")
+
+
+def test_a_fine_tuned_model_is_made_from_one_that_is_imported(smoke: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "solutions.jsonl").write_text("{}")
+    tuning = {
+        **{"prompt": "{problem}", "seed": 1, "steps": 2, "batch_size": 2, "micro_batch_tokens": 100},
+        **{"learning_rate": 0.1, "warmup_steps": 0, "weight_decay": 0.0, "gradient_clip": 1.0},
+    }
+    entry = {
+        **{"source": "fine_tuned", "path": str(tmp_path), "prompt": "chat", "dtype": "float32"},
+        **{"solutions": str(tmp_path / "solutions.jsonl"), "fine_tuning": tuning},
+    }
+    plan = changed(smoke, "models", {"warm": entry})
+    assert list(plan.imported) == ["warm-pretrained"]
+    assert plan.model_source("warm-pretrained") == ["--model", str(tmp_path)]
+    assert plan.solutions("warm") == str(tmp_path / "solutions.jsonl") and plan.solutions("warm") in plan.trained_on
+    assert json.loads(plan.fine_tuning("warm")) == {**tuning, "dtype": "float32", "prompt_form": "chat"}
+    assert plan.base_manifest("warm-dapo-s1") == "results/base/warm/manifest.json"
+    assert json.loads(plan.run_spec("warm-dapo-s1"))["prompt_form"] == "chat"
+    assert "results/base/warm-pretrained/manifest.json" in plan.intermediate("")
+    with pytest.raises(UserError, match=r"models\.warm\.solutions: .*: no such file"):
+        changed(smoke, "models", {"warm": {**entry, "solutions": "none.jsonl"}})

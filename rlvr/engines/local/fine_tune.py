@@ -1,0 +1,118 @@
+"""Supervised fine-tuning of an existing model on worked solutions: a warm start for models that solve too little.
+
+A method learns nothing from prompts that no rollout answers correctly, and a small pretrained model leaves most of them
+so. The result lies where a base model does, and serves as one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+
+from evals.core.config.base_models import FINE_TUNED, FineTuning
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
+from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.progress import Progress
+from evals.core.run_spec import cut_into_passes
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.plan import encode_prompts
+from evals.problems.problem_set import render_prompt
+from rlvr.engines.local import VERSION
+from rlvr.engines.local.adamw import AdamW
+from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
+from rlvr.engines.local.rollout import PromptOrder
+from rlvr.runs.state import StateStore, load_training_tensors, save_trained, training_tensors
+
+
+class FineTuningSettings(FineTuning):
+    """Everything that determines the fine-tuned model, given the bytes of the model and of the solutions."""
+
+    dtype: Literal["float32", "bfloat16"]
+    prompt_form: Literal["base", "chat"]
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the manifest."""
+        return {"source": FINE_TUNED, "version": VERSION, **self.to_json()}
+
+
+def fine_tune(
+    settings: FineTuningSettings,
+    base: Path,
+    solutions: Path,
+    directory: Path,
+    device: str,
+    checkpoint_interval: int,
+    wait_seconds: float,
+) -> None:
+    """Train ``base`` on the solutions and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
+
+    The loss is the mean negative log-probability of a batch's solution tokens, end token included. A job that was
+    killed continues, and ends with the same bytes. UserError if a file is missing or damaged, or a solution too long.
+    """
+    outputs, parameters = verify_outputs(base / "manifest.json", "base_model").outputs, settings.parameters()
+    inputs = {str(base / name): digest for name, digest in outputs.items()} | {str(solutions): sha256_file(solutions)}
+    identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
+    store = StateStore(directory / "state", identity)
+    with store.single_writer(wait_seconds):
+        checkpoint = Checkpoint(base / "checkpoint")
+        examples = _examples(checkpoint, solutions, settings)
+        order = PromptOrder(examples, settings.seed)
+        model = load_policy(checkpoint, device, settings.dtype)
+        optimizer = AdamW(model.parameters(), settings.weight_decay)
+        metrics: list[dict[str, float]] = []
+        first = 0
+        if found := store.latest():
+            load_training_tensors(model, optimizer, found.tensors)
+            first, metrics = found.step, found.values["metrics"]
+        progress = Progress(directory, f"warm start {directory.name}", settings.steps, first)
+        for step in range(first, settings.steps):
+            started = time.monotonic()
+            chosen = order.take(step * settings.batch_size, settings.batch_size)
+            batch = TokenBatch([each["prompt"] for each in chosen], [each["solution"] for each in chosen])
+            optimizer.zero_grad()
+            loss, count = 0.0, len(batch.response_tokens)
+            lengths = [len(each["prompt"]) + len(each["solution"]) for each in chosen]
+            for part in cut_into_passes(lengths, settings.batch_size, settings.micro_batch_tokens):
+                of_part = -token_log_probs(model, batch.select(torch.tensor(part)), 1.0).sum() / count
+                of_part.backward()
+                loss += float(of_part.detach())
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
+            if not torch.isfinite(norm):
+                raise UserError(
+                    f"{directory.name}: step {step + 1}: the gradient is not finite; the training has diverged"
+                )
+            optimizer.step(settings.learning_rate_at(step))
+            seconds = time.monotonic() - started
+            metrics.append({"step": step + 1, "loss": loss, "grad_norm": float(norm), "seconds_step": seconds})
+            progress.report(step + 1, loss=loss)
+            if (step + 1) % checkpoint_interval == 0 or step + 1 == settings.steps:
+                store.save(step + 1, training_tensors(model, optimizer), {"metrics": metrics})
+        files = [*save_trained(model, base / "checkpoint", directory / "checkpoint"), directory / "metrics.parquet"]
+        write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
+        details = {"steps": settings.steps, "solutions": len(examples), "model_computed_by": model.backend}
+        made = hash_files(directory, *files)
+        Manifest("base_model", inputs, made, parameters, identity, details).write(directory / "manifest.json")
+
+
+def _examples(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSettings) -> Sequence[Mapping[str, Any]]:
+    """Token ids of every problem's ``prompt`` and of its ``solution`` with the end token."""
+    rows = read_jsonl(solutions, required=("problem", "solution"))
+    if not rows:
+        raise UserError(f"{solutions}: holds no solutions")
+    texts = [render_prompt(settings.prompt, row["problem"]) for row in rows]
+    prompts = encode_prompts(checkpoint, texts, settings.prompt_form)
+    answers = checkpoint.tokenizer.encode_batch([row["solution"] for row in rows], add_special_tokens=False)
+    end, context = checkpoint.end_token, checkpoint.context_length(None)
+    examples = []
+    for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True), start=1):
+        if (length := len(prompt) + len(answer.ids) + 1) > context:
+            found = f"has {length} tokens with its prompt and end token"
+            raise InvalidInput(f"{solutions}: line {number}", "", found, f"at most {context}, the model's context")
+        examples.append({"prompt": list(prompt), "solution": [*answer.ids, end]})
+    return examples

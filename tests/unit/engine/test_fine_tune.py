@@ -1,0 +1,105 @@
+"""The warm start: what it learns, that a kill changes nothing, and that it serves as a base model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import sha256_file, write_jsonl
+from evals.core.manifest import verify_outputs
+from evals.core.run_spec import Execution, LocalRun
+from evals.generation.checkpoint import Checkpoint
+from rlvr.engines.local.adamw import AdamW
+from rlvr.engines.local.fine_tune import FineTuningSettings, fine_tune
+from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
+from rlvr.engines.local.train import train
+
+SETTINGS = {
+    **{
+        "prompt": "{problem}\n",
+        "seed": 1,
+        "steps": 30,
+        "batch_size": 8,
+        "micro_batch_tokens": 100,
+        "gradient_clip": 1.0,
+    },
+    **{"learning_rate": 0.01, "warmup_steps": 2, "weight_decay": 0.0, "dtype": "float32", "prompt_form": "base"},
+}
+
+
+@pytest.fixture
+def solutions(tmp_path: Path) -> Path:
+    path = tmp_path / "solutions.jsonl"
+    texts = [(f"Compute {a}+{b} modulo 10.", f"\\boxed{{{(a + b) % 10}}}") for a in range(4) for b in range(4)]
+    write_jsonl(path, [{"problem": problem, "solution": solution} for problem, solution in texts])
+    return path
+
+
+def tune(base: Path, solutions: Path, out: Path, **changes: Any) -> None:
+    settings = FineTuningSettings.parse({**SETTINGS, **changes}, "settings")
+    fine_tune(settings, base, solutions, out, "cpu", checkpoint_interval=5, wait_seconds=1)
+
+
+def test_solutions_become_likely(
+    llama: Path, solutions: Path, make_run: Callable[..., LocalRun], tmp_path: Path
+) -> None:
+    out = tmp_path / "base" / "warm"
+    tune(llama, solutions, out)
+    losses = pd.read_parquet(out / "metrics.parquet")["loss"]
+    assert len(losses) == 30 and losses.iloc[-1] < 0.5 * losses.iloc[0]
+    manifest = verify_outputs(out / "manifest.json", "base_model")
+    assert manifest.parameters["source"] == "fine_tuned" and manifest.details["solutions"] == 16
+    before, after = Checkpoint(llama / "checkpoint"), Checkpoint(out / "checkpoint")
+    solved = after.tokenizer.encode("\\boxed{3}").ids
+    batch = TokenBatch([after.tokenizer.encode("Compute 1+2 modulo 10.\n").ids], [[*solved, after.end_token]])
+    found = [score_in_chunks(load_policy(each, "cpu"), batch, 1.0, 1)[0].sum() for each in (before, after)]
+    assert found[1] > found[0] + 1
+    train(make_run({"steps": 1}, base=str(out)), tmp_path / "run", Execution(lock_wait_seconds=1))
+
+
+def test_a_killed_warm_start_ends_with_the_same_bytes(
+    llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune(llama, solutions, tmp_path / "whole", steps=12)
+    step, done = AdamW.step, []
+
+    def until_the_seventh(self: AdamW, learning_rate: float) -> None:
+        if len(done) == 7:
+            raise KeyboardInterrupt
+        done.append(learning_rate)
+        step(self, learning_rate)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AdamW, "step", until_the_seventh)
+        with pytest.raises(KeyboardInterrupt):
+            tune(llama, solutions, tmp_path / "parts", steps=12)
+    tune(llama, solutions, tmp_path / "parts", steps=12)
+    assert len(pd.read_parquet(tmp_path / "parts" / "metrics.parquet")) == 12
+    whole, parts = (tmp_path / name / "checkpoint" / "model.safetensors" for name in ("whole", "parts"))
+    assert sha256_file(whole) == sha256_file(parts) != sha256_file(llama / "checkpoint" / "model.safetensors")
+
+
+def test_the_gradient_is_that_of_the_mean_over_solution_tokens(llama: Path, solutions: Path, tmp_path: Path) -> None:
+    for tokens in (30, 10_000):  # passes change rounding alone
+        tune(llama, solutions, tmp_path / str(tokens), steps=1, micro_batch_tokens=tokens, learning_rate=0.1)
+    rows = [pd.read_parquet(tmp_path / name / "metrics.parquet").iloc[0] for name in ("30", "10000")]
+    torch.testing.assert_close(rows[0]["loss"], rows[1]["loss"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(rows[0]["grad_norm"], rows[1]["grad_norm"], rtol=1e-4, atol=1e-6)
+
+
+def test_solutions_that_cannot_be_used_are_named(llama: Path, tmp_path: Path) -> None:
+    path = tmp_path / "solutions.jsonl"
+    for rows, error, message in [
+        ([], UserError, "holds no solutions"),
+        ([{"problem": "1"}], UserError, "solution"),
+        ([{"problem": "1", "solution": "2" * 70}], InvalidInput, r"line 1: has \d+ tokens .* at most 64"),
+    ]:
+        write_jsonl(path, rows)
+        with pytest.raises(error, match=message):
+            tune(llama, path, tmp_path / "out")
