@@ -139,9 +139,9 @@ def test_files_of_a_users_own_may_have_numbers_as_ids_and_further_keys(tmp_path:
     [
         (PROBLEMS, [{**SAMPLES[0], "problem_id": "p9"}], "is not a problem of"),
         (PROBLEMS, [SAMPLES[0], SAMPLES[0]], "sample 0: appears twice"),
-        (PROBLEMS, [{key: SAMPLES[0][key] for key in ("problem_id", "sample", "text")}], "lacks tokens, finish_reason"),
+        (PROBLEMS, [{key: SAMPLES[0][key] for key in ("problem_id", "tokens")}], "lacks sample, text"),
         (PROBLEMS, [{**SAMPLES[0], "finish_reason": "eos"}], "accepted: stop, length"),
-        (PROBLEMS, [{**SAMPLES[0], "tokens": None}], "tokens: is None; accepted: a whole number"),
+        (PROBLEMS, [{**SAMPLES[0], "tokens": 2.5}], "tokens: is 2.5; accepted: a whole number"),
         (PROBLEMS, [{**SAMPLES[0], "text": None}], "text: is None; accepted: text"),
         ([PROBLEMS[0], PROBLEMS[0]], SAMPLES[:1], "'p1' appears twice"),
         ([{**PROBLEMS[0], "answer": " "}], SAMPLES[:1], "accepted: text that is not empty"),
