@@ -175,9 +175,9 @@ class _Prompted(Settings):
 
     source: str = Field(description="where the model is")
     prompt: Literal["base", "chat"] = Field(description="base: plain text; chat: the user's turn of the chat template")
-    system_prompt: Omittable[Text] = optional("prompt chat: the turn before all others")
+    system_prompt: Omittable[Text] = optional("prompt chat, of a model that is not trained: the turn before all others")
     chat_template_kwargs: Omittable[dict[str, Any]] = optional(
-        "prompt chat: what the template is told, such as {enable_thinking: false}"
+        "prompt chat, of a model that is not trained: what the template is told, such as {enable_thinking: false}"
     )
 
     @model_validator(mode="after")

@@ -287,6 +287,11 @@ class StudyConfig(Settings):
             if self.methods:
                 raise NotAccepted("is server in a study with methods", "a study that only evaluates", f"{key}.source")
             return None
+        if (self.methods or isinstance(model, FineTuned)) and model.prompting:
+            name = next(iter(model.prompting))
+            raise NotAccepted(
+                "is given to a model that is trained, whose training would lack it", "none", f"{key}.{name}"
+            )
         accepted = ", ".join(LOCAL_DTYPES)
         if isinstance(model, FineTuned):
             _require(self.execution, ("training_threads", "checkpoint_interval"), "execution")

@@ -121,6 +121,7 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("papers/delta", "models.qwen3_8b_base.methods", {"gspo": {}}, "models.qwen3_8b_base.methods.gspo", "delta"),
     ("papers/delta", "models.qwen3_8b_base.id", "a/b", "models.qwen3_8b_base", "path, or id and revision"),
     ("papers/delta", "models.qwen3_8b_base.dtype", "float8", "models.qwen3_8b_base.dtype", "auto, float32, bfloat16"),
+    ("smollm2_smoke", "models.smollm2.system_prompt", "Think.", "models.smollm2.system_prompt", "would lack it; none"),
     ("smollm2_smoke", "models.smollm2.dtype", "float16", "models.smollm2.dtype", "local; float32, bfloat16"),
     ("benchmarks/chain_3", "operands", 1, "operands", "at least 2"),
     ("benchmarks/chain_3", "gated", True, "", "unknown key gated"),
