@@ -92,16 +92,16 @@ rule page_responses:
         code=code_of("rlvr.report.responses"),
         template=page_templates("responses.html.jinja", "responses.js"),
     output:
-        "results/{folder}responses/{benchmark}/index.html",
-        "results/{folder}responses/{benchmark}/manifest.json",
-        directory("results/{folder}responses/{benchmark}/texts"),
+        page="results/{folder}responses/{benchmark}/index.html",
+        manifest="results/{folder}responses/{benchmark}/manifest.json",
+        texts=directory("results/{folder}responses/{benchmark}/texts"),
     log:
         "results/logs/{folder}responses/{benchmark}.log",
     params:
         options=given(SHOWN.responses_options),
     shell:
         "python -m rlvr stage page responses --benchmark {wildcards.benchmark} --runs {input.runs:q}"
-        " --audit {input.audit:q} --results results {params.options:q} --out {output[0]:q} > {log:q} 2>&1"
+        " --audit {input.audit:q} --results results {params.options:q} --out {output.page:q} > {log:q} 2>&1"
 
 
 rule report_html:
