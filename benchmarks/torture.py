@@ -59,7 +59,7 @@ SAME_BYTES = (
 
 @dataclass
 class Point:
-    """What was done at one point, and what followed."""
+    """An interruption of a study, and what followed."""
 
     kind: str
     is_planning: bool

@@ -1,4 +1,4 @@
-"""Whether the files of a manifest are there as they were written: by size and time, or byte by byte."""
+"""A check that the files of a manifest are there as they were written: by size and time, or byte by byte."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ class Comparison:
             self._known = known if isinstance(known, dict) else {}
 
     def faults(self, path: Path, manifest: Manifest) -> Iterator[str]:
-        """What is wrong with a manifest at ``path`` and its outputs, and what to do about it."""
+        """Describe what is wrong with a manifest at ``path`` and its outputs, and what to do about it."""
         if is_sealed(path) is False:
             yield f"{path}: was changed after it was written; delete it to make the result again"
         written = path.stat().st_mtime_ns

@@ -140,7 +140,7 @@ class ServedModel(Checkpoint):
 
     @cached_property
     def service(self) -> Service:
-        """Where the model is, and what it is called there."""
+        """The address of the model, and its name there."""
         return Service.read(self.directory / "server.json")
 
     @property

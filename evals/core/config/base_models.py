@@ -263,7 +263,7 @@ class Served(_Prompted):
     sampling_dtype: ClassVar[str] = "auto"
 
     def service(self) -> dict[str, Any]:
-        """Where the model is, as :class:`evals.core.run_spec.Service` has it."""
+        """The address and name of the model, as :class:`evals.core.run_spec.Service` has them."""
         keys = {"base_url", "model", "api_key_variable", "extra_body", "timeout"}
         return self.model_dump(mode="json", include=keys, exclude_none=True)
 
