@@ -18,7 +18,7 @@ from evals.core.progress import Progress
 from rlvr.base_model import VERSION
 from rlvr.base_model.tokenizer import build_tokenizer, build_word_tokenizer
 from rlvr.runs.state import StateStore, load_training_tensors, save_checkpoint, training_tensors
-from rlvr.runs.termination import Interrupted, termination
+from rlvr.runs.termination import save_when_due, termination
 
 _IGNORED = -100  # cross_entropy's label for positions that carry no loss
 
@@ -68,7 +68,12 @@ def train_base_model(
         if found := store.latest():
             load_training_tensors(model, optimizer, found.tensors)
             first, metrics = found.step, found.values["metrics"]
-        progress = Progress(directory, f"base model {directory.name}", settings.steps, first)
+        name = f"base model {directory.name}"
+        progress = Progress(directory, name, settings.steps, first)
+
+        def save() -> None:
+            store.save(len(metrics), training_tensors(model, optimizer), {"metrics": metrics})
+
         for step in range(first, settings.steps):
             started = time.monotonic()
             batch = sequences[step * settings.batch_size : (step + 1) * settings.batch_size]
@@ -81,11 +86,7 @@ def train_base_model(
             optimizer.step()
             metrics.append({"step": step + 1, "loss": loss.item(), "seconds_step": time.monotonic() - started})
             progress.report(step + 1, loss=loss.item())
-            last = step + 1 == settings.steps
-            if last or asked_to_stop() or (step + 1) % checkpoint_interval == 0:
-                store.save(step + 1, training_tensors(model, optimizer), {"metrics": metrics})
-            if asked_to_stop() and not last:
-                raise Interrupted(f"base model {directory.name}: stopped after step {step + 1}; its state is saved")
+            save_when_due(step + 1, settings.steps, checkpoint_interval, asked_to_stop, save, name)
         files = [*save_checkpoint(model, tokenizer, directory / "checkpoint"), directory / "metrics.parquet"]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
         inputs, outputs = {str(corpus_path): sha256_file(corpus_path)}, hash_files(directory, *files)

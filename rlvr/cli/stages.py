@@ -67,9 +67,11 @@ def fine_tune(
     content = parse_json(settings, "--settings")
     arithmetic.set_up(threads, device == "cpu" and content.get("dtype") == "float32")
     from rlvr.engines.local import fine_tune as tuning
+    from rlvr.runs.termination import exit_if_interrupted
 
     read = tuning.FineTuningSettings.parse(content, "--settings")
-    tuning.fine_tune(read, base, solutions, out, device, checkpoint_interval, lock_wait_seconds)
+    with exit_if_interrupted():
+        tuning.fine_tune(read, base, solutions, out, device, checkpoint_interval, lock_wait_seconds)
 
 
 @commands.add("sample")

@@ -24,6 +24,21 @@ def exit_if_interrupted() -> Iterator[None]:
         raise SystemExit(STOPPED) from None
 
 
+def save_when_due(
+    step: int, steps: int, interval: int, asked_to_stop: Callable[[], bool], save: Callable[[], None], name: str
+) -> None:
+    """Save the state after every ``interval`` steps, after the last one, and where the training is asked to stop.
+
+    Raises:
+        Interrupted: the training, ``name`` for people, was asked to stop before its last step.
+    """
+    stop = asked_to_stop()  # once: what comes while the state is saved waits for the next step
+    if stop or step == steps or step % interval == 0:
+        save()
+    if stop and step < steps:
+        raise Interrupted(f"{name}: stopped after step {step}; its state is saved")
+
+
 @contextmanager
 def termination() -> Iterator[Callable[[], bool]]:
     """Note a SIGTERM instead of dying from it; yields a function that says whether one has come."""

@@ -28,6 +28,7 @@ from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.runs.state import StateStore, load_training_tensors, save_trained, training_tensors
+from rlvr.runs.termination import save_when_due, termination
 
 
 class FineTuningSettings(FineTuning):
@@ -53,13 +54,17 @@ def fine_tune(
     """Train ``base`` on the solutions and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
     The loss is the mean negative log-probability of a batch's solution tokens, end token included. A job that was
-    killed continues, and ends with the same bytes. UserError if a file is missing or damaged, or a solution too long.
+    killed continues, and ends with the same bytes.
+
+    Raises:
+        Interrupted: on SIGTERM, with the state saved.
+        UserError: a file is missing or damaged, or a solution too long.
     """
     outputs, parameters = verify_outputs(base / "manifest.json", "base_model").outputs, settings.parameters()
     inputs = {str(base / name): digest for name, digest in outputs.items()} | {str(solutions): sha256_file(solutions)}
     identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
     store = StateStore(directory / "state", identity)
-    with store.single_writer(wait_seconds):
+    with store.single_writer(wait_seconds), termination() as asked_to_stop:
         checkpoint = Checkpoint(base / "checkpoint")
         examples = _examples(checkpoint, solutions, settings)
         order = PromptOrder(examples, settings.seed)
@@ -70,7 +75,12 @@ def fine_tune(
         if found := store.latest():
             load_training_tensors(model, optimizer, found.tensors)
             first, metrics = found.step, found.values["metrics"]
-        progress = Progress(directory, f"warm start {directory.name}", settings.steps, first)
+        name = f"warm start {directory.name}"
+        progress = Progress(directory, name, settings.steps, first)
+
+        def save() -> None:
+            store.save(len(metrics), training_tensors(model, optimizer), {"metrics": metrics})
+
         for step in range(first, settings.steps):
             started = time.monotonic()
             chosen = order.take(step * settings.batch_size, settings.batch_size)
@@ -91,8 +101,7 @@ def fine_tune(
             seconds = time.monotonic() - started
             metrics.append({"step": step + 1, "loss": loss, "grad_norm": float(norm), "seconds_step": seconds})
             progress.report(step + 1, loss=loss)
-            if (step + 1) % checkpoint_interval == 0 or step + 1 == settings.steps:
-                store.save(step + 1, training_tensors(model, optimizer), {"metrics": metrics})
+            save_when_due(step + 1, settings.steps, checkpoint_interval, asked_to_stop, save, name)
         files = [*save_trained(model, base / "checkpoint", directory / "checkpoint"), directory / "metrics.parquet"]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
         details = {"steps": settings.steps, "solutions": len(examples), "model_computed_by": model.backend}

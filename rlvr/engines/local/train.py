@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +25,7 @@ from rlvr.engines.local.preflight import check_memory
 from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
 from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
-from rlvr.runs.termination import Interrupted, termination
+from rlvr.runs.termination import Interrupted, save_when_due, termination
 
 _WEIGHTS = ".safetensors"
 
@@ -105,11 +106,8 @@ class _Attempt:
                 row = self._step(pool)
                 write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
                 progress.report(position.step, reward_mean=row["reward_mean"])
-                last = position.step == run.training.steps
-                if last or asked_to_stop() or position.step % execution.checkpoint_interval == 0:
-                    learner.save(self.store)
-                if asked_to_stop() and not last:
-                    raise Interrupted(f"{run.run}: stopped after step {position.step}; its state is saved")
+                interval, save = execution.checkpoint_interval, partial(learner.save, self.store)
+                save_when_due(position.step, run.training.steps, interval, asked_to_stop, save, run.run)
         if not is_finished(self.directory, self.training):
             self._write(self.training, self.directory)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.fine_tune import FineTuningSettings, fine_tune
 from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.local.train import train
+from rlvr.runs.termination import Interrupted
 
 SETTINGS = {
     **{
@@ -83,6 +85,22 @@ def test_a_killed_warm_start_ends_with_the_same_bytes(
     assert len(pd.read_parquet(tmp_path / "parts" / "metrics.parquet")) == 12
     whole, parts = (tmp_path / name / "checkpoint" / "model.safetensors" for name in ("whole", "parts"))
     assert sha256_file(whole) == sha256_file(parts) != sha256_file(llama / "checkpoint" / "model.safetensors")
+
+
+def test_a_warm_start_that_is_asked_to_stop_saves_its_state(
+    llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = AdamW.step
+
+    def ask(self: AdamW, learning_rate: float) -> None:
+        step(self, learning_rate)
+        signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AdamW, "step", ask)
+        with pytest.raises(Interrupted, match="warm: stopped after step 1; its state is saved"):
+            tune(llama, solutions, tmp_path / "warm")
+    assert [path.name for path in (tmp_path / "warm").glob("state/*/step-*")] == ["step-00000001"]
 
 
 def test_the_gradient_is_that_of_the_mean_over_solution_tokens(llama: Path, solutions: Path, tmp_path: Path) -> None:
