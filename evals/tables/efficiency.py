@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,18 @@ class Fits:
 
     courses: Mapping[Condition, Course]
     curves: Mapping[Condition, Curves]
-    estimates: Mapping[Condition, CourseEstimate]
-    problems: int
     targets: Mapping[str, float]  # by model, the score whose compute is compared
+
+    @property
+    def problems(self) -> int:
+        """The number of held-out problems."""
+        return int(next(iter(self.courses.values())).accuracies.shape[2])
+
+    @cached_property
+    def estimates(self) -> dict[Condition, CourseEstimate]:
+        """The features of every method with their uncertainty, which takes hundreds of fits of each."""
+        draws = draw_problems(self.problems, np.random.default_rng(stream_seed("validation problems")), RESAMPLES)
+        return {row: estimate_course(course, draws, self.targets[row.model]) for row, course in self.courses.items()}
 
     def feature(self, row: Condition, index: int) -> _Cell:
         """A feature of a method and its interval."""
@@ -129,14 +139,11 @@ def fit_courses(results: Results, training: Path) -> Fits | None:
     if len(courses) < len(trained) or {row.model for row in trained} - {*references}:
         return None
     curves = {row: course.curve() for row, course in courses.items()}
-    problems = next(iter(courses.values())).accuracies.shape[2]
     targets = {}
     for model, row in references.items():
         reached, base = float(curves[row].scores([courses[row].compute.max()])[0, 0]), float(curves[row].base[0])
         targets[model] = base + REACHED_GAIN * (reached - base)
-    draws = draw_problems(problems, np.random.default_rng(stream_seed("validation problems")), RESAMPLES)
-    estimates = {row: estimate_course(course, draws, targets[row.model]) for row, course in courses.items()}
-    return Fits(courses, curves, estimates, problems, targets)
+    return Fits(courses, curves, targets)
 
 
 def _cell(difference: Difference, index: int = 0) -> _Cell:
