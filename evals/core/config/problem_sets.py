@@ -158,12 +158,9 @@ class HubBenchmark(ReadBenchmark):
     revision: Commit | None = Field(description="a commit; null takes the newest")
     configuration: Omittable[Text] = optional("the repository's configuration")
     split: Text = Field(description="the repository's split")
-    files: Omittable[
-        Annotated[
-            tuple[Annotated[str, Matching(r"[^\x00-\x1f]+\.jsonl", "a file name that ends in .jsonl")], ...],
-            Field(min_length=1),
-        ]
-    ] = optional("JSON lines files to read instead of a split")
+    files: Omittable[Annotated[tuple[_JsonLines, ...], Field(min_length=1)]] = optional(
+        "JSON lines files to read instead of a split"
+    )
     columns: Columns = Field(description="columns of the source")
 
 
