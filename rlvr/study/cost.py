@@ -97,7 +97,7 @@ def run_cost(study: Study, identifier: str) -> Cost:
     run = study.run(identifier)
     model, evaluation = study.config.models[run.model], study.config.evaluation
     parameters = _parameters(model) or 0.0
-    cache = (model.cache_bytes if isinstance(model, Existing) else None) or _CACHE_BYTES * parameters
+    cache = _cache_bytes(model)
     devices, longest = evaluation.tensor_parallel_size or 1, evaluation.max_new_tokens
     sampling = Decoding(parameters, cache, devices, study.config.execution.gpu_memory_utilization or 0.9)
     mean, evaluated, seconds = longest * RESPONSE_FRACTION, 0.0, 0.0
@@ -151,8 +151,8 @@ def plan_lines(study: Study) -> list[str]:
         size = f"{parameters / 1e9:.3g} B parameters" if parameters else "size not stated"
         lines.append(f"  {model} ({size}), {len(runs)} runs with the base model: {cost}")
         if trained and parameters:
-            cache = getattr(entry, "cache_bytes", None) or _CACHE_BYTES * parameters
-            seconds = step_seconds(study.run_spec(trained).training, study.cluster(trained), parameters, cache)
+            training, cluster = study.run_spec(trained).training, study.cluster(trained)
+            seconds = step_seconds(training, cluster, parameters, _cache_bytes(entry))
             lines.append(f"    {seconds:,.0f} s a training step")
         total += cost
     lines.append(f"  all: {total}")
@@ -181,3 +181,9 @@ def prompt_lines(study: Study) -> list[str]:
 def _parameters(model: Model) -> float | None:
     """The number of a model's parameters, if the study states it."""
     return model.parameters if isinstance(model, Existing) else None
+
+
+def _cache_bytes(model: Model) -> float:
+    """Bytes of a token's keys and values: as stated, or in proportion to the model's size; 0 if that is not known."""
+    stated = model.cache_bytes if isinstance(model, Existing) else None
+    return stated or _CACHE_BYTES * (_parameters(model) or 0.0)
