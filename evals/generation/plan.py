@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -33,7 +34,7 @@ class Plan:
     gated: bool  # the texts, and responses that could quote them, may be written nowhere
     bodies: Sequence[Mapping[str, Any]] = ()  # of a server: each problem's prompt as it is sent; there are no ids then
 
-    @property
+    @cached_property
     def room(self) -> list[int]:
         """Tokens that are left for each problem's response; 0 where the prompt alone fills the context."""
         limit = self.settings.max_new_tokens
@@ -52,10 +53,9 @@ class Plan:
 
     def requests(self, samples: Iterable[tuple[int, int]]) -> Iterator[Request]:
         """The requests of samples; the random numbers of each are those of seed, problem and number."""
-        room = self.room
         for index, number in samples:
             identity = f"evaluation/{self.settings.seed}/{self.ids[index]}/{number}"
-            yield Request(self.prompts[index], identity, room[index], self.bodies[index] if self.bodies else {})
+            yield Request(self.prompts[index], identity, self.room[index], self.bodies[index] if self.bodies else {})
 
     def load_backend(self) -> Backend:
         """Load the models; torch then keeps to the threads of the settings."""
