@@ -121,6 +121,8 @@ def _samples_status(judge: Judge, study: Study, run: Run, benchmark: str) -> Res
     wanted = {renamed.get(key, key): value for key, value in evaluation.items()}
     if run.model in study.served_models:
         wanted["engine"] = "server"
+        for key in ("max_model_len", "tensor_parallel_size"):  # of a model that is here: such samples do not have them
+            wanted.pop(key, None)
     wanted["samples_per_problem"] = study.config.evaluation.samples(benchmark)
     wanted |= {"prompt": study.prompt(benchmark, run.model), "version": SAMPLER_VERSION}
     path = f"samples/{run.run}/{benchmark}/manifest.json"

@@ -11,14 +11,19 @@ from typing import Any
 import pytest
 
 from evals.core import arithmetic
-from evals.core.files import fingerprint, read_json, sha256_bytes, write_json, write_text
+from evals.core.files import fingerprint, read_json, sha256_bytes, write_json, write_jsonl, write_text
 from evals.core.intact import Comparison
 from evals.core.manifest import Manifest, hash_files, installed_packages
 from evals.core.yaml_file import read_yaml
 from evals.generation import VERSION as SAMPLER_VERSION
+from evals.generation.checkpoint import ServedModel
+from evals.generation.plan import make_plan
+from evals.generation.settings import EvaluationSettings
 from evals.grading import INTEGER_VERSION as GRADER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
+from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
+from rlvr.study.plan import Plan
 from rlvr.study.status import describe, study_status
 from rlvr.study.study import Study
 
@@ -215,3 +220,24 @@ def test_inputs_that_changed_under_a_result_are_named(finished: dict[str, Any]) 
     assert reason == f"results/base/tiny/corpus.jsonl: {before} -> {after}"
     Path("results/problems/chain_3/manifest.json").unlink()
     assert stale(finished)[SAMPLES][-1] == "made from benchmark chain_3, which is not current"
+
+
+def test_samples_of_a_server_are_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    evaluated = Evaluated("small", ["chain_3"], ["2"], server="http://127.0.0.1:8000/v1")
+    content = configuration(evaluated, Prompting(), Sampling(max_model_len=4096), Machine())
+    study = Plan.read(content, "eval")
+    rows = [{"id": "a", "problem": "1+2", "answer": "3"}]
+    write_jsonl(Path("results/problems/chain_3/problems.jsonl"), rows)
+    write("problems/chain_3/manifest.json", "problems", {}, {})
+    write("base/small/manifest.json", "base_model", {}, {"server.json": study.service("small")})
+    given = study.evaluation("small-base", "chain_3")
+    given |= {"batch_size": given.pop("sampling_batch_size"), "threads": 1}
+    settings = EvaluationSettings.parse(given | {"prompt": study.prompt("small-base", "chain_3")}, "")
+    plan = make_plan([ServedModel(Path("results/base/small"))], Path("results/problems/chain_3"), settings)
+    write("samples/small-base/chain_3/manifest.json", "samples", plan.parameters, {"samples.jsonl": "s"})
+    result = "samples of base model small-base on chain_3"
+    own = [reason for reason in stale(content)[result] if not reason.startswith("made from")]
+    assert own == []
+    content["evaluation"]["top_p"] = 0.5
+    assert stale(content)[result][0].startswith("top_p: ")
