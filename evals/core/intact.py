@@ -1,7 +1,6 @@
 """A check that the files of a manifest are there as they were written: by size and time, or byte by byte."""
 
 import contextlib
-import json
 import os
 import sys
 import time
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evals.core.errors import UserError
-from evals.core.files import read_json, sha256_file
+from evals.core.files import read_json, sha256_file, write_json
 from evals.core.manifest import Manifest, is_sealed
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -71,7 +70,5 @@ class Comparison:
     def keep(self) -> None:
         """Keep the hashes; on a disk that takes none they are computed again next time."""
         if self.cache is not None and self.bytes_read:
-            temporary = self.cache.with_suffix(f".{os.getpid()}.tmp")
-            with contextlib.suppress(OSError):
-                temporary.write_text(json.dumps(self._known), encoding="utf-8")
-                os.replace(temporary, self.cache)
+            with contextlib.suppress(UserError):
+                write_json(self.cache, self._known)
