@@ -33,7 +33,8 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     results = directory.absolute()
     results = results / "results" if (results / "results").is_dir() else results
     makers, faults = list[Maker](), list[str]()
-    for path in _files(results):
+    files = list(_files(results))
+    for path in files:
         if path.name.endswith("manifest.json"):
             try:
                 makers.append(Maker.read(path))
@@ -44,7 +45,7 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     chain = Chain(results / "manifest.json", makers)
     chain.check()
     listed = {file for maker in chain.makers for file in maker.files} | chain.sources.keys()
-    for path in _files(results):
+    for path in files:
         is_shown = path.suffix == ".html" or _SHOWN & set(path.relative_to(results).parts[:-1])
         if is_shown and path not in listed and not path.name.endswith("manifest.json"):
             chain.faults.append(f"{chain.short(path)}: no manifest lists it, so nothing says what it was made from")

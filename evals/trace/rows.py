@@ -65,15 +65,16 @@ def trace(files: Sequence[Path], row: str | None = None, faults_only: bool = Fal
                 raise UserError(f"--row: {path} has no row with {row!r}")
         faults = [*chain.faults, *foreign]
         broken += faults
+        root_hash = chain.root_hash(maker.path)
         if not as_json:
             _print_rows([] if faults_only else rows)
-            print_verdict(chain, path, faults, chain.root_hash(maker.path))
+            print_verdict(chain, path, faults, root_hash)
         report: dict[str, Any] = {
             "file": str(path),
             "verified": not faults,
             "faults": faults,
             "manifests": len(chain.makers),
-            "root_hash": chain.root_hash(maker.path),
+            "root_hash": root_hash,
         }
         report["manifests_without_checksum"] = [chain.short(each) for each in chain.unsealed]
         report["sources_elsewhere"] = [str(each) for each in chain.elsewhere]
