@@ -20,13 +20,13 @@ from evals.core.errors import InvalidInput
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_text
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import Condition, Run, conditions_of, read_runs
-from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS, read_comparison
+from rlvr.diagnostics.tokens.table import read_comparison
+from rlvr.diagnostics.tokens.view import levels, scale_of
 from rlvr.report.html import render_page
 
 CHUNK_BYTES = 2_000_000
 """Text that a page loads at a time, about; a problem's responses are never divided."""
 CORRECT, TRUNCATED, NO_ANSWER, GRADERS_DISAGREE = 1, 2, 4, 8
-_LARGEST = 0.98  # quantile of the differences of a run from which on a token has the strongest colour
 
 TokenTexts = dict[tuple[str, int], tuple[list[str], list[int]]]
 """(problem, sample) -> the texts of its tokens, and a colour of each, -4 (less likely after training) to 4."""
@@ -146,18 +146,15 @@ def _read_responses(
 
 def read_token_texts(directory: Path) -> TokenTexts:
     """Read what training changed of each response in a comparison of two checkpoints, token by token."""
-    frame = read_comparison(directory, columns=list(COMPARISON_COLUMNS))
+    frame = read_comparison(directory, columns=("problem", "sample", "text", "trained_log_prob", "base_log_prob"))
     change = (frame["trained_log_prob"] - frame["base_log_prob"]).to_numpy(dtype=np.float64)
-    scale = float(np.quantile(np.abs(change[np.isfinite(change)]), _LARGEST)) if np.isfinite(change).any() else 0.0
-    limits = [scale / 2**power for power in (3, 2, 1, 0)]  # each shade begins at twice the distance
-    levels = sum((np.abs(change) >= limit).astype(int) for limit in limits) if scale > 0 else np.zeros(len(change), int)
-    signed = np.where(np.isfinite(change), np.sign(change) * levels, 0).astype(int)
     found: TokenTexts = {}
-    rows = zip(frame["problem"].astype(str), frame["sample"], frame["text"], signed, strict=True)
-    for problem, sample, text, colour in rows:
+    strengths = levels(change, 0.0, scale_of(change, 0.0)).tolist()
+    rows = zip(frame["problem"].astype(str), frame["sample"], frame["text"], strengths, strict=True)
+    for problem, sample, text, strength in rows:
         texts, colours = found.setdefault((problem, int(sample)), ([], []))
         texts.append(str(text))
-        colours.append(int(colour))
+        colours.append(strength)
     return found
 
 

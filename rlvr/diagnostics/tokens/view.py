@@ -176,6 +176,10 @@ def write_page(
     view = ComparisonView(table, problems, count, responses) if compared else StepView(table, step, problems, count)
     values = {quantity.key: quantity.values(view.frame) for quantity in view.quantities}
     scales = {quantity.key: scale_of(values[quantity.key], quantity.middle) for quantity in view.quantities}
+    strengths = {
+        quantity.key: levels(values[quantity.key], quantity.middle, scales[quantity.key]).tolist()
+        for quantity in view.quantities
+    }
     groups: dict[Any, dict[str, Any]] = {}
     for place, row in enumerate(view.frame.to_dict("records")):
         problem, text = str(row["problem"]), str(row["text"])
@@ -183,10 +187,7 @@ def write_page(
         if row["sample"] not in group["responses"]:
             name, outcome, remark = view.heading(row)
             group["responses"][row["sample"]] = {"name": name, "outcome": outcome, "remark": remark, "tokens": []}
-        classes = [
-            class_of(quantity.key, level(float(values[quantity.key][place]), quantity.middle, scales[quantity.key]))
-            for quantity in view.quantities
-        ]
+        classes = [class_of(key, strength[place]) for key, strength in strengths.items()]
         if row.get("gate") == 0:
             classes.append("stopped")
         # A line break, and a space that stands alone, are replaced by a sign.
@@ -218,13 +219,16 @@ def scale_of(values: Values, middle: float) -> float:
     return float(np.quantile(distances, _LARGEST)) if len(distances) else 0.0
 
 
-def level(value: float, middle: float, scale: float) -> int:
-    """Return the strength of a colour, -LEVELS (orange) to LEVELS (blue); each begins at twice the distance."""
-    distance = abs(value - middle)
-    if not np.isfinite(value) or scale <= 0:
-        return 0
-    strength = sum(distance >= limit for limit in _limits(scale))
-    return strength if value > middle else -strength
+def levels(values: Values, middle: float, scale: float) -> npt.NDArray[np.int64]:
+    """Return the strength [N] of each value's colour, -LEVELS (orange) to LEVELS (blue).
+
+    Each strength begins at twice the distance from the middle. What is no finite number has none.
+    """
+    if scale <= 0:
+        return np.zeros(len(values), dtype=np.int64)
+    distances = values - middle
+    strengths = np.searchsorted(_limits(scale), np.abs(distances), side="right")  # limits that are reached
+    return np.where(np.isfinite(values), np.sign(distances) * strengths, 0).astype(np.int64)
 
 
 def _limits(scale: float) -> list[float]:

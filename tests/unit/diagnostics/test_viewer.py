@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from evals.core.files import read_jsonl, sha256_file, write_jsonl, write_parquet, write_text
 from evals.core.manifest import read_manifest
 from rlvr.diagnostics.tokens.table import read_comparison, read_token_table
-from rlvr.diagnostics.tokens.view import LEVELS, ComparisonView, StepView, class_of, level, scale_of
+from rlvr.diagnostics.tokens.view import LEVELS, ComparisonView, StepView, class_of, levels, scale_of
 from tests.commands import rlvr_bench
 from tests.unit.diagnostics.checkpoint_pair import make_pair
 
@@ -66,7 +66,7 @@ def test_every_token_of_a_problem_is_there_with_its_numbers_and_colours(token_ta
         assert f"({row['new_log_prob'] - row['old_log_prob']:+.4f})" in words
         for quantity in StepView.quantities:
             column = quantity.values(rows)
-            strength = level(column[index], quantity.middle, scale_of(column, quantity.middle))
+            strength = levels(column, quantity.middle, scale_of(column, quantity.middle))[index]
             assert class_of(quantity.key, strength) in classes.split()
         assert ("stopped" in classes.split()) == (row["gate"] == 0)
 
@@ -151,7 +151,7 @@ def test_two_checkpoints_are_shown_with_their_numbers_and_colours(tmp_path: Path
         wanted = set()
         for key, column in expected.items():
             values = np.asarray(column, dtype=np.float64)
-            wanted.add(class_of(key, level(values[index], 0.0, scale_of(values, 0.0))))
+            wanted.add(class_of(key, levels(values, 0.0, scale_of(values, 0.0))[index]))
         assert set(classes.split()) == wanted
     assert "script" not in page.tags
     assert re.findall(r"<b>(Response \d)</b>, (.*)", content) == [
@@ -202,13 +202,14 @@ def test_what_cannot_be_shown_is_refused_in_a_line(tmp_path: Path, capsys: pytes
 
 @given(st.floats(-10, 10), st.floats(-1, 1), st.floats(1e-3, 10))
 def test_levels_are_odd_about_the_middle_and_double(value: float, middle: float, scale: float) -> None:
-    strength = level(value, middle, scale)
+    (strength,) = levels(np.array([value]), middle, scale).tolist()
     assert -LEVELS <= strength <= LEVELS
     assert strength == 0 or (strength > 0) == (value > middle)
     assert abs(strength) == sum(abs(value - middle) >= scale / factor for factor in (1, 2, 4, 8))
 
 
 def test_what_is_no_number_has_no_colour() -> None:
-    assert level(float("nan"), 1.0, 0.5) == level(3.0, 1.0, 0.0) == 0
+    assert levels(np.array([np.nan, np.inf, 3.0]), 1.0, 0.5).tolist() == [0, 0, 4]
+    assert levels(np.array([3.0]), 1.0, 0.0).tolist() == [0]
     assert scale_of(np.array([np.nan, np.nan]), 0.0) == 0.0
     assert scale_of(np.array([1.0] * 100 + [3.0] * 100), 1.0) == 2.0
