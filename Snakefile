@@ -7,10 +7,11 @@ from rlvr.study.cost import print_cost, print_warnings
 from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
 from rlvr.study.launch import end_jobs_on_termination
 from rlvr.study.plan import Plan
-from rlvr.study.rules import given, one_line_errors, pattern, read_study, set_job_environment
+from rlvr.study.rules import given, one_line_errors, pattern, set_job_environment
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import TRAIN, VALIDATION
+from rlvr.study.study_file import read_study
 
 min_version("9.25")
 

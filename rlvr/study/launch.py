@@ -27,7 +27,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from evals.core.errors import UserError
-from evals.core.yaml_file import read_yaml
+from rlvr.study.study_file import read_study_file
 
 # Options with which Snakemake runs no job and holds no lock.
 _ANSWERS = (
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
         if not any(getattr(options, name) for name in _ANSWERS):
             try:
                 for file in options.configfile or ():  # Snakemake would name no line
-                    read_yaml(Path(file))
+                    read_study_file(Path(file))
                 held.enter_context(only_study(directory))
                 _remove_stale_lock(directory, arguments)
             except UserError as error:

@@ -4,12 +4,11 @@ import contextlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import InvalidInput, UserError
-from evals.core.yaml_file import parse_yaml, read_yaml
+from evals.core.errors import UserError
 from rlvr.study.source_files import REPOSITORY
 
 
@@ -20,39 +19,6 @@ def one_line_errors() -> Iterator[None]:
         yield
     except UserError as error:
         sys.exit(f"error: {error}")
-
-
-def read_study(files: Sequence[str | Path], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the files of a study, later ones over earlier ones, then the ``changes`` of ``snakemake --config``.
-
-    Snakemake has read them too, but reports a mistake without its line, lets the last of two equal keys win, and takes
-    every nested value of ``--config`` for text: ``seeds=[1, 2]`` for ``["1", "2"]``.
-    """
-    content: dict[str, Any] = {}
-    for path in map(Path, files):
-        read = read_yaml(path)
-        if not isinstance(read, dict):
-            raise InvalidInput(str(path), "", "has no keys", "a study (config/README.md)")
-        _merge(content, read)
-    _merge(content, {key: _typed(value, f"--config {key}") for key, value in changes.items()})
-    return content
-
-
-def _merge(content: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    for key, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(content.get(key), dict):
-            _merge(content[key], value)
-        else:
-            content[key] = value
-
-
-def _typed(value: Any, source: str) -> Any:
-    """``value`` with its texts read as YAML."""
-    if isinstance(value, Mapping):
-        return {key: _typed(each, source) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_typed(each, source) for each in value]
-    return parse_yaml(value, source) if isinstance(value, str) else value
 
 
 def given(function: Callable[..., Any]) -> Callable[[Any], Any]:

@@ -15,10 +15,10 @@ from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
 from evals.core.run_spec import VERL, LocalRun, LocalTraining, RunSpec, VerlTraining, divide_overrides, parse_run
-from evals.core.yaml_file import read_yaml
 from rlvr.study.benchmarks import StudyBenchmark, read_benchmarks, training_settings, training_title
 from rlvr.study.catalogue import Entry, load_catalogue, resolve_method
 from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
+from rlvr.study.study_file import read_study_file
 
 _OF_RUN = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
 """Keys of a method's entry that decide a run; the others are for people."""
@@ -58,7 +58,7 @@ class Study:
     def read(cls, path: Path) -> Study:
         """Read and resolve a study's configuration, or the study.json of its results."""
         # YAML takes JSON's 1e-06 for text.
-        return cls.resolve(read_json(path) if path.suffix == ".json" else read_yaml(path), str(path))
+        return cls.resolve(read_json(path) if path.suffix == ".json" else read_study_file(path), str(path))
 
     @classmethod
     def resolve(cls, content: Mapping[str, Any], source: str = "config") -> Study:

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from evals.core.files import canonical_json
-from evals.core.yaml_file import read_yaml
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ def environment() -> dict[str, str]:
 
 def smoke_study(**changes: Mapping[str, Any]) -> dict[str, Any]:
     """config/verl_smoke.yaml for this environment; ``changes`` are merged into its sections."""
-    config = read_yaml(ROOT / "config" / "verl_smoke.yaml")
+    config = read_study_file(ROOT / "config" / "verl_smoke.yaml")
     python = {"training_python": sys.executable, "sampling_python": sys.executable}
     config["execution"] = {**config["execution"], **python}
     for section, change in changes.items():

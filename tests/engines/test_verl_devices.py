@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from evals.core.run_spec import Cluster, VerlRun
-from evals.core.yaml_file import read_yaml
 from rlvr.engines.verl.registered import CurrentRun, nested
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 
@@ -29,7 +29,7 @@ def test_a_forward_step_has_everything_on_the_device_that_verl_moves_it_to(
 
     from rlvr.engines.verl import engine
 
-    config = read_yaml(ROOT / "config" / "verl_smoke.yaml")
+    config = read_study_file(ROOT / "config" / "verl_smoke.yaml")
     study = Study.resolve({**config, "methods": {name: {}}, "reference_method": name}, "study")
     run = f"tiny-{name}-s1"
     cluster = Cluster.parse(study.cluster(run), "cluster")

@@ -19,7 +19,6 @@ from transformers import AutoModelForCausalLM
 
 from evals.core.random import generator_for
 from evals.core.run_spec import LocalTraining
-from evals.core.yaml_file import read_yaml
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.update import Updater
@@ -194,7 +193,7 @@ def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> 
 
 def write_batch(place: Path, study_directory: Path, case: Case, ranks: int) -> Path:
     """What a process that stands for one of verl's ranks reads."""
-    study = Study.resolve(read_yaml(ROOT / "config" / "verl_smoke.yaml"), "verl_smoke.yaml")
+    study = Study.read(ROOT / "config" / "verl_smoke.yaml")
     content = study.resolved_run("tiny-dapo-s1")
     training = {
         **content["training"],

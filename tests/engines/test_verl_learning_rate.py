@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from evals.core.run_spec import Cluster, VerlRun
-from evals.core.yaml_file import read_yaml
 from rlvr.study.study import Study
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
@@ -63,7 +62,7 @@ def test_the_rate_of_every_step(
     from rlvr.engines.verl import engine
     from rlvr.engines.verl.registered import CurrentRun
 
-    study = Study.resolve(read_yaml(ROOT / "config" / "verl_smoke.yaml"), "verl_smoke.yaml")
+    study = Study.read(ROOT / "config" / "verl_smoke.yaml")
     content = study.resolved_run("tiny-dapo-s1")
     updates = content["training"]["updates_per_step"]
     content["training"] |= {"steps": 8, "learning_rate": 0.0012, "warmup_updates": WARMUP_STEPS * updates}

@@ -60,7 +60,7 @@ def validated(
 ) -> tuple[dict[str, list[str]], subprocess.CompletedProcess[str]]:
     """Every paper's runs, and what one command said of all of them: importing verl takes longer than the rest."""
     directory = tmp_path_factory.mktemp("papers")
-    files = {path.stem: write_runs(Study.resolve(read_yaml(path), path.name), directory / path.stem) for path in PAPERS}
+    files = {path.stem: write_runs(Study.read(path), directory / path.stem) for path in PAPERS}
     return files, validate(directory, *(file for of_paper in files.values() for file in of_paper))
 
 
@@ -85,7 +85,7 @@ def test_verl_accepts_every_run_of_the_paper(
     ],
 )
 def test_a_misfit_ends_in_one_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    study = Study.resolve(read_yaml(ROOT / "config" / "papers" / "delta.yaml"), "delta.yaml")
+    study = Study.read(ROOT / "config" / "papers" / "delta.yaml")
     file = Path(write_runs(study, tmp_path)[0])
     content = json.loads(file.read_text(encoding="utf-8"))
     for key, value in change.items():
@@ -128,7 +128,7 @@ def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "        answers[key] = str(error)\n"
         "Path(sys.argv[3]).write_text(json.dumps(answers))\n"
     )
-    study = Study.resolve(read_yaml(ROOT / "config" / "papers" / "delta.yaml"), "delta.yaml")
+    study = Study.read(ROOT / "config" / "papers" / "delta.yaml")
     file, answers = write_runs(study, directory)[0], directory / "answers.json"
     done = subprocess.run(
         [sys.executable, "-c", code, file, str(ROOT), str(answers), *UNKNOWN],

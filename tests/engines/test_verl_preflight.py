@@ -12,7 +12,6 @@ import pytest
 
 from evals.core.files import canonical_json, read_json
 from evals.core.manifest import Manifest, hash_files
-from evals.core.yaml_file import read_yaml
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import initial_model
 from rlvr.study.study import Study
@@ -27,7 +26,7 @@ RUN = "tiny-delta-s1"
 def run_file(tmp_path: Path) -> Path:
     """The smoke study's DelTA run on two devices, with an untrained model."""
     checkpoint = tmp_path / "results" / "base" / "tiny" / "checkpoint"
-    study = Study.resolve(read_yaml(ROOT / "config" / "verl_smoke.yaml"), "verl_smoke.yaml")
+    study = Study.read(ROOT / "config" / "verl_smoke.yaml")
     tokenizer = build_tokenizer()
     architecture = study.models_from_scratch["tiny"].architecture.to_json()
     initial_model(architecture, tokenizer, seed=3).save_pretrained(checkpoint)

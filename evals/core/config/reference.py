@@ -37,14 +37,36 @@ _TYPES = {
 
 def editor_schemas() -> dict[str, Schema]:
     """Build a JSON schema (2020-12) for every kind of configuration file, by name."""
-    return {name: _without_nulls(TypeAdapter(kind).json_schema()) for name, (_, kind) in _FILES.items()}
+    schemas = {name: _without_nulls(TypeAdapter(kind).json_schema()) for name, (_, kind) in _FILES.items()}
+    return {**schemas, "extending_study": _of_extending_study(schemas["study"])}
+
+
+def _of_extending_study(study: Schema) -> Schema:
+    """The schema of a study that ``extends`` another, and so needs no key, but may take any out by null."""
+    sections = {"Evaluation", "Statistics", "Execution", "TrainingChanges", "ClusterChanges"}
+    definitions = {
+        name: _with_nulls(_without(schema, "required")) if name in sections else schema
+        for name, schema in study["$defs"].items()
+    }
+    return {**_with_nulls(study), "$defs": definitions, "required": ["extends"]}
+
+
+def _with_nulls(schema: Schema) -> Schema:
+    keys = {name: {"anyOf": [each, {"type": "null"}]} for name, each in schema["properties"].items()}
+    return {**schema, "properties": keys}
+
+
+def _without(schema: Schema, key: str) -> Schema:
+    return {name: value for name, value in schema.items() if name != key}
 
 
 def reference_page() -> str:
     """Write the page: a table of keys, accepted values and meanings for every mapping of every kind of file."""
     lines = [_HEAD]
-    for name, schema in editor_schemas().items():
-        lines.append(f"## {_FILES[name][0]}\n")
+    schemas = editor_schemas()
+    for name, (title, _) in _FILES.items():
+        schema = schemas[name]
+        lines.append(f"## {title}\n")
         lines += _tables(schema, schema.get("$defs", {}))
     return "\n".join(lines)
 

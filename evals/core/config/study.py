@@ -194,6 +194,10 @@ class Execution(Settings):
 class StudyConfig(Settings):
     """A study."""
 
+    extends: Omittable[Text] = optional(
+        "another study file, as seen from the directory of this one, which then states what differs: single keys of "
+        "`training`, `evaluation`, `statistics` and `execution`, other sections as a whole; null leaves a key out"
+    )
     study: Name = Field(description="name; also that of the MLflow experiment")
     engine: Omittable[Literal["local", "verl"]] = optional(
         "what trains: local (the default) or verl (docs/paper_scale.md)"
@@ -246,6 +250,8 @@ class StudyConfig(Settings):
 
     @model_validator(mode="after")
     def _check_whole(self) -> StudyConfig:
+        if self.extends is not None:  # reading a file resolves it
+            raise NotAccepted("is not in a file", "a key of a study file alone", "extends")
         for name, model in self.models.items():
             self._check_model(f"models.{name}", model)
         if not self.methods and self.reference_method != BASE:

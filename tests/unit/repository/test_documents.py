@@ -20,8 +20,8 @@ from evals.core.yaml_file import read_yaml
 from rlvr.cli.application import commands
 from rlvr.study.displayed import FIGURES, TABLES
 from rlvr.study.plan import Plan
-from rlvr.study.rules import read_study
 from rlvr.study.studies import named_study_files
+from rlvr.study.study_file import read_study
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -18,6 +18,7 @@ from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import canonical_json
 from evals.core.yaml_file import read_yaml
+from rlvr.study.study_file import read_study_file
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 PARSERS: dict[str, Callable[[Any, str], Settings]] = {
@@ -35,7 +36,7 @@ def parse(path: Path, content: Any) -> Settings:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIG).as_posix())
 def test_a_shipped_file_is_read_and_written_as_it_is(path: Path) -> None:
     """A run depends on these values byte for byte: 1 does not become 1.0, and no default is added."""
-    content = read_yaml(path)
+    content = read_study_file(path)
     assert canonical_json(parse(path, content).to_json()) == canonical_json(content)
 
 
@@ -149,7 +150,7 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
 def test_a_mistake_is_told_in_one_line_with_its_place(file: str, key: str, value: Any, place: str, words: str) -> None:
     path = CONFIG / f"{file}.yaml"
     with pytest.raises(InvalidInput) as caught:
-        parse(path, changed(read_yaml(path), key, value))
+        parse(path, changed(read_study_file(path), key, value))
     assert caught.value.key == place
     assert words in f"{caught.value.found}; {caught.value.accepted}"
     assert str(caught.value).startswith(f"{path.name}: ") and "\n" not in str(caught.value)
@@ -157,7 +158,7 @@ def test_a_mistake_is_told_in_one_line_with_its_place(file: str, key: str, value
 
 def test_the_local_backend_samples_in_two_types() -> None:
     path = CONFIG / "evaluate_model.yaml"
-    content = changed(read_yaml(path), "evaluation.backend", "local")
+    content = changed(read_study_file(path), "evaluation.backend", "local")
     parse(path, changed(content, "models.model.dtype", "bfloat16"))
     with pytest.raises(InvalidInput, match="float32, bfloat16, or backend transformers or vllm"):
         parse(path, changed(content, "models.model.dtype", "float16"))
@@ -166,7 +167,7 @@ def test_the_local_backend_samples_in_two_types() -> None:
 def test_a_validation_needs_problems_that_can_be_drawn() -> None:
     path = CONFIG / "config.yaml"
     published = {"source": "deepmath_103k", "prompt": "{problem}"}
-    content = changed(changed(read_yaml(path), "problems", published), "validation", VALIDATION)
+    content = changed(changed(read_study_file(path), "problems", published), "validation", VALIDATION)
     with pytest.raises(InvalidInput, match="none with a published set"):
         parse(path, content)
 
@@ -214,7 +215,9 @@ def test_the_reference_of_all_keys_is_up_to_date() -> None:
 def test_an_editor_accepts_a_shipped_file_and_no_unknown_key(path: Path) -> None:
     names = {"benchmarks": "benchmark", "datasets": "training_set", "studies": "named_study", "papers": "study"}
     name = path.stem if path.stem == "decoding" else names.get(path.parent.stem, "study")
-    schema = Draft202012Validator(editor_schemas()[name])
     content = read_yaml(path)
+    if "extends" in content:
+        name = "extending_study"
+    schema = Draft202012Validator(editor_schemas()[name])
     schema.validate(content)
     assert not schema.is_valid({**content, "unknown": 1})

@@ -16,8 +16,9 @@ from evals.core.yaml_file import read_yaml
 from rlvr.study import cost
 from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
-from rlvr.study.rules import given, pattern, read_study, words
+from rlvr.study.rules import given, pattern, words
 from rlvr.study.source_files import REPOSITORY, code_of
+from rlvr.study.study_file import read_study
 
 CONFIG = REPOSITORY / "config"
 SELECTION = "studies/selection/"

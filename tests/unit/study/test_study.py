@@ -17,6 +17,7 @@ from rlvr.methods.method import compose
 from rlvr.runs.source_hash import _hash_source
 from rlvr.study.catalogue import load_catalogue, resolve_method
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 
@@ -41,7 +42,7 @@ def changed(config: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml", "thorough.yaml", "real_benchmarks.yaml"])
 def test_shipped_studies_are_accepted(name: str) -> None:
-    study = Study.resolve(read_yaml(CONFIG / name), name)
+    study = Study.read(CONFIG / name)
     assert len(study.trained_runs) == len(study.methods) * len(study.config.seeds)
     assert len({run.run for run in study.runs}) == len(study.runs)
     for method in study.methods.values():
@@ -50,7 +51,7 @@ def test_shipped_studies_are_accepted(name: str) -> None:
 
 def test_the_thorough_study_only_adds_seeds_and_benchmarks_to_the_default_one() -> None:
     """So it continues where the default ended, and trains nothing again."""
-    default, thorough = (read_yaml(CONFIG / f"{name}.yaml") for name in ("config", "thorough"))
+    default, thorough = (read_study_file(CONFIG / f"{name}.yaml") for name in ("config", "thorough"))
     for key in ("seeds", "benchmarks"):
         own, more = default.pop(key), thorough.pop(key)
         assert more[: len(own)] == own and len(more) > len(own)

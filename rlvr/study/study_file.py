@@ -1,0 +1,82 @@
+"""The content of study files: what one extends, several one over the other, and changes of the command line."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from evals.core.errors import InvalidInput
+from evals.core.yaml_file import parse_yaml, read_yaml
+
+EXTENDED_BY_KEY = ("training", "evaluation", "statistics", "execution")
+"""Sections of which a study that extends another states only what differs; it replaces the other sections whole."""
+
+
+def read_study_file(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a study file, with everything that it takes from the file that it ``extends``.
+
+    Args:
+        path: the file.
+        extended_by: the files on the way to this one.
+    """
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise InvalidInput(str(path), "", "has no keys", "a study (config/README.md)")
+    if "extends" not in content:
+        return content
+    extended = content.pop("extends")
+    accepted = "another study file, as seen from the directory of this one"
+    if not isinstance(extended, str):
+        raise InvalidInput(str(path), "extends", f"is {extended!r}", accepted)
+    parent = path.parent / extended
+    on_the_way = (*extended_by, path.resolve())
+    if parent.resolve() in on_the_way:
+        raise InvalidInput(str(path), "extends", f"is {extended}, which extends this file", accepted)
+    if not parent.is_file():
+        raise InvalidInput(str(path), "extends", f"is {extended}, and there is no such file", accepted)
+    merged = read_study_file(parent, on_the_way)
+    for key, value in content.items():
+        if key in EXTENDED_BY_KEY and isinstance(value, dict) and isinstance(merged.get(key), dict):
+            _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return _without_nulls(merged, content)
+
+
+def read_study(files: Iterable[str | Path], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the files of a study, later ones over earlier ones, then the ``changes`` of ``snakemake --config``.
+
+    Snakemake has read them too, but reports a mistake without its line, lets the last of two equal keys win, and takes
+    every nested value of ``--config`` for text: ``seeds=[1, 2]`` for ``["1", "2"]``.
+    """
+    content: dict[str, Any] = {}
+    for path in files:
+        _merge(content, read_study_file(Path(path)))
+    _merge(content, {key: _typed(value, f"--config {key}") for key, value in changes.items()})
+    return content
+
+
+def _merge(content: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(content.get(key), dict):
+            _merge(content[key], value)
+        else:
+            content[key] = value
+
+
+def _without_nulls(merged: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``merged`` without the sections, and the keys of sections, that ``changes`` sets to null."""
+    kept = {key: value for key, value in merged.items() if changes.get(key, value) is not None}
+    for key in EXTENDED_BY_KEY:
+        own = changes.get(key)
+        if isinstance(own, dict):
+            kept[key] = {name: value for name, value in kept[key].items() if own.get(name, value) is not None}
+    return kept
+
+
+def _typed(value: Any, source: str) -> Any:
+    """``value`` with its texts read as YAML."""
+    if isinstance(value, Mapping):
+        return {key: _typed(each, source) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_typed(each, source) for each in value]
+    return parse_yaml(value, source) if isinstance(value, str) else value

@@ -1,0 +1,68 @@
+"""Studies that extend another: what is taken over, what is replaced, and mistakes in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.core.errors import InvalidInput
+from rlvr.study.study import Study
+from rlvr.study.study_file import read_study, read_study_file
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
+
+FILES = {
+    "whole.yaml": "{seeds: [1], training: {steps: 4, top_p: 0.9}, methods: {dapo: {}}, validation: {every: 1}}",
+    "below/child.yaml": "{extends: ../whole.yaml, seeds: [3], training: {steps: 8}, methods: {sapo: {}}}",
+    "below/grandchild.yaml": "{extends: child.yaml, validation: null, training: {top_p: null}}",
+    "circle.yaml": "extends: below/../circle_too.yaml",
+    "circle_too.yaml": "extends: circle.yaml",
+    "lost.yaml": "extends: nowhere.yaml",
+    "number.yaml": "extends: 3",
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "below/child.yaml",
+            {"seeds": [3], "training": {"steps": 8, "top_p": 0.9}, "methods": {"sapo": {}}, "validation": {"every": 1}},
+        ),
+        ("below/grandchild.yaml", {"seeds": [3], "training": {"steps": 8}, "methods": {"sapo": {}}}),
+    ],
+)
+def test_settings_are_taken_over_by_key_and_other_sections_whole(
+    directory: Path, name: str, expected: dict[str, Any]
+) -> None:
+    assert read_study_file(directory / name) == expected
+
+
+def test_the_command_line_changes_what_was_taken_over(directory: Path) -> None:
+    content = read_study([directory / "below" / "child.yaml"], {"training": {"steps": "9"}})
+    assert content["training"] == {"steps": 9, "top_p": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("circle.yaml", "which extends this file"), ("lost.yaml", "no such file"), ("number.yaml", "is 3")],
+)
+def test_a_parent_that_cannot_be_is_one_line(directory: Path, name: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_study_file(directory / name)
+    assert caught.value.key == "extends" and words in caught.value.found
+
+
+def test_extends_stands_in_a_file_alone(tmp_path: Path) -> None:
+    content = read_study([CONFIG / "smoke.yaml"], {"extends": "config.yaml"})
+    with pytest.raises(InvalidInput) as caught:
+        Study.resolve(content, "smoke.yaml")
+    assert caught.value.key == "extends"
