@@ -45,9 +45,12 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
     """Read a benchmark's problems, in the source's order."""
     source = Source(settings, settings.gated)
     columns, where = _columns(settings, source), source.where
-    values = columns.model_dump().values()
-    names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]
-    found = source.read([name for name in dict.fromkeys(names) if name is not None])
+    if isinstance(settings.columns, str):
+        found = source.read_release(settings.columns)
+    else:
+        values = columns.model_dump().values()
+        names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]
+        found = source.read([name for name in dict.fromkeys(names) if name is not None])
     if len(found) != settings.count:
         raise InvalidInput(where, "", f"has {len(found)} problems; expected {settings.count}")
     reader = _Reader(settings, columns)
@@ -70,8 +73,10 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
 
 
 def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
-    """The columns of the source; a local file has the project's own names."""
+    """The columns of the source; a local file has the project's own names, and so have the rows of a release."""
     declared = settings.columns
+    if isinstance(declared, str):
+        return Columns(id="id" if declared == "svamp" else None, problem="problem", answer="answer")
     if declared is not None and not source.is_file:
         return declared
     own: dict[str, str | None] = {"id": "id", "problem": "problem", "answer": "answer"}

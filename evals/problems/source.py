@@ -3,14 +3,15 @@
 Nothing of a source is ever run: no loading script, no pickle. Hub and local copy go through the same code.
 """
 
+import csv
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.problem_sets import SourceTable
+from evals.core.config.problem_sets import Release, SourceTable
 from evals.core.errors import InvalidInput, UserError, first_line
-from evals.core.files import read_jsonl, sha256_file
+from evals.core.files import read_json, read_jsonl, reading, sha256_file
 
 TOKEN_VARIABLE = "HF_TOKEN"
 _UPSTREAM_ID = "source_id"
@@ -46,16 +47,23 @@ class Source:
     def scan(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """All rows one by one, a local file's with the repository's own columns: for millions of rows."""
         if self.path is not None and self.is_file:
-            yield from read_jsonl(self.path, required=columns)
+            yield from _read_file(self.path, columns)
         else:
             for batch in self._table(columns).iter(batch_size=_ROWS_AT_A_TIME):
                 for values in zip(*batch.values(), strict=True):
                     yield dict(zip(batch, values, strict=True))
 
+    def read_release(self, name: Release) -> list[dict[str, Any]]:
+        """All rows of a public release, in the project's form."""
+        from evals.problems.releases import RELEASES
+
+        release = RELEASES[name]
+        return release.rows(list(self.scan(release.columns)), self.where)
+
     def _table(self, columns: Sequence[str]) -> Any:
         at = self._at
         if at.repository is None:
-            raise InvalidInput(at.name, "path", f"{self.path} is a directory", "a JSON lines file")
+            raise InvalidInput(at.name, "path", f"{self.path} is a directory", "a file")
         import datasets  # takes a second to import, which planning a study must not cost
 
         datasets.disable_progress_bars()
@@ -88,3 +96,20 @@ class Source:
             f"{self.where}: cannot be read from the Hugging Face Hub ({cause}); {terms}name a local copy in the "
             f"study: benchmark_sources: {{{self._at.name}: {{path: FILE_OR_DIRECTORY}}}} (docs/benchmarks.md)"
         )
+
+
+def _read_file(path: Path, columns: Sequence[str]) -> Sequence[dict[str, Any]]:
+    """The rows of a file: JSON lines, one JSON array (``.json``) or a table with commas (``.csv``)."""
+    if path.suffix not in (".json", ".csv"):
+        return read_jsonl(path, required=columns)
+    if path.suffix == ".json":
+        rows = read_json(path)
+    else:
+        with reading(path), open(path, encoding="utf-8-sig", newline="") as handle:
+            rows = list(csv.DictReader(handle))
+    if not isinstance(rows, list):
+        raise InvalidInput(str(path), "", "is no array", "one JSON array of objects")
+    for number, row in enumerate(rows, start=1):
+        if missing := [column for column in columns if not isinstance(row, dict) or row.get(column) is None]:
+            raise InvalidInput(f"{path}: row {number}", "", f"lacks {', '.join(missing)}")
+    return rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.problem_sets import TrainingProblems
+from evals.core.config.problem_sets import TrainingColumns, TrainingProblems
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_bytes
 from evals.problems.problem_set import hash_of, write_problem_set
@@ -21,16 +21,21 @@ class _Problem:
     text: str
     answers: list[str] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
+    solution: str | None = None  # of the first row, where the release has solutions
 
 
 def write_training_set(content: Mapping[str, Any], out: Path) -> None:
     """Read a published training set, without its repetitions."""
     settings = TrainingProblems.parse(content, "--settings")
     source, columns = Source(settings), settings.columns
-    names = [column for column in (columns.id, columns.problem, columns.answer) if column is not None]
-    top_level = list(dict.fromkeys(column.split(".")[0] for column in names))
     where = source.where
-    problems, counts = _gather(source.scan(top_level), settings, where)
+    if isinstance(columns, str):
+        found_rows: Iterable[Mapping[str, Any]] = source.read_release(columns)
+        columns = TrainingColumns(id=None, problem="problem", answer="answer")
+    else:
+        names = [column for column in (columns.id, columns.problem, columns.answer) if column is not None]
+        found_rows = source.scan(list(dict.fromkeys(column.split(".")[0] for column in names)))
+    problems, counts = _gather(found_rows, settings, columns, where)
     for stage, expected in settings.counts.to_json().items():
         if expected is not None and counts[stage] != expected:
             raise InvalidInput(where, stage, f"is {counts[stage]}; expected {expected}")
@@ -41,6 +46,7 @@ def write_training_set(content: Mapping[str, Any], out: Path) -> None:
         raise InvalidInput(where, "exclude", f"has no problem {', '.join(sorted(unknown))}")
     rows = [
         {"id": problem.ids[0], "problem": problem.text, "answer": problem.answers[0], "family": settings.name}
+        | ({"solution": problem.solution} if problem.solution else {})
         for problem in consistent
         if problem.ids[0] not in settings.exclude
     ]
@@ -52,16 +58,16 @@ def write_training_set(content: Mapping[str, Any], out: Path) -> None:
         "written": len(rows),
         "path": settings.path,
         "expected_sha256": settings.sha256,
-        "conflicts": [vars(problem) for problem in conflicts],
+        "conflicts": [{key: vars(problem)[key] for key in ("text", "answers", "ids")} for problem in conflicts],
     }
     write_problem_set(out, rows, content, source.inputs, details)
 
 
 def _gather(
-    rows: Iterable[Mapping[str, Any]], settings: TrainingProblems, where: str
+    rows: Iterable[Mapping[str, Any]], settings: TrainingProblems, columns: TrainingColumns, where: str
 ) -> tuple[Sequence[_Problem], dict[str, int]]:
     """Problems by their text without regard to white space, in the order met, and how many were left at each stage."""
-    columns, prefix, suffix = settings.columns, settings.prefix, settings.suffix
+    prefix, suffix = settings.prefix, settings.suffix
     problems: dict[str, _Problem] = {}
     seen: set[tuple[str, str, str]] = set()
     texts: set[str] = set()
@@ -79,7 +85,8 @@ def _gather(
             continue
         seen.add((identifier, text, answer))
         texts.add(text)
-        problem = problems.setdefault(" ".join(text.split()), _Problem(text))
+        solution = row.get("solution") if isinstance(settings.columns, str) else None
+        problem = problems.setdefault(" ".join(text.split()), _Problem(text, solution=solution))
         problem.ids.append(identifier)
         if answer not in problem.answers:
             problem.answers.append(answer)

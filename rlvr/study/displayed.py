@@ -76,7 +76,7 @@ class Displayed:
                 f"Trained by {study.engine}. The tables say what was measured; what the study departs from its paper"
                 " in stands in its file."
             )
-        if self.plan.read_benchmarks or "repository" in study.training_settings:
+        if self.plan.read_benchmarks or "columns" in study.training_settings:
             return (
                 "Real problems and a tiny model made from scratch on arithmetic: this shows that they pass"
                 " through the machinery. It is no evidence about any model's ability."

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.config.base_models import Existing
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
 from evals.core.files import canonical_json
 from evals.core.records import Run
 from evals.core.run_spec import VERL
@@ -33,6 +33,9 @@ from rlvr.study.study import TRAIN, VALIDATION, Study
 
 PRETRAINED = "-pretrained"
 """The suffix of the name of a model before it is fine-tuned."""
+OF_PROBLEMS = "problems"
+"""The value of a fine-tuned model's ``solutions`` that stands for those of the training problems."""
+TRAINING_PROBLEMS = "results/problems/train/problems.jsonl"
 
 
 class Plan:
@@ -65,9 +68,9 @@ class Plan:
         self.generated = [name for name, each in study.benchmarks.items() if each.entry.source == "generated"]
         self.read_benchmarks = [name for name in study.benchmarks if name not in self.generated]
         self.trained_with = [TRAIN] * bool(study.trained_runs) + [VALIDATION] * bool(study.validation_settings)
-        self.trained_on = ["results/problems/train/problems.jsonl"] if study.methods else []
+        self.trained_on = [TRAINING_PROBLEMS] if study.methods else []
         self.trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
-        self.trained_on += [absolute_path(entry.solutions) for entry in study.fine_tuned_models.values()]
+        self.trained_on += [file for file in map(self.solutions, study.fine_tuned_models) if file not in self.trained_on]
         pretrained = {f"{model}{PRETRAINED}": entry for model, entry in study.fine_tuned_models.items()}
         self.imported: dict[str, Existing] = {**study.existing_models, **pretrained}
 
@@ -80,7 +83,13 @@ class Plan:
             if path is not None and not Path(path).exists():
                 raise UserError(f"{name}: path: {path}: no such file or directory")
         for name, model in plan.study.fine_tuned_models.items():
-            if not Path(plan.solutions(name)).is_file():
+            if model.solutions == OF_PROBLEMS:
+                if not isinstance(plan.study.training_settings.get("columns"), str):
+                    accepted = "a file, or problems of a released set with solutions (docs/benchmarks.md)"
+                    raise InvalidInput(
+                        f"models.{name}.solutions", "", f"is {OF_PROBLEMS}, which have no solutions", accepted
+                    )
+            elif not Path(plan.solutions(name)).is_file():
                 raise UserError(f"models.{name}.solutions: {model.solutions}: no such file")
         for name, benchmark in plan.study.benchmarks.items():
             if benchmark.grader == "code":
@@ -173,7 +182,8 @@ class Plan:
 
     def solutions(self, model: str) -> str:
         """The solutions that a model is fine-tuned on."""
-        return absolute_path(self.study.fine_tuned_models[model].solutions)
+        given_solutions = self.study.fine_tuned_models[model].solutions
+        return TRAINING_PROBLEMS if given_solutions == OF_PROBLEMS else absolute_path(given_solutions)
 
     def fine_tuning(self, model: str) -> str:
         """The values that decide a fine-tuned model, given the bytes of the model before and of the solutions."""

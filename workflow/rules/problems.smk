@@ -1,5 +1,5 @@
 # Problems: generated from a seed, or read from the Hub or from files; training and evaluation disjoint.
-if "repository" in PLAN.study.training_settings:
+if "columns" in PLAN.study.training_settings:
 
     rule problems_train_read:
         input:

@@ -59,6 +59,11 @@ class Columns(Settings):
     metadata: Omittable[str] = optional("further data of the tests, with grader code")
 
 
+Release = Literal["gsm8k", "svamp", "mawps"]
+"""The public releases whose files are read as they are (``evals.problems.releases``)."""
+_AS_RELEASED = "columns of the source, or the name of the release whose rows it has (docs/benchmarks.md)"
+
+
 class Exclusion(Settings):
     """A problem that is left out."""
 
@@ -126,7 +131,7 @@ class SourceTable(Record):
         name: of the benchmark or training set, for messages and ids.
         repository: of the Hugging Face Hub; None where there is only a file.
         revision: a commit on the Hub; None is its newest.
-        path: a JSON lines file, or a directory with a copy of the repository, to read instead of the Hub.
+        path: a file, or a directory with a copy of the repository, to read instead of the Hub.
     """
 
     name: Text
@@ -141,7 +146,7 @@ class SourceTable(Record):
 class BenchmarkProblems(_Reading, SourceTable):
     """Everything that decides a benchmark's problems (``rlvr-bench stage read-problems --settings``)."""
 
-    columns: Columns | None = None
+    columns: Columns | Release | None = None
 
 
 class ReadBenchmark(_Reading, _Benchmark):
@@ -161,7 +166,7 @@ class HubBenchmark(ReadBenchmark):
     files: Omittable[Annotated[tuple[_JsonLines, ...], Field(min_length=1)]] = optional(
         "JSON lines files to read instead of a split"
     )
-    columns: Columns = Field(description="columns of the source")
+    columns: Columns | Release = Field(description=_AS_RELEASED)
 
 
 class FileBenchmark(ReadBenchmark):
@@ -169,7 +174,7 @@ class FileBenchmark(ReadBenchmark):
 
     source: Literal["path"] = Field(description="read from a file")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
-    columns: Omittable[Columns] = optional("columns of the file")
+    columns: Omittable[Columns | Release] = optional(_AS_RELEASED)
 
 
 Benchmark = GeneratedBenchmark | HubBenchmark | FileBenchmark
@@ -200,7 +205,7 @@ class TrainingColumns(Settings):
 class Counts(Settings):
     """The numbers of rows that remain after each step of reading; null where a number is not known."""
 
-    rows: Count = Field(description="rows of the source")
+    rows: Count | None = Field(description="rows of the source, without those that a release leaves out")
     distinct_rows: Count | None = Field(description="different rows")
     distinct_texts: Count | None = Field(description="different texts")
     distinct_problems: Count | None = Field(description="different problems, without prefix and suffix")
@@ -210,7 +215,7 @@ class Counts(Settings):
 class _TrainingReading(Settings):
     """The keys that decide how the rows of a published set become training problems."""
 
-    columns: TrainingColumns = Field(description="columns of the source")
+    columns: TrainingColumns | Release = Field(description=_AS_RELEASED)
     prefix: str = Field(description="text before every problem, which is taken off: the study's prompt replaces it")
     suffix: str = Field(description="text after every problem, which is taken off")
     counts: Counts = Field(description="what reading has to find")
@@ -225,10 +230,17 @@ class _PublishedSet(Settings):
 
     title: Title = Field(description="the name for people")
     description: Omittable[str] = optional("for people")
-    repository: Repository = Field(description="OWNER/NAME on the Hugging Face Hub")
-    revision: Commit = Field(description="a commit")
+    repository: Omittable[Repository] = optional("OWNER/NAME on the Hugging Face Hub; without it, files alone are read")
+    revision: Omittable[Commit] = optional("a commit")
     configuration: Omittable[Text] = optional("the repository's configuration")
-    split: Text = Field(description="the repository's split")
+    split: Omittable[Text] = optional("the repository's split")
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        given = {key for key in ("repository", "revision", "split") if getattr(self, key) is not None}
+        if given and len(given) < 3:
+            raise NotAccepted(f"has {', '.join(sorted(given))} alone", "repository, revision and split, or none")
+        return self
 
 
 class TrainingSet(_TrainingReading, _PublishedSet):
