@@ -147,6 +147,7 @@ class LocalTraining(TrainingSettings):
 
     micro_batch_size: Count
     micro_batch_tokens: Count | None = Field(default=None, exclude_if=lambda tokens: tokens is None)
+    share_prompts: bool = Field(default=False, exclude_if=lambda share: not share)
     sampling_batch_size: Count
 
     def micro_batches(self, lengths: Sequence[int]) -> list[range]:

@@ -106,7 +106,9 @@ class Checkpoint:
         """The model as the local sampler's decoder."""
         return self.model(device, dtype).decoder()
 
-    def model(self, device: str, dtype: str = "float32", gradient_checkpointing: bool = False) -> DecoderModel:
+    def model(
+        self, device: str, dtype: str = "float32", gradient_checkpointing: bool = False, share_prompts: bool = False
+    ) -> DecoderModel:
         """The model as the local trainer's: weights in float32, passes in ``dtype``."""
         import torch
         from safetensors import SafetensorError  # here, with torch: planning reads a checkpoint's tokenizer alone
@@ -125,7 +127,7 @@ class Checkpoint:
         if not weights:
             raise UserError(f"{self.directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
         whole = {name: weight.float() for name, weight in weights.items()}
-        return DecoderModel(config, whole, getattr(torch, dtype), gradient_checkpointing)
+        return DecoderModel(config, whole, getattr(torch, dtype), gradient_checkpointing, share_prompts)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from torch.nn import functional
 from evals.core.errors import UserError
 from evals.generation.architecture import DecoderConfig
 from evals.generation.backend import Response
-from evals.generation.gradients import attend_causally, computed_again, normalise, pick, spread
+from evals.generation.gradients import attend_causally, computed_again, normalise, pick
+from evals.generation.packing import Packing
 
 _LONGEST_SCORES = 8
 """Sequence length over head dimension up to which all scores are held: they take no more memory than the rest."""
@@ -78,9 +79,13 @@ class DecoderModel:
         weights: Mapping[str, Tensor],
         dtype: torch.dtype = torch.float32,
         gradient_checkpointing: bool = False,
+        share_prompts: bool = False,
     ) -> None:
-        """Take the weights, in float32; passes compute in ``dtype``, and may compute layers again for the gradient."""
-        self.config, self.dtype, self._again = config, dtype, gradient_checkpointing
+        """Take the weights, in float32; passes compute in ``dtype``, and may compute layers again for the gradient.
+
+        ``share_prompts``: see :class:`evals.generation.packing.Packing`.
+        """
+        self.config, self.dtype, self._again, self._share_prompts = config, dtype, gradient_checkpointing, share_prompts
         # Some checkpoints hold the frequencies of rotary embedding too, which are no weights.
         left_out = ("lm_head.weight", ".inv_freq") if config.tied_embeddings else (".inv_freq",)
         own = {name: weight for name, weight in weights.items() if not name.endswith(left_out)}
@@ -121,7 +126,8 @@ class DecoderModel:
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """See :meth:`Decoder.states`; gradients pass to the weights."""
-        return Decoder(self.config, self._weights, self.dtype, self._again).states(sequences, starts)
+        decoder = Decoder(self.config, self._weights, self.dtype, self._again, self._share_prompts)
+        return decoder.states(sequences, starts)
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:
         """The logits over the temperature [N, V] of the head's inputs [N, D], in float32; gradients pass."""
@@ -141,8 +147,14 @@ class Decoder:
         weights: Mapping[str, Tensor],
         dtype: torch.dtype = torch.float32,
         gradient_checkpointing: bool = False,
+        share_prompts: bool = False,
     ) -> None:
-        self.config, self._dtype, self._again = config, dtype, gradient_checkpointing
+        self.config, self._dtype, self._again, self._share_prompts = (
+            config,
+            dtype,
+            gradient_checkpointing,
+            share_prompts,
+        )
         try:
             self._embedding = weights["model.embed_tokens.weight"]
             self._unscaled_head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
@@ -233,29 +245,21 @@ class Decoder:
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """The inputs of the language-model head [N, D] at each sequence's positions from its start on, in order."""
-        lengths = torch.tensor([len(sequence) for sequence in sequences])
-        tokens = torch.tensor([token for sequence in sequences for token in sequence])
-        row = torch.arange(len(lengths)).repeat_interleave(lengths)
-        position = torch.arange(len(tokens)) - (lengths.cumsum(0) - lengths)[row]
-        kept = (position >= torch.tensor(starts)[row]).nonzero()[:, 0].to(self.device)
-        width = int(lengths.max())
-        grid = (row * width + position).to(self.device)  # the tokens' places among B x T padded ones
+        packing = Packing(sequences, starts, self.device, self._share_prompts)
 
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            heads = (spread(part, grid, len(lengths) * width) for part in (query, key, value))
-            query, key, value = (part.unflatten(0, (-1, width)).transpose(1, 2) for part in heads)
-            mixed = self._attend_within(query, key, value)
-            return pick(mixed.transpose(1, 2).reshape(len(lengths) * width, -1), grid)
+            heads = (packing.padded(part).transpose(1, 2) for part in (query, key, value))
+            return packing.packed(self._attend_within(*heads).transpose(1, 2).flatten(2))
 
-        hidden = functional.embedding(tokens.to(self.device), self._embedding).to(self._dtype)
-        rotation = self._rotations.index_select(0, position.to(self.device))[:, None]
+        hidden = functional.embedding(packing.tokens, self._embedding).to(self._dtype)
+        rotation = self._rotations.index_select(0, packing.positions)[:, None]
         again = self._again and torch.is_grad_enabled()
         for layer in self._layers[:-1]:
             block = partial(self._block, layer, rotation=rotation, attend=attend)
             hidden = computed_again(block, hidden) if again else block(hidden)
         # Nobody reads what the last layer makes of the other positions, beyond its keys and values.
-        hidden = self._block(self._layers[-1], hidden, rotation, attend, kept)
-        return (self._normalise(hidden) * self._norm).to(self._dtype)
+        hidden = self._block(self._layers[-1], hidden, rotation, attend, packing.kept)
+        return packing.outputs((self._normalise(hidden) * self._norm).to(self._dtype))
 
     def _block(
         self,

@@ -30,7 +30,7 @@ class Release:
 
     Attributes:
         columns: those that are read.
-        read: makes ``problem``, ``answer``, and where there are any ``id`` and ``solution``, of a row; None leaves it out.
+        read: makes ``problem``, ``answer`` and what there is of ``id`` and ``solution`` of a row; None leaves it out.
     """
 
     columns: Sequence[str]

@@ -70,7 +70,9 @@ class Plan:
         self.trained_with = [TRAIN] * bool(study.trained_runs) + [VALIDATION] * bool(study.validation_settings)
         self.trained_on = [TRAINING_PROBLEMS] if study.methods else []
         self.trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
-        self.trained_on += [file for file in map(self.solutions, study.fine_tuned_models) if file not in self.trained_on]
+        self.trained_on += [
+            file for file in map(self.solutions, study.fine_tuned_models) if file not in self.trained_on
+        ]
         pretrained = {f"{model}{PRETRAINED}": entry for model, entry in study.fine_tuned_models.items()}
         self.imported: dict[str, Existing] = {**study.existing_models, **pretrained}
 

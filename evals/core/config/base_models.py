@@ -293,8 +293,8 @@ class FineTuned(Existing):
 
     source: Literal["fine_tuned"] = Field(description="an existing checkpoint, fine-tuned by the study")
     solutions: Text = Field(
-        description="JSON lines with problem and solution, relative to the repository; or `problems`: the solutions of the "
-        "study's training set"
+        description="JSON lines with problem and solution, relative to the repository; or `problems`: the solutions of "
+        "the study's training set"
     )
     fine_tuning: FineTuning = Field(description="prompt, optimizer and length")
 

@@ -25,6 +25,10 @@ class TrainingChanges(Settings):
     micro_batch_tokens: Omittable[Count] = optional(
         "most tokens in one of these passes, prompts included; a longer rollout has a pass of its own; engine local"
     )
+    share_prompts: Omittable[bool] = optional(
+        "whether a pass computes a prompt once for all its rollouts, where the batched decoder computes the model; "
+        "default false; changes rounding only; engine local"
+    )
     max_prompt_tokens: Omittable[Count] = optional("longer prompts are left out; engine verl")
     max_new_tokens: Omittable[Count] = optional("longest response in tokens")
     temperature: Omittable[Positive] = optional("of the rollouts")

@@ -19,6 +19,7 @@ from evals.core.run_spec import LOCAL, LOCAL_DTYPES, VERL, Example
 _NOT_REQUIRED = (
     "micro_batch_size",
     "micro_batch_tokens",
+    "share_prompts",
     "max_prompt_tokens",
     "sampling_batch_size",
     "learning_rate_decay_from",

@@ -103,7 +103,7 @@ class Learner:
         if run.validation is not None:
             self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
             prompts |= encode_problems(checkpoint, run, self._held_out)
-        self.model = load_policy(checkpoint, device, run.dtype, gradient_checkpointing)
+        self.model = load_policy(checkpoint, device, run.dtype, gradient_checkpointing, training.share_prompts)
         parameters = SamplingParameters(
             max_new_tokens=training.max_new_tokens,
             temperature=training.temperature,

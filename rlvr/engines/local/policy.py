@@ -107,11 +107,15 @@ class Policy(Protocol):
 
 
 def load_policy(
-    checkpoint: Checkpoint, device: str, dtype: str = "float32", gradient_checkpointing: bool = False
+    checkpoint: Checkpoint,
+    device: str,
+    dtype: str = "float32",
+    gradient_checkpointing: bool = False,
+    share_prompts: bool = False,
 ) -> Policy:
     """The model of a checkpoint with weights in float32; transformers' own where the batched decoder has none."""
     try:
-        return checkpoint.model(device, dtype, gradient_checkpointing)
+        return checkpoint.model(device, dtype, gradient_checkpointing, share_prompts)
     except UnknownArchitecture as reason:
         from rlvr.engines.local.transformers_policy import load
 

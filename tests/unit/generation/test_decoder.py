@@ -13,6 +13,7 @@ from evals.core.errors import UserError
 from evals.generation.architecture import DecoderConfig
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint, load_tokenizer
+from evals.generation.packing import Packing
 from evals.generation.sampler import sample
 
 PROMPTS = ["Compute 3+4 from left to right, modulo 10.\n", "Let a=3;b=a+7;c=b-1. Compute c modulo 10.\n", "7\n"]
@@ -94,6 +95,24 @@ def test_every_architecture_has_the_logits_of_transformers(config: PreTrainedCon
 
 def _causal(length: int) -> torch.Tensor:
     return torch.full((length, length), float("-inf")).triu(1)[None, None]
+
+
+def test_prompts_that_are_computed_once_change_rounding_only(checkpoint: Path) -> None:
+    """Three rollouts of one prompt, two of another and a lone one; gradients of all copies of a prompt are added up."""
+    first, second, lone = [5, 6, 7, 8], [5, 6, 9], [4]
+    sequences = [[*first, 10, 11, 12], [*second, 13], [*first], [*second, 11, 12, 13, 14], [*first, 10, 12], [*lone, 6]]
+    starts = [len(prompt) - 1 for prompt in (first, second, first, second, first, lone)]
+    found = []
+    for share in (False, True):
+        model = Checkpoint(checkpoint).model("cpu", share_prompts=share)
+        states = model.states(sequences, starts)
+        factors = torch.randn(states.shape, generator=torch.Generator().manual_seed(1))
+        (states * factors).sum().backward()
+        found.append([states.detach(), *(parameter.grad for parameter in model.parameters())])
+        packing = Packing(sequences, starts, torch.device("cpu"), share)
+        assert len(packing.tokens) == (len(first) + len(second) + len(lone) + 11 if share else sum(map(len, sequences)))
+    for once, each in zip(*found, strict=True):
+        torch.testing.assert_close(once, each, atol=1e-4, rtol=1e-4)
 
 
 def test_frequencies_that_a_checkpoint_holds_are_no_weights(checkpoint: Path) -> None:
