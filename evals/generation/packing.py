@@ -55,8 +55,10 @@ class Packing:
     def padded(self, rows: Tensor) -> Tensor:
         """Values [N, ...] as [B, T, ...]."""
         if self._sources is None:
-            return spread(rows, self._places, self._shape[0] * self._shape[1]).unflatten(0, self._shape)
-        return rows.index_select(0, self._sources).unflatten(0, self._shape)
+            copies = spread(rows, self._places, self._shape[0] * self._shape[1])
+        else:
+            copies = rows.index_select(0, self._sources)
+        return copies.view(*self._shape, *rows.shape[1:])
 
     def packed(self, rows: Tensor) -> Tensor:
         """Values [B, T, ...] as [N, ...]."""

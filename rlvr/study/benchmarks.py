@@ -69,7 +69,11 @@ def training_settings(problems: Problems, source: str) -> dict[str, Any]:
     if isinstance(problems, DrawnProblems):
         values = problems.to_json()
         return {key: values[key] for key in ("kinds", "count", "seed")}
-    entry = _read_training_set(problems, source).to_json()
+    training_set = _read_training_set(problems, source)
+    if training_set.repository is None and problems.path is None:
+        accepted = f"a file of {training_set.title}, which is not read from the Hub (docs/benchmarks.md)"
+        raise InvalidInput(source, "problems.path", "is missing", accepted)
+    entry = training_set.to_json()
     own: dict[str, Any] = {"exclude": sorted(problems.exclude)} if problems.exclude else {}
     own |= {"path": absolute_path(problems.path)} if problems.path else {}
     return {"name": problems.source, **_deciding(entry), **own}

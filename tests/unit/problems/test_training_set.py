@@ -152,8 +152,9 @@ def test_the_published_counts_are_expected() -> None:
     assert all(len(ids) == 2 for ids in groups)
     assert deepmath["counts"]["rows"] == 103_022
     with pytest.raises(InvalidInput) as caught:
-        training_settings(PublishedProblems(source="gsm8k", prompt="{problem}"), "x")
-    assert (caught.value.key, caught.value.accepted) == ("problems.source", "dapo_math_17k, deepmath_103k")
+        training_settings(PublishedProblems(source="math", prompt="{problem}"), "x")
+    known = "dapo_math_17k, deepmath_103k, gsm8k_train, mawps_asdiv_a"
+    assert (caught.value.key, caught.value.accepted) == ("problems.source", known)
 
 
 def test_a_study_trains_on_a_published_set_or_on_a_drawn_one_but_not_on_half_of_each() -> None:

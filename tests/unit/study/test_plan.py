@@ -293,3 +293,24 @@ def test_a_fine_tuned_model_is_made_from_one_that_is_imported(smoke: dict[str, A
     assert "results/base/warm-pretrained/manifest.json" in plan.intermediate("")
     with pytest.raises(UserError, match=r"models\.warm\.solutions: .*: no such file"):
         changed(smoke, "models", {"warm": {**entry, "solutions": "none.jsonl"}})
+    with pytest.raises(InvalidInput, match=r"models\.warm\.solutions: is problems, which have no solutions"):
+        changed(smoke, "models", {"warm": {**entry, "solutions": "problems"}})
+
+
+def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_is_missing(tmp_path: Path) -> None:
+    content = read_yaml(CONFIG / "smollm2.yaml")
+    places = [content["models"]["smollm2"], content["problems"], *content["benchmark_sources"].values()]
+    for place in places:
+        place["path"] = str(tmp_path / Path(place["path"]).name)
+        Path(place["path"]).touch()
+    plan = Plan.read(content, "smollm2.yaml")
+    assert plan.solutions("smollm2") == "results/problems/train/problems.jsonl"
+    assert plan.trained_on == [plan.solutions("smollm2")]  # once, though both a method and the warm start learn from it
+    assert plan.model_files("smollm2-pretrained", only_planning=True) == [
+        str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    ]
+    assert len(plan.study.trained_runs) == 12
+    assert json.loads(plan.run_spec("smollm2-delta-s2"))["training"]["share_prompts"] is True
+    (tmp_path / "svamp.json").unlink()
+    with pytest.raises(UserError, match=r"^svamp: path: .*svamp\.json: no such file or directory$"):
+        Plan.read(content, "smollm2.yaml")

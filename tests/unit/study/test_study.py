@@ -40,7 +40,7 @@ def changed(config: dict[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml", "thorough.yaml", "real_benchmarks.yaml"])
+@pytest.mark.parametrize("name", ["config.yaml", "smoke.yaml", "thorough.yaml", "real_benchmarks.yaml", "smollm2.yaml"])
 def test_shipped_studies_are_accepted(name: str) -> None:
     study = Study.read(CONFIG / name)
     assert len(study.trained_runs) == len(study.methods) * len(study.config.seeds)

@@ -1,0 +1,142 @@
+"""Word problems as their releases have them: files of three forms, made-up rows, and the real files where they are."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.core.config.study import LocalCopy, PublishedProblems
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_jsonl, write_jsonl
+from evals.core.yaml_file import read_yaml
+from evals.problems.problem_set import write_benchmark
+from evals.problems.releases import RELEASES
+from evals.problems.training_set import write_training_set
+from rlvr.study.benchmarks import read_benchmarks, training_settings
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.study import Study
+
+REAL = Path(__file__).parents[4] / "shared/data/word_problems"
+MAWPS = [
+    {"Question": "number0 and number1 , halved ?", "Numbers": "86.0 20", "Equation": "/ + number0 number1 2.0"},
+    {"Question": "number1 less number0 of 0.3 ?", "Numbers": "0.7 2.45", "Equation": "- number1 number0"},
+    {"Question": "number0 ml in cups of number1 ?", "Numbers": "1050 65", "Equation": "/ number0 number1"},
+    {"Question": "number0 of something", "Numbers": "0.125", "Equation": "* number0 8"},
+    {"Question": "number0 more , but the answer is wrong", "Numbers": "1", "Equation": "+ number0 1"},
+]
+ANSWERS = ["53.0", "1.75", "16.153846153846153", "1.0", "3.0"]
+GSM8K = [
+    {"question": "Clips?", "answer": "She sold 48/2 = <<48/2=24>>24.\nIn all <<48+24=72>>1,072.\n#### 1,072"},
+    {"question": "None?", "answer": "None.\n#### -3"},
+]
+SVAMP = [
+    {"ID": "chal-1", "Body": "Each costs 76 dollars. If it is 25 less", "Question": "How much?", "Answer": 51.0},
+    {"ID": "chal-2", "Body": "Half of 5.", "Question": "How much?", "Answer": 2.5},
+]
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def mawps(path: Path) -> dict[str, Any]:
+    """The settings of the training set at ``path``, without the real one's counts."""
+    settings = training_settings(
+        PublishedProblems(source="mawps_asdiv_a", path=str(path), prompt="{problem}"), "study.yaml"
+    )
+    return settings | {"counts": dict.fromkeys(settings["counts"]), "conflicts": None, "sha256": None}
+
+
+def benchmark(name: str, path: Path, count: int) -> dict[str, Any]:
+    settings = read_benchmarks([name], {name: LocalCopy(path=str(path), sha256=None)}, "study.yaml")[name]
+    return {**settings.problem_settings(), "count": count}
+
+
+def test_equations_become_steps_and_unclear_problems_are_left_out(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", [{**row, "Answer": answer} for row, answer in zip(MAWPS, ANSWERS, strict=True)])
+    write_training_set(mawps(tmp_path / "train.csv"), tmp_path / "out")
+    rows = read_jsonl(tmp_path / "out" / "problems.jsonl")
+    assert [(row["problem"], row["answer"], row["solution"]) for row in rows] == [
+        ("86 and 20 , halved ?", "53", "86 + 20 = 106\n106 / 2 = 53\n#### 53"),
+        ("2.45 less 0.7 of 0.3 ?", "1.75", "2.45 - 0.7 = 1.75\n#### 1.75"),
+    ]
+
+
+def test_solutions_of_gsm8k_lose_the_notes_of_the_calculator() -> None:
+    first, second = RELEASES["gsm8k"].rows(GSM8K, "here")
+    assert first == {
+        "problem": "Clips?",
+        "answer": "1072",
+        "solution": "She sold 48/2 = 24.\nIn all 1,072.\n#### 1072",
+    }
+    assert second["answer"] == "-3"
+
+
+@pytest.mark.parametrize("copy", ["test.jsonl", "copy/test.jsonl"])
+def test_a_benchmark_is_read_from_the_releases_file_and_from_a_copy_of_the_repository(
+    copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / copy).parent.mkdir(exist_ok=True)
+    write_jsonl(tmp_path / copy, GSM8K)
+    settings = benchmark("gsm8k", tmp_path / Path(copy).parts[0], 2)
+    write_benchmark({**settings, "configuration": None} if "/" in copy else settings, tmp_path / "out")
+    rows = read_jsonl(tmp_path / "out" / "problems.jsonl")
+    assert [(row["problem"], row["answer"]) for row in rows] == [("Clips?", "1072"), ("None?", "-3")]
+    assert all(row["id"].startswith("gsm8k-") and "solution" not in row for row in rows)
+
+
+def test_a_json_array_is_read(tmp_path: Path) -> None:
+    (tmp_path / "svamp.json").write_text(json.dumps(SVAMP))
+    write_benchmark(benchmark("svamp", tmp_path / "svamp.json", 2), tmp_path / "out")
+    rows = read_jsonl(tmp_path / "out" / "problems.jsonl")
+    assert [(row["id"], row["problem"], row["answer"]) for row in rows] == [
+        ("svamp-chal-1", "Each costs 76 dollars. If it is 25 less How much?", "51"),
+        ("svamp-chal-2", "Half of 5. How much?", "2.5"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"ID": 1}', "svamp.json: is no array; accepted: one JSON array of objects"),
+        ("[3]", "svamp.json: row 1: lacks ID, Body, Question, Answer"),
+        (json.dumps([{**SVAMP[0], "Answer": None}]), "svamp.json: row 1: lacks Answer"),
+        (json.dumps([*SVAMP, {**SVAMP[0], "Answer": "many"}]), "row 3: is not of the form of the release (ValueError"),
+        (json.dumps(SVAMP), "has 2 problems; expected 3"),
+    ],
+)
+def test_a_file_of_another_form_ends_in_one_line(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "svamp.json").write_text(content)
+    with pytest.raises(UserError) as caught:
+        write_benchmark(benchmark("svamp", tmp_path / "svamp.json", 3), tmp_path / "out")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("Equation", "+ number0"), ("Equation", "+ number7 1"), ("Numbers", "x")])
+def test_a_row_without_an_equation_ends_in_one_line(key: str, value: str, tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", [{**MAWPS[0], "Answer": "53.0", key: value}])
+    with pytest.raises(InvalidInput, match="row 1: is not of the form of the release"):
+        write_training_set(mawps(tmp_path / "train.csv"), tmp_path / "out")
+
+
+def test_a_set_that_is_not_on_the_hub_needs_its_file() -> None:
+    with pytest.raises(InvalidInput, match=r"problems\.path: is missing; accepted: a file of MAWPS"):
+        training_settings(PublishedProblems(source="mawps_asdiv_a", prompt="{problem}"), "study.yaml")
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real files are not here")
+def test_the_real_files_have_the_counts_and_hashes_of_the_shipped_study(tmp_path: Path) -> None:
+    study = Study.resolve(read_yaml(REPOSITORY / "config/smollm2.yaml"), "smollm2.yaml")
+    write_training_set({**study.training_settings, "path": str(REAL / "mawps_asdiv_a_train.csv")}, tmp_path / "train")
+    for name, file in (("svamp", "svamp.json"), ("gsm8k", "gsm8k_test.jsonl")):
+        write_benchmark({**study.problem_settings(name), "path": str(REAL / file)}, tmp_path / name)
