@@ -131,7 +131,8 @@ class DecoderModel:
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:
         """The logits over the temperature [N, V] of the head's inputs [N, D], in float32; gradients pass."""
-        return functional.linear(states, (self.head_weight / temperature).to(states.dtype)).float()
+        weight = self.head_weight if temperature == 1 else self.head_weight / temperature  # a copy of a large matrix
+        return functional.linear(states, weight.to(states.dtype)).float()
 
 
 class Decoder:

@@ -94,8 +94,10 @@ def parts(
         Part(f"weights as passes take them, {run.dtype}", copies, "update"),
         Part(f"activations of {batch} rollouts of {longest} tokens", activations, "update", of_passes),
         Part("logits of a part of the tokens", of_logits, "update"),
-        Part("head over the temperature, and its gradient", 2 * 4 * config.vocabulary * config.hidden, "update"),
     ]
+    if training.temperature != 1:
+        head = 2 * 4 * config.vocabulary * config.hidden
+        found.append(Part("head over the temperature, and its gradient", head, "update", "temperature"))
     if method.needs_hidden_states:
         width = method.sketch_dimensions or config.hidden
         states = training.rollouts_per_step * training.max_new_tokens * width * bytes_of_number
