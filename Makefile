@@ -15,7 +15,7 @@ NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke test test-engines test-engines-short lint ui status clean-state lock lock-engines
+.PHONY: help environment reproduce smoke test test-engines test-engines-short lint ui status clean-state lock lock-engines licences audit
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,12 +67,31 @@ define resolve
 		--no-emit-trusted-host --output-file .venv-lock.tmp/resolved $(ARGS) $(1)
 endef
 
+# $(call hashes,LOCK): the hashes of what PyPI has of the lock file's versions, beside it.
+define hashes
+	@grep '^[A-Za-z].*==' $(1) | grep -v '^torch==' > .venv-lock.tmp/pins.in
+	@$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --universal --python-version 3.11 --format pylock.toml \
+		--output-file .venv-lock.tmp/pylock.toml .venv-lock.tmp/pins.in
+	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/pylock.toml hashes $(1)
+endef
+
 lock: environment ## make requirements.lock and environment.yml from requirements.in (ARGS="--upgrade": newer versions)
 	$(call resolve,requirements.in,--allow-unsafe)
 	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/resolved
+	$(call hashes,requirements.lock)
 	@rm -rf .venv-lock.tmp
 
 lock-engines: environment ## make workflow/envs/engines.lock from engines.in, after make lock
 	$(call resolve,workflow/envs/engines.in,$(addprefix --unsafe-package ,torchvision torchaudio torchcodec))
 	@$(BIN)/python workflow/envs/write_pins.py .venv-lock.tmp/resolved engines
+	$(call hashes,workflow/envs/engines.lock)
 	@rm -rf .venv-lock.tmp
+
+licences: environment ## list the licence of every locked package in docs/licences.md, after make test-engines
+	@$(BIN)/python -m workflow.envs.licences .venv*/lib/python3.11/site-packages > .venv/licences.md
+	@mv .venv/licences.md docs/licences.md
+
+audit: environment ## ask PyPI for known vulnerabilities of all locked versions; fails where one cannot be looked up
+	@sed 's/+cpu//' workflow/envs/engines.lock > .venv/engines.audit
+	@for lock in requirements.lock .venv/engines.audit; do $(BIN)/uvx --quiet pip-audit==2.10.1 --strict --no-deps \
+		--disable-pip --progress-spinner off --requirement $$lock || exit 1; done

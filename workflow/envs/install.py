@@ -97,7 +97,8 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
         uv, variables = [*uv, *uv_options(settings)], uv_variables(settings)
         if anew:
             # Now, for with PYTHONDONTWRITEBYTECODE, as in many containers, every process compiles whatever it imports.
-            run([*uv, "--compile-bytecode", *kind.options, "--requirement", str(root / kind.lock)], variables)
+            hashes = ["--constraint", str((root / kind.lock).with_suffix(".hashes"))]
+            run([*uv, "--compile-bytecode", *hashes, *kind.options, "--requirement", str(root / kind.lock)], variables)
         complete.unlink(missing_ok=True)
         # The build backend is in the lock file: without isolation it need not be fetched.
         run([*uv, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(root)], variables)

@@ -2,12 +2,14 @@
 
     python workflow/envs/write_pins.py RESOLVED            # requirements.lock and environment.yml
     python workflow/envs/write_pins.py RESOLVED engines    # workflow/envs/engines.lock
+    python workflow/envs/write_pins.py FILES hashes LOCK   # the hashes beside a lock file; FILES is uv's pylock.toml
 
 One resolution feeds the first two, so that pip users and conda users get the same versions.
 """
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 _LOCK_HEADER = """\
@@ -35,7 +37,13 @@ dependencies:
   - pip
   - pip:
 """
+_HASHES_HEADER = """\
+# SHA-256 of PyPI's files of the versions in {lock}, as far as Python 3.11 installs them. uv, which `make`
+# installs with, refuses every other file. Made with the lock file, never by hand. torch is left out: its builds lie on
+# several indexes.
+"""
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s+;]+)(?P<local>\+\S+)?", re.MULTILINE)
+_FOR_311 = re.compile(r"-(cp311-cp311|cp3\d+-abi3|(py2\.)?py3\d*-none)-[^/]*\.whl$")
 
 
 def read_pins(text: str) -> dict[str, str]:
@@ -61,10 +69,25 @@ def conda_file(resolved: str) -> str:
     return f"{_CONDA_HEADER}{pins}      - --editable .\n"
 
 
+def hashes_file(files: str, lock: str) -> str:
+    """Pins with the hashes of the files that Python 3.11 can install; ``files`` is a ``pylock.toml``."""
+    lines = []
+    for package in tomllib.loads(files)["packages"]:
+        of_311 = [each for each in package.get("wheels", ()) if _FOR_311.search(each["url"])]
+        hashes = sorted(each["hashes"]["sha256"] for each in [*of_311, *filter(None, [package.get("sdist")])])
+        lines += [f"{package['name']}=={package['version']} \\", *(f"    --hash=sha256:{each} \\" for each in hashes)]
+        lines[-1] = lines[-1].removesuffix(" \\")
+    return "\n".join([_HASHES_HEADER.format(lock=lock).rstrip(), *lines, ""])
+
+
 def main() -> None:
-    """Write the lock file of the environment asked for."""
+    """Write the file asked for."""
     resolved = Path(sys.argv[1]).read_text(encoding="utf-8")
     root = Path(__file__).resolve().parents[2]
+    if sys.argv[2:3] == ["hashes"]:
+        path = root / sys.argv[3]
+        path.with_suffix(".hashes").write_text(hashes_file(resolved, path.name), encoding="utf-8")
+        return
     if sys.argv[2:] == ["engines"]:
         (root / "workflow/envs/engines.lock").write_text(engines_lock_file(resolved), encoding="utf-8")
         return

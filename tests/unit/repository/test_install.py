@@ -88,6 +88,7 @@ def test_the_environments_know_nothing_of_each_other(installer: ModuleType, proj
     assert made[-1] == str(project / ".venv-engines")
     assert filled[0] == str(project / ".venv-engines" / "bin" / "python")
     assert filled[-3:] == ["--no-deps", "--requirement", str(lock)] and "--compile-bytecode" in filled
+    assert filled[filled.index("--constraint") + 1] == str(lock.with_suffix(".hashes"))
     lock.write_text(f"torch==2.13.1+cpu\n{UV}\n")
     assert steps(installer, project) == []
     shell = Shell(project)
@@ -119,7 +120,8 @@ def test_packages_come_from_where_pip_is_told_to_look(installer: ModuleType, pro
         *("--index", "https://one/simple", "--index", "https://two/simple"),
         *("--find-links", "/own"),
         *("--index-strategy", "unsafe-best-match"),
-        *("--compile-bytecode", "--requirement", str(project / "requirements.lock")),
+        *("--compile-bytecode", "--constraint", str(project / "requirements.hashes")),
+        *("--requirement", str(project / "requirements.lock")),
     ]
     assert "--no-index" in installer.uv_options({"no-index": "1"})
     assert installer.uv_options({}) == ["--index-strategy", "unsafe-best-match"]

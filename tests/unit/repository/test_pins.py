@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import sys
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from workflow.envs import licences, write_pins
 
 ROOT = Path(__file__).resolve().parents[3]
 FIXED = {
@@ -26,15 +26,6 @@ FIXED = {
     "antlr4-python3-runtime": "4.9.3",
     "mlflow": "3.17.2",
 }
-
-
-@pytest.fixture(scope="module")
-def write_pins() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("write_pins", ROOT / "workflow" / "envs" / "write_pins.py")
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def read_lock(path: Path) -> dict[str, str]:
@@ -171,7 +162,7 @@ def test_no_build_no_local_path_and_no_index_is_named(name: str) -> None:
     assert not [line for line in lines if re.search(r"\+(cpu|cu\d)|@|://|^/|--(index|find|extra|trusted)", line)]
 
 
-def test_both_files_come_from_one_resolution(write_pins: ModuleType) -> None:
+def test_both_files_come_from_one_resolution() -> None:
     resolved = "# header\nnumpy==2.4.6\n    # via torch\ntorch==2.13.0+cpu\n    # via -r requirements.in\n"
     lock = write_pins.lock_file(resolved)
     assert "\ntorch==2.13.0\n    # via -r requirements.in\n" in lock
@@ -182,7 +173,7 @@ def test_both_files_come_from_one_resolution(write_pins: ModuleType) -> None:
     }
 
 
-def test_the_committed_files_are_what_the_writer_writes(write_pins: ModuleType) -> None:
+def test_the_committed_files_are_what_the_writer_writes() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     assert write_pins.lock_file(lock) == lock
     assert write_pins.conda_file(lock) == (ROOT / "environment.yml").read_text()
@@ -190,9 +181,51 @@ def test_the_committed_files_are_what_the_writer_writes(write_pins: ModuleType) 
     assert write_pins.engines_lock_file(engines) == engines
 
 
+@pytest.mark.parametrize("lock", ["requirements.lock", "workflow/envs/engines.lock"])
+def test_every_locked_package_but_torch_has_its_hashes(lock: str) -> None:
+    text = (ROOT / lock).with_suffix(".hashes").read_text()
+    (*_, comments), *packages = (block.splitlines() for block in re.split(r"\n(?=[^ #])", text))
+    assert comments.startswith("#")
+    pins = read_lock(ROOT / lock)
+    expected = [f"{name}=={version} \\" for name, version in pins.items() if name != "torch"]
+    assert sorted(pin for pin, *_ in packages) == sorted(expected)
+    for _, *hashes in packages:  # a backslash too few ends a pin, one too many swallows the next
+        *others, last = hashes
+        assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64} \\", line) for line in others), hashes
+        assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}", last), hashes
+
+
+def test_hashes_are_those_of_files_for_this_python() -> None:
+    endings = ["cp311-cp311-linux_x86_64", "cp39-abi3-win_amd64", "py3-none-any", "py310-none-any", "py2.py3-none-any"]
+    others = ["cp312-cp312-linux_x86_64", "pp311-pypy311_pp73-linux_x86_64", "cp314-cp314t-linux_x86_64"]
+    wheels = "".join(
+        f'{{ url = "https://host/foo-1.0-{ending}.whl", hashes = {{ sha256 = "{number}" }} }}, '
+        for number, ending in enumerate([*endings, *others])
+    )
+    sdist = '{ url = "https://host/foo-1.0.tar.gz", hashes = { sha256 = "9" } }'
+    lines = write_pins.hashes_file(
+        f'[[packages]]\nname = "foo"\nversion = "1.0"\nwheels = [{wheels}]\nsdist = {sdist}\n', "x.lock"
+    ).splitlines()
+    expected = ["foo==1.0", *(f"    --hash=sha256:{number}" for number in (*range(len(endings)), 9))]
+    assert [line.removesuffix(" \\") for line in lines if not line.startswith("#")] == expected
+
+
+def test_the_page_of_licences_is_what_the_packages_say(locked: dict[str, str]) -> None:
+    """Those of the second environment are held by name and version alone: they are not installed here."""
+    table = [
+        line.strip("| ").split(" | ") for line in (ROOT / "docs/licences.md").read_text().splitlines() if " | " in line
+    ]
+    stated = {(name, version): licence for name, version, licence, _ in table[1:]}
+    engines = read_lock(ROOT / "workflow/envs/engines.lock")
+    pins = {*locked.items(), *((name, version.split("+")[0]) for name, version in engines.items())}
+    assert stated.keys() == pins and licences.NOT_STATED not in stated.values()
+    for name, version in locked.items():
+        assert stated[name, version] == licences.licence(distribution(name)), name
+
+
 def test_every_imported_package_is_a_direct_dependency() -> None:
     """What the code imports must not depend on what another package happens to bring along."""
-    own = {"rlvr", "evals", "snakemake_logger_plugin_rlvr"}
+    own = {"rlvr", "evals", "snakemake_logger_plugin_rlvr", "workflow"}
     # Inside the sandbox these lie side by side and import each other by their bare names.
     own |= {path.stem for path in (ROOT / "evals/grading/code/sandboxed").glob("*.py")}
     sources = [path for folder in ("rlvr", "evals", "workflow") for path in (ROOT / folder).rglob("*.py")]
