@@ -77,11 +77,12 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
         raise OSError(
             f"{environment} is a link to {os.readlink(environment)}; remove the link, and make makes one here"
         )
+    if _is_complete(root, kind):  # without waiting for a make that is at work on another environment
+        return
     with _one_at_a_time(root):
-        wanted = wanted_state(root, kind)
-        found = read_state(complete)
-        if found == wanted and (environment / "bin" / "python").exists():
+        if _is_complete(root, kind):
             return
+        wanted, found = wanted_state(root, kind), read_state(complete)
         python = str(environment / "bin" / "python")
         pip, uv = [python, "-m", "pip"], [python, "-m", "uv", "pip", "install", "--python", python]
         anew = found.get("lock") != wanted["lock"] or found.get("path") != wanted["path"] or not Path(python).exists()
@@ -149,6 +150,12 @@ def wanted_state(root: Path, kind: Environment) -> dict[str, str]:
         "project": hashlib.sha256((root / "pyproject.toml").read_bytes()).hexdigest(),
         "path": str(root / kind.folder),
     }
+
+
+def _is_complete(root: Path, kind: Environment) -> bool:
+    environment = root / kind.folder
+    found = read_state(environment / "complete.json")
+    return found == wanted_state(root, kind) and (environment / "bin" / "python").exists()
 
 
 def read_state(complete: Path) -> dict[str, str]:

@@ -25,13 +25,11 @@ NOT_STATED = "not stated"
 
 def licence(package: Distribution) -> str:
     """The licence as the package names it: its expression, else classifiers, its field, or its file's first line."""
-    metadata = package.metadata
-    if expression := metadata.get("License-Expression"):
+    facts = package.metadata.json
+    if expression := facts.get("license_expression"):
         return str(expression)
-    classifiers = [
-        each.split(" :: ")[-1] for each in metadata.get_all("Classifier") or () if each.startswith("License")
-    ]
-    field = (metadata.get("License") or "").strip()
+    classifiers = [each.split(" :: ")[-1] for each in facts.get("classifier", ()) if each.startswith("License")]
+    field = str(facts.get("license", "")).strip()
     stated = [each for each in classifiers if each != "OSI Approved"] or [field, *_first_lines(package)]
     return ", ".join(classifiers) if stated == classifiers else next(filter(_is_name, stated), NOT_STATED)
 

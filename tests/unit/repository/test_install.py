@@ -260,6 +260,17 @@ def test_two_at_a_time_make_one_environment(
     assert "waiting for it" in capsys.readouterr().out
 
 
+def test_a_complete_environment_waits_for_nobody(installer: ModuleType, project: Path) -> None:
+    """Another make may be at work on the other environment."""
+    steps(installer, project)
+    descriptor = os.open(project, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        assert steps(installer, project) == []  # would hang
+    finally:
+        os.close(descriptor)
+
+
 def test_another_python_is_refused_in_one_line(installer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["install.py"])
     monkeypatch.setattr(sys, "version_info", (3, 12, 1, "final", 0))
