@@ -1,16 +1,17 @@
-"""Estimate the cost of a study trained by verl: tokens, GPU-hours by a stated model, disk."""
+"""Estimate the cost of a study on GPUs: tokens, GPU-hours by a stated model, disk."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.base_models import Existing, Model
 from evals.core.records import BASE
-from evals.core.run_spec import VERL, TrainingSettings
+from evals.core.run_spec import LOCAL, VERL
+from rlvr.study.model_size import ModelSize, model_size
 from rlvr.study.study import Study
 
 PEAK = 989e12
@@ -22,51 +23,60 @@ TRAINING_UTILISATION, READING_UTILISATION = 0.35, 0.75
 RESPONSE_FRACTION = 0.35
 """Mean length of a response over the longest that is allowed."""
 _PROMPT_TOKENS = 200.0
-_DECODING_OVERHEAD = 0.003
-"""Seconds of every decoding step beside its reads."""
+_DECODING_OVERHEAD, _OWN_DECODING_OVERHEAD = 0.003, 0.03
+"""Seconds of every decoding step beside its reads: of vLLM, and of the local engine, which launches each operation."""
 _STEP_OVERHEAD = 60.0
-"""Seconds of every training step in which weights go to vLLM and memory changes hands."""
+"""Seconds of every training step of verl in which weights go to vLLM and memory changes hands."""
 _NOT_CACHE = 3e9
 """Bytes of a device that vLLM takes beside weights and cache."""
 _FLOP_TRAINED = 10.0
 """FLOP per parameter and token: forward and backward 6, recomputed activations 2, old log-probs 2."""
-_WEIGHT_BYTES = 2.0
-_CACHE_BYTES = 18e-6
-"""Bytes per parameter: of the weights; of a token's keys and values, those of Qwen3-8B (144 KiB)."""
-_STATE_BYTES = 12.0
-_MERGED_BYTES = 2.0
-"""Bytes per parameter: weights and two moments in float32; merged weights in bfloat16."""
+_WEIGHT_BYTES, _STATE_BYTES, _MERGED_BYTES = 2.0, 12.0, 2.0
+"""Bytes per parameter: of weights that are sampled; of weights and two moments in float32; of merged weights."""
 _SAMPLE_BYTES = 4.0
 """Bytes of text per token."""
 
+_ONE_GPU = {
+    "nodes": 1, "gpus_per_node": 1, "rollout_tensor_parallel": 1, "gpu_memory_utilization": 0.9, "checkpoints_kept": 1
+}  # fmt: skip
+"""What a training of the local engine has."""
+_LEFT_OUT = {
+    VERL: f"{_STEP_OVERHEAD:.0f} s a step are around these; attention, tokens that a selection discards and passes "
+    "that single methods add are left out.",
+    LOCAL: f"a decoding step takes {_OWN_DECODING_OVERHEAD:g} s besides, which is assumed and not measured; attention "
+    "and passes that single methods add are left out.",
+}
+"""What an estimate for an engine says last."""
 _GPU_DEVICES = ("nvidia[0-9]*", "kfd", "dxg")
 """Files in /dev on a machine with a GPU: NVIDIA's driver, AMD's, and either of them in Windows' Linux."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decoding by one vLLM replica: bound by reading weights and caches, not by arithmetic.
+    """Decoding by one replica of a model: bound by reading weights and caches, not by arithmetic.
 
     Attributes:
-        parameters: of the model.
-        cache_bytes: of a token.
+        model: its size.
         devices: that share the replica.
-        memory_share: of a device that vLLM takes.
+        memory_share: of a device that decoding takes.
+        overhead: seconds of a decoding step beside its reads.
+        most: responses at a time, if they are limited.
     """
 
-    parameters: float
-    cache_bytes: float
+    model: ModelSize
     devices: int
     memory_share: float
+    overhead: float = _DECODING_OVERHEAD
+    most: float = math.inf
 
     def seconds(self, responses: float, mean: float, longest: float) -> float:
         """Seconds for so many responses of ``mean`` tokens, of which the last is ``longest`` and decodes alone."""
-        weights, context = _WEIGHT_BYTES * self.parameters, _PROMPT_TOKENS + mean / 2
+        weights, cache = _WEIGHT_BYTES * self.model.parameters, (_PROMPT_TOKENS + mean / 2) * self.model.cache_bytes
         room = self.devices * (self.memory_share * MEMORY - _NOT_CACHE) - weights
-        together = max(1.0, min(responses, room / (context * self.cache_bytes)))
+        together = max(1.0, min(responses, self.most, room / cache))
         speed = self.devices * BANDWIDTH * READING_UTILISATION
-        step = (weights + together * context * self.cache_bytes) / speed + _DECODING_OVERHEAD
-        alone = weights / speed + _DECODING_OVERHEAD
+        step = (weights + together * cache) / speed + self.overhead
+        alone = weights / speed + self.overhead
         return responses * mean / together * step + (longest - mean) * alone
 
 
@@ -95,35 +105,54 @@ class Cost:
 def run_cost(study: Study, identifier: str) -> Cost:
     """The cost of one run, with its evaluation on every benchmark."""
     run = study.run(identifier)
-    model, evaluation = study.config.models[run.model], study.config.evaluation
-    parameters = _parameters(model) or 0.0
-    cache = _cache_bytes(model)
+    size, evaluation = model_size(study.config.models[run.model]), study.config.evaluation
     devices, longest = evaluation.tensor_parallel_size or 1, evaluation.max_new_tokens
-    sampling = Decoding(parameters, cache, devices, study.config.execution.gpu_memory_utilization or 0.9)
     mean, evaluated, seconds = longest * RESPONSE_FRACTION, 0.0, 0.0
     for name, benchmark in study.benchmarks.items():  # each is a job of its own, with its longest response
         responses = benchmark.entry.count * evaluation.samples(name)
         evaluated += responses * mean
-        seconds += sampling.seconds(responses, mean, longest) if parameters else 0.0
+        if size is not None:
+            seconds += _evaluation(study, size).seconds(responses, mean, longest)
     evaluating = seconds * devices / 3600
     if run.method == BASE:
         return Cost(evaluated=evaluated, evaluation_hours=evaluating, disk=evaluated * _SAMPLE_BYTES)
-    training, cluster = study.run_spec(identifier).training, study.cluster(identifier)
+    training, cluster = study.run_spec(identifier).training, _cluster(study, identifier)
     trained = training.steps * training.rollouts_per_step * training.max_new_tokens * RESPONSE_FRACTION
-    seconds = step_seconds(training, cluster, parameters, cache) if parameters else 0.0
-    hours = training.steps * seconds * cluster["nodes"] * cluster["gpus_per_node"] / 3600
-    disk = parameters * (_STATE_BYTES * cluster["checkpoints_kept"] + _MERGED_BYTES) + evaluated * _SAMPLE_BYTES
+    disk, hours = evaluated * _SAMPLE_BYTES, 0.0
+    if size is not None:
+        devices = cluster["nodes"] * cluster["gpus_per_node"]
+        hours = training.steps * step_seconds(study, identifier, size) * devices / 3600
+        disk += size.parameters * (_STATE_BYTES * cluster["checkpoints_kept"] + _MERGED_BYTES)
     return Cost(trained, evaluated, hours, evaluating, disk)
 
 
-def step_seconds(training: TrainingSettings, cluster: Mapping[str, Any], parameters: float, cache: float) -> float:
-    """The seconds of a training step: rollouts with their tail, passes of the trainer, and what is around them."""
+def step_seconds(study: Study, identifier: str, size: ModelSize) -> float:
+    """The seconds of a training step of a run: rollouts with their tail, the trainer's passes, what is around them."""
+    training, cluster = study.run_spec(identifier).training, _cluster(study, identifier)
     devices, shared = int(cluster["nodes"] * cluster["gpus_per_node"]), int(cluster["rollout_tensor_parallel"])
+    decoding, around = Decoding(size, shared, cluster["gpu_memory_utilization"]), _STEP_OVERHEAD
+    if study.engine != VERL:
+        decoding, around = _own_decoding(size, study.config.training.sampling_batch_size), 0.0
     mean = training.max_new_tokens * RESPONSE_FRACTION
-    rollouts = Decoding(parameters, cache, shared, cluster["gpu_memory_utilization"])
-    sampling = rollouts.seconds(training.rollouts_per_step * shared / devices, mean, training.max_new_tokens)
-    flop = _FLOP_TRAINED * parameters * training.rollouts_per_step * (mean + _PROMPT_TOKENS)
-    return sampling + flop / (PEAK * TRAINING_UTILISATION * devices) + _STEP_OVERHEAD
+    sampling = decoding.seconds(training.rollouts_per_step * shared / devices, mean, training.max_new_tokens)
+    flop = _FLOP_TRAINED * size.parameters * training.rollouts_per_step * (mean + _PROMPT_TOKENS)
+    return sampling + flop / (PEAK * TRAINING_UTILISATION * devices) + around
+
+
+def _cluster(study: Study, identifier: str) -> Mapping[str, Any]:
+    return study.cluster(identifier) if study.engine == VERL else _ONE_GPU
+
+
+def _evaluation(study: Study, size: ModelSize) -> Decoding:
+    evaluation = study.config.evaluation
+    if evaluation.backend == "vllm":
+        memory = study.config.execution.gpu_memory_utilization or 0.9
+        return Decoding(size, evaluation.tensor_parallel_size or 1, memory)
+    return _own_decoding(size, evaluation.sampling_batch_size)
+
+
+def _own_decoding(size: ModelSize, most: int | None) -> Decoding:
+    return Decoding(size, 1, _ONE_GPU["gpu_memory_utilization"], _OWN_DECODING_OVERHEAD, most or math.inf)
 
 
 def print_warnings(study: Study) -> None:
@@ -134,8 +163,9 @@ def print_warnings(study: Study) -> None:
 
 
 def print_cost(study: Study) -> None:
-    """Print what a study trained by verl would cost, on standard error."""
-    if study.engine == VERL:
+    """Print what a study on GPUs would cost, on standard error."""
+    sizes = map(model_size, study.config.models.values())
+    if study.engine == VERL or (study.config.execution.device == "cuda" and any(sizes)):
         print(*plan_lines(study), *prompt_lines(study), sep="\n", file=sys.stderr)
 
 
@@ -147,13 +177,11 @@ def plan_lines(study: Study) -> list[str]:
         runs = [run.run for run in study.runs if run.model == model]
         cost = sum((run_cost(study, run) for run in runs), Cost())
         trained = next((run for run in runs if study.run(run).method != BASE), None)
-        parameters = _parameters(entry)
-        size = f"{parameters / 1e9:.3g} B parameters" if parameters else "size not stated"
-        lines.append(f"  {model} ({size}), {len(runs)} runs with the base model: {cost}")
-        if trained and parameters:
-            training, cluster = study.run_spec(trained).training, study.cluster(trained)
-            seconds = step_seconds(training, cluster, parameters, _cache_bytes(entry))
-            lines.append(f"    {seconds:,.0f} s a training step")
+        size = model_size(entry)
+        known = f"{size.parameters / 1e9:.3g} B parameters" if size else "size not stated"
+        lines.append(f"  {model} ({known}), {len(runs)} runs with the base model: {cost}")
+        if trained and size:
+            lines.append(f"    {step_seconds(study, trained, size):,.0f} s a training step")
         total += cost
     lines.append(f"  all: {total}")
     lines.append(
@@ -161,8 +189,7 @@ def plan_lines(study: Study) -> list[str]:
         f"waits for one of the longest; decoding reads weights and caches at {READING_UTILISATION:.0%} of an H100's "
         f"{BANDWIDTH / 1e12:g} TB/s, with as many responses at a time as caches fit; training takes "
         f"{_FLOP_TRAINED:.0f} FLOP per parameter and token at {TRAINING_UTILISATION:.0%} of {PEAK / 1e12:.0f} TFLOPS; "
-        f"{_STEP_OVERHEAD:.0f} s a step are around these; attention, tokens that a selection discards and passes that "
-        "single methods add are left out."
+        + _LEFT_OUT[study.engine]
     )
     return lines
 
@@ -176,14 +203,3 @@ def prompt_lines(study: Study) -> list[str]:
     own = [name for name, benchmark in study.benchmarks.items() if benchmark.grader != "math"]
     rest = f", but for choices and programs ({', '.join(own)})" if own else ""
     return [f"Training and evaluation have one prompt{rest}: {study.config.problems.prompt!r}"]
-
-
-def _parameters(model: Model) -> float | None:
-    """The number of a model's parameters, if the study states it."""
-    return model.parameters if isinstance(model, Existing) else None
-
-
-def _cache_bytes(model: Model) -> float:
-    """Bytes of a token's keys and values: as stated, or in proportion to the model's size; 0 if that is not known."""
-    stated = model.cache_bytes if isinstance(model, Existing) else None
-    return stated or _CACHE_BYTES * (_parameters(model) or 0.0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from evals.core.errors import InvalidInput
 from evals.core.files import canonical_json
@@ -23,9 +24,11 @@ from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
 from rlvr.study.cost import Decoding, plan_lines, prompt_lines, run_cost, step_seconds
 from rlvr.study.displayed import Displayed
+from rlvr.study.model_size import ModelSize, size_of_architecture
 from rlvr.study.plan import Plan
 from rlvr.study.status import study_status
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
 
 PAPERS = sorted((CATALOGUE.parent / "papers").glob("*.yaml"))
 
@@ -37,7 +40,7 @@ def delta() -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
-    study = Plan.read(read_yaml(path), path.name).study
+    study = Plan.read(read_study_file(path), path.name).study
     assert study.engine == "verl" and len(study.trained_runs) >= 4
     assert "GPU-hours" in plan_lines(study)[-2]
     assert all(run.gradient_clip == 1.0 for run in study.training.values())
@@ -52,7 +55,7 @@ def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
 def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
     """The numbers of the setup tables that the papers' authors published."""
-    training = {name: Study.resolve(read_yaml(path), path.name).resolved_run(name)["training"] for name in ids(path)}
+    training = {name: Study.read(path).resolved_run(name)["training"] for name in ids(path)}
     for settings in training.values():
         assert settings["learning_rate"] == 1e-6 and settings["temperature"] == 1.0
     studies: dict[str, dict[str, tuple[int | None, ...]]] = {
@@ -93,7 +96,7 @@ def test_rewards_of_0_and_1_have_the_advantages_of_the_papers(name: str) -> None
     right = torch.tensor([1.0, 1.0, 0.0, 0.0])
     found = 0
     for run in ids(path):
-        resolved = Study.resolve(read_yaml(path), path.name).resolved_run(run)
+        resolved = Study.read(path).resolved_run(run)
         method, longest = compose(resolved["method"]), resolved["training"]["max_new_tokens"]
         if method.reward_shaping is None:
             continue
@@ -110,11 +113,11 @@ def test_rewards_of_0_and_1_have_the_advantages_of_the_papers(name: str) -> None
 
 
 def ids(path: Path) -> list[str]:
-    return [run.run for run in Study.resolve(read_yaml(path), path.name).trained_runs]
+    return [run.run for run in Study.read(path).trained_runs]
 
 
 def test_a_model_changes_methods_and_training() -> None:
-    study = Study.resolve(read_yaml(CATALOGUE.parent / "papers" / "directions.yaml"), "directions.yaml")
+    study = Study.read(CATALOGUE.parent / "papers" / "directions.yaml")
     small, large = (study.resolved_run(f"{model}-low_probability-s1") for model in ("qwen2_5_math_7b", "qwen3_8b_base"))
     assert small["method"]["token_weights"]["alpha"] == 0.2 and large["method"]["token_weights"]["alpha"] == 0.1
     # The penalty rises over 4,096 tokens in both.
@@ -140,8 +143,8 @@ def test_the_cost_follows_the_stated_model() -> None:
     cost = run_cost(study, "qwen3_8b_base-dapo-s1")
     tokens = 220 * 128 * 16 * 20480 * 0.35
     assert cost.trained == pytest.approx(tokens)
-    training, cluster = study.run_spec("qwen3_8b_base-dapo-s1").training, study.cluster("qwen3_8b_base-dapo-s1")
-    assert cost.training_hours == pytest.approx(220 * 8 * step_seconds(training, cluster, 8.2e9, 147456) / 3600)
+    seconds = step_seconds(study, "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
+    assert cost.training_hours == pytest.approx(220 * 8 * seconds / 3600)
     assert cost.evaluated == pytest.approx((6 * 30 + 33) * 16 * 30000 * 0.35)
     assert cost.disk == pytest.approx(8.2e9 * (12 * 2 + 2) + cost.evaluated * 4)
     base = run_cost(study, "qwen3_8b_base-base")
@@ -153,7 +156,7 @@ def test_the_cost_follows_the_stated_model() -> None:
 
 def test_decoding_is_bound_by_memory_and_waits_for_the_longest_response() -> None:
     """By hand: 8.2 B parameters leave 0.6 * 80 - 3 - 16.4 GB for the caches of 51 responses of 3,784 tokens each."""
-    eight_b = Decoding(8.2e9, 147456, 1, 0.6)
+    eight_b = Decoding(ModelSize(8.2e9, 147456), 1, 0.6)
     room = 0.6 * 80e9 - 3e9 - 16.4e9
     together = room / (3784 * 147456)
     assert 51 < together < 52
@@ -162,7 +165,9 @@ def test_decoding_is_bound_by_memory_and_waits_for_the_longest_response() -> Non
     assert alike == pytest.approx(256 * 7168 / together * step, rel=1e-3)
     assert 2000 < 256 * 7168 / alike < 3000  # tokens a second; 10 percent of the peak would be 6,030
     assert eight_b.seconds(256, 7168, 20480) - alike == pytest.approx((20480 - 7168) * (16.4e9 / 2.5125e12 + 0.003))
-    assert Decoding(8.2e9, 147456, 2, 0.6).seconds(256, 7168, 7168) < alike / 2  # weights once, and more room
+    assert (
+        Decoding(ModelSize(8.2e9, 147456), 2, 0.6).seconds(256, 7168, 7168) < alike / 2
+    )  # weights once, and more room
     one = eight_b.seconds(1, 1000, 1000)
     assert one == pytest.approx(1000 * ((16.4e9 + 700 * 147456) / 2.5125e12 + 0.003))
 
@@ -172,7 +177,7 @@ SHIPPED = sorted([*PAPERS, *CATALOGUE.parent.glob("*.yaml")])
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_training_and_evaluation_ask_alike_or_the_study_says_that_they_do_not(path: Path) -> None:
-    content = read_yaml(path)
+    content = read_study_file(path)
     if "benchmarks" not in content or not content.get("methods"):
         pytest.skip("trains nothing")
     study = Study.resolve(content, path.name)
@@ -272,7 +277,7 @@ def test_the_files_of_runs_are_those_that_training_writes(tmp_path: Path, capsys
     path = next(path for path in PAPERS if path.stem == "delta")
     arguments = ["plan", "--config", str(path), "--out", str(tmp_path)]
     assert main(arguments) == 0
-    study = Study.resolve(read_yaml(path), path.name)
+    study = Study.read(path)
     files = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert [file.parent.name for file in files] == [run.run for run in study.trained_runs]
     for file in files:
@@ -283,3 +288,20 @@ def test_the_files_of_runs_are_those_that_training_writes(tmp_path: Path, capsys
     before = [file.stat().st_mtime_ns for file in files]
     assert main(arguments) == 0
     assert [file.stat().st_mtime_ns for file in files] == before
+
+
+@pytest.mark.parametrize("configuration", [Qwen3Config, Qwen2Config, LlamaConfig, MistralConfig])
+@pytest.mark.parametrize("tied", [True, False])
+def test_parameters_are_counted_from_the_configuration(configuration: Any, tied: bool) -> None:
+    config = configuration(
+        hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+        intermediate_size=96, vocab_size=500, tie_word_embeddings=tied,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    size = size_of_architecture(json.loads(config.to_json_string(use_diff=False)))
+    assert size == ModelSize(model.num_parameters(), 4 * 3 * 2 * 32)
+
+
+def test_an_unknown_architecture_has_no_size() -> None:
+    assert size_of_architecture({"model_type": "mixtral"}) is None
