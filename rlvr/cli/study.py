@@ -3,7 +3,7 @@
 import contextlib
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -72,6 +72,26 @@ def show_method(name: Annotated[str, Argument(help="a method of the catalogue")]
     from rlvr.study.catalogue import load_catalogue
 
     print(*method_pages.show_method(name, load_catalogue()), sep="\n")
+
+
+@commands.add("init")
+def init(
+    out: Annotated[Path, Argument(help="the study's file, which must not be there")],
+    model: Annotated[str, Option(help="OWNER/NAME on the Hugging Face Hub, or the directory of a checkpoint")],
+    gpus: Annotated[int, Option(help="of the machine; 0: the CPU, 1: engine local, more: engine verl", min=0)] = 1,
+    memory: Annotated[int, Option(help="GB of a GPU", min=1)] = 80,
+    prompt: Annotated[
+        Literal["base", "chat"] | None,
+        Option(help="form of prompts; default: chat if a local checkpoint has a template"),
+    ] = None,
+) -> None:
+    """Write a commented study of a model on this machine, to go on from, and print what it would cost."""
+    from rlvr.study.cost import print_cost
+    from rlvr.study.new_study import write_new_study
+
+    study = write_new_study(out, model, gpus, memory, prompt)
+    print(f"{out}: {len(study.trained_runs)} trainings; plan it with: snakemake -n --configfile {out} --directory DIR")
+    print_cost(study)
 
 
 @commands.add("plan")

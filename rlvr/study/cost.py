@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from evals.core.config.base_models import Existing
 from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, VERL
 from rlvr.study.model_size import ModelSize, model_size
@@ -82,7 +83,10 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimates, summed over runs: response tokens trained on and evaluated, GPU-hours of both, bytes at the end."""
+    """Estimates, summed over runs: response tokens trained on and evaluated, GPU-hours of both, bytes at the end.
+
+    Hours and bytes are NaN where a model's size is not known.
+    """
 
     trained: float = 0.0
     evaluated: float = 0.0
@@ -96,10 +100,11 @@ class Cost:
 
     def __str__(self) -> str:
         """The estimates for people."""
-        return (
-            f"{self.trained / 1e9:.3g} G tokens trained, {self.evaluated / 1e9:.3g} G evaluated, "
-            f"{self.training_hours:,.0f} + {self.evaluation_hours:,.0f} GPU-hours, {self.disk / 1e12:.2g} TB of disk"
-        )
+        tokens = f"{self.trained / 1e9:.3g} G tokens trained, {self.evaluated / 1e9:.3g} G evaluated"
+        if math.isnan(self.evaluation_hours):
+            return f"{tokens}; GPU-hours and disk follow from the size"
+        hours = f"{self.training_hours:,.0f} + {self.evaluation_hours:,.0f} GPU-hours"
+        return f"{tokens}, {hours}, {self.disk / 1e12:.2g} TB of disk"
 
 
 def run_cost(study: Study, identifier: str) -> Cost:
@@ -111,18 +116,17 @@ def run_cost(study: Study, identifier: str) -> Cost:
     for name, benchmark in study.benchmarks.items():  # each is a job of its own, with its longest response
         responses = benchmark.entry.count * evaluation.samples(name)
         evaluated += responses * mean
-        if size is not None:
-            seconds += _evaluation(study, size).seconds(responses, mean, longest)
+        seconds += _evaluation(study, size).seconds(responses, mean, longest) if size else math.nan
     evaluating = seconds * devices / 3600
     if run.method == BASE:
         return Cost(evaluated=evaluated, evaluation_hours=evaluating, disk=evaluated * _SAMPLE_BYTES)
     training, cluster = study.run_spec(identifier).training, _cluster(study, identifier)
     trained = training.steps * training.rollouts_per_step * training.max_new_tokens * RESPONSE_FRACTION
-    disk, hours = evaluated * _SAMPLE_BYTES, 0.0
-    if size is not None:
-        devices = cluster["nodes"] * cluster["gpus_per_node"]
-        hours = training.steps * step_seconds(study, identifier, size) * devices / 3600
-        disk += size.parameters * (_STATE_BYTES * cluster["checkpoints_kept"] + _MERGED_BYTES)
+    if size is None:
+        return Cost(trained, evaluated, math.nan, math.nan, math.nan)
+    devices = cluster["nodes"] * cluster["gpus_per_node"]
+    hours = training.steps * step_seconds(study, identifier, size) * devices / 3600
+    disk = size.parameters * (_STATE_BYTES * cluster["checkpoints_kept"] + _MERGED_BYTES) + evaluated * _SAMPLE_BYTES
     return Cost(trained, evaluated, hours, evaluating, disk)
 
 
@@ -164,8 +168,8 @@ def print_warnings(study: Study) -> None:
 
 def print_cost(study: Study) -> None:
     """Print what a study on GPUs would cost, on standard error."""
-    sizes = map(model_size, study.config.models.values())
-    if study.engine == VERL or (study.config.execution.device == "cuda" and any(sizes)):
+    existing = any(isinstance(model, Existing) for model in study.config.models.values())
+    if study.engine == VERL or (study.config.execution.device == "cuda" and existing):
         print(*plan_lines(study), *prompt_lines(study), sep="\n", file=sys.stderr)
 
 
@@ -178,7 +182,7 @@ def plan_lines(study: Study) -> list[str]:
         cost = sum((run_cost(study, run) for run in runs), Cost())
         trained = next((run for run in runs if study.run(run).method != BASE), None)
         size = model_size(entry)
-        known = f"{size.parameters / 1e9:.3g} B parameters" if size else "size not stated"
+        known = f"{size.parameters / 1e9:.3g} B parameters" if size else "size not known: `parameters` states it"
         lines.append(f"  {model} ({known}), {len(runs)} runs with the base model: {cost}")
         if trained and size:
             lines.append(f"    {step_seconds(study, trained, size):,.0f} s a training step")

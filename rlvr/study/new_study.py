@@ -88,10 +88,11 @@ def write_new_study(out: Path, model: str, gpus: int, memory: int, prompt: str |
     form = prompt or ("chat" if is_local and _has_chat_template(directory) else "base")
     instruction = r"{problem}\nPlease reason step by step, and put your final answer within \\boxed{}."
     parent = _ONE_GPU if memory >= 80 or gpus > 1 else _SMALL_GPU
+    inside = out.absolute().is_relative_to(REPOSITORY)
     text = _STUDY.format(
         title=f"{model}: three methods on {f'{gpus} GPUs' if gpus > 1 else 'one GPU' if gpus else 'the CPU'}.",
         file=out,
-        parent=os.path.relpath(parent, out.absolute().parent),
+        parent=os.path.relpath(parent, out.absolute().parent) if inside else parent,
         name=name,
         engine="engine: verl\n" if gpus > 1 else "",
         place=f"path: {directory.resolve()}" if is_local else f"id: {model}",

@@ -1,0 +1,68 @@
+"""``rlvr-bench init``: the study that it writes is accepted and planned, and mistakes are one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evals.core.errors import UserError
+from rlvr.study.cost import plan_lines
+from rlvr.study.new_study import write_new_study
+from rlvr.study.study_file import read_study_file
+from tests.commands import rlvr_bench
+
+CONFIG = {
+    "model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    directory = tmp_path / "My Model-0.6B"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(CONFIG))
+    (directory / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("gpus", "memory", "engine", "device", "tokens"),
+    [(0, 80, "local", "cpu", 16384), (1, 80, "local", "cuda", 16384), (1, 24, "local", "cuda", 8192),
+     (8, 80, "verl", "cuda", None)],
+)  # fmt: skip
+def test_a_new_study_is_that_of_the_machine(
+    tmp_path: Path, gpus: int, memory: int, engine: str, device: str, tokens: int | None
+) -> None:
+    study = write_new_study(tmp_path / "mine.yaml", "Qwen/Qwen3-0.6B-Base", gpus, memory, None)
+    assert (study.engine, study.config.execution.device) == (engine, device)
+    assert study.config.training.micro_batch_tokens == tokens
+    assert study.config.models["qwen3_0_6b_base"].prompt_form == "base"
+    assert len(study.trained_runs) == 6 and "size not known" in plan_lines(study)[1]
+
+
+def test_a_local_checkpoint_gives_its_size_and_the_form_of_its_prompts(
+    tmp_path: Path, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rlvr_bench("init")([str(tmp_path / "mine.yaml"), "--model", str(checkpoint)]) == 0
+    printed = capsys.readouterr().err
+    assert "my_model_0_6b (0.596 B parameters)" in printed and "GPU-hours" in printed
+    content = read_study_file(tmp_path / "mine.yaml")
+    assert content["models"]["my_model_0_6b"] == {
+        "source": "hugging_face", "path": str(checkpoint), "prompt": "chat", "dtype": "bfloat16"
+    }  # fmt: skip
+    assert content["problems"]["prompt"].endswith("\\boxed{}.")
+
+
+def test_a_new_study_overwrites_nothing_and_leaves_nothing_half_made(tmp_path: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    with pytest.raises(UserError, match=r"config\.json"):
+        write_new_study(out, str(tmp_path), 1, 80, None)
+    with pytest.raises(UserError):
+        write_new_study(out, "no owner", 1, 80, None)
+    assert not out.exists()
+    out.write_text("mine")
+    with pytest.raises(UserError, match="is there already"):
+        write_new_study(out, "Qwen/Qwen3-0.6B", 1, 80, None)
+    assert out.read_text() == "mine"
