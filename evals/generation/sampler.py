@@ -48,6 +48,9 @@ class Draw(Protocol):
 _KEPT_SHARE = 0.8
 """Share of running rows below which those that have ended leave the batch."""
 
+_CANDIDATES = 1024
+"""Tokens among which a nucleus is looked for before the whole vocabulary is sorted."""
+
 Draws = Callable[[Sequence[str], int, torch.device], Draw]
 """Makes the rule for a batch from its samples' identities, their longest response and the device."""
 
@@ -283,11 +286,25 @@ def draw_tokens(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters
     if parameters.top_p < 1:
         if parameters.min_p > 0 or parameters.top_k > 0:  # top-p is a share of what these leave
             probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
-        probabilities, order = probabilities.sort(dim=-1, descending=True, stable=True)
-        reached_before = probabilities.cumsum(dim=-1) - probabilities
-        probabilities = probabilities.masked_fill(reached_before >= parameters.top_p, 0.0)
+        probabilities, order = _nucleus(probabilities, parameters.top_p)
     cumulative = probabilities.cumsum(dim=-1)
     # Scaled by the row's own total, so that rounding in the sum can never select a token of probability zero.
     threshold = uniforms[:, None] * cumulative[:, -1:]
-    drawn = (cumulative <= threshold).sum(dim=-1).clamp(max=logits.shape[-1] - 1)
+    drawn = (cumulative <= threshold).sum(dim=-1).clamp(max=cumulative.shape[-1] - 1)
     return drawn if order is None else order.gather(-1, drawn[:, None])[:, 0]
+
+
+def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """The most likely tokens of each row that reach ``share`` together, equal ones by id; the others are 0.
+
+    Returns:
+        probabilities, descending, and their tokens, both [B, V], or [B, C] where C tokens were enough for every row.
+    """
+    if probabilities.shape[-1] > _CANDIDATES:  # a small model takes less time than sorting a large vocabulary
+        chosen = probabilities.topk(_CANDIDATES, dim=-1).indices.sort(dim=-1).values
+        values, place = probabilities.gather(-1, chosen).sort(dim=-1, descending=True, stable=True)
+        kept = values.cumsum(dim=-1) - values < share
+        if not bool((kept & (values == values[:, -1:])).any()):  # the least one may have equals that are no candidates
+            return values.masked_fill(~kept, 0.0), chosen.gather(-1, place)
+    values, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    return values.masked_fill(values.cumsum(dim=-1) - values >= share, 0.0), order

@@ -13,6 +13,7 @@ import torch
 from evals.core.errors import InvalidInput
 from evals.core.files import write_jsonl
 from evals.core.manifest import Manifest, hash_files
+from evals.generation import sampler
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.evaluate import sample_benchmark
@@ -140,3 +141,21 @@ def test_tokens_are_kept_by_min_p_then_top_k_then_top_p() -> None:
         drawn = [set(draw_tokens(row.expand(400, -1), uniforms, parameters).tolist()) for row in logits]
         assert all(found <= wanted for found, wanted in zip(drawn, expected, strict=True))
         assert all(found >= wanted for found, wanted in zip(drawn, likely, strict=True))
+
+
+@pytest.mark.parametrize("spread", [4.0, 1.0, 0.0])
+def test_a_nucleus_among_the_most_likely_tokens_is_that_of_the_whole_vocabulary(
+    spread: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows with many equal logits, and rows whose nucleus is larger than the candidates, among them."""
+    generator = torch.Generator().manual_seed(1)
+    logits = (spread * torch.randn(200, 500, generator=generator)).round(decimals=1)
+    uniforms = torch.rand(200, generator=generator)
+    draws = {}
+    for candidates in (32, 500):
+        monkeypatch.setattr(sampler, "_CANDIDATES", candidates)
+        draws[candidates] = [
+            draw_tokens(part, some, SamplingParameters(1, 1.0, 0.9)).tolist()
+            for part, some in zip(logits.split(4), uniforms.split(4), strict=True)
+        ]
+    assert draws[32] == draws[500]

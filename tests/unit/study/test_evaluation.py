@@ -63,7 +63,11 @@ def test_a_gguf_file_is_a_model_and_no_name_on_the_hub(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--model", "no/such/model", "--model: is 'no/such/model'; accepted: a directory, a file *.gguf, or OWNER/NAME"),
+        (
+            "--model",
+            "no/such/model",
+            "--model: is 'no/such/model'; accepted: a directory, a file *.gguf",
+        ),
         ("--benchmarks", "aime_1875", "'aime_1875' is no benchmark"),
         ("--benchmarks", ",", "--benchmarks: is empty"),
         ("--k", "0", "--k: is '0'; accepted: a number"),
