@@ -2,10 +2,10 @@
 
 ``python benchmarks/grading.py [--workers 4] [--output results/benchmarks/grading.json] [--beside CHECKOUT]``
 
-With ``--beside``, only integers and long texts, in turn by this code and by that of another checkout, and the ratio of
-the two. Otherwise three measurements: integer answers, 20 kB texts with and without an answer (interleaved with
-math-verify's own ``parse`` and ``verify`` on a part of the same texts), and a mixture of 10,000 answers with every
-resource bomb in it.
+With ``--beside``, only integers, long texts and texts that choose an option, in turn by this code and by that of
+another checkout, and the ratio of the two. Otherwise three measurements: integer answers, 20 kB texts with and without
+an answer (interleaved with math-verify's own ``parse`` and ``verify`` on a part of the same texts), and a mixture of
+10,000 answers with every resource bomb in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.files import write_json
-from evals.grading import Case, GradingPool
+from evals.grading import Case, GradingPool, Kind
 
 INTEGER_ANSWERS = 100_000
 LONG_TEXTS = 2_000
@@ -93,6 +93,18 @@ def long_texts() -> list[Case]:
     return cases
 
 
+def choice_cases(length: int, count: int) -> list[Case]:
+    """Texts that discuss three options and choose one at their end; every fifth chooses none."""
+    cases = []
+    for index in range(count):
+        filler = (
+            f"{SENTENCE.format(index)}(A) is too large. We compare option B with {index}. The value in C is smaller. "
+        )
+        text = (filler * (length // len(filler) + 1))[: length - 25]
+        cases.append(Case(text + (". The answer is (D)." if index % 5 else " and that is all."), "D", Kind.CHOICE))
+    return cases
+
+
 def mixed_cases() -> list[Case]:
     """Answers of ten forms, all different, with every bomb among them."""
     golds = ("42", r"\frac{x^2}{3}")
@@ -157,13 +169,18 @@ def measure_mixture(pool: GradingPool) -> dict[str, Any]:
 
 
 def rates_once() -> dict[str, float]:
-    """Integer answers and long texts a second of processor time, measured once: none of them leaves the process."""
-    integers, texts = integer_cases(), long_texts()
+    """Cases a second of processor time, measured once: none of them leaves the process."""
+    groups = {
+        "integer_answers": integer_cases(),
+        "long_texts": long_texts(),
+        "choices_in_short_texts": choice_cases(500, 2_000),
+        "choices_in_long_texts": choice_cases(LONG_TEXT_LENGTH, 100),
+    }
+    rates = {}
     with GradingPool(1) as pool:
-        return {
-            "integer_answers": len(integers) / seconds(lambda: pool.grade(integers), time.process_time),
-            "long_texts": len(texts) / seconds(lambda: pool.grade(texts), time.process_time),
-        }
+        for name, cases in groups.items():
+            rates[name] = len(cases) / seconds(lambda cases=cases: pool.grade(cases), time.process_time)  # type: ignore[misc]
+    return rates
 
 
 def measure_beside(other: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ _OPEN = (
     r"(?:(?:text\w{0,6}|mathrm|mathbf|boxed)\{ {0,2}(?:[Oo]ption |[Cc]hoice )?\(?)?"
 )
 _CLOSE = r"[)\]}$*\"'`\u201d\u300d\u3011]{0,6}"
+_CLOSING = re.compile(_CLOSE)
 _LETTER = rf"{_OPEN}(?P<letter>[A-J]){_CLOSE}"
 _NOUN = r"(?:(?:option|choice|answer|letter|alternative)\b[ \t]{0,3})?"
 _ADVERB = (
@@ -157,6 +158,9 @@ _AFTER_BOXED = re.compile(
 )
 _LETTER_BEFORE_TEXT = re.compile(r"(?:^|\n)[ \t]{0,9}\(?([A-J])(?:[).:]|\s)")
 
+_TAIL = 2000
+"""Characters at the end of a text that are read first: nearly all texts end in their answer."""
+
 Statement = tuple[int, int, str]
 """Where a statement begins, where its letter ends, and the letter."""
 
@@ -165,8 +169,13 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
     """The option that a text chooses, A to J; None if there is none. Of a truncated text only boxes and tags count."""
     if not text.isascii():
         text = text.translate(_FULL_WIDTH)
-    marked = [*_boxed(text), *_tagged(text)]
-    statements = marked if truncated else [*marked, *_stated(text)]
+    statements = marked = [*_boxed(text), *_tagged(text)]
+    if not truncated:
+        tail = max(0, len(text) - _TAIL)
+        statements = [*marked, *_stated(text, tail)]
+        # Where the last statement is not near the beginning of the tail, no statement before the tail has a part in it.
+        if tail and max((begin for begin, _, _ in statements), default=0) < tail + _TAIL // 2:
+            statements = [*marked, *_stated(text)]
     chosen: str | None = None
     chosen_at = hedged_until = 0
     for begin, end, letter in sorted(statements):
@@ -175,7 +184,7 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
         hedge = _HEDGE.match(text, end)
         chosen, chosen_at = None if hedge else letter, end
         hedged_until = hedge.end() if hedge else 0
-    if chosen and any(letter == chosen and begin > chosen_at for begin, letter in _rejections(text)):
+    if chosen and any(letter == chosen and begin > chosen_at for begin, letter in _rejections(text, chosen_at)):
         return None
     return chosen
 
@@ -199,10 +208,10 @@ def _tagged(text: str) -> Iterator[Statement]:
             yield tag.start(), tag.end(), letter
 
 
-def _stated(text: str) -> Iterator[Statement]:
-    """Statements in words, those that are denied left out."""
+def _stated(text: str, start: int = 0) -> Iterator[Statement]:
+    """Statements in words from ``start`` on, those that are denied left out."""
     for pattern in (*_STATEMENTS, _LAST_LINE):
-        for match in pattern.finditer(text):
+        for match in pattern.finditer(text, start):
             letter_end = match.end("letter")
             if _is_formula(text, letter_end) or _REJECTED.match(text, letter_end) or _REVOKED.match(text, letter_end):
                 continue
@@ -220,16 +229,16 @@ def _stated(text: str) -> Iterator[Statement]:
 
 def _is_formula(text: str, end: int) -> bool:
     """Return whether the letter that ends here begins a formula or a word: ``C2H6``, ``A = 5``, ``A triangle``."""
-    close = re.compile(_CLOSE).match(text, end)
+    close = _CLOSING.match(text, end)
     after = close.end() if close else end
     if after > end and text[after - 1] in ")]}*" and (after == len(text) or text[after] not in "=+^_"):
         return False
     return _MAY_FOLLOW.match(text, after) is None
 
 
-def _rejections(text: str) -> Iterator[tuple[int, str]]:
+def _rejections(text: str, start: int) -> Iterator[tuple[int, str]]:
     for pattern in _REJECTIONS:
-        for match in pattern.finditer(text):
+        for match in pattern.finditer(text, start):
             yield match.start("letter"), match["letter"]
 
 

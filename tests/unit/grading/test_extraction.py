@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evals.grading import multiple_choice
 from evals.grading.extraction import extract_answer, extract_gold
 from evals.grading.multiple_choice import choice_letter
 from evals.grading.verdict import Kind, Reason
@@ -105,6 +106,25 @@ def test_sentences_lead_up_to_their_answer(text: str, answer: str) -> None:
 )
 def test_choice_letters(text: str, letter: str | None) -> None:
     assert choice_letter(text) == letter
+
+
+def test_the_end_of_a_long_text_is_enough_only_where_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements and hedges lie before, across and behind the place where the tail of the text begins."""
+    words = "We look at the units and go on with the next line. "
+    statements = ("the answer is B or C", "option A is wrong", "so we choose option D.", r"\boxed{E}")
+    texts = [
+        f"{words * 45}{one}. {words * count}{other}. {words * rest}"
+        for one in statements
+        for other in ("", *statements[:2])
+        for count in (0, 12)
+        for rest in (3, 19, 22, 40)
+    ]
+    hedged = "The answer is option B or option C. "
+    texts += [hedged + (words * 50)[: 2000 - cut] for cut in range(0, len(hedged), 2)]
+    letters = [choice_letter(text) for text in texts]
+    monkeypatch.setattr(multiple_choice, "_TAIL", max(map(len, texts)))
+    assert letters == [choice_letter(text) for text in texts]
+    assert {"D", "E", None} == set(letters)
 
 
 @pytest.mark.parametrize(
