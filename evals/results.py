@@ -50,6 +50,11 @@ class Results:
         """Methods in the study's order, the base of each model first."""
         return records.conditions_of(self.runs)
 
+    @property
+    def has_methods(self) -> bool:
+        """Whether anything was trained; models that were evaluated alone are given policies without seeds."""
+        return any(run.method != BASE for run in self.runs)
+
     @cached_property
     def reference_title(self) -> str:
         """The reference method's name for people."""

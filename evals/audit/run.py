@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from evals.core.audits import Audit, BenchmarkAudits, Disagreement, GraderName, 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import sha256_bytes, write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
-from evals.core.record import read_rows
+from evals.core.record import read_rows, scan_rows
 from evals.core.records import Grade, Sample
 from evals.grading.grade_file import read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT
@@ -21,6 +22,7 @@ from evals.grading.verdict import CODE, Kind, Reason
 from evals.grading.workers import Judge, WorkerProcesses
 
 DISAGREEMENTS_LISTED = 20
+_TEXTS_AT_A_TIME = 1000
 
 _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD)
 """Reasons of the second grader that are no opinion."""
@@ -28,12 +30,12 @@ _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOL
 
 @dataclass(frozen=True)
 class GradedSamples:
-    """The samples and grades of one run on one benchmark, in the same order; ``kind`` is None for programs."""
+    """The file of samples and the grades of one run on one benchmark, in one order; ``kind`` is None for programs."""
 
     run: str
     benchmark: str
     kind: Kind | None
-    samples: Sequence[Sample]
+    samples: Path
     grades: Sequence[Grade]
 
 
@@ -98,15 +100,16 @@ def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     samples_file, grades_file = samples / "samples.jsonl", grades / "grades.jsonl"
     if digest is None or digest not in judged.inputs.values():
         raise UserError(f"{grades_file}: are not the grades of {samples_file}; grade it again")
-    rows, verdicts = read_rows(samples_file, Sample), read_rows(grades_file, Grade)
-    if [(row.problem_id, row.sample) for row in rows] != [(row.problem_id, row.sample) for row in verdicts]:
+    verdicts = read_rows(grades_file, Grade)
+    sampled = [(row.problem_id, row.sample) for row in scan_rows(samples_file, Sample)]
+    if sampled != [(row.problem_id, row.sample) for row in verdicts]:
         raise UserError(f"{grades_file}: has not the samples of {samples_file} in their order; grade it again")
     kind = judged.parameters.get("kind", Kind.COMPLETION.value)
     accepted = (*(known.value for known in Kind), CODE)
     if kind not in accepted:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
     place = grades.absolute()
-    return GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), rows, verdicts)
+    return GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), samples_file, verdicts)
 
 
 def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
@@ -114,16 +117,18 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
 
     It is not asked about texts that were withheld, nor about programs. UserError if a sample is of an unknown problem.
     """
-    if unknown := [row.problem_id for row in graded.samples if row.problem_id not in golds]:
+    if unknown := [row.problem_id for row in graded.grades if row.problem_id not in golds]:
         raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown[0]} is not among the problems")
     no_second_because, opinion = None, None
-    if any(row.text_sha256 is not None for row in graded.samples):
+    if any(row.text_sha256 is not None for row in scan_rows(graded.samples, Sample)):
         no_second_because = "withheld"
     elif graded.kind is None:
         no_second_because = CODE
     else:
-        pairs = [(row.text, golds[row.problem_id]) for row in graded.samples]
-        opinion = _opinion(graded.grades, second.opinions(graded.kind, pairs))
+        opinions, rows = list[Reason](), scan_rows(graded.samples, Sample)
+        while batch := list(islice(rows, _TEXTS_AT_A_TIME)):
+            opinions += second.opinions(graded.kind, [(row.text, golds[row.problem_id]) for row in batch])
+        opinion = _opinion(graded.grades, opinions)
     reasons, ends = Counter(row.reason for row in graded.grades), [row.finish_reason for row in graded.grades]
     return Audit(
         run=graded.run,

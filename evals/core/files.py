@@ -123,7 +123,7 @@ def reading(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+        raise UserError(f"{path}: is not UTF-8 text ({error.reason})") from None
     except OSError as error:  # such as a directory
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
 
@@ -136,15 +136,14 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a UTF-8 file that are not blank, each after its place: ``file: line 3``.
+    """The lines of a UTF-8 file that are not blank, each after its place: ``file: line 3``; one is in memory at a time.
 
     A byte order mark at the start of the file is passed over.
     """
-    with reading(path):
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield f"{path}: line {number}", line
+    with reading(path), open(path, encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield f"{path}: line {number}", line
 
 
 def read_jsonl(path: Path, required: Iterable[str] = ()) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The base of all records: frozen, checked when they are read, and silent about pydantic."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -67,7 +68,12 @@ R = TypeVar("R", bound=Record)
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:
     """Read a JSONL file of records; a line that is none is named."""
-    return [_row(line, kind, where) for where, line in read_lines(path)]
+    return list(scan_rows(path, kind))
+
+
+def scan_rows(path: Path, kind: type[R]) -> Iterator[R]:
+    """Read the records of :func:`read_rows` one by one: samples can be longer than the memory."""
+    return (_row(line, kind, where) for where, line in read_lines(path))
 
 
 def _row(line: str, kind: type[R], where: str) -> R:

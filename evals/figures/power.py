@@ -14,6 +14,7 @@ from evals.figures.style import NEUTRAL
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.power import Design, minimum_detectable_effect, residual_variance
+from evals.statistics.weighting import weighted_mean
 from evals.tables.costs import Cost, condition_cost, cost_files
 
 _TIMES = {"½": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
@@ -43,14 +44,13 @@ def draw_power(results: Results, costs: dict[Condition, Cost]) -> Figure:
     ]
     designs = [design for row, _ in compared if (design := design_of(results, row)) is not None]
     k = results.samples_per_problem
-    sizes = [len(results.scores[results.runs[0].run, name].correct_counts) for name in results.benchmarks]
-    problems = sum(sizes)
-    alike = len(sizes) ** 2 / sum(1 / size for size in sizes)  # as many count, for benchmarks weigh alike at any size
+    problems = sum(len(results.scores[results.runs[0].run, name].correct_counts) for name in results.benchmarks)
+    counting = 1.0 / sum(_variance_weights(results))  # problems of one benchmark whose mean varies as much as this one
     trained = [cost for row, cost in costs.items() if row.method != BASE]
     training = sum(cost.training_seconds or 0.0 for cost in trained) / 60
     evaluation = sum(cost.evaluation_seconds for cost in trained) / 60
     for number, (name, times) in enumerate(_TIMES.items() if designs else ()):
-        effects = [expected_effects(designs, int(seeds), max(2, round(alike * times)), k) for seeds in _SEEDS]
+        effects = [expected_effects(designs, int(seeds), max(2, round(counting * times)), k) for seeds in _SEEDS]
         label = f"{name} × {problems} problems" if times != 1 else f"{problems} problems, as here"
         minutes = _SEEDS * (training + times * evaluation)
         axes.plot(minutes, 100 * np.median(effects, axis=1), linewidth=1.4, label=label, color=f"C{number}")
@@ -81,6 +81,13 @@ def expected_effects(designs: Sequence[Design], seeds: int, problems: int, sampl
     return [float(minimum_detectable_effect(difference)) for difference in sized]
 
 
+def _variance_weights(results: Results) -> list[float]:
+    """For each benchmark, the variance of the mean over benchmarks if each of its problems has a variance of 1."""
+    run, total = results.runs[0].run, sum(results.weights)
+    sizes = [len(results.scores[run, name].correct_counts) for name in results.benchmarks]
+    return [(weight / total) ** 2 / size for weight, size in zip(results.weights, sizes, strict=True)]
+
+
 def design_of(results: Results, condition: Condition) -> Design | None:
     """The variances that a method's comparison with the reference meets; None with fewer than two seeds of either.
 
@@ -90,20 +97,18 @@ def design_of(results: Results, condition: Condition) -> Design | None:
     rows = [condition, next(row for row in results.conditions if _is_reference(results, row, condition))]
     if min(len(row.runs) for row in rows) < 2:
         return None
-    k, benchmarks = results.samples_per_problem, results.benchmarks
-    accuracies = [[_accuracies(results, row, name) for name in benchmarks] for row in rows]
-    residuals = [[residual_variance(values) for values in each] for each in accuracies]
-    sizes = np.array([values.shape[1] for values in accuracies[0]])
-    effects, seed_variances = [], []
-    for first, second in zip(*accuracies, strict=True):
-        effects.append(float((first.mean(axis=0) - second.mean(axis=0)).var(ddof=1)))
-    for each, noise in zip(accuracies, residuals, strict=True):
-        means = np.mean([values.mean(axis=1) for values in each], axis=0)
-        seed_variances.append(float(means.var(ddof=1)) - float((noise / sizes).sum()) / len(benchmarks) ** 2)
-    residual = [float(np.mean(each)) for each in residuals]
+    k, in_variance = results.samples_per_problem, _variance_weights(results)
+    accuracies = [[_accuracies(results, row, name) for name in results.benchmarks] for row in rows]
+    residual = [float(weighted_mean(map(residual_variance, each), in_variance)) for each in accuracies]
+    differences = [first.mean(axis=0) - second.mean(axis=0) for first, second in zip(*accuracies, strict=True)]
+    effect = float(weighted_mean([each.var(ddof=1) for each in differences], in_variance))
+    seed_variances = []
+    for each, noise in zip(accuracies, residual, strict=True):
+        means = weighted_mean([values.mean(axis=1) for values in each], results.weights)
+        seed_variances.append(float(means.var(ddof=1)) - noise * sum(in_variance))
     of_means = sum(each / len(row.runs) for each, row in zip(residual, rows, strict=True))
     return Design(
-        effect_sd=float(np.sqrt(max(float(np.mean(effects)) - of_means, 0.0))),
+        effect_sd=float(np.sqrt(max(effect - of_means, 0.0))),
         sampling_variance=k * sum(residual),
         seed_sd=float(np.sqrt(max(float(np.mean(seed_variances)), 0.0))),
     )

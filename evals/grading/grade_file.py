@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,7 +11,7 @@ from pydantic import field_validator
 from evals.core.errors import InvalidInput, NotAccepted, UserError
 from evals.core.files import fingerprint, parse_json, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from evals.core.record import ExtensibleRecord, read_rows
+from evals.core.record import ExtensibleRecord, read_rows, scan_rows
 from evals.core.records import Gold, Sample
 from evals.grading import VERSION
 from evals.grading.code.run import PARAMETERS, grade_programs
@@ -49,7 +49,7 @@ def grade_file(
         if TESTS_FILE not in outputs:
             raise UserError(f"{manifest}: does not list {TESTS_FILE}: no benchmark of programs")
         inputs[str(tests)] = outputs[TESTS_FILE]
-        read = _read_samples(samples, problems, read_golds(problems))
+        read = list(_scan_samples(samples, problems, read_golds(problems)))
         verdicts, parameters = grade_programs(read, tests, pool.workers), PARAMETERS
         rows = list(map(_grade_row, read, verdicts))
     else:
@@ -89,13 +89,20 @@ def _inputs(samples: Path, problems: Path) -> dict[str, str]:
 
 
 def grade_samples(samples: Path, problems: Path, pool: GradingPool, kind: Kind) -> tuple[list[Row], list[Verdict]]:
-    """The rows of ``grades.jsonl`` and the verdicts behind them, without regard to manifests."""
+    """The rows of ``grades.jsonl`` and the verdicts behind them, without regard to manifests.
+
+    Of the samples' texts one is in memory at a time.
+    """
     golds = read_golds(problems)
-    read = _read_samples(samples, problems, golds)
-    verdicts = pool.grade(
-        Case(row.text, golds[row.problem_id], kind, row.finish_reason == "length", row.in_thinking or False)
-        for row in read
-    )
+    read: list[Sample] = []  # without their texts
+
+    def cases() -> Iterator[Case]:
+        for row in _scan_samples(samples, problems, golds):
+            read.append(row.model_copy(update={"text": ""}))
+            gold, truncated = golds[row.problem_id], row.finish_reason == "length"
+            yield Case(row.text, gold, kind, truncated, row.in_thinking or False)
+
+    verdicts = pool.grade(cases())
     return list(map(_grade_row, read, verdicts)), verdicts
 
 
@@ -111,18 +118,17 @@ def read_golds(problems: Path) -> dict[str | int, str]:
     return golds
 
 
-def _read_samples(samples: Path, problems: Path, golds: Container[str | int]) -> list[Sample]:
+def _scan_samples(samples: Path, problems: Path, golds: Container[str | int]) -> Iterator[Sample]:
     """The rows of ``samples.jsonl``: no two of the same problem and number, and all of problems with a gold answer."""
-    rows = read_rows(samples, Sample)
     seen: set[tuple[str | int, int]] = set()
-    for row in rows:
+    for row in scan_rows(samples, Sample):
         name = f"{samples}: problem_id {row.problem_id!r}, sample {row.sample}"
         if row.problem_id not in golds:
             raise UserError(f"{name}: is not a problem of {problems}")
         if (row.problem_id, row.sample) in seen:
             raise UserError(f"{name}: appears twice")
         seen.add((row.problem_id, row.sample))
-    return rows
+        yield row
 
 
 def _grade_row(sample: Sample, verdict: Verdict) -> Row:

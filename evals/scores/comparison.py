@@ -31,7 +31,7 @@ from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect
 from evals.statistics.resampling import bootstrap_differences, draw_problems, holm_of_known, sign_flip_p_values
 from evals.statistics.robust import percentile_interval
-from evals.statistics.weighting import weighted_mean, weights_of
+from evals.statistics.weighting import weighted_mean, weights_of, weights_or_alike
 
 
 class Pair(NamedTuple):
@@ -194,7 +194,7 @@ def problem_shares(
     treatment: Sequence[FloatArray], control: Sequence[FloatArray], weights: Sequence[float] | None = None
 ) -> FloatArray:
     """Each problem's share [..., sum of N] in the difference of the means over benchmarks of accuracies [..., S, N]."""
-    relative = [1.0] * len(treatment) if weights is None else weights
+    relative = weights_or_alike(weights, len(treatment))
     shares = [
         weight * (a.mean(axis=-2) - b.mean(axis=-2)) / a.shape[-1]
         for weight, a, b in zip(relative, treatment, control, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 from evals.core.errors import UserError
 from evals.core.files import parse_json, read_jsonl, read_lines
 from evals.core.manifest import read_manifest, verify_outputs
-from evals.core.record import read_rows
+from evals.core.record import read_rows, scan_rows
 from evals.core.records import Gold, Grade, Sample
 from evals.grading.grade_file import grade_samples, read_golds
 from evals.grading.pool import GradingPool
@@ -26,7 +26,7 @@ class OwnSamples:
     run: str
     benchmark: str
     kind: Kind
-    samples: Sequence[Sample]
+    samples: Path
     grades: Sequence[Grade]  # in the order of the samples
     golds: Mapping[ProblemId, str]
 
@@ -56,7 +56,7 @@ class Reader:
                     raise UserError(f"{path}: the first row has no text, as samples have")
                 problems, kind, grades = self._grade(path, pool)
                 run, benchmark = _names(path)
-                yield OwnSamples(run, benchmark, kind, read_rows(path, Sample), grades, read_golds(problems))
+                yield OwnSamples(run, benchmark, kind, path, grades, read_golds(problems))
 
     def _read(self, path: Path, pool: GradingPool) -> GradedRun:
         run, benchmark = _names(path)
@@ -89,7 +89,7 @@ class Reader:
             names = [name for name in inputs if name.name == "problems.jsonl"]
             places = (top / name for name in names for top in (Path(), *samples.absolute().parents))
             candidates += [place for place in places if place.is_file()][:1]
-        wanted = {sample.problem_id for sample in read_rows(samples, Sample)}
+        wanted = {sample.problem_id for sample in scan_rows(samples, Sample)}
         for path in candidates:
             if wanted <= {gold.id for gold in read_rows(path, Gold)}:
                 return path

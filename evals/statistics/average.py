@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from evals.statistics.difference import estimate_difference
 from evals.statistics.interval import suite_intervals
-from evals.statistics.weighting import weighted_mean
+from evals.statistics.weighting import weighted_mean, weights_or_alike
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def estimate_average(
     (``is_fixed``) of the base model, or if the claim is about these very policies.
     """
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
-    relative = [1.0] * len(strata) if weights is None else weights
+    relative = weights_or_alike(weights, len(strata))
     by_seed = tuple(weighted_mean([values.mean(axis=1) for values in strata], relative).tolist())
     nothing = [np.zeros((1, values.shape[1])) for values in strata]
     estimate = estimate_difference(

@@ -21,6 +21,7 @@ from scipy.optimize import elementwise
 from scipy.special import stdtrit
 
 from evals.statistics.accuracy import FloatArray
+from evals.statistics.weighting import weights_or_alike
 
 _SMALLEST_LOG_P = -80.0  # Student quantiles of fractional degrees of freedom overflow from about e^-300 on.
 
@@ -107,7 +108,7 @@ def estimate_difference(
         if a.shape[-1] != b.shape[-1] or a.shape[-1] < 2:
             found = f"a benchmark has {a.shape[-1]} and {b.shape[-1]} problems"
             raise ValueError(f"{found}; two or more of the same needed")
-    relative = [1.0] * len(treated) if weights is None else weights
+    relative = weights_or_alike(weights, len(treated))
     shares = [1.0 / sum(relative) * weight for weight in relative]
     differences = [a.mean(axis=-2) - b.mean(axis=-2) for a, b in zip(treated, controls, strict=True)]
     estimate = sum(share * d.mean(axis=-1) for share, d in zip(shares, differences, strict=True))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from evals.statistics.accuracy import FloatArray, check_counts, clustered_standard_error
-from evals.statistics.weighting import weighted_mean
+from evals.statistics.weighting import weighted_mean, weights_or_alike
 
 MINIMUM_INFORMATIVE_PROBLEMS = 8
 """Fewest problems with a success, and fewest with a failure, from which an interval is computed."""
@@ -122,7 +122,7 @@ def suite_intervals(
     strata = [np.asarray(values, dtype=np.float64) for values in accuracies]
     if not strata or min(values.shape[-1] for values in strata) < 2:
         raise ValueError("an interval needs at least one benchmark, and two problems in each")
-    relative = [1.0] * len(strata) if weights is None else weights
+    relative = weights_or_alike(weights, len(strata))
     shares = [weight / sum(relative) for weight in relative]
     problems = sum(values.shape[-1] for values in strata)
     solved = [np.asarray((values > 0.0).sum(axis=-1), dtype=np.float64) for values in strata]

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evals.statistics.accuracy import FloatArray
+from evals.statistics.weighting import weights_or_alike
 
 EXACT_PROBLEMS = 20
 """Up to this many problems all sign flips are enumerated."""
@@ -40,7 +41,7 @@ def bootstrap_differences(
     """
     resamples = len(draws[0])
     total = np.zeros(resamples)
-    relative = [1.0] * len(draws) if weights is None else weights
+    relative = weights_or_alike(weights, len(draws))
     for sign, strata, fixed in ((1.0, treatment, treatment_is_fixed), (-1.0, control, control_is_fixed)):
         arms = [np.asarray(values, dtype=np.float64) for values in strata]
         seeds = arms[0].shape[0]

@@ -1,6 +1,6 @@
 """The weights of benchmarks in a mean over them: benchmarks alike, problems alike, or numbers of one's own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,11 @@ def weights_of(weighting: Weighting, problems: Mapping[str, int]) -> list[float]
     if set(weighting) != set(problems):
         raise InvalidInput("--weighting", "", f"has weights of {', '.join(weighting)}", f"of {', '.join(problems)}")
     return [weighting[name] for name in problems]
+
+
+def weights_or_alike(weights: Sequence[float] | None, benchmarks: int) -> Sequence[float]:
+    """The weights of benchmarks; without any, all the same. They need not add up to 1."""
+    return [1.0] * benchmarks if weights is None else weights
 
 
 def weighting_text(weighting: Weighting) -> str:

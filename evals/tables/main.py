@@ -196,6 +196,12 @@ def main_tables(results: Results, costs: Costs, falls: Mapping[Condition, Falls]
         "Costs: of one seed, mean over seeds; Train and Eval are wall time, to which other jobs of the machine add; "
         "CPU is the training's own; memory is the largest resident set of any job."
     )
+    if not results.has_methods:
+        explanation = (
+            f"avg@{k}: {results.mean_text}; {k} samples a problem. Brackets: {level} % intervals over problems; "
+            f"{numbers.NO_INTERVAL}: none is to be trusted, for a handful of problems decides. Eval is wall time, to "
+            "which other jobs of the machine add; memory is the largest resident set of any job."
+        )
     title = f"Main results: average over {benchmarks} benchmarks, and cost"
     columns = main_columns(results, costs, falls)
     summary = make_table(
@@ -223,6 +229,9 @@ def _by_benchmark(results: Results) -> Table:
     note = (
         "Mean over seeds, ± one standard error over problems and seeds (problems are the clusters of their "
         f"{results.k} samples); without one: a single seed, or a handful of problems decides."
+        if results.has_methods
+        else f"± one standard error over problems (the clusters of their {results.k} samples); without one: a handful "
+        "of problems decides."
     )
     title = f"avg@{results.k} by benchmark (%)"
     columns = [_METHOD, *map(column, results.benchmarks)]

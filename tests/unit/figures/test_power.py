@@ -76,6 +76,27 @@ def test_the_study_as_it_is_has_the_expected_effect(results: Results) -> None:
     assert expected == pytest.approx(row.minimum_detectable_effect, rel=0.05)
 
 
+def test_benchmarks_count_by_their_weights(results: Results) -> None:
+    """A benchmark that has nearly all the weight has nearly all the say, however small it is."""
+    first, name = simulated(results), results.benchmarks[1]
+    scores = {}
+    for (run, _), score in first.scores.items():
+        counts = tuple(K - count for count in score.correct_counts[:40])
+        scores[run, name] = score.model_copy(update={"correct_counts": counts})
+    second = dataclasses.replace(first, benchmarks=(name,), samples={name: K}, scores=scores)
+    both = dataclasses.replace(
+        first,
+        benchmarks=(*first.benchmarks, name),
+        samples=first.samples | second.samples,
+        scores={**first.scores, **scores},
+    )
+    for heavy, alone in ((first.benchmarks[0], first), (name, second)):
+        weighed = dataclasses.replace(both, weighting={each: 1e6 if each == heavy else 1.0 for each in both.benchmarks})
+        found, expected = (design_of(each, condition(each, "delta")) for each in (weighed, alone))
+        assert found is not None and expected is not None
+        assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(expected), rel=1e-4)
+
+
 def test_more_seeds_and_more_problems_detect_less_and_cost_more(results: Results) -> None:
     found = simulated(results)
     costs = {row: Cost(1.0, 1.0, 120.0, None, 60.0, None) for row in found.conditions}
