@@ -208,3 +208,25 @@ def test_rollouts_are_drawn_from_the_likeliest_tokens_and_scored_under_all(make_
     assert float(own.detach().min()) < 0.5  # the truncated distribution would say 1 of some of these
     # A run without the key is the run of today.
     assert "top_p" not in make_run({"top_p": 1}).parameters()["training"]
+
+
+def test_a_step_with_prompts_computed_once_is_the_same_up_to_rounding(make_run: MakeRun, tmp_path: Path) -> None:
+    """Of DelTA, which reads hidden states besides; no training without the setting is another run because of it."""
+    method = {**make_run().method, "token_weights": {"name": "delta"}}
+    found = []
+    for changes in ({}, {"share_prompts": True}):
+        run = make_run(changes, method=method, method_name="delta")
+        assert ("share_prompts" in run.parameters()["training"]) is bool(changes)
+        learner = Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path))
+        with GradingPool(workers=1) as pool:
+            prepared = learner.prepare(pool)
+            metrics = learner.update(prepared)
+        assert prepared.rewards.any()
+        found.append((prepared, metrics, [weight.detach() for weight in learner.model.parameters()]))
+    (each, each_metrics, each_weights), (once, once_metrics, once_weights) = found
+    assert each.rollouts.tokens.responses == once.rollouts.tokens.responses
+    torch.testing.assert_close(once.weights, each.weights, atol=1e-4, rtol=1e-4)
+    assert once_metrics["grad_norm"] == pytest.approx(each_metrics["grad_norm"], rel=1e-4)
+    assert once_metrics["grad_norm"] > 0
+    for one, other in zip(once_weights, each_weights, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
