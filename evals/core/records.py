@@ -257,6 +257,16 @@ class BenchmarkScores(ExtensibleRecord):
         return self
 
 
+class Chosen(Record):
+    """The choice of the best among the policies along a training, the content of ``runs/{run}/chosen.json``."""
+
+    run: str  # the training
+    benchmark: str
+    samples_per_problem: int = Field(ge=1)
+    step: int = Field(ge=1)  # after which the chosen policy was
+    averages: dict[str, float] = Field(min_length=1)  # step of every policy -> its avg@k, which decided
+
+
 class Claim(StrEnum):
     """The subject of a comparison."""
 

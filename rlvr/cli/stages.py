@@ -133,6 +133,7 @@ def grade(
     print(f"{out}: {reasons.total()} samples graded: {counts or 'none'}", file=sys.stderr)
 
 
+commands.call("choose-best", "rlvr.engines.best:choose_best")
 commands.call("score", "evals.scores.score:write_scores")
 commands.call("audit", "evals.audit.run:write_audit")
 

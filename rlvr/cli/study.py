@@ -123,6 +123,33 @@ def plan(
     print_cost(study)
 
 
+@commands.add("rehearse")
+def rehearse(
+    study: Annotated[Path, Argument(help="the study's file")],
+    model: Annotated[str | None, Option(help="of the study; default: its first", show_default=False)] = None,
+    method: Annotated[str | None, Option(help="of the study; default: its reference", show_default=False)] = None,
+    out: Annotated[
+        Path | None, Option(help="directory of all results; default: results/rehearsal/STUDY", show_default=False)
+    ] = None,
+    cores: Annotated[int | None, Option(help="for all jobs together; default: all", min=1)] = None,
+) -> None:
+    """Take two short steps of a study with its real model, through everything that the study needs.
+
+    Model, problems, rollouts, updates, states, the checkpoint, samples and grades on one benchmark: the first thing to
+    do on a new machine. The same command goes on with a rehearsal that was interrupted.
+    """
+    from evals.core.files import read_json
+    from rlvr.study.evaluation import run_study
+    from rlvr.study.rehearsal import rehearsal, report
+    from rlvr.study.study_file import read_study_file
+
+    read = read_json(study) if study.suffix == ".json" else read_study_file(study)
+    content = rehearsal(read, str(study), model, method)
+    directory = (out or Path("results/rehearsal") / content["study"]).resolve()
+    run_study(content, directory, cores, "scores")
+    print(*report(content, directory), sep="\n")
+
+
 @commands.add("schemas")
 def schemas(out: Annotated[Path, Option(help="directory of the files")]) -> None:
     """Write a JSON schema for every kind of configuration file, for editors that check YAML while it is written."""

@@ -12,6 +12,7 @@ from typing import Any
 from evals.core.config.base_models import Existing
 from evals.core.records import BASE
 from evals.core.run_spec import LOCAL, VERL
+from rlvr.engines.verl import RESPONSE_FRACTION
 from rlvr.study.model_size import ModelSize, model_size
 from rlvr.study.study import Study
 
@@ -21,8 +22,6 @@ BANDWIDTH, MEMORY = 3.35e12, 80e9
 """Bytes per second that it reads, and bytes that it has."""
 TRAINING_UTILISATION, READING_UTILISATION = 0.35, 0.75
 """Parts of them that are reached."""
-RESPONSE_FRACTION = 0.35
-"""Mean length of a response over the longest that is allowed."""
 _PROMPT_TOKENS = 200.0
 _DECODING_OVERHEAD, _OWN_DECODING_OVERHEAD = 0.003, 0.03
 """Seconds of every decoding step beside its reads: of vLLM, and of the local engine, which launches each operation."""
@@ -32,8 +31,9 @@ _NOT_CACHE = 3e9
 """Bytes of a device that vLLM takes beside weights and cache."""
 _FLOP_TRAINED = 10.0
 """FLOP per parameter and token: forward and backward 6, recomputed activations 2, old log-probs 2."""
-_WEIGHT_BYTES, _STATE_BYTES, _MERGED_BYTES = 2.0, 12.0, 2.0
-"""Bytes per parameter: of weights that are sampled; of weights and two moments in float32; of merged weights."""
+_WEIGHT_BYTES, _STATE_BYTES, _KEPT_BYTES, _MERGED_BYTES = 2.0, 12.0, 4.0, 2.0
+"""Bytes per parameter: of weights that are sampled; of weights and two moments in float32; of the weights of a state
+that is kept; of merged weights."""
 _SAMPLE_BYTES = 4.0
 """Bytes of text per token."""
 
@@ -113,8 +113,13 @@ def run_cost(study: Study, identifier: str) -> Cost:
     size, evaluation = model_size(study.config.models[run.model]), study.config.evaluation
     devices, longest = evaluation.tensor_parallel_size or 1, evaluation.max_new_tokens
     mean, evaluated, seconds = longest * RESPONSE_FRACTION, 0.0, 0.0
-    for name, benchmark in study.benchmarks.items():  # each is a job of its own, with its longest response
-        responses = benchmark.entry.count * evaluation.samples(name)
+    # Each is a job of its own, with its longest response.
+    jobs = [benchmark.entry.count * evaluation.samples(name) for name, benchmark in study.benchmarks.items()]
+    best, kept = study.config.best_checkpoint, 0
+    if best is not None and run.method != BASE:
+        kept = (study.run_spec(identifier).training.steps - 1) // best.every
+        jobs = 2 * jobs + [study.benchmarks[best.benchmark].entry.count * best.k] * (kept + 1)
+    for responses in jobs:
         evaluated += responses * mean
         seconds += _evaluation(study, size).seconds(responses, mean, longest) if size else math.nan
     evaluating = seconds * devices / 3600
@@ -126,7 +131,8 @@ def run_cost(study: Study, identifier: str) -> Cost:
         return Cost(trained, evaluated, math.nan, math.nan, math.nan)
     devices = cluster["nodes"] * cluster["gpus_per_node"]
     hours = training.steps * step_seconds(study, identifier, size) * devices / 3600
-    disk = size.parameters * (_STATE_BYTES * cluster["checkpoints_kept"] + _MERGED_BYTES) + evaluated * _SAMPLE_BYTES
+    states = _STATE_BYTES * cluster["checkpoints_kept"] + (_KEPT_BYTES * kept if study.engine == VERL else 0.0)
+    disk = size.parameters * (states + _MERGED_BYTES * (kept + 1)) + evaluated * _SAMPLE_BYTES
     return Cost(trained, evaluated, hours, evaluating, disk)
 
 

@@ -12,7 +12,7 @@ from evals.core.run_spec import VERL
 from rlvr.study.plan import Plan
 from rlvr.study.rules import words
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
-from rlvr.study.studies import named_study_files, read_named_study, score_points
+from rlvr.study.studies import BEST, named_study_files, read_named_study, score_points
 
 REFERENCE = as_input(REPOSITORY / "config/reference")
 _TEMPLATES = as_input(REPOSITORY / "rlvr/report/templates")
@@ -32,6 +32,7 @@ TABLES = {
     "robust": "evals.tables.robust",
     "efficiency": "evals.tables.efficiency",
     "audit": "evals.tables.audit",
+    "checkpoints": "evals.tables.checkpoints",
     "paper": "evals.tables.paper",
     "paper_vs_ours": "evals.tables.published",
 }
@@ -98,6 +99,7 @@ class Displayed:
         tables = ["main", "by_seed", "robust", "efficiency", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
         figures = ["scores", "differences", "profiles", "power", *self.of_trainings] if methods else ["scores"]
         paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
+        paths += ["tables/checkpoints.md"] if f"{folder}{BEST}" in self.plan.studies.best else []
         paths += [f"responses/{benchmark}/index.html" for benchmark in self.plan.study.benchmarks]
         paths += ["report.html", "tracking.json"] if methods else []
         return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
@@ -133,6 +135,12 @@ class Displayed:
             return {"audits": self.plan.audits(folder), "runs": f"results/{folder}runs.json"}
         if table in ("robust", "efficiency"):
             return self.training_inputs(folder)
+        best = f"{folder}{BEST}"
+        if table == "checkpoints":
+            of_best = {f"best_{name}": files for name, files in self.results_inputs(best).items()}
+            return self.results_inputs(folder) | of_best | {"choices": self.plan.choices(best)}
+        if table == "paper_vs_ours" and best in self.plan.studies.best:  # papers that choose report what they chose
+            return self.results_inputs(best)
         return self.results_inputs(folder)
 
     def table_reference(self, table: str) -> list[str]:
@@ -211,7 +219,9 @@ class Displayed:
         models = {name: study.published_name(name) for name in study.config.models}
         prompt = "another than in training" if study.benchmarks_with_another_prompt else "that of training"
         decays = any(training.learning_rate_decay for training in study.training.values())
-        checkpoint = "last, after a decay of the learning rate" if decays else "last"
+        best = study.config.best_checkpoint
+        checkpoint = f"best {best.benchmark} avg@{best.k}" if best else "last"
+        checkpoint += ", after a decay of the learning rate" if decays else ""
         return canonical_json(
             {
                 "models": models,

@@ -210,23 +210,28 @@ def _model(evaluated: Evaluated) -> tuple[str, dict[str, Any]]:
 
 
 def evaluate(content: dict[str, Any], out: Path, cores: int | None) -> list[Path]:
-    """Run an evaluation, or go on with it, in the directory ``out``; returns the directories of its grades.
-
-    The study is written to ``out/study.json``. Snakemake says on standard error what it does.
-    """
+    """Run an evaluation, or go on with it, in the directory ``out``; returns the directories of its grades."""
     from rlvr.study.study import Study  # the command line imports this module to list its options
 
-    file = out / "study.json"
     study = Study.resolve(content, "rlvr-bench eval")
+    run_study(content, out, cores)
+    return [out / f"results/grades/{run.run}/{name}" for run in study.runs for name in study.benchmarks]
+
+
+def run_study(content: dict[str, Any], out: Path, cores: int | None, target: str = "all") -> None:
+    """Run a study, or go on with it, in the directory ``out``, in which it is written to study.json.
+
+    Snakemake says on standard error what it does.
+    """
+    file = out / "study.json"
     write_json(file, content)
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
     options += ["--cores", "all" if cores is None else str(cores)]
-    command = [sys.executable, "-m", "rlvr.study.launch", "--", *options]
+    command = [sys.executable, "-m", "rlvr.study.launch", "--", target, *options]
     paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "workflow/progress"), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)
     if ended.returncode != 0:
         raise UserError(
-            f"{out}: the evaluation stopped with status {ended.returncode}, as said above; finished samples are kept, "
+            f"{out}: the study stopped with status {ended.returncode}, as said above; finished samples are kept, "
             "and the same command goes on from them"
         )
-    return [out / f"results/grades/{run.run}/{name}" for run in study.runs for name in study.benchmarks]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.rules import files_of, manifests, words
 from rlvr.study.source_files import REPOSITORY
-from rlvr.study.studies import Studies, resolve_studies
+from rlvr.study.studies import BEST, BestPolicy, Candidate, EarlierPolicy, Studies, resolve_studies
 from rlvr.study.study import TRAIN, VALIDATION, Study
 
 PRETRAINED = "-pretrained"
@@ -45,6 +45,7 @@ class Plan:
         study: the main study.
         folders: the folders of the studies' own results.
         earlier: run id -> the policy along a training that is evaluated under it.
+        best: run id -> the best policy of a training, which is evaluated under it.
         trained: ids of the runs that are trained, of all studies.
         runs: ids of everything that is evaluated: base models, runs, and policies along their training.
         execution: how jobs are carried out; it changes no result.
@@ -58,10 +59,12 @@ class Plan:
     def __init__(self, studies: Studies) -> None:
         self.studies = studies
         self.study = study = studies.by_folder[""]
-        self.folders = [*studies.by_folder, *studies.earlier]
+        self.folders = [*studies.by_folder, *studies.earlier, *studies.best]
         self.earlier = {each.run.run: each for policies in studies.earlier.values() for each in policies}
+        self.best = {each.run.run: each for policies in studies.best.values() for each in policies}
+        self.earlier |= {each.run.run: each for best in self.best.values() for each in best.candidates}
         self.trained = [identifier for identifier, (_, run) in studies.runs.items() if run.seed is not None]
-        self.runs = [*studies.runs, *self.earlier]
+        self.runs = [*studies.runs, *self.earlier, *self.best]
         self.execution = study.config.execution.to_json()
         self.training_threads = study.config.execution.training_threads or 1
         self.base_threads = study.config.execution.base_threads or 1
@@ -103,17 +106,21 @@ class Plan:
 
     def in_folder(self, folder: str) -> Study:
         """The study whose results lie there."""
-        return self.studies.by_folder[folder]
+        return self.studies.by_folder[folder.removesuffix(BEST) if folder in self.studies.best else folder]
 
     def evaluated_runs(self, folder: str) -> list[Run]:
-        """The runs whose scores lie in a folder: of a study, or of its base models and the policies along its runs."""
-        if folder in self.studies.earlier:
-            bases = [run for run in self.study.runs if run.seed is None]
-            return bases + [each.run for each in self.studies.earlier[folder]]
+        """The runs whose scores lie in a folder: of a study, or of its base models and other policies of its runs."""
+        others: Sequence[EarlierPolicy | BestPolicy] = [
+            *self.studies.earlier.get(folder, ()),
+            *self.studies.best.get(folder, ()),
+        ]
+        if others:
+            return [run for run in self.study.runs if run.seed is None] + [each.run for each in others]
         return self.in_folder(folder).runs
 
     def _model_of(self, run: str) -> str:
-        return (self.earlier[run].run if run in self.earlier else self.studies.runs[run][1]).model
+        policy = self.earlier.get(run) or self.best.get(run)
+        return (policy.run if policy else self.studies.runs[run][1]).model
 
     def _study_of(self, run: str) -> Study:
         return self.studies.runs[run][0]
@@ -241,7 +248,7 @@ class Plan:
 
     def trained_runs(self, folder: str) -> list[str]:
         """Ids of the runs of a study, base models aside."""
-        return [run.run for run in self.in_folder(folder).trained_runs]
+        return [run.run for run in self.evaluated_runs(folder) if run.seed is not None]
 
     def run_manifests(self, folder: str) -> list[str]:
         """The manifests of every trained run of a study.
@@ -258,19 +265,53 @@ class Plan:
 
     def checkpoint(self, run: str) -> str:
         """The directory of the checkpoint that a run evaluates."""
+        if run in self.best:
+            return f"results/runs/{run}"
         return self.earlier[run].directory if run in self.earlier else self._study_of(run).checkpoint(run)
 
     def checkpoint_manifest(self, run: str) -> str:
         """The file that stands for that checkpoint."""
-        return f"{self.checkpoint(run)}{'.kept' if run in self.earlier else '/manifest.json'}"
+        policy = self.earlier.get(run)
+        if isinstance(policy, Candidate):
+            return f"results/runs/{policy.trained.run}/candidates.kept"
+        return f"{self.checkpoint(run)}{'.kept' if policy else '/manifest.json'}"
 
     def kept_steps(self, run: str) -> str:
-        """The steps whose policies a training keeps from the start, for a named study that is scored along it.
+        """The steps whose policies a training keeps from the start.
 
-        A run of the main study keeps none: few ask for them, and they are made again from its saved states.
+        The best one is chosen among them, or a named study is scored at them. A run of the main study keeps none of the
+        latter: few ask for them, and they are made again from its saved states.
         """
-        steps = {each.step for each in self.earlier.values() if each.trained.run == run}
-        return "" if self._study_of(run) is self.study else " ".join(map(str, sorted(steps)))
+        along = [each for each in self.earlier.values() if each.trained.run == run and not _is_last(each)]
+        if self._study_of(run) is self.study:
+            along = [each for each in along if isinstance(each, Candidate)]
+        return " ".join(map(str, sorted({each.step for each in along})))
+
+    def candidate_steps(self, run: str) -> str:
+        """The steps before the last whose policies the best one of a run is chosen among."""
+        policies = (each for best in self.best.values() if best.trained.run == run for each in best.candidates)
+        return " ".join(str(each.step) for each in policies if not each.is_last)
+
+    def candidate_grades(self, run: str) -> list[str]:
+        """The manifests of the grades by which a best policy is chosen."""
+        return manifests(self._candidates(run).values())
+
+    def candidates(self, run: str) -> str:
+        """Steps of the policies that a best one is chosen among, with the directories of their grades."""
+        return canonical_json(self._candidates(run))
+
+    def _candidates(self, run: str) -> dict[str, str]:
+        best = self.study.config.best_checkpoint
+        assert best is not None
+        return {str(each.step): f"results/grades/{each.run.run}/{best.benchmark}" for each in self.best[run].candidates}
+
+    def choices(self, folder: str) -> list[str]:
+        """The files that say which policies a folder's best ones are."""
+        return [f"results/runs/{each.run.run}/chosen.json" for each in self.studies.best[folder]]
+
+    def trained_run(self, run: str) -> str:
+        """The directory of the run that a best policy is of."""
+        return f"results/runs/{self.best[run].trained.run}"
 
     def prompt(self, run: str, benchmark: str) -> str:
         """A benchmark's prompt template, for the model of a run."""
@@ -285,6 +326,10 @@ class Plan:
         settings.pop("prompt", None)  # every benchmark's own, see prompt()
         if self._model_of(run) in self.study.served_models:
             settings["backend"] = "server"
+        best = self.study.config.best_checkpoint
+        if best is not None and isinstance(self.earlier.get(run), Candidate):
+            # Samples of their own: else the noise of those that are scored would be selected on.
+            settings |= {"samples_per_problem": best.k, "seed": evaluation.seed + 1}
         return {key: value for key, value in sorted(settings.items()) if value is not None}
 
     def sampling_options(self, run: str, benchmark: str) -> list[str]:
@@ -310,6 +355,8 @@ class Plan:
     def other_benchmarks(self, run: str, benchmark: str) -> str:
         """What a job goes on with once it has loaded the model: the run's other benchmarks, and settings of theirs."""
         samples = self.study.config.evaluation.samples
+        if isinstance(self.earlier.get(run), Candidate):
+            return canonical_json({})
         return canonical_json(
             {
                 f"results/problems/{name}": {"prompt": self.prompt(run, name), "samples_per_problem": samples(name)}
@@ -403,6 +450,16 @@ class Plan:
         directories = [f"results/problems/{name}" for name in problems]
         directories += [f"results/base/{model}{PRETRAINED}" for model in study.fine_tuned_models]
         directories += [study.checkpoint(run.run) for run in study.runs]
+        chosen = self.studies.best.get(f"{folder}{BEST}", ())
+        directories += [f"results/runs/{each.run.run}" for each in chosen]
+        runs = [*study.runs, *(each.run for each in chosen)]
         for stage in ("samples", "grades"):
-            directories += [f"results/{stage}/{run.run}/{name}" for run in study.runs for name in study.benchmarks]
+            directories += [f"results/{stage}/{run.run}/{name}" for run in runs for name in study.benchmarks]
+            if best := study.config.best_checkpoint:
+                candidates = [policy.run.run for each in chosen for policy in each.candidates]
+                directories += [f"results/{stage}/{run}/{best.benchmark}" for run in candidates]
         return manifests(directories)
+
+
+def _is_last(policy: EarlierPolicy) -> bool:
+    return isinstance(policy, Candidate) and policy.is_last

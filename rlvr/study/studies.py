@@ -14,6 +14,8 @@ from rlvr.study.catalogue import load_catalogue
 from rlvr.study.study import Study
 
 NAMED_STUDIES = CONFIG / "studies"
+BEST = "best/"
+"""The folder, in a study's own, of the results of its trainings' best policies."""
 
 
 def named_study_files(directory: Path = NAMED_STUDIES) -> dict[str, Path]:
@@ -105,6 +107,50 @@ def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPol
     return policies
 
 
+@dataclass(frozen=True)
+class Candidate(EarlierPolicy):
+    """A policy that the best one of its training is chosen among, evaluated on the choosing benchmark alone."""
+
+    is_last: bool
+
+    @property
+    def directory(self) -> str:
+        """The directory in which the training keeps it; the last one's is the run's own."""
+        return f"results/runs/{self.trained.run}" if self.is_last else super().directory
+
+
+@dataclass(frozen=True)
+class BestPolicy:
+    """The best policy of a run, which is evaluated like a run of its own.
+
+    Attributes:
+        run: its row of the run sheet: ``tiny-dapo_best-s1``, of the method ``dapo``, for best is compared with best.
+        trained: the run.
+        candidates: the policies that it is chosen among: ``tiny-dapo_choice2-s1`` after 2 steps.
+    """
+
+    run: Run
+    trained: Run
+    candidates: tuple[Candidate, ...]
+
+
+def best_policies(study: Study) -> list[BestPolicy]:
+    """List the best policy of every run of ``study``; none where the study reports the last ones alone."""
+    best = study.config.best_checkpoint
+    if best is None:
+        return []
+    policies = []
+    for run in study.trained_runs:
+        begin, end = f"{run.model}-{run.method}", f"s{run.seed}"
+        last = study.run_spec(run.run).training.steps
+        candidates = [
+            Candidate(run.model_copy(update={"run": f"{begin}_choice{step}-{end}"}), run, step, is_last=step == last)
+            for step in [*range(best.every, last, best.every), last]
+        ]
+        policies.append(BestPolicy(run.model_copy(update={"run": f"{begin}_best-{end}"}), run, tuple(candidates)))
+    return policies
+
+
 def score_points(study: Study, score_at: Sequence[float]) -> dict[str, list[tuple[int, str]]]:
     """List for every method the steps after which it is scored, in order, each with the method's name then."""
     points = {}
@@ -122,12 +168,14 @@ class Studies:
         by_folder: where a study's own results lie ("" or ``studies/NAME/``) -> the study.
         runs: run id -> a study that has it, and the run: one run of a name for all studies.
         earlier: ``studies/NAME/steps/`` -> the policies along its training that the named study is scored at.
+        best: ``best/`` or ``studies/NAME/best/`` -> the best policy of each run of a study that reports it.
         refused: folder of a named study that cannot be run beside the others -> why, in one line.
     """
 
     by_folder: Mapping[str, Study]
     runs: Mapping[str, tuple[Study, Run]]
     earlier: Mapping[str, Sequence[EarlierPolicy]]
+    best: Mapping[str, Sequence[BestPolicy]]
     refused: Mapping[str, str]
 
 
@@ -141,6 +189,8 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
     runs = {run.run: (study, run) for run in study.runs}
     owners = dict.fromkeys(runs, source)
     earlier: dict[str, Sequence[EarlierPolicy]] = {}
+    best = {BEST: best_policies(study)} if study.config.best_checkpoint else {}
+    _check_best_names(study, source, best)
     refused: dict[str, str] = {}
     for name, path in named_study_files().items():
         folder = f"studies/{name}/"
@@ -148,16 +198,28 @@ def resolve_studies(config: Mapping[str, Any], source: str) -> Studies:
             named = resolve_named_study(name, path, config)
             policies = earlier_policies(named, read_named_study(path).score_at or ())
             _check_names(named, f"config/studies/{path.name}", policies, runs, owners, earlier)
+            chosen = {**best, f"{folder}{BEST}": best_policies(named)} if best else {}
+            _check_best_names(named, f"config/studies/{path.name}", chosen)
         except UserError as error:
             refused[folder] = str(error)
             continue
-        by_folder[folder] = named
+        by_folder[folder], best = named, chosen
         if policies:
             earlier[f"{folder}steps/"] = policies
         added = {run.run: (named, run) for run in named.runs if run.run not in runs}
         runs |= added
         owners |= dict.fromkeys(added, f"config/studies/{path.name}")
-    return Studies(by_folder, runs, earlier, refused)
+    return Studies(by_folder, runs, earlier, best, refused)
+
+
+def _check_best_names(study: Study, source: str, best: Mapping[str, Sequence[BestPolicy]]) -> None:
+    """Check that no method has the name that samples of a best policy, or of one that it is chosen among, go by."""
+    policies = [one for each in best.values() for one in each]
+    taken = {one.run.run for one in policies} | {each.run.run for one in policies for each in one.candidates}
+    for run in study.trained_runs:
+        if run.run in taken:
+            found = "is the name of a policy that `checkpoint` evaluates"
+            raise InvalidInput(source, f"methods.{run.method}", found, "another name")
 
 
 def _check_names(

@@ -309,4 +309,7 @@ def _training_of_methods(config: StudyConfig, source: str) -> dict[str, Training
         if config.validation is not None and (every := config.validation.every) > settings.steps:
             accepted = f"at most the steps of every training, {settings.steps} of {name}"
             raise InvalidInput(source, "validation.every", f"is {every}", accepted)
+        if (best := config.best_checkpoint) is not None and best.every >= settings.steps:
+            accepted = f"less than the steps of every training, {settings.steps} of {name}"
+            raise InvalidInput(source, "checkpoint.best.every", f"is {best.every}", accepted)
     return training

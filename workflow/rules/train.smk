@@ -153,3 +153,45 @@ rule policy_at_step:
     shell:
         "python -m rlvr train results/runs/{wildcards.run}/run.json --checkpoints-at {wildcards.step}"
         f" {PLAN.training_options} > {{log:q}} 2>&1"
+
+
+# The policies that the best one of a training is chosen among (`checkpoint` in a study), kept as above, all by one job.
+rule candidates:
+    input:
+        "results/runs/{run}/manifest.json",
+    output:
+        touch("results/runs/{run}/candidates.kept"),
+    log:
+        "results/logs/train/{run}.candidates.log",
+    wildcard_constraints:
+        run=pattern(PLAN.trained),
+    priority: 50
+    threads: PLAN.training_threads
+    resources:
+        nodes=1,
+        gpu=given(PLAN.training_gpus),
+        ray_cluster=given(PLAN.ray_clusters),
+        cluster_json=given(PLAN.cluster),
+    params:
+        steps=given(PLAN.candidate_steps),
+    shell:
+        "python -m rlvr train results/runs/{wildcards.run}/run.json --checkpoints-at {params.steps}"
+        f" {PLAN.training_options} > {{log:q}} 2>&1"
+
+
+# Laid out as a run; checkpoint/ beside the outputs has the chosen policy's files, by hard links.
+rule best_policy:
+    input:
+        grades=given(PLAN.candidate_grades),
+    output:
+        multiext("results/runs/{run}/", "manifest.json", "metrics.parquet", "chosen.json", "chosen.manifest.json"),
+    log:
+        "results/logs/train/{run}.log",
+    wildcard_constraints:
+        run=pattern(PLAN.best),
+    params:
+        trained=given(PLAN.trained_run),
+        candidates=given(PLAN.candidates),
+    shell:
+        "python -m rlvr stage choose-best --trained {params.trained} --candidates {params.candidates:q}"
+        " --out results/runs/{wildcards.run} > {log:q} 2>&1"

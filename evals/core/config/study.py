@@ -129,6 +129,23 @@ class Statistics(Settings):
     )
 
 
+class BestCheckpoint(Settings):
+    """The policies along every training that its best one is chosen among: those of the highest avg@k on a benchmark.
+
+    Of equals the earliest is chosen. Other samples than those that are scored decide.
+    """
+
+    benchmark: Name = Field(description="benchmark of the study; its own score of the chosen policy is selected on")
+    k: Count = Field(description="samples of each of its problems")
+    every: Count = Field(description="steps between two policies; the last one is always among them")
+
+
+class Checkpoint(Settings):
+    """The policies of a training that are reported beside its last one."""
+
+    best: BestCheckpoint = Field(description="the best on one benchmark")
+
+
 class Diagnostics(Settings):
     """The runs that ``snakemake phenomena`` analyses (docs/diagnostics.md).
 
@@ -234,9 +251,18 @@ class StudyConfig(Settings):
         "(docs/evaluation.md); default 4; 0: not measured; engine local"
     )
     evaluation: Evaluation = Field(description="sampling for evaluation")
+    checkpoint: Omittable[Literal["last"] | Checkpoint] = optional(
+        "policies that are reported: `last`, each training's last one (the default), or beside it the best of those "
+        "along it (docs/evaluation.md)"
+    )
     statistics: Statistics = Field(description="intervals and tests")
     diagnostics: Omittable[Diagnostics] = optional("runs that `snakemake phenomena` analyses")
     execution: Execution = Field(description="where and how jobs are carried out")
+
+    @property
+    def best_checkpoint(self) -> BestCheckpoint | None:
+        """How the best policy of a training is chosen; None where the last alone is reported."""
+        return self.checkpoint.best if isinstance(self.checkpoint, Checkpoint) else None
 
     @property
     def trained_by(self) -> str:
@@ -275,7 +301,19 @@ class StudyConfig(Settings):
             _require(self.execution, ("training_threads", "checkpoint_interval"), "execution")
             self._check_engine()
             self._check_validation()
+        if self.best_checkpoint is not None:
+            self._check_best(self.best_checkpoint)
         return self
+
+    def _check_best(self, best: BestCheckpoint) -> None:
+        if not self.methods:
+            raise NotAccepted("is given in a study without methods, which trains nothing", "none", "checkpoint.best")
+        if best.benchmark not in self.benchmarks:
+            raise NotAccepted(f"is {best.benchmark!r}", ", ".join(self.benchmarks), "checkpoint.best.benchmark")
+        interval = self.execution.checkpoint_interval or 1
+        if self.trained_by == VERL and best.every % interval:
+            accepted = f"with engine verl a multiple of execution.checkpoint_interval, {interval}"
+            raise NotAccepted(f"is {best.every}", accepted, "checkpoint.best.every")
 
     def _check_controls(self) -> None:
         """Check that the controls are two methods that are compared with the reference method."""

@@ -113,11 +113,22 @@ def steps(directory: Path) -> list[int]:
 
 
 def keep(state: Path, step: int) -> None:
-    """Keep a saved state, however many verl saves after it; its files are linked and take no room while it has it."""
+    """Keep the weights of a saved state, a third of it, however many verl saves after it.
+
+    Its files are linked and take no room while verl has them.
+    """
     kept = kept_state(state.parent, step)
-    if not is_intact(kept):
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(state, kept, copy_function=os.link)
+    if is_intact(kept):
+        return
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(state, kept, copy_function=os.link, ignore=shutil.ignore_patterns("optim_*", MANIFEST))
+    manifest = read_json(state / MANIFEST)
+    of_kept = {
+        key: {name: value for name, value in manifest[key].items() if (kept / name).exists()}
+        for key in ("sizes", "files")
+        if key in manifest
+    }
+    write_json(kept / MANIFEST, {**manifest, **of_kept})
 
 
 def kept_state(directory: Path, step: int) -> Path:

@@ -1,6 +1,7 @@
 """Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,7 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
             shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
             write_json(place / "run.json", shorter.run.to_json())
             write(shorter, kept_state(state, earlier), place)
+            shutil.rmtree(kept_state(state, earlier))  # twice the size of what was made of it
         write(training, state / f"global_step_{step}", directory)
         remove_metrics_so_far(directory)
 

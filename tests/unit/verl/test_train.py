@@ -43,7 +43,8 @@ def save_state(directory: Path, step: int) -> Path:
     state = directory / f"global_step_{step}"
     (state / "actor").mkdir(parents=True)
     for rank in range(2):
-        (state / "actor" / f"model_world_size_2_rank_{rank}.pt").write_bytes(bytes([step, rank]) * 100)
+        for part in ("model", "optim"):
+            (state / "actor" / f"{part}_world_size_2_rank_{rank}.pt").write_bytes(bytes([step, rank]) * 100)
     (state / "data.pt").write_bytes(b"position")
     record(state, step).join()
     (directory / TRACKER).write_text(str(step))
@@ -92,7 +93,11 @@ def test_a_kept_state_outlives_its_original(tmp_path: Path) -> None:
         save_state(tmp_path, step)
     keep(tmp_path / "global_step_2", 2)
     remove_old(tmp_path, 2)
-    assert steps(tmp_path) == [4, 6] and is_intact(kept_state(tmp_path, 2))
+    kept = kept_state(tmp_path, 2)
+    assert steps(tmp_path) == [4, 6] and is_intact(kept)
+    assert list(kept.rglob("model_*")) and not list(kept.rglob("optim_*"))  # what a checkpoint is merged from
+    next(kept.rglob("model_*")).unlink()
+    assert not is_intact(kept)
     assert prepare_resume(tmp_path) == 6
 
 

@@ -1,0 +1,105 @@
+"""The rehearsal of a study: two short steps of a real model through every part that the study needs.
+
+It is a study itself, cut from the one that is rehearsed, and the workflow runs it: model, problems, two training steps
+with a saved state each, the checkpoint, samples and grades on one benchmark, scores. By verl these parts are Ray, vLLM,
+the exchange of weights, the grader, FSDP and the merger, on the cluster that the study names.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evals.core.errors import InvalidInput
+from evals.core.files import read_json, read_parquet
+from evals.core.manifest import verify_outputs
+from evals.core.run_spec import VERL
+from rlvr.study.study import Study
+
+STEPS = 2
+_LEAST_ROLLOUTS = 64
+_LONGEST = 1024
+"""Tokens of a response at most, in training and evaluation."""
+_LEFT_OUT = ("validation", "diagnostics", "controls", "checkpoint")
+_SHOWN = (
+    *("seconds_rollout", "seconds_log_probs", "seconds_token_weights", "seconds_update", "seconds_weight_sync"),
+    *("seconds_save", "seconds_step", "reward_mean", "truncation_rate", "grad_norm"),
+    *("rollout_log_prob_difference_mean", "peak_memory_bytes"),
+)
+"""Metrics of a step that are told, as far as the engine has them."""
+
+
+def rehearsal(content: Mapping[str, Any], source: str, model: str | None, method: str | None) -> dict[str, Any]:
+    """Cut a study down to two steps of one method on one model: by default its reference method and its first model."""
+    study = Study.resolve(content, source)
+    if not study.methods:
+        raise InvalidInput(source, "methods", "are none", "a study that trains")
+    method, model = method or study.config.reference_method, model or next(iter(study.config.models))
+    for option, name, known in (("--method", method, study.methods), ("--model", model, study.config.models)):
+        if name not in known:
+            raise InvalidInput(option, "", f"is {name!r}", ", ".join(known))
+    run = next(run.run for run in study.trained_runs if (run.model, run.method) == (model, method))
+    cut: dict[str, Any] = copy.deepcopy({key: value for key, value in content.items() if key not in _LEFT_OUT})
+    settings, changes = cut["models"][model], cut["methods"][method]
+    for owner in (settings, changes) if settings["source"] != "from_scratch" else (changes,):
+        owner.pop("training", None)  # the settings below are already the run's own
+    if "methods" in settings:
+        settings["methods"] = {name: each for name, each in settings["methods"].items() if name == method}
+    benchmark = study.config.benchmarks[0]
+    sources = {name: each for name, each in cut.get("benchmark_sources", {}).items() if name == benchmark}
+    evaluation = {key: value for key, value in cut["evaluation"].items() if key != "samples_of"}
+    longest = min(evaluation["max_new_tokens"], _LONGEST)
+    return {
+        **cut,
+        "study": f"{study.config.study[:50]}_rehearsal",
+        "seeds": [study.config.seeds[0]],
+        "models": {model: settings},
+        "methods": {method: changes},
+        "reference_method": method,
+        "benchmarks": [benchmark],
+        **({"benchmark_sources": sources} if sources else {}),
+        "training": _short(study, run),
+        "contrast_steps": 0,
+        "evaluation": {**evaluation, "samples_per_problem": 1, "max_new_tokens": longest},
+        "statistics": {key: value for key, value in cut["statistics"].items() if key != "weighting"},
+        "execution": {**cut["execution"], "checkpoint_interval": 1, "sampling_splits": 1},
+    }
+
+
+def _short(study: Study, run: str) -> dict[str, Any]:
+    """The training settings of ``run`` with as few and as short rollouts as its updates and ranks leave."""
+    spec = study.run_spec(run)
+    training = spec.training.to_json()
+    training.pop("learning_rate_decay", None)
+    updates, samples, ranks = spec.training.updates_per_step, spec.training.samples_per_prompt, 1
+    if study.engine == VERL:
+        cluster = study.cluster(run)
+        ranks = cluster["nodes"] * cluster["gpus_per_node"] // cluster["sequence_parallel"]
+    prompts = updates
+    while prompts * samples < min(_LEAST_ROLLOUTS, spec.training.rollouts_per_step) or prompts * samples % (
+        updates * ranks
+    ):
+        prompts += updates
+    short = {"steps": STEPS, "prompts_per_step": prompts, "warmup_updates": 0}
+    return {**training, **short, "max_new_tokens": min(spec.training.max_new_tokens, _LONGEST)}
+
+
+def report(content: Mapping[str, Any], directory: Path) -> list[str]:
+    """Lines on what the rehearsal in ``directory`` measured; its files are checked against their manifests."""
+    study = Study.resolve(content, "rehearsal")
+    (run,) = study.trained_runs
+    (benchmark,) = study.benchmarks
+    place = directory / "results/runs" / run.run
+    details = verify_outputs(place / "manifest.json", "run").details
+    metrics = read_parquet(place / "metrics.parquet").set_index("step")
+    lines = [f"{run.run}: {len(metrics)} steps by {study.engine}, states saved, {details['tokens_generated']} tokens"]
+    for name in (name for name in _SHOWN if name in metrics):
+        lines.append(f"    {name:32}" + "".join(f"{metrics[name][step]:>16.6g}" for step in metrics.index))
+    if "merged_log_prob_difference" in details:
+        lines.append(f"merged: log-probs differ by {details['merged_log_prob_difference']:.3g} from the trainer's")
+    scores = read_json(directory / f"results/scores/{benchmark}.json")
+    for row in scores["scores"]:
+        lines.append(f"{row['run']} on {benchmark}, one sample a problem: {100 * row['average_at_k']:.1f} %")
+    return lines

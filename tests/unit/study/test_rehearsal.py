@@ -1,0 +1,96 @@
+"""The study that a rehearsal is: the rehearsed one's model, cluster and method, and little work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from evals.core.errors import InvalidInput
+from evals.core.files import write_json
+from evals.core.manifest import Manifest
+from evals.core.run_spec import Cluster, VerlRun
+from rlvr.engines.verl.checks import check
+from rlvr.study.rehearsal import rehearsal, report
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
+
+CONFIG = REPOSITORY / "config"
+PAPERS = sorted(path.stem for path in (CONFIG / "papers").glob("*.yaml"))
+
+
+def rehearsed(name: str, model: str | None = None, method: str | None = None) -> tuple[Study, Study]:
+    """A study and its rehearsal."""
+    content = read_study_file(CONFIG / f"{name}.yaml")
+    return Study.resolve(content, name), Study.resolve(rehearsal(content, name, model, method), "rehearsal")
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_paper_s_study_is_rehearsed_on_every_model_on_its_own_cluster(paper: str) -> None:
+    for model in read_study_file(CONFIG / f"papers/{paper}.yaml")["models"]:
+        study, short = rehearsed(f"papers/{paper}", model)
+        (run,) = short.trained_runs
+        real, cut = (each.run_spec(run.run) for each in (study, short))
+        kept = ("model", "dtype", "prompt", "prompt_form", "method", "seed")
+        assert all(getattr(cut, key) == getattr(real, key) for key in kept)
+        assert study.cluster(run.run) | {"checkpoint_interval": 1} == short.cluster(run.run)
+        assert isinstance(cut, VerlRun)
+        check(cut, Cluster.parse(short.cluster(run.run), "cluster"), None)  # batches divide over the ranks
+        assert cut.training.steps == 2 and cut.training.max_new_tokens == 1024
+        assert 64 <= cut.training.rollouts_per_step < real.training.rollouts_per_step
+        assert cut.training.updates_per_step == real.training.updates_per_step
+        assert short.config.evaluation.samples_per_problem == 1 and len(short.benchmarks) == 1
+        assert short.config.execution.sampling_python == study.config.execution.sampling_python
+
+
+def test_a_model_s_and_a_method_s_own_settings_are_those_of_the_rehearsal() -> None:
+    study, short = rehearsed("papers/directions", method="low_probability")
+    (run,) = short.trained_runs
+    assert run.method == "low_probability" and short.config.reference_method == "low_probability"
+    assert short.run_spec(run.run).method == study.run_spec(run.run).method
+
+
+def test_a_laptop_study_is_rehearsed_too() -> None:
+    study, short = rehearsed("config")
+    assert list(short.methods) == [study.config.reference_method] and len(short.trained_runs) == 1
+    base = next(iter(study.models_from_scratch.values()))
+    assert next(iter(short.models_from_scratch.values())) == base  # with its own training
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "key"),
+    [
+        ("config", {"method": "nonsense"}, "--method"),
+        ("config", {"model": "nonsense"}, "--model"),
+        ("evaluate_model", {}, "methods"),
+    ],
+)
+def test_what_is_not_there_is_not_rehearsed(name: str, options: dict[str, Any], key: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        rehearsed(name, **options)
+    assert error.value.key == key
+
+
+def test_what_was_measured_is_told(tmp_path: Path) -> None:
+    content = rehearsal(read_study_file(CONFIG / "papers/delta.yaml"), "delta.yaml", None, "delta")
+    place = tmp_path / "results/runs/qwen3_8b_base-delta-s1"
+    place.mkdir(parents=True)
+    rows = {"step": [1, 2], "seconds_step": [31.5, 20.25], "rollout_log_prob_difference_mean": [0.001, 0.002]}
+    pd.DataFrame(rows).to_parquet(place / "metrics.parquet")
+    details = {"tokens_generated": 4096, "merged_log_prob_difference": 0.042}
+    Manifest("run", {}, {}, {}, "f", details).write(place / "manifest.json")
+    write_json(
+        tmp_path / "results/scores/aime_2024.json",
+        {"scores": [{"run": "qwen3_8b_base-delta-s1", "average_at_k": 0.1}]},
+    )
+    lines = report(content, tmp_path)
+    assert lines[0].startswith("qwen3_8b_base-delta-s1: 2 steps by verl, states saved, 4096 tokens")
+    assert any(line.split() == ["seconds_step", "31.5", "20.25"] for line in lines)
+    assert any(line.split() == ["rollout_log_prob_difference_mean", "0.001", "0.002"] for line in lines)
+    assert lines[-2:] == [
+        "merged: log-probs differ by 0.042 from the trainer's",
+        "qwen3_8b_base-delta-s1 on aime_2024, one sample a problem: 10.0 %",
+    ]

@@ -1,0 +1,76 @@
+"""The table of last and best policies, of two fabricated studies that stand for both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.core.files import read_json, write_json
+from evals.core.manifest import verify_outputs
+from evals.core.records import Chosen
+from tests.commands import rlvr_bench
+from tests.unit.synthetic_results import Study, write_study
+
+main = rlvr_bench("stage", "table")
+
+
+@pytest.fixture(scope="module")
+def best(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Another study of the same methods, whose runs stand for the best policies."""
+    return write_study(
+        tmp_path_factory.mktemp("best"),
+        methods=("grpo", "dapo", "delta"),
+        seeds=(1, 2),
+        benchmarks=("chain_3", "nested_sums"),
+        steps=4,
+        problems=12,
+    )
+
+
+def choices(study: Study) -> list[str]:
+    """Every training of ``study`` chose its policy after 4 steps."""
+    paths = []
+    for method in ("grpo", "dapo", "delta"):
+        for seed in (1, 2):
+            path = study.results / "runs" / f"tiny-{method}-s{seed}" / "chosen.json"
+            averages = {"4": 0.75, "8": 0.5}
+            choice = Chosen(run="r", benchmark="chain_3", samples_per_problem=2, step=4, averages=averages)
+            write_json(path, choice.to_json())
+            paths.append(str(path))
+    return paths
+
+
+def arguments(last: Study, best: Study, out: Path) -> list[str]:
+    words = ["checkpoints"]
+    for prefix, study in (("--", last), ("--best-", best)):
+        words += [f"{prefix}scores", *map(str, study.scores), f"{prefix}comparisons", str(study.comparisons)]
+        words += [f"{prefix}runs", str(study.runs_file)]
+    return [*words, "--out", str(out)]
+
+
+def test_both_policies_of_every_method_stand_one_under_the_other(
+    synthetic_study: Study, best: Study, tmp_path: Path
+) -> None:
+    out = tmp_path / "checkpoints"
+    assert main([*arguments(synthetic_study, best, out), "--choices", *choices(best)]) == 0
+    frame = pd.read_csv(tmp_path / "checkpoints.csv")
+    assert frame["checkpoint"].tolist() == ["base", *["last", "best"] * 3]
+    assert frame["steps"].tolist()[1:3] == [pytest.approx(float("nan"), nan_ok=True), "4 4"]
+    scores = next(read_json(path) for path in best.scores if path.stem == "chain_3")["scores"]
+    own = [row["average_at_k"] for row in scores if row["method"] == "delta"]
+    row = frame[(frame["method"] == "delta") & (frame["checkpoint"] == "best")].iloc[0]
+    assert row["chain_3"] == pytest.approx(sum(own) / 2)
+    assert row["chosen_average"] == 0.75 and row["selected_on"] == "chain_3"
+    text = (tmp_path / "checkpoints.md").read_text()
+    assert "of 2 policies along each training" in text and "selected on" in text
+    rows = [line for line in text.splitlines() if line.startswith("| DelTA")]
+    assert ["†" in line for line in rows] == [False, True, False, True]  # in both tables of the best alone
+    assert "Without chain_3 (%)" in text
+    assert set(verify_outputs(tmp_path / "checkpoints.manifest.json", "table").inputs) > set(choices(best))
+
+
+def test_a_choice_that_is_missing_is_refused(synthetic_study: Study, best: Study, tmp_path: Path) -> None:
+    words = [*arguments(synthetic_study, best, tmp_path / "checkpoints"), "--choices", *choices(best)[1:]]
+    assert main(words) == 2
