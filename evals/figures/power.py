@@ -1,7 +1,5 @@
 """The figure of a study's power: the smallest difference that it can detect, against what it costs."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +10,8 @@ from evals.core.records import BASE, Condition
 from evals.figures import style
 from evals.figures.style import NEUTRAL
 from evals.results import Results
-from evals.statistics.accuracy import FloatArray
-from evals.statistics.power import Design, minimum_detectable_effect, residual_variance
-from evals.statistics.weighting import weighted_mean
 from evals.tables.costs import Cost, condition_cost, cost_files
+from evals.tables.power import counting_problems, designs_of, expected_effects
 
 _TIMES = {"½": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
 """Numbers of problems that are drawn, in multiples of the study's."""
@@ -42,10 +38,8 @@ def draw_power(results: Results, costs: dict[Condition, Cost]) -> Figure:
         for row in results.conditions
         if (comparison := results.comparison(row, results.reference_method)) is not None
     ]
-    designs = [design for row, _ in compared if (design := design_of(results, row)) is not None]
-    k = results.samples_per_problem
-    problems = sum(len(results.scores[results.runs[0].run, name].correct_counts) for name in results.benchmarks)
-    counting = 1.0 / sum(_variance_weights(results))  # problems of one benchmark whose mean varies as much as this one
+    designs, k = designs_of(results), results.samples_per_problem
+    problems, counting = counting_problems(results)
     trained = [cost for row, cost in costs.items() if row.method != BASE]
     training = sum(cost.training_seconds or 0.0 for cost in trained) / 60
     evaluation = sum(cost.evaluation_seconds for cost in trained) / 60
@@ -73,52 +67,3 @@ def draw_power(results: Results, costs: dict[Condition, Cost]) -> Figure:
         )
     style.set_title(figure, f"Power against cost with {k} samples a problem")
     return figure
-
-
-def expected_effects(designs: Sequence[Design], seeds: int, problems: int, samples: int) -> list[float]:
-    """The minimum detectable effect of each design with other numbers of seeds and problems."""
-    sized = [replace(design, seeds=seeds).expected_difference(problems, samples) for design in designs]
-    return [float(minimum_detectable_effect(difference)) for difference in sized]
-
-
-def _variance_weights(results: Results) -> list[float]:
-    """For each benchmark, the variance of the mean over benchmarks if each of its problems has a variance of 1."""
-    run, total = results.runs[0].run, sum(results.weights)
-    sizes = [len(results.scores[run, name].correct_counts) for name in results.benchmarks]
-    return [(weight / total) ** 2 / size for weight, size in zip(results.weights, sizes, strict=True)]
-
-
-def design_of(results: Results, condition: Condition) -> Design | None:
-    """The variances that a method's comparison with the reference meets; None with fewer than two seeds of either.
-
-    They are analyses of variance of each method's accuracies [S, N] over seeds and problems. What seed and problem do
-    not explain, be it sampling or a policy's own strengths, counts as sampling with the study's samples per problem.
-    """
-    rows = [condition, next(row for row in results.conditions if _is_reference(results, row, condition))]
-    if min(len(row.runs) for row in rows) < 2:
-        return None
-    k, in_variance = results.samples_per_problem, _variance_weights(results)
-    accuracies = [[_accuracies(results, row, name) for name in results.benchmarks] for row in rows]
-    residual = [float(weighted_mean(map(residual_variance, each), in_variance)) for each in accuracies]
-    differences = [first.mean(axis=0) - second.mean(axis=0) for first, second in zip(*accuracies, strict=True)]
-    effect = float(weighted_mean([each.var(ddof=1) for each in differences], in_variance))
-    seed_variances = []
-    for each, noise in zip(accuracies, residual, strict=True):
-        means = weighted_mean([values.mean(axis=1) for values in each], results.weights)
-        seed_variances.append(float(means.var(ddof=1)) - noise * sum(in_variance))
-    of_means = sum(each / len(row.runs) for each, row in zip(residual, rows, strict=True))
-    return Design(
-        effect_sd=float(np.sqrt(max(effect - of_means, 0.0))),
-        sampling_variance=k * sum(residual),
-        seed_sd=float(np.sqrt(max(float(np.mean(seed_variances)), 0.0))),
-    )
-
-
-def _is_reference(results: Results, row: Condition, condition: Condition) -> bool:
-    return (row.model, row.method) == (condition.model, results.reference_method)
-
-
-def _accuracies(results: Results, row: Condition, benchmark: str) -> FloatArray:
-    """Fractions of correct samples, [S, N]."""
-    counts = [results.scores[run.run, benchmark].correct_counts for run in row.runs]
-    return np.array(counts) / results.samples_per_problem

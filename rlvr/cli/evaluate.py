@@ -114,6 +114,9 @@ def power(
     effect: Annotated[float | None, Option(help="true difference to detect")] = None,
     problems: Annotated[int | None, Option(help="problems of the benchmark")] = None,
     samples: Annotated[int | None, Option(help="samples of each problem")] = None,
+    study: Annotated[
+        Path | None, Option(help="results of a finished study: plan one like it that finds --effect, with its costs")
+    ] = None,
     alpha: Annotated[float, Option(help="two-sided level")] = 0.05,
     power: Annotated[float, Option(help="chance to find the difference")] = 0.8,
 ) -> None:
@@ -123,9 +126,18 @@ def power(
     detectable effect; effect and samples the number of problems; effect and problems the number of samples. How
     strongly two policies differ from problem to problem comes from a pilot (--pilot A B, graded samples of the same
     problems), or is given by --effect-sd and --sampling-variance. Differences are fractions of one: 0.05 is 5 points.
-    """
-    from evals.scores.plan import Size, make_design, print_plan
 
+    With --study all variances and costs come from the results of a finished study, and the answer are the sizes that
+    find --effect: seeds, problems, samples and CPU hours, the cheapest first.
+    """
+    from evals.scores.plan import Size, make_design, print_plan, print_study_plans
+
+    if study is not None:
+        given = (pilot, effect_sd, sampling_variance, seed_sd or None, seeds or None, problems, samples)
+        if effect is None or given.count(None) < len(given):
+            raise UserError("--study: gives all variances and sizes; accepted beside it: --effect, --alpha, --power")
+        print_study_plans(study, effect, alpha, power, printed.form)
+        return
     size = Size(effect, problems, samples, alpha, power)  # checked first
     design = make_design(pilot, grading.reader(pilot_problems), effect_sd, sampling_variance, seed_sd, seeds)
     print_plan(design, size, printed.form)

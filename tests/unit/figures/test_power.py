@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evals.core.records import ALL_BENCHMARKS, Condition
-from evals.figures.power import design_of, draw_power, expected_effects
+from evals.figures.power import draw_power
 from evals.figures.style import figure_style
 from evals.results import Results, read_results
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.tables.costs import Cost
-from tests.commands import rlvr_bench
+from evals.tables.power import counting_problems, design_of, designs_of, expected_effects
+from tests.commands import rlvr_bench, run_command
 from tests.unit.synthetic_results import Study
 
 main = rlvr_bench("stage", "figure")
@@ -127,3 +129,31 @@ def test_command_writes_the_figure(synthetic_study: Study, tmp_path: Path) -> No
     arguments += ["--training", str(synthetic_study.results / "runs"), "--out", str(tmp_path / "power")]
     assert main(arguments) == 0
     assert (tmp_path / "power.svg").exists()
+
+
+def test_a_study_is_planned_from_the_variances_and_costs_of_another(
+    synthetic_study: Study, results: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each plan finds the difference, with the fewest seeds, and its costs are those of its seeds and samples."""
+    directory = synthetic_study.scores[0].parent.parent
+    assert run_command("power", "--study", directory, "--effect", 0.1, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["plans"]
+    designs, (_, alike) = designs_of(results), counting_problems(results)
+    k, sizes = results.samples_per_problem, counting_problems(results)[0]
+    hours = [plan["cpu_hours"] for plan in found]
+    assert found and hours == sorted(hours)
+    for plan in found:
+        problems = round(alike * plan["problems"] / sizes)
+        effects = [np.median(expected_effects(designs, plan["seeds"] - n, problems, plan["samples"])) for n in (0, 1)]
+        assert effects[0] <= 0.1 and (plan["seeds"] == 2 or effects[1] > 0.1)
+        assert plan["cpu_hours"] == pytest.approx(plan["training_cpu_hours"] + plan["evaluation_cpu_hours"])
+    first, other = found[0], found[-1]
+    ratio = other["seeds"] / first["seeds"]
+    assert other["training_cpu_hours"] == pytest.approx(ratio * first["training_cpu_hours"])
+    ratio *= other["problems"] * other["samples"] / (first["problems"] * first["samples"])
+    assert other["evaluation_cpu_hours"] == pytest.approx(ratio * first["evaluation_cpu_hours"], rel=0.05)
+    assert k in {plan["samples"] for plan in found}
+    assert run_command("power", "--study", directory, "--effect", 0.1, "--samples", 8) == 2
+    assert "accepted beside it: --effect" in capsys.readouterr().err
+    assert run_command("power", "--study", directory, "--effect", 0.0001) == 0
+    assert "No plan with up to 1000 seeds" in capsys.readouterr().out
