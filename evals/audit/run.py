@@ -1,9 +1,10 @@
 """The audit of a benchmark's grades: how often there was nothing to judge, and where a second grader disagrees."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,15 @@ _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOL
 
 @dataclass(frozen=True)
 class GradedSamples:
-    """The file of samples and the grades of one run on one benchmark, in one order; ``kind`` is None for programs."""
+    """The samples and grades of one run on one benchmark, in one order; ``kind`` is None for programs.
+
+    ``samples`` reads them anew at each call, one in memory at a time.
+    """
 
     run: str
     benchmark: str
     kind: Kind | None
-    samples: Path
+    samples: Callable[[], Iterator[Sample]]
     grades: Sequence[Grade]
 
 
@@ -109,7 +113,8 @@ def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     if kind not in accepted:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
     place = grades.absolute()
-    return GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), samples_file, verdicts)
+    read = partial(scan_rows, samples_file, Sample)
+    return GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), read, verdicts)
 
 
 def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
@@ -120,12 +125,12 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
     if unknown := [row.problem_id for row in graded.grades if row.problem_id not in golds]:
         raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown[0]} is not among the problems")
     no_second_because, opinion = None, None
-    if any(row.text_sha256 is not None for row in scan_rows(graded.samples, Sample)):
+    if any(row.text_sha256 is not None for row in graded.samples()):
         no_second_because = "withheld"
     elif graded.kind is None:
         no_second_because = CODE
     else:
-        opinions, rows = list[Reason](), scan_rows(graded.samples, Sample)
+        opinions, rows = list[Reason](), graded.samples()
         while batch := list(islice(rows, _TEXTS_AT_A_TIME)):
             opinions += second.opinions(graded.kind, [(row.text, golds[row.problem_id]) for row in batch])
         opinion = _opinion(graded.grades, opinions)

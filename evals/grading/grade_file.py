@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -94,10 +94,17 @@ def grade_samples(samples: Path, problems: Path, pool: GradingPool, kind: Kind) 
     Of the samples' texts one is in memory at a time.
     """
     golds = read_golds(problems)
+    return judge_samples(_scan_samples(samples, problems, golds), golds, pool, kind)
+
+
+def judge_samples(
+    samples: Iterable[Sample], golds: Mapping[str | int, str], pool: GradingPool, kind: Kind
+) -> tuple[list[Row], list[Verdict]]:
+    """The same of samples from anywhere, with the gold answers of their problems."""
     read: list[Sample] = []  # without their texts
 
     def cases() -> Iterator[Case]:
-        for row in _scan_samples(samples, problems, golds):
+        for row in samples:
             read.append(row.model_copy(update={"text": ""}))
             gold, truncated = golds[row.problem_id], row.finish_reason == "length"
             yield Case(row.text, gold, kind, truncated, row.in_thinking or False)

@@ -1,19 +1,23 @@
-"""Grades and samples under any path that a person types; samples without grades are graded on the way."""
+"""Grades, samples and other tools' logs under any path that a person types; what has no grades is graded on the way."""
 
+import codecs
 import glob
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.files import parse_json, read_jsonl, read_lines
+from evals.core.files import parse_json, read_jsonl, reading
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Gold, Grade, Sample
-from evals.grading.grade_file import grade_samples, read_golds
+from evals.grading.grade_file import grade_samples, judge_samples, read_golds
 from evals.grading.pool import GradingPool
 from evals.grading.verdict import Kind
+from evals.logs.formats import IN_DIRECTORIES, logs_in, read_logs
+from evals.logs.response import Judging, Log, golds_of, samples_of
 from evals.scores.score import GradedRun, ProblemId, grades_by_problem
 
 _NAMES = ("grades.jsonl", "samples.jsonl")
@@ -26,7 +30,7 @@ class OwnSamples:
     run: str
     benchmark: str
     kind: Kind
-    samples: Path
+    samples: Callable[[], Iterator[Sample]]  # read anew at each call
     grades: Sequence[Grade]  # in the order of the samples
     golds: Mapping[ProblemId, str]
 
@@ -38,27 +42,45 @@ class Reader:
     problems: Sequence[Path]  # for samples; those that a samples' manifest names are found by themselves
     kind: Kind | None  # how samples are read; None: choices if their problems have options, else completions
     workers: int  # processes that grade
+    judging: Judging = field(default_factory=Judging)  # of other tools' logs
+    columns: Mapping[str, str] = field(default_factory=dict)  # part of a response -> column, to read any tables
 
     def read(self, paths: Sequence[Path]) -> list[GradedRun]:
         """Read files of grades or samples: those named, and of a directory the ones in it or one level below.
 
         Where a directory has both, the grades are meant. A file ``{run}/{benchmark}/grades.jsonl`` gives the names of
-        run and benchmark; any other file is a run by its own name.
+        run and benchmark; any other file is a run by its own name. Other tools' logs name their run and benchmark.
         """
         with GradingPool(self.workers) as pool:
-            return [self._read(path, pool) for path in find_files(paths)]
+            return [run for path in find_files(paths) for run in self._read(path, pool)]
 
     def read_samples(self, paths: Sequence[Path]) -> Iterator[OwnSamples]:
         """Read and grade files of samples, found as those of :meth:`read`, one at a time."""
         with GradingPool(self.workers) as pool:
             for path in find_files(paths, _NAMES[1:]):
+                if not self._is_ours(path):
+                    for log in read_logs(path, self.columns):
+                        golds, samples, grades = self._grade_log(log, pool)
+                        yield OwnSamples(log.run, log.benchmark, self._kind, partial(iter, samples), grades, golds)
+                    continue
                 if "text" not in _first_row(path):
                     raise UserError(f"{path}: the first row has no text, as samples have")
                 problems, kind, grades = self._grade(path, pool)
                 run, benchmark = _names(path)
-                yield OwnSamples(run, benchmark, kind, path, grades, read_golds(problems))
+                read = partial(scan_rows, path, Sample)
+                yield OwnSamples(run, benchmark, kind, read, grades, read_golds(problems))
 
-    def _read(self, path: Path, pool: GradingPool) -> GradedRun:
+    def _is_ours(self, path: Path) -> bool:
+        """Return whether a file has rows of this project's grades or samples."""
+        return not self.columns and not path.is_dir() and "problem_id" in _first_row(path)
+
+    @property
+    def _kind(self) -> Kind:
+        return self.kind or Kind.COMPLETION
+
+    def _read(self, path: Path, pool: GradingPool) -> list[GradedRun]:
+        if not self._is_ours(path):
+            return [self._read_log(log, pool) for log in read_logs(path, self.columns)]
         run, benchmark = _names(path)
         hashes: dict[str, str] = {}
         if path.name in _NAMES and (path.parent / "manifest.json").is_file():  # others are read as they are
@@ -71,7 +93,23 @@ class Reader:
             grades = self._grade(path, pool)[2]
         else:
             raise UserError(f"{path}: the first row has neither correct, as grades have, nor text, as samples have")
-        return GradedRun(path, run, benchmark, grades_by_problem(path, grades), hashes)
+        return [GradedRun(path, run, benchmark, grades_by_problem(path, grades), hashes)]
+
+    def _read_log(self, log: Log, pool: GradingPool) -> GradedRun:
+        """A log's grades, by the tool's own score or by our grader."""
+        grades = self._grade_log(log, pool)[2] if self.judging.grades_here(log) else self.judging.grades(log)
+        has_answers = all(grade.answer is not None or grade.reason not in ("match", "mismatch") for grade in grades)
+        return GradedRun(log.path, log.run, log.benchmark, grades_by_problem(log.path, grades), {}, has_answers)
+
+    def _grade_log(self, log: Log, pool: GradingPool) -> tuple[Mapping[ProblemId, str], list[Sample], list[Grade]]:
+        """The golds of a log, its samples and our grades of them."""
+        samples, golds = samples_of(log), golds_of(log)
+        if not golds:
+            wanted = {sample.problem_id for sample in samples}
+            problems = self._problems_with(wanted, log.path, self.problems, as_text=True)
+            golds = {str(problem): gold for problem, gold in read_golds(problems).items()}
+        rows, _ = judge_samples(samples, golds, pool, self._kind)
+        return golds, samples, [Grade.parse(row, str(log.path)) for row in rows]
 
     def _grade(self, samples: Path, pool: GradingPool) -> tuple[Path, Kind, list[Grade]]:
         """The problems of a file of samples, how the samples are read, and their grades."""
@@ -89,9 +127,15 @@ class Reader:
             names = [name for name in inputs if name.name == "problems.jsonl"]
             places = (top / name for name in names for top in (Path(), *samples.absolute().parents))
             candidates += [place for place in places if place.is_file()][:1]
-        wanted = {sample.problem_id for sample in scan_rows(samples, Sample)}
+        return self._problems_with({sample.problem_id for sample in scan_rows(samples, Sample)}, samples, candidates)
+
+    def _problems_with(
+        self, wanted: Set[ProblemId], samples: Path, candidates: Sequence[Path], as_text: bool = False
+    ) -> Path:
+        """The first of some files that has all problems of a file of samples, ``as_text`` where all ids are text."""
         for path in candidates:
-            if wanted <= {gold.id for gold in read_rows(path, Gold)}:
+            ids = (gold.id for gold in read_rows(path, Gold))
+            if wanted <= {str(each) if as_text else each for each in ids}:
                 return path
         looked = ", ".join(map(str, candidates)) or "none is known"
         raise UserError(
@@ -117,8 +161,10 @@ def find_files(paths: Sequence[Path], names: Sequence[str] = _NAMES) -> list[Pat
         files: list[Path] = []
         for directory in (path, *sorted(path.iterdir())):
             files += [directory / name for name in names if (directory / name).is_file()][:1]
+        files = files or logs_in(path)
         if not files:
-            raise UserError(f"{path}: holds no {' or '.join(names)}, nor do the directories in it")
+            looked = " or ".join((*names, *IN_DIRECTORIES))
+            raise UserError(f"{path}: holds no {looked}, nor do the directories in it")
         found += files
     return list(dict.fromkeys(found))
 
@@ -135,11 +181,17 @@ def find_seeds(side: str, text: str) -> list[Path]:
 
 
 def _first_row(path: Path) -> dict[str, Any]:
-    """The first row of a file; a whole file need not be parsed to see what it is."""
-    for where, line in read_lines(path):
-        row = parse_json(line, where)
-        return row if isinstance(row, dict) else {}
-    raise UserError(f"{path}: is empty")
+    """The first row of a file of JSONL; empty for a file that is none.
+
+    A whole file need not be parsed to see what it is.
+    """
+    with reading(path), open(path, "rb") as file:
+        first = next((line for line in file if line.strip()), b"")
+    try:
+        row = parse_json(first.removeprefix(codecs.BOM_UTF8), str(path))
+    except UserError:
+        return {}
+    return row if isinstance(row, dict) else {}
 
 
 def _kind_of(problems: Path) -> Kind:

@@ -101,6 +101,8 @@ def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: fl
     if min(levels) < 1 or max(levels) > n:
         found = f"is {' '.join(map(str, levels))}; {graded.path} has {n} samples a problem"
         raise InvalidInput("--k", "", found, f"1..{n}")
+    of_answers = {"no_answer_rate": None, "majority_at_k": dict.fromkeys(map(str, levels))}
+    majorities = {"majority_at_k": {str(level): majority_of(rows, level) for level in levels}}
     return {
         "run": graded.run,
         "benchmark": graded.benchmark,
@@ -112,7 +114,7 @@ def _score(graded: GradedRun, k: Sequence[int], threshold: float, confidence: fl
         **measure(rows, confidence),
         "pass_at_k": {str(level): float(pass_at_k(counts, n, level)) for level in levels},
         "g_pass_at_k": {f"{each}_{threshold:g}": float(g_pass_at_k(counts, n, each, threshold)) for each in levels},
-        "majority_at_k": {str(level): majority_of(rows, level) for level in levels},
+        **(majorities if graded.has_answers else of_answers),
     }
 
 

@@ -33,6 +33,7 @@ class GradedRun:
     benchmark: str
     grades: Mapping[ProblemId, Sequence[Grade]]  # of each problem, one a sample, as many for each; both in file order
     hashes: Mapping[str, str]  # path -> SHA-256 of every file that a manifest vouches for; empty without a manifest
+    has_answers: bool = True  # whether the file says which answers the texts gave
 
     @property
     def samples(self) -> int:

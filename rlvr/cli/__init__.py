@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -10,6 +11,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0, 2 after an error that the user can mend (one line), or the status that the command asks for.
     """
+    if namesake := _namesake():
+        print(f"error: {namesake}", file=sys.stderr)
+        return 2
     # Imported here, because the grader's worker processes import the script that started them.
     import typer
 
@@ -23,4 +27,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (typer.TyperException, UserError) as error:
         print(f"error: {error if isinstance(error, UserError) else describe(error)}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "rlvr", "evals"):
+            raise
+        print(f"error: this command needs {package}; install what a study is run with: '.[train]'", file=sys.stderr)
+        return 2
     return status if isinstance(status, int) else 0
+
+
+def _namesake() -> str | None:
+    """What to do where PyPI's package ``evals`` is installed too: the two share a directory, and neither is whole."""
+    try:
+        found = version("evals")
+    except PackageNotFoundError:
+        return None
+    return f"the package evals {found} has the import name of ours; accepted: an environment without it"

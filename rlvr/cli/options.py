@@ -79,17 +79,29 @@ class Grading:
     Attributes:
         kind: how samples are read; default: choice if the problems have options, else completion.
         workers: grading processes; default: up to 4.
+        score: of other tools' logs, the score that says what is correct, such as exact_match,strict-match.
+        correct_from: take that score as correct from this value on; default: 0 and 1 alone are accepted.
+        regrade: grade the texts of other tools' logs with our grader, against the answers in the log.
+        columns: read any CSV, JSONL or parquet, such as problem=id,correct=is_right; also text, gold, answer, tokens.
     """
 
     kind: KindOfSample | None = None
     workers: int = field(default_factory=default_workers)
+    score: str | None = None
+    correct_from: float | None = None
+    regrade: bool = False
+    columns: str | None = None
 
     def reader(self, problems: Sequence[Path]) -> Reader:
         """The reader of grades and samples, with the problems that were given."""
         from evals.grading.verdict import Kind
+        from evals.logs.formats import read_columns
+        from evals.logs.response import Judging
         from evals.scores.loose_files import Reader
 
-        return Reader(problems, None if self.kind is None else Kind(self.kind), self.workers)
+        kind = None if self.kind is None else Kind(self.kind)
+        judging = Judging(self.score, self.correct_from, self.regrade)
+        return Reader(problems, kind, self.workers, judging, read_columns(self.columns))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +137,7 @@ def test_a_study_is_planned_from_the_variances_and_costs_of_another(
 ) -> None:
     """Each plan finds the difference, with the fewest seeds, and its costs are those of its seeds and samples."""
     directory = synthetic_study.scores[0].parent.parent
+    shutil.copy(synthetic_study.runs_file, directory / "runs.json")
     assert run_command("power", "--study", directory, "--effect", 0.1, "--json") == 0
     found = json.loads(capsys.readouterr().out)["plans"]
     designs, (_, alike) = designs_of(results), counting_problems(results)

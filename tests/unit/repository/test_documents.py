@@ -36,10 +36,19 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def test_an_installed_package_needs_what_a_study_is_run_with() -> None:
-    run_with = (ROOT / "requirements.in").read_text().split("# Installing this project")[0]
-    names = set(re.findall(r"^([A-Za-z][\w-]*)", run_with, re.MULTILINE))
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert {re.split(r"[<>=]", each)[0] for each in declared} == names
+    run_with, _, developed_with = (ROOT / "requirements.in").read_text().partition("# Installing this project")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert names_of([*project["dependencies"], *extras["train"]]) == listed(run_with)
+    assert names_of(extras["dev"]) == listed(developed_with.partition("# Development")[2])
+
+
+def listed(text: str) -> set[str]:
+    return set(re.findall(r"^([A-Za-z][\w-]*)", text, re.MULTILINE))
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {re.split(r"[<>=]", each)[0] for each in requirements}
 
 
 def test_the_licence_is_apache_2_in_full() -> None:

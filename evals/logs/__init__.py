@@ -1,0 +1,1 @@
+"""Results that other evaluation tools wrote, as graded samples (docs/other_tools.md)."""

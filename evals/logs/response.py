@@ -1,0 +1,197 @@
+"""The record of a response in another tool's log, and its grade by that tool's own score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.records import MATCH, FinishReason, Grade, Sample
+
+_WORDS = {"c": 1.0, "i": 0.0, "n": 0.0, "p": 0.5, "true": 1.0, "false": 0.0}
+"""The values in words: inspect_ai's correct, incorrect, no answer and partial, and those of CSV files."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one score of a tool says about a response.
+
+    Attributes:
+        value: as it stands in the log.
+        answer: the answer that the tool took from the text; empty where it found none, None where the log does not
+            say.
+        samples: the number of samples that the value is the mean of.
+    """
+
+    value: Any
+    answer: str | None = None
+    samples: int = 1
+
+
+@dataclass(frozen=True)
+class Response:
+    """The texts that a policy gave to a problem and that are judged together, usually one.
+
+    Attributes:
+        judgements: name of a score -> what it says.
+        gold: the reference answer.
+        tokens, ends: lengths of the texts and how they ended, in their order; empty where the log does not say.
+    """
+
+    problem_id: str
+    judgements: Mapping[str, Judgement]
+    texts: Sequence[str] = ()
+    gold: str | None = None
+    tokens: Sequence[int] = ()
+    ends: Sequence[FinishReason | None] = ()
+
+
+@dataclass(frozen=True)
+class Log:
+    """The responses of one policy to one benchmark, read from ``path``."""
+
+    path: Path
+    run: str
+    benchmark: str
+    responses: Sequence[Response]
+
+    @property
+    def scores(self) -> list[str]:
+        """The names of all scores, in the order met."""
+        return list(dict.fromkeys(name for response in self.responses for name in response.judgements))
+
+
+@dataclass(frozen=True)
+class Judging:
+    """The choice among the verdicts of a log.
+
+    Attributes:
+        score: the one of a log's scores that says what is correct; its beginning up to a comma will do.
+        correct_from: take a score from this value on as correct; without it only 0 and 1 are accepted.
+        regrade: grade the texts of other tools' logs with our grader, against the answers in the log.
+    """
+
+    score: str | None = None
+    correct_from: float | None = None
+    regrade: bool = False
+
+    def grades_here(self, log: Log) -> bool:
+        """Return whether our grader is asked, as it is too where a log has texts alone."""
+        return self.regrade or not log.scores
+
+    def grades(self, log: Log) -> list[Grade]:
+        """The grades of a log by its chosen score; InvalidInput where none is chosen, or a value is no verdict."""
+        numbers = _Numbers()
+        return [
+            Grade(
+                problem_id=response.problem_id,
+                sample=numbers.next(response.problem_id),
+                correct=correct,
+                answer=answer or None,
+                reason=MATCH if correct else "no_answer" if answer == "" else "mismatch",
+                tokens=_nth(response.tokens, place, samples),
+                finish_reason=_nth(response.ends, place, samples),
+            )
+            for response, answer, samples, right in self._judged(log)
+            for place in range(samples)
+            for correct in [place < right]
+        ]
+
+    def _judged(self, log: Log) -> list[tuple[Response, str | None, int, int]]:
+        """Each response with the tool's answer, its number of samples, and how many of them are correct."""
+        name = self._chosen(log)
+        found = []
+        for response in log.responses:
+            judgement = response.judgements.get(name)
+            if judgement is None:
+                raise UserError(f"{log.path}: problem {response.problem_id}: has no score {name}")
+            right = self._right(judgement)
+            if right is None:
+                accepted = "0 or 1" + (f", or a share of {judgement.samples}" if judgement.samples > 1 else "")
+                where = f"problem {response.problem_id}: {name}"
+                raise InvalidInput(str(log.path), where, f"is {judgement.value!r}", f"{accepted}; or --correct-from")
+            found.append((response, judgement.answer, judgement.samples, right))
+        return found
+
+    def _chosen(self, log: Log) -> str:
+        names = log.scores
+        if self.score is not None:
+            matching = [name for name in names if name == self.score]
+            matching = matching or [name for name in names if name.partition(",")[0] == self.score]
+            if len(matching) != 1:
+                raise InvalidInput("--score", "", f"{self.score} is not one score of {log.path}", ", ".join(names))
+            return matching[0]
+        columns = [[response.judgements.get(name) for response in log.responses] for name in names]
+        verdicts = [[each and (self._right(each), each.samples) for each in column] for column in columns]
+        if any(column != verdicts[0] or None in column for column in verdicts[1:]):
+            raise InvalidInput(str(log.path), "", f"has {len(names)} scores", f"--score with one of {', '.join(names)}")
+        return names[0]
+
+    def _right(self, judgement: Judgement) -> int | None:
+        """The number of correct samples behind a value; None if the value is no verdict."""
+        value = number_of(judgement.value)
+        if value is None:
+            return None
+        if self.correct_from is not None and judgement.samples == 1:
+            return int(value >= self.correct_from)
+        right = value * judgement.samples
+        return round(right) if abs(right - round(right)) < 1e-6 and 0 <= round(right) <= judgement.samples else None
+
+
+def number_of(value: Any) -> float | None:
+    """A score as a number, also one in a word or in the digits of a CSV file; None where it is no number."""
+    if isinstance(value, bool | int | float):
+        return float(value)
+    if not isinstance(value, str):
+        return None
+    try:
+        return _WORDS[value.lower()] if value.lower() in _WORDS else float(value)
+    except ValueError:
+        return None
+
+
+def samples_of(log: Log) -> list[Sample]:
+    """Every text of a log, as samples of its problems."""
+    numbers = _Numbers()
+    if lacking := [response.problem_id for response in log.responses if not response.texts]:
+        raise UserError(f"{log.path}: problem {lacking[0]}: has no text to grade")
+    return [
+        Sample(
+            problem_id=response.problem_id,
+            sample=numbers.next(response.problem_id),
+            text=text,
+            tokens=_nth(response.tokens, place, len(response.texts)),
+            finish_reason=_nth(response.ends, place, len(response.texts)),
+        )
+        for response in log.responses
+        for place, text in enumerate(response.texts)
+    ]
+
+
+def golds_of(log: Log) -> dict[str | int, str]:
+    """The reference answers in a log, by problem; empty unless every problem has one.
+
+    Of a solution in GSM8K's form, which lm-eval logs whole, the answer is what stands after ``####``.
+    """
+    golds = {response.problem_id: (response.gold or "").rpartition("####")[2].strip() for response in log.responses}
+    known: dict[str | int, str] = {problem: gold for problem, gold in golds.items() if gold}
+    return known if len(known) == len(golds) else {}
+
+
+@dataclass
+class _Numbers:
+    """Counts the samples of each problem, from 0 in the order met."""
+
+    met: dict[str, int] = field(default_factory=dict)
+
+    def next(self, problem: str) -> int:
+        number = self.met.get(problem, 0)
+        self.met[problem] = number + 1
+        return number
+
+
+def _nth(values: Sequence[Any], place: int, expected: int) -> Any:
+    """The value of one of several texts; None where the log does not have one for each."""
+    return values[place] if len(values) == expected else None

@@ -1,0 +1,209 @@
+"""Readers of logs with one row a response or problem: lm-eval-harness, verl, lighteval, and any CSV, JSONL, parquet."""
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import parse_json, read_lines, sha256_bytes
+from evals.core.record import ExtensibleRecord, read_rows
+from evals.logs.response import Judgement, Log, Response, number_of
+from evals.logs.unpacking import MOST_BYTES
+
+COLUMNS = ("problem", "correct", "text", "gold", "answer", "tokens")
+"""The parts of a response that a column of any table can give; a problem, and correct or text, are needed."""
+
+
+class _OpenRecord(ExtensibleRecord):
+    """A row with columns of any names besides those that are known."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def numbers(self) -> list[str]:
+        """The names of the other columns that hold numbers or truth values."""
+        return [name for name, value in (self.model_extra or {}).items() if isinstance(value, bool | int | float)]
+
+    def value(self, name: str) -> Any:
+        """What stands in another column."""
+        return (self.model_extra or {}).get(name)
+
+
+# lm-eval-harness: samples_{task}_{date}.jsonl of --log_samples, a row for each problem and filter.
+
+
+class _LmEvalRow(_OpenRecord):
+    doc_id: int
+    doc_hash: str = ""
+    target: Any = None
+    resps: tuple[Any, ...]
+    filtered_resps: tuple[Any, ...]
+    filter: str = "none"
+    metrics: tuple[str, ...] | None = None
+
+
+def read_lm_eval(path: Path) -> list[Log]:
+    """Read the samples of a task; a score is named as in lm-eval's own tables, ``exact_match,strict-match``.
+
+    Its scores are of a problem and not of a response: with ``repeats`` the filters choose or vote first.
+    """
+    by_problem: dict[str, list[_LmEvalRow]] = {}
+    for row in read_rows(path, _LmEvalRow):
+        by_problem.setdefault(f"{row.doc_id}-{row.doc_hash[:8]}", []).append(row)
+    responses = []
+    for problem, rows in by_problem.items():
+        first, judgements = rows[0], {}
+        for row in rows:
+            for name in row.numbers() if row.metrics is None else row.metrics:
+                judgements[f"{name},{row.filter}"] = Judgement(row.value(name), _filtered(row))
+        texts = first.resps[0] if first.resps and isinstance(first.resps[0], list) else []
+        texts = [text for text in texts if isinstance(text, str)]  # those of multiple choice are log-probabilities
+        gold = None if first.target is None else str(first.target)
+        responses.append(Response(problem, judgements, texts, gold))
+    named = re.fullmatch(r"samples_(.+?)_\d{4}-\d\d-\d\dT.*", path.stem)
+    return [Log(path, path.absolute().parent.name, named[1] if named else path.stem, responses)]
+
+
+def _filtered(row: _LmEvalRow) -> str | None:
+    """The answer that a filter took from the text; None without a filter, whose result is the text."""
+    found = row.filtered_resps[0] if row.filter != "none" and row.filtered_resps else None
+    return ("" if found == "[invalid]" else found) if isinstance(found, str) else None
+
+
+# verl: {step}.jsonl of trainer.validation_data_dir, a row for each response.
+
+
+class _VerlRow(_OpenRecord):
+    input: str
+    output: str
+    gts: Any = None
+    score: float
+    step: int
+    uid: str | None = None
+    pred: str | None = None
+
+
+def read_verl(path: Path) -> list[Log]:
+    """Read the validation of a step; verl names no problems, so the prompt does."""
+    responses: dict[str, Response] = {}
+    for number, row in enumerate(read_rows(path, _VerlRow)):
+        judgements = {"score": Judgement(row.score, row.pred)}
+        judgements |= {name: Judgement(row.value(name), row.pred) for name in row.numbers()}
+        gold = str(row.gts) if isinstance(row.gts, str | int | float) else None
+        # A session of several outputs, {problem}_{sample}_{output}, has the score of its last one on each.
+        parts = (row.uid or "").rsplit("_", 2)
+        session = "_".join(parts[:2]) if len(parts) == 3 else str(number)
+        name = f"prompt-{sha256_bytes(row.input.encode('utf-8', 'replace'))[:12]}"
+        responses[session] = Response(name, judgements, (row.output,), gold)
+    return [Log(path, f"{path.absolute().parent.name}-{path.stem}", "–", list(responses.values()))]
+
+
+# lighteval: details_{task}_{date}.parquet of --save-details, a row for each problem.
+
+LIGHTEVAL_COLUMNS = ("doc", "metric", "model_response")
+_MEAN_OF = re.compile(r"(?:avg@n:n|pass@k:k=1&n)=(\d+)")
+
+
+class _Document(ExtensibleRecord):
+    id: str
+    task_name: str
+    query: str
+    choices: tuple[Any, ...] = ()
+    gold_index: Any = None
+
+
+class _ModelResponse(ExtensibleRecord):
+    text: tuple[str, ...] | None = None
+    output_tokens: tuple[tuple[Any, ...], ...] | None = None
+
+
+class _LightevalRow(ExtensibleRecord):
+    doc: _Document
+    metric: dict[str, Any]
+    model_response: _ModelResponse
+
+
+def read_lighteval(path: Path) -> list[Log]:
+    """Read the details of a task; avg@n and pass@1 of n samples are as many verdicts, other scores are one."""
+    responses, tasks = [], []
+    for number, content in enumerate(_parquet_rows(path, LIGHTEVAL_COLUMNS), start=1):
+        row = _LightevalRow.parse(content, f"{path}: row {number}")
+        judgements = {}
+        for name, value in row.metric.items():
+            mean = _MEAN_OF.fullmatch(name)
+            judgements[name] = Judgement(value, None, int(mean[1]) if mean else 1)
+        golds = row.doc.gold_index if isinstance(row.doc.gold_index, list) else [row.doc.gold_index]
+        known = len(golds) == 1 and isinstance(golds[0], int) and golds[0] < len(row.doc.choices)
+        gold = str(row.doc.choices[golds[0]]) if known else None
+        lengths = tuple(map(len, row.model_response.output_tokens or ()))
+        problem = f"{row.doc.id}-{sha256_bytes(row.doc.query.encode('utf-8', 'replace'))[:8]}"
+        responses.append(Response(problem, judgements, row.model_response.text or (), gold, lengths))
+        tasks.append(row.doc.task_name)
+    place = path.absolute().parent  # {model}/{date}
+    return [Log(path, place.parent.name, tasks[0] if tasks else "–", responses)]
+
+
+def _parquet_rows(path: Path, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq  # not for those who read other formats
+
+    file = pq.ParquetFile(path)
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
+        raise UserError(f"{path}: unpacks to {size} bytes; accepted: up to {MOST_BYTES}")
+    rows: list[dict[str, Any]] = file.read(columns=None if columns is None else list(columns)).to_pylist()
+    return rows
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """The names of a parquet file's columns; UserError if it is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.ParquetFile(path).schema_arrow.names)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: is not parquet ({str(error).splitlines()[0]})") from None
+
+
+# Any table, by names of its columns.
+
+
+def read_table(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    """Read CSV, JSONL or parquet whose ``columns`` have the parts of a response (:data:`COLUMNS`), a row for each."""
+    responses = []
+    for number, row in enumerate(_table_rows(path), start=1):
+        missing = [column for column in columns.values() if column not in row]
+        if missing:
+            found = f"has no column {missing[0]}"
+            raise InvalidInput(f"{path}: row {number}", "", found, ", ".join(map(str, row)))
+        part = {name: row[column] for name, column in columns.items()}
+        tokens = number_of(part.get("tokens"))
+        answer = None if part.get("answer") is None else str(part["answer"])
+        responses.append(
+            Response(
+                str(part["problem"]),
+                {columns["correct"]: Judgement(part["correct"], answer)} if "correct" in part else {},
+                (str(part["text"]),) if "text" in part else (),
+                None if part.get("gold") is None else str(part["gold"]),
+                () if tokens is None else (int(tokens),),
+            )
+        )
+    return [Log(path, path.stem, "–", responses)]
+
+
+def _table_rows(path: Path) -> list[dict[str, Any]]:
+    with open(path, "rb") as file:
+        if file.read(4) == b"PAR1":
+            return _parquet_rows(path)
+    lines = list(read_lines(path))
+    if lines and lines[0][1].lstrip().startswith("{"):
+        rows = [parse_json(line, where) for where, line in lines]
+        return [row if isinstance(row, dict) else {} for row in rows]
+    try:
+        return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""), strict=True))
+    except csv.Error as error:
+        raise UserError(f"{path}: is no CSV ({error})") from None

@@ -1,0 +1,156 @@
+"""Logs that other tools wrote (files/README.md): their own means, what is ambiguous, and what must be refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.logs import unpacking
+from tests.commands import run_command
+
+ROOT = Path(__file__).resolve().parents[3]
+FILES = Path(__file__).resolve().parent / "files"
+PAGE = ROOT / "docs" / "other_tools.md"
+
+
+def scored(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    assert run_command("score", *words, "--json") == 0, capsys.readouterr().err
+    (row,) = json.loads(capsys.readouterr().out)["scores"]
+    return row
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert run_command(*words) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1 and printed.out == ""
+    return printed.err
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "problems", "samples", "mean"),
+    [
+        ("lm_eval/mock-1", ["--score", "exact_match,strict-match"], 6, 1, 0.5),
+        ("lm_eval/mock-1", ["--score", "exact_match,flexible-extract"], 6, 1, 1.0),
+        ("inspect/mock-1", ["--score", "includes"], 6, 2, 11 / 12),
+        ("inspect/mock-2/sums.eval", ["--score", "match"], 6, 2, 1 / 12),
+        ("inspect/sums.json", ["--score", "match"], 2, 2, 0.25),
+        ("lighteval/mock-1", ["--score", "pass@k:k=1&n=4"], 6, 4, 17 / 24),
+        ("verl/mock-1/20.jsonl", ["--score", "acc"], 6, 2, 10 / 12),
+        ("verl/mock-1/20.jsonl", ["--score", "score", "--correct-from", "1"], 6, 2, 10 / 12),
+        ("matharena/mock-1", [], 3, 4, 10 / 12),
+        ("matharena/mock-2", [], 3, 4, 8 / 12),
+        ("table.csv", ["--columns", "problem=question,correct=is_right,answer=prediction"], 3, 2, 4 / 6),
+    ],
+)
+def test_the_mean_is_the_one_that_the_tool_reported(
+    capsys: pytest.CaptureFixture[str], path: str, options: list[str], problems: int, samples: int, mean: float
+) -> None:
+    """As its table, the header of its log or its results file says."""
+    row = scored(capsys, FILES / path, *options)
+    assert (row["problems"], row["samples_per_problem"]) == (problems, samples)
+    assert row["average_at_k"] == pytest.approx(mean)
+
+
+def test_our_grader_judges_texts_against_the_answers_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """All responses are graded, also those that lm-eval's filters left out, and the boxes that its filter missed."""
+    row = scored(capsys, FILES / "lm_eval/mock-1", "--regrade", "--workers", "1")
+    texts = [
+        (content["resps"][0], content["target"].split("#### ")[1])
+        for content in map(json.loads, next((FILES / "lm_eval/mock-1").iterdir()).read_text().splitlines())
+        if content["filter"] == "strict-match"
+    ]
+    right = [f"\\boxed{{{gold}}}" in text for several, gold in texts for text in several]
+    assert (row["samples_per_problem"], row["average_at_k"]) == (2, pytest.approx(sum(right) / len(right)))
+    row = scored(capsys, FILES / "evalchemy/mock-1/results.json", "--workers", "1")  # which has no verdicts
+    assert (row["run"], row["benchmark"], row["problems"], row["samples_per_problem"]) == ("mock-1", "AIME24", 4, 2)
+    examples = json.loads((FILES / "evalchemy/mock-1/results.json").read_text())["results"]["AIME24"]["examples"]
+    answers = [(answer, example["expected_answer"]) for example in examples for answer in example["model_answers"]]
+    assert row["average_at_k"] == pytest.approx(sum(answer == gold for answer, gold in answers) / len(answers))
+
+
+def test_every_command_of_the_page_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    commands = re.findall(r"^ +rlvr-bench (.+)$", PAGE.read_text(), re.MULTILINE)
+    assert len(commands) >= 10
+    for words in commands:
+        assert run_command(*shlex.split(words)) == 0, words
+        assert "|" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lm_eval/mock-1"], "--score with one of exact_match,strict-match, exact_match,flexible-extract"),
+        (["lm_eval/mock-1", "--score", "exact_match"], "is not one score of"),  # two filters have it
+        (["lm_eval/mock-1", "--score", "acc"], "accepted: exact_match,strict-match, exact_match,flexible-extract"),
+        (["inspect/mock-1"], "--score with one of match, includes"),
+        (["verl/mock-1/20.jsonl", "--score", "score"], "score: is -1.0; accepted: 0 or 1; or --correct-from"),
+        (["README.md"], "begins with '# Logs that other tools wrote'; accepted: grades and samples of this project"),
+        (["table.csv"], "begins with 'question,is_right,prediction'"),
+        (["table.csv", "--columns", "problem=id,correct=is_right"], "accepted: question, is_right, prediction"),
+        (["table.csv", "--columns", "question=question"], "--columns: is 'question=question'"),
+        (["table.csv", "--columns", "problem=question,text=prediction"], "no file of problems has all"),
+        (["inspect"], "samples.jsonl or samples_*.jsonl or *.eval"),
+    ],
+)
+def test_what_is_ambiguous_or_unknown_is_said_in_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert message in refused(capsys, "score", FILES / words[0], *words[1:])
+
+
+def test_scores_that_agree_need_no_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As verl's score and reward, and answers that a log does not name give no maj@k."""
+    row = {"input": "1 + 1?", "output": "2", "gts": "2", "score": 1.0, "reward": 1.0, "step": 3}
+    rows = [row, row | {"input": "1 + 2?", "score": 0.0, "reward": 0.0}]
+    path = tmp_path / "3.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    score = scored(capsys, path)
+    assert (score["average_at_k"], score["majority_at_k"], score["no_answer_rate"]) == (0.5, {"1": None}, None)
+
+
+def test_outputs_of_one_session_of_verl_are_one_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"input": "?", "output": "2", "gts": "2", "score": 1.0, "step": 3}
+    rows = [row | {"uid": f"a_{sample}_{output}"} for sample in range(2) for output in range(3)]
+    rows += [row | {"input": "!", "uid": f"b_{sample}_0", "score": 0.0} for sample in range(2)]
+    path = tmp_path / "3.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert scored(capsys, path)["samples_per_problem"] == 2
+
+
+def test_unfinished_and_hostile_logs_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.loads((FILES / "inspect/sums.json").read_text())
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(content | {"status": "error"}))
+    assert "status: is error; accepted: success" in refused(capsys, "score", path)
+    del content["samples"][0]["scores"]["match"]
+    path.write_text(json.dumps(content))
+    assert "has no score match" in refused(capsys, "score", path, "--score", "match")
+    with zipfile.ZipFile(tmp_path / "empty.eval", "w") as archive:
+        archive.writestr("samples/1.json", "{}")
+    assert "was not finished" in refused(capsys, "score", tmp_path / "empty.eval")
+    whole = (FILES / "inspect/mock-1/sums.eval").read_bytes()
+    for cut, damaged in enumerate((whole[:9_000], whole[:2_000] + b"x" * 9 + whole[2_009:], b"PK\3\4", b"PAR1PAR1")):
+        broken = tmp_path / f"{cut}.eval"
+        broken.write_bytes(damaged)
+        assert str(broken) in refused(capsys, "score", broken, "--score", "match")
+    monkeypatch.setattr(unpacking, "MOST_BYTES", 300)
+    for bomb in ("inspect/mock-1/sums.eval", "matharena/mock-1"):
+        assert "300" in refused(capsys, "score", FILES / bomb)
+
+
+def test_texts_of_a_table_are_graded_against_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A CSV file has no numbers, so that its ids are compared as text."""
+    problems, table = tmp_path / "problems.jsonl", tmp_path / "texts.csv"
+    problems.write_text('{"id": 1, "answer": "7"}\n{"id": 2, "answer": "8"}\n')
+    table.write_text('question,said\n1,"it is\n\\boxed{7}"\n2,\\boxed{7}\n')
+    row = scored(capsys, table, "--columns", "problem=question,text=said", "--problems", problems, "--workers", "1")
+    assert (row["problems"], row["average_at_k"], row["no_answer_rate"]) == (2, 0.5, 0.0)
