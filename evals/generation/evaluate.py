@@ -110,10 +110,14 @@ def sample_plan(
             backend, made = load(), 0
             count, total = sum(map(len, batches)), sum(map(len, mine))
             title = " ".join(out.parts[-2:])
+            since = started
             progress = Progress(out if split is None else state, title, total, total - count, unit="sample")
             for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
                 for responses in backend.stream(plan.requests(batch), draws):
-                    done.append([_sample(plan, batch[place], response) for place, response in responses.items()])
+                    samples = [_sample(plan, batch[place], response) for place, response in responses.items()]
+                    now = time.monotonic()
+                    done.append(samples, now - since)
+                    since = now
                     made += len(responses)
                     progress.report(total - count + made)
         if split is None:
@@ -190,6 +194,9 @@ def _write(plan: Plan, done: FinishedSamples, out: Path, details: Mapping[str, A
             "prompts_too_long": room.count(0),
             "prompts_with_less_room": sum(0 < tokens < plan.settings.max_new_tokens for tokens in room),
             "unknown_prompt_tokens": plan.unknown_tokens,
+            # Of all processes that made samples; of a smaller k than theirs, its share.
+            "sampling_seconds": round(done.seconds * min(1.0, counts["rows"] / max(1, len(done))), 3),
+            "peak_memory_bytes": done.peak_memory_bytes,
             **({"not_promised": NOT_PROMISED} if plan.bodies else {}),
             **details,
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -34,17 +35,23 @@ class FinishedSamples:
     The files lie in a directory named by the plan's fingerprint that Snakemake does not know of, so that earlier
     samples outlive a job, a larger k and a deleted output. ``part`` names this job's file, the only one that it appends
     to.
+
+    Attributes:
+        seconds: what the samples took, in all processes that made them.
+        peak_memory_bytes: the largest resident set of these processes. Lines of an earlier version have neither.
     """
 
     def __init__(self, directory: Path, part: str) -> None:
         self._path = directory / f"{part}.jsonl"
         directory.mkdir(parents=True, exist_ok=True)
+        self.seconds, self.peak_memory_bytes = 0.0, 0
         self._places: dict[Key, _Place] = {}
         self._line_at = lru_cache(_LINES_IN_MEMORY)(_read_line)
         for path in sorted(directory.glob("*.jsonl")):
             whole = 0
-            for start, end, rows in _read_lines(path):
-                self._enter(path, start, [Sample.parse(row, str(path)) for row in rows])
+            for start, end, line in _read_lines(path):
+                self._enter(path, start, [Sample.parse(row, str(path)) for row in line["rows"]])
+                self._count(line)
                 whole = end
             if path == self._path and whole < path.stat().st_size:
                 os.truncate(path, whole)  # a kill in the middle of a line: its samples are made again
@@ -52,6 +59,10 @@ class FinishedSamples:
     def _enter(self, path: Path, line: int, samples: Sequence[Sample]) -> None:
         for row, sample in enumerate(samples):
             self._places[sample.problem_id, sample.sample] = _Place(path, line, row)
+
+    def _count(self, line: Mapping[str, Any]) -> None:
+        self.seconds += line.get("seconds", 0.0)
+        self.peak_memory_bytes = max(self.peak_memory_bytes, line.get("peak_memory_bytes", 0))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -63,19 +74,22 @@ class FinishedSamples:
         place = self._places[key]
         return Sample.parse(self._line_at(place.path, place.line)[place.row], str(place.path))
 
-    def append(self, samples: Sequence[Sample]) -> None:
-        """Add samples that finished together, on the disk when this returns."""
+    def append(self, samples: Sequence[Sample], seconds: float) -> None:
+        """Add samples that finished together and took so many seconds, on the disk when this returns."""
         rows = [sample.to_json() for sample in samples]
-        line = canonical_json({"rows": rows, "sha256": sha256_bytes(canonical_json(rows).encode("utf-8"))}) + "\n"
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        sha256 = sha256_bytes(canonical_json(rows).encode("utf-8"))
+        line = {"rows": rows, "sha256": sha256, "seconds": round(seconds, 6), "peak_memory_bytes": peak}
         try:
             with open(self._path, "ab") as file:
                 start = file.tell()
-                file.write(line.encode("utf-8"))
+                file.write(f"{canonical_json(line)}\n".encode())
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise UserError(f"{self._path}: cannot be written: {error.strerror or error}") from error
         self._enter(self._path, start, samples)
+        self._count(line)
 
 
 def _read_line(path: Path, start: int) -> Sequence[Mapping[str, Any]]:
@@ -85,8 +99,8 @@ def _read_line(path: Path, start: int) -> Sequence[Mapping[str, Any]]:
         return rows
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, int, Sequence[Mapping[str, Any]]]]:
-    """Where each line of a file starts and ends, and its samples; an unfinished last line is left out."""
+def _read_lines(path: Path) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Where each line of a file starts and ends, and what it holds; an unfinished last line is left out."""
     start = 0
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
@@ -99,5 +113,5 @@ def _read_lines(path: Path) -> Iterator[tuple[int, int, Sequence[Mapping[str, An
                 intact = False
             if not intact:
                 raise UserError(f"{path}: line {number} is damaged; delete the file to sample its problems again")
-            yield start, start + len(line), content["rows"]
+            yield start, start + len(line), content
             start += len(line)

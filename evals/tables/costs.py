@@ -9,6 +9,7 @@ import pandas as pd
 
 from evals.core.errors import UserError
 from evals.core.files import read_parquet
+from evals.core.manifest import read_manifest
 from evals.core.records import BASE, Condition, Run
 
 _EVERY_HALF_SECOND, _EVERY_SECONDS = 15.5, 30.0  # snakemake.benchmark.ScheduledPeriodicTimer, Snakemake 9.27
@@ -18,8 +19,8 @@ _EVERY_HALF_SECOND, _EVERY_SECONDS = 15.5, 30.0  # snakemake.benchmark.Scheduled
 class Cost:
     """The cost of one run, or of one seed of a method on average; None for training if there was none.
 
-    A training job that was killed and resumed, whose benchmark file knows its last process alone, costs the time of
-    its steps, and has the largest memory that any of them found.
+    The benchmark file of a job that was killed and resumed knows its last process alone. Such a training costs the time
+    of its steps, such a sampling that of its samples; either has the largest memory that any of its processes found.
     """
 
     tokens_generated: float | None
@@ -33,7 +34,8 @@ class Cost:
 def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
     """Read the mean cost of a seed on some benchmarks; of the memory, the largest over seeds.
 
-    ``costs`` has ``{stage}/...tsv``, one file a job; ``training`` has ``{run}/metrics.parquet``.
+    ``costs`` has ``{stage}/...tsv``, one file a job; ``training`` has ``{run}/metrics.parquet``, and ``samples`` beside
+    it ``{run}/{benchmark}/manifest.json``.
     """
     per_run = [run_cost(run, benchmarks, costs, training) for run in condition.runs]
 
@@ -48,31 +50,44 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
 
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
     """Read the cost of one run; arguments as for :func:`condition_cost`."""
-    files = cost_files(run, benchmarks, costs, training)
-    metrics = None if run.method == BASE else files.pop()
-    jobs = [read_benchmark_file(path) for path in files]
-    memory = _largest([job_memory for _, job_memory in jobs])
-    if metrics is None:
-        return Cost(None, None, None, None, sum(seconds for seconds, _ in jobs), memory)
-    training_seconds, _ = jobs.pop()
+    details = [read_manifest(path, "samples").details for path in _sample_manifests(run, benchmarks, training)]
+    sampling = [read_benchmark_file(costs / "sample" / run.run / f"{benchmark}.tsv") for benchmark in benchmarks]
+    grading = [read_benchmark_file(costs / "grade" / run.run / f"{benchmark}.tsv") for benchmark in benchmarks]
+    sampled = max(sum(each.get("sampling_seconds", 0.0) for each in details), sum(seconds for seconds, _ in sampling))
+    evaluation_seconds = sampled + sum(seconds for seconds, _ in grading)
+    peaks = [each["peak_memory_bytes"] / 2**20 for each in details if each.get("peak_memory_bytes")]
+    memory = _largest([*peaks, *(memory for _, memory in (*sampling, *grading))])
+    if run.method == BASE:
+        return Cost(None, None, None, None, evaluation_seconds, memory)
+    job, metrics = _training_files(run, costs, training)
+    training_seconds, training_memory = read_benchmark_file(job)
+    memory = _largest([memory, training_memory])
     columns = ["tokens_generated", "optimizer_steps", "seconds_step"]
     frame = read_parquet(metrics, columns)
     tokens, steps, step_seconds = frame[columns].sum().tolist()
-    cpu_seconds = read_cpu_seconds(files[-1])
+    cpu_seconds = read_cpu_seconds(job)
     if cpu_seconds is not None and training_seconds < step_seconds:  # measured of the last of several processes
         cpu_seconds *= step_seconds / training_seconds
     if "peak_memory_bytes" in frame and not metrics.with_name("cluster.json").is_file():  # verl's is of a GPU
         memory = _largest([memory, float(frame["peak_memory_bytes"].max()) / 2**20])
-    evaluation_seconds = sum(seconds for seconds, _ in jobs)
     return Cost(tokens, steps, max(training_seconds, step_seconds), cpu_seconds, evaluation_seconds, memory)
 
 
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
-    """The files that :func:`run_cost` reads: of a trained run, those of its training stand last."""
-    names = [f"{run.run}/{benchmark}.tsv" for benchmark in benchmarks]
-    files = [costs / stage / name for stage in ("sample", "grade") for name in names]
-    own = [costs / "train" / f"{run.run}.tsv", training / run.run / "metrics.parquet"]
-    return files if run.method == BASE else [*files, *own]
+    """The files that :func:`run_cost` reads."""
+    jobs = [costs / stage / run.run / f"{name}.tsv" for stage in ("sample", "grade") for name in benchmarks]
+    own = [] if run.method == BASE else _training_files(run, costs, training)
+    return [*_sample_manifests(run, benchmarks, training), *jobs, *own]
+
+
+def _training_files(run: Run, costs: Path, training: Path) -> list[Path]:
+    return [costs / "train" / f"{run.run}.tsv", training / run.run / "metrics.parquet"]
+
+
+def _sample_manifests(run: Run, benchmarks: Sequence[str], training: Path) -> list[Path]:
+    """Those of the samples beside ``training``, as far as they are there."""
+    directory = training.parent / "samples" / run.run
+    return [path for name in benchmarks if (path := directory / name / "manifest.json").is_file()]
 
 
 def read_benchmark_file(path: Path) -> tuple[float, float | None]:

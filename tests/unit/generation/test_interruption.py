@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.sampling_memory import MadeUp, make_plan
+from evals.core.files import canonical_json
+from evals.core.manifest import read_manifest
+from evals.generation import evaluate
 from evals.generation.backend import Backend, Request, Response
 from evals.generation.evaluate import sample_plan
 from evals.generation.plan import Plan
@@ -50,6 +55,34 @@ def test_a_kill_costs_no_finished_sample(tmp_path: Path) -> None:
     assert [engine.given for engine in engines] == [20, 13, 12]
     whole, killed = (tmp_path / name / "samples.jsonl" for name in ("whole", "killed"))
     assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_what_samples_took_is_summed_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every response takes a second here; of a smaller k it is the share that counts."""
+    monkeypatch.setattr(evaluate, "time", SimpleNamespace(monotonic=map(float, itertools.count()).__next__))
+    with pytest.raises(Killed):
+        sample_plan(plan_of(), lambda: Engine(most=7), tmp_path)
+    sample_plan(plan_of(), Engine, tmp_path)
+    details = read_manifest(tmp_path / "manifest.json", "samples").details
+    assert details["sampling_seconds"] == 20.0 and details["seconds"] < 15.0
+    (file,) = tmp_path.glob("state/*/samples.jsonl")
+    peaks = [json.loads(line)["peak_memory_bytes"] for line in file.read_text().splitlines()]
+    assert details["peak_memory_bytes"] == max(peaks) > 2**20
+    file.write_text(file.read_text().replace('"peak_memory_bytes":', '"peak_memory_bytes":9'))  # of an earlier process
+    sample_plan(plan_of(samples=2), Engine, tmp_path)
+    details = read_manifest(tmp_path / "manifest.json", "samples").details
+    assert details["sampling_seconds"] == 10.0
+    assert details["peak_memory_bytes"] == max(int(f"9{peak}") for peak in peaks)
+
+
+def test_lines_of_an_earlier_version_have_no_times(tmp_path: Path) -> None:
+    sample_plan(plan_of(), Engine, tmp_path)
+    (file,) = tmp_path.glob("state/*/samples.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(canonical_json({key: line[key] for key in ("rows", "sha256")}) + "\n" for line in lines))
+    sample_plan(plan_of(), Engine, tmp_path)
+    details = read_manifest(tmp_path / "manifest.json", "samples").details
+    assert (details["sampling_seconds"], details["peak_memory_bytes"]) == (0.0, 0)
 
 
 def test_progress_is_told_in_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from evals.core.errors import UserError
+from evals.core.manifest import read_manifest
 from evals.core.records import conditions_of, read_runs
-from evals.tables.costs import condition_cost, read_benchmark_file, read_cpu_seconds, run_cost
+from evals.tables.costs import condition_cost, cost_files, read_benchmark_file, read_cpu_seconds, run_cost
 from tests.unit.synthetic_results import Study
 
 _HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
@@ -56,6 +58,26 @@ def test_a_resumed_run_is_charged_for_the_steps_of_its_earlier_processes(editabl
     assert run_cost(run, ("chain_3",), results / "costs", results / "runs").peak_memory_mebibytes == 900
     (metrics.parent / "cluster.json").write_text("{}")  # then it is the memory of GPUs
     assert run_cost(run, ("chain_3",), results / "costs", results / "runs").peak_memory_mebibytes < 900
+
+
+def test_a_resumed_sampling_is_charged_for_its_earlier_processes(editable_study: Study) -> None:
+    """Its benchmark file, and the one of a benchmark that was sampled by the job before, say less."""
+    results = editable_study.results
+    run = next(run for run in read_runs(editable_study.runs_file) if run.run == "tiny-delta-s1")
+    benchmarks = ("chain_3", "nested_sums")
+    before = run_cost(run, benchmarks, results / "costs", results / "runs")
+    sampling = sum(_seconds(results / f"costs/sample/tiny-delta-s1/{name}.tsv") for name in benchmarks)
+    manifests = [results / f"samples/tiny-delta-s1/{name}/manifest.json" for name in benchmarks]
+    assert set(manifests) <= set(cost_files(run, benchmarks, results / "costs", results / "runs"))
+    for seconds in (sampling / 4, sampling):  # of each of two benchmarks
+        for path in manifests:
+            details = {"sampling_seconds": seconds, "peak_memory_bytes": 900 * 2**20}
+            replace(read_manifest(path, "samples"), details=details).write(path)
+        cost = run_cost(run, benchmarks, results / "costs", results / "runs")
+        assert cost.evaluation_seconds == pytest.approx(
+            before.evaluation_seconds + max(2 * seconds, sampling) - sampling
+        )
+        assert cost.peak_memory_mebibytes == 900
 
 
 def test_the_base_model_costs_its_evaluation_alone(synthetic_study: Study) -> None:
