@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.problem_sets import Release, SourceTable
+from evals.core.config.problem_sets import ReleaseName, SourceTable
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_json, read_jsonl, reading, sha256_file
 
@@ -31,7 +31,7 @@ class Source:
 
     @property
     def is_file(self) -> bool:
-        """Return whether the rows are those of one local file, in the project's own format (docs/benchmarks.md)."""
+        """Return whether the rows are those of one local file, in the project's own format or a release's."""
         return self.path is not None and not self.path.is_dir()
 
     @property
@@ -53,7 +53,7 @@ class Source:
                 for values in zip(*batch.values(), strict=True):
                     yield dict(zip(batch, values, strict=True))
 
-    def read_release(self, name: Release) -> list[dict[str, Any]]:
+    def read_release(self, name: ReleaseName) -> list[dict[str, Any]]:
         """All rows of a public release, in the project's form."""
         from evals.problems.releases import RELEASES
 

@@ -59,7 +59,7 @@ class Columns(Settings):
     metadata: Omittable[str] = optional("further data of the tests, with grader code")
 
 
-Release = Literal["gsm8k", "svamp", "mawps"]
+ReleaseName = Literal["gsm8k", "svamp", "mawps"]
 """The public releases whose files are read as they are (``evals.problems.releases``)."""
 _AS_RELEASED = "columns of the source, or the name of the release whose rows it has (docs/benchmarks.md)"
 
@@ -146,7 +146,7 @@ class SourceTable(Record):
 class BenchmarkProblems(_Reading, SourceTable):
     """Everything that decides a benchmark's problems (``rlvr-bench stage read-problems --settings``)."""
 
-    columns: Columns | Release | None = None
+    columns: Columns | ReleaseName | None = None
 
 
 class ReadBenchmark(_Reading, _Benchmark):
@@ -166,7 +166,7 @@ class HubBenchmark(ReadBenchmark):
     files: Omittable[Annotated[tuple[_JsonLines, ...], Field(min_length=1)]] = optional(
         "JSON lines files to read instead of a split"
     )
-    columns: Columns | Release = Field(description=_AS_RELEASED)
+    columns: Columns | ReleaseName = Field(description=_AS_RELEASED)
 
 
 class FileBenchmark(ReadBenchmark):
@@ -174,7 +174,7 @@ class FileBenchmark(ReadBenchmark):
 
     source: Literal["path"] = Field(description="read from a file")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
-    columns: Omittable[Columns | Release] = optional(_AS_RELEASED)
+    columns: Omittable[Columns | ReleaseName] = optional(_AS_RELEASED)
 
 
 Benchmark = GeneratedBenchmark | HubBenchmark | FileBenchmark
@@ -215,7 +215,7 @@ class Counts(Settings):
 class _TrainingReading(Settings):
     """The keys that decide how the rows of a published set become training problems."""
 
-    columns: TrainingColumns | Release = Field(description=_AS_RELEASED)
+    columns: TrainingColumns | ReleaseName = Field(description=_AS_RELEASED)
     prefix: str = Field(description="text before every problem, which is taken off: the study's prompt replaces it")
     suffix: str = Field(description="text after every problem, which is taken off")
     counts: Counts = Field(description="what reading has to find")
