@@ -261,6 +261,12 @@ class Plan:
     def metrics(self, folder: str) -> list[str]:
         return [f"results/runs/{run}/metrics.parquet" for run in self.trained_runs(folder)]
 
+    def training_priority(self, run: str) -> float:
+        """Every method's first seed comes before any method's second, so that methods can be compared early."""
+        study, trained = self.studies.runs[run]
+        seeds = study.config.seeds
+        return 50 - seeds.index(trained.seed) / len(seeds)
+
     # Samples, grades, scores
 
     def checkpoint(self, run: str) -> str:

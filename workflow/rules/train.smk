@@ -115,7 +115,7 @@ rule train:
         "results/costs/train/{run}.tsv"
     wildcard_constraints:
         run=pattern(PLAN.trained),
-    priority: 50
+    priority: given(PLAN.training_priority)
     threads: PLAN.training_threads
     resources:
         nodes=1,
@@ -143,7 +143,7 @@ rule policy_at_step:
     wildcard_constraints:
         run=pattern(PLAN.trained),
         step="[0-9]+",
-    priority: 50
+    priority: given(PLAN.training_priority)
     threads: PLAN.training_threads
     resources:
         nodes=1,

@@ -53,6 +53,15 @@ def test_a_rules_function_takes_the_wildcards_that_it_names(plan: Plan) -> None:
     assert given(partial(plan.problem_kinds, "train"))(wildcards) == plan.problem_kinds("train")
 
 
+def test_every_methods_first_seed_is_trained_before_any_second(smoke: dict[str, Any]) -> None:
+    plan = changed(smoke, "seeds", [3, 1, 2])
+    order = sorted(plan.trained_runs(""), key=plan.training_priority, reverse=True)
+    seeds = [plan.studies.runs[run][1].seed for run in order]
+    methods = len({run.method for run in plan.study.trained_runs})
+    assert seeds == [3] * methods + [1] * methods + [2] * methods
+    assert all(30 < plan.training_priority(run) <= 50 for run in plan.trained), "before samples and grades"
+
+
 def test_a_mistake_of_the_user_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def refuse() -> None:
         raise UserError("models.x: is not there")
