@@ -17,7 +17,7 @@ from evals.figures import style
 from evals.results import Results
 from evals.tables.efficiency import Fits, fit_courses, read_totals
 
-_COSTS = {
+COSTS = {
     "tokens_generated": "generated tokens",
     "optimizer_steps": "optimizer steps",
     "seconds_step": "seconds of training steps",
@@ -51,9 +51,9 @@ def draw_cost_curves(results: Results, totals: dict[str, pd.DataFrame]) -> Figur
     """A line of panels for each method: mean over seeds, band from the smallest to the largest, the others in grey."""
     rows, styles = [row for row in results.conditions if row.method != BASE], style.method_styles(results.runs)
     figure = style.new_figure(9.0, 1.0 + 1.15 * len(rows))
-    grid = figure.subplots(len(rows), len(_COSTS), squeeze=False, sharex="col", sharey=True)
-    for (cost, title), panels in zip(_COSTS.items(), grid.T, strict=True):
-        curves = [_over_cost([totals[run.run] for run in row.runs], cost) for row in rows]
+    grid = figure.subplots(len(rows), len(COSTS), squeeze=False, sharex="col", sharey=True)
+    for (cost, title), panels in zip(COSTS.items(), grid.T, strict=True):
+        curves = [over_cost([totals[run.run] for run in row.runs], cost) for row in rows]
         for axes, row, (spent, seeds) in zip(panels, rows, curves, strict=True):
             for other, values in curves:
                 axes.plot(other, 100 * values.mean(axis=0), color="#c8c8c8", linewidth=0.6)
@@ -71,10 +71,10 @@ def draw_cost_curves(results: Results, totals: dict[str, pd.DataFrame]) -> Figur
     return figure
 
 
-def _over_cost(seeds: Sequence[pd.DataFrame], cost: str) -> tuple[np.ndarray, np.ndarray]:
+def over_cost(seeds: Sequence[pd.DataFrame], cost: str, points: int = _POINTS) -> tuple[np.ndarray, np.ndarray]:
     """Costs [P] that every seed reached, and the reward [S, P] there, linear between steps."""
     first, last = max(seed[cost].iloc[0] for seed in seeds), min(seed[cost].iloc[-1] for seed in seeds)
-    spent = np.linspace(first, max(first, last), _POINTS)
+    spent = np.linspace(first, max(first, last), points)
     return spent, np.array([np.interp(spent, seed[cost], seed["reward_mean"]) for seed in seeds])
 
 

@@ -18,6 +18,7 @@ from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
 from evals.tables.layout import Table
 from evals.tables.published import read_published
+from rlvr.report.charts import charts
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
 from rlvr.report.summary import alternatives, best_condition, findings, headline, question
@@ -91,6 +92,7 @@ def write_report(
         level=round(100 * results.confidence),
         reference=results.drawn_against[1],
         figures={path.stem: embedded(path) for path in drawn},
+        charts=charts(results, directory / "runs"),
         examples=examples,
         stale=[row for row in status if not row.current],
         status={row.result: row for row in status},

@@ -1,0 +1,105 @@
+"""The curves of the report as data, which its script draws: each with a line for every method.
+
+Static figures show the trainings too; here a reader chooses what is drawn, hides methods and reads off values.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evals.core.records import BASE, Condition
+from evals.figures.efficiency import COSTS, over_cost
+from evals.figures.style import method_styles
+from evals.results import Results
+from evals.tables.efficiency import read_totals
+from rlvr.report.curves import CURVES, read_metrics
+
+_DASHES = {"-": "", "--": "7 3", "-.": "7 3 1.5 3"}
+_COST_POINTS = 60
+_Line = list[list[float | None]]
+_SHARES = np.linspace(0, 1, 41)
+"""Shares of correct responses at which the number of problems solved so often is shown."""
+
+
+def charts(results: Results, training: Path) -> dict[str, Any]:
+    """Describe every curve of a study; percentages are of 100.
+
+    Returns:
+        ``methods``: title, colour and dashes of each; ``views``: of each curve its group and name, the labels of its
+        axes, and for every method x and the mean, the smallest and the largest seed, or null where there is none.
+    """
+    styles = method_styles(results.runs)
+    methods = [
+        {"title": row.title, "colour": styles[row.method].colour, "dashes": _dashes(styles[row.method].line)}
+        for row in results.conditions
+    ]
+    return {"methods": methods, "views": [*_of_trainings(results, training), *_of_scores(results)]}
+
+
+def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
+    """The metrics over the steps, and the reward over cost."""
+    rows = [row for row in results.conditions if row.method != BASE]
+    metrics = {run.run: read_metrics(run.run, training).set_index("step") for row in rows for run in row.runs}
+    for curve in CURVES if rows else ():
+        lines = {}
+        for row in rows:
+            seeds = pd.concat([metrics[run.run][curve.column] for run in row.runs], axis="columns") * curve.scale
+            lines[row] = _line(seeds.index.to_numpy(), seeds.to_numpy(dtype=np.float64).T)
+        axes = {"x": "rollout step", "y": f"{curve.title}, {curve.unit}", "fromZero": curve.from_zero}
+        yield _view(results, "Training", curve.title, lines, **axes)
+    totals = {run.run: read_totals(run.run, training) for row in rows for run in row.runs}
+    for cost, title in COSTS.items() if rows else ():
+        courses = {row: over_cost([totals[run.run] for run in row.runs], cost, _COST_POINTS) for row in rows}
+        lines = {row: _line(spent, 100 * seeds) for row, (spent, seeds) in courses.items()}
+        yield _view(results, "Training", f"Reward over {title}", lines, x=title, y="Reward, %")
+
+
+def _of_scores(results: Results) -> Iterator[dict[str, Any]]:
+    """pass@k, and how many problems are solved in at least so many of their responses."""
+    chosen = {"all benchmarks": results.benchmarks} if len(results.benchmarks) > 1 else {}
+    chosen |= {name: (name,) for name in results.benchmarks}
+    for title, names in chosen.items():
+        weights = results.weights if len(names) > 1 else None
+        lines = {}
+        for row in results.conditions:
+            scores = [[results.scores[run.run, name] for name in names] for run in row.runs]
+            k = sorted(map(int, scores[0][0].pass_at_k))
+            rates = [[[score.pass_at_k[str(each)] for each in k] for score in of_seed] for of_seed in scores]
+            lines[row] = _line(np.array(k), 100 * np.average(rates, axis=1, weights=weights))
+        axes = {"x": "k, responses of which one has to be correct", "y": "pass@k, %", "isLogarithmic": True}
+        yield _view(results, "pass@k", f"pass@k, {title}", lines, **axes)
+    for title, names in chosen.items():
+        lines = {}
+        for row in results.conditions:
+            counts = [
+                np.mean([results.scores[run.run, name].correct_counts for run in row.runs], axis=0)
+                / results.samples[name]
+                for name in names
+            ]
+            solved = np.mean(np.concatenate(counts) >= _SHARES[:, None] - 1e-9, axis=1)  # [shares]
+            lines[row] = _line(100 * _SHARES, 100 * solved[None])
+        axes = {"x": "at least this share of responses correct, %", "y": "Problems, %", "fromZero": True}
+        yield _view(results, "Problems", f"Problems solved, {title}", lines, **axes)
+
+
+def _view(results: Results, group: str, name: str, lines: Mapping[Condition, _Line], **axes: Any) -> dict[str, Any]:
+    """A curve with a line for every method; null where there is none, as the base model has no training."""
+    shown = [
+        line if (line := lines.get(row)) and any(value is not None for value in line[1]) else None
+        for row in results.conditions
+    ]
+    return {"group": group, "name": name, **axes, "lines": shown}
+
+
+def _line(x: np.ndarray, seeds: np.ndarray) -> _Line:
+    """The points x [P], then mean, smallest and largest of ``seeds`` [S, P]; of one seed its values alone."""
+    values = [seeds.mean(axis=0), *([seeds.min(axis=0), seeds.max(axis=0)] if len(seeds) > 1 else [])]
+    return [[float(f"{each:.4g}") if np.isfinite(each) else None for each in row] for row in (x, *values)]
+
+
+def _dashes(line: Any) -> str:
+    """A line style of matplotlib as SVG has it."""
+    return _DASHES[line] if isinstance(line, str) else " ".join(f"{2 * length:g}" for length in line[1])

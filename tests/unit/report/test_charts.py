@@ -1,0 +1,97 @@
+"""The curves of the report: the data that they are drawn from, and the drawing in a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evals.results import read_results
+from rlvr.report.charts import charts
+from tests.browser import CHROMIUM, browser
+from tests.unit.report.test_report import make_report, with_figures
+from tests.unit.synthetic_results import Study
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+METHODS = ("Base model", "GRPO", "DAPO", "DelTA")
+
+
+def views_of(study: Study) -> dict[str, dict[str, Any]]:
+    shown = charts(read_results(study.runs_file, study.scores, study.comparisons), study.results / "runs")
+    assert tuple(method["title"] for method in shown["methods"]) == METHODS
+    json.dumps(shown, allow_nan=False)
+    return {view["name"]: view for view in shown["views"]}
+
+
+def metric_of(study: Study, method: str, column: str) -> pd.DataFrame:
+    paths = [study.results / f"runs/tiny-{method}-s{seed}/metrics.parquet" for seed in (1, 2)]
+    return pd.concat([pd.read_parquet(path).set_index("step")[column] for path in paths], axis="columns")
+
+
+def test_a_training_is_the_mean_and_the_range_of_its_seeds(synthetic_study: Study) -> None:
+    base, _, _, (steps, mean, low, high) = views_of(synthetic_study)["Reward"]["lines"]
+    rewards = metric_of(synthetic_study, "delta", "reward_mean")
+    assert base is None and steps == rewards.index.tolist()
+    for shown, expected in ((mean, rewards.mean(axis=1)), (low, rewards.min(axis=1)), (high, rewards.max(axis=1))):
+        assert shown == pytest.approx(expected.tolist(), rel=1e-3)
+    tokens = metric_of(synthetic_study, "delta", "tokens_generated").cumsum()
+    spent = views_of(synthetic_study)["Reward over generated tokens"]["lines"][3]
+    assert spent[0][-1] == pytest.approx(tokens.iloc[-1].min(), rel=1e-3)
+
+
+def test_scores_are_those_of_the_files(synthetic_study: Study) -> None:
+    views = views_of(synthetic_study)
+    rows = [
+        [score for score in json.loads(path.read_text())["scores"] if score["method"] == "delta"]
+        for path in synthetic_study.scores
+    ]
+    levels, mean, low, _ = views["pass@k, all benchmarks"]["lines"][3]
+    assert levels == sorted(map(int, rows[0][0]["pass_at_k"]))
+    of_seeds = [[100 * np.mean([row[seed]["pass_at_k"][str(k)] for row in rows]) for k in levels] for seed in (0, 1)]
+    assert mean == pytest.approx(np.mean(of_seeds, axis=0), rel=1e-3)
+    assert low == pytest.approx(np.min(of_seeds, axis=0), rel=1e-3)
+    shares, solved = views["Problems solved, chain_3"]["lines"][3]
+    rates = np.mean([row["correct_counts"] for row in rows[0]], axis=0) / 32
+    assert solved == pytest.approx([100 * np.mean(rates >= share / 100) for share in shares], rel=1e-3)
+    assert solved[0] == 100
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
+def test_a_reader_chooses_a_curve_reads_values_and_hides_methods(
+    editable_study: Study, tmp_path: Path, width: int, dark: bool
+) -> None:
+    study = with_figures(editable_study)
+    assert make_report(study) == 0
+    rewards = metric_of(study, "delta", "reward_mean")
+    with browser(tmp_path / "chromium") as page:
+        page.open((study.root / "report.html").as_uri(), width, 800, dark)
+        lines = "document.querySelectorAll('#curves path[data-method]').length"
+        assert page.value(lines) == 3, "the base model has no training"
+        page.click("#curves .drawing svg")  # in the middle; values are those of the nearest step
+        said = page.text("#curves .legend button:nth-child(4)")
+        middle = rewards.iloc[len(rewards) // 2 - 1 : len(rewards) // 2 + 1]
+        assert said.startswith("DelTA ")
+        assert any(f"{row.mean():.3g} [{row.min():.3g}, {row.max():.3g}]" in said for _, row in middle.iterrows())
+        assert page.value("document.querySelectorAll('#curves circle').length") == 3
+        page.press("Escape")
+        assert page.value("document.querySelectorAll('#curves circle').length") == 0
+        page.press("ArrowRight")
+        assert f"{rewards.iloc[0].mean():.3g}" in page.text("#curves .legend button:nth-child(4)")
+        page.click("#curves .legend button:nth-child(2)")
+        assert page.value(lines) == 2
+        assert page.value("document.querySelector('#curves .legend button:nth-child(2)').ariaPressed") == "false"
+        page.click("#curves .controls button:nth-of-type(2)")  # none
+        assert page.value(lines) == 0
+        page.click("#curves .controls button:nth-of-type(1)")
+        choice = "document.querySelector('#curves select')"
+        name = "pass@k, chain_3"
+        page.value(f"{choice}.value = [...{choice}.options].find((each) => each.text === '{name}').value, 0")
+        page.value(f"{choice}.dispatchEvent(new Event('change')), 0")
+        assert page.value(lines) == 4 and page.text("#curves .axis") == "pass@k, %"
+        assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the window"
+        assert page.complaints() == []
