@@ -51,7 +51,9 @@ def test_scores_are_those_of_the_files(synthetic_study: Study) -> None:
     ]
     levels, mean, low, _ = views["pass@k, all benchmarks"]["lines"][3]
     assert levels == sorted(map(int, rows[0][0]["pass_at_k"]))
-    of_seeds = [[100 * np.mean([row[seed]["pass_at_k"][str(k)] for row in rows]) for k in levels] for seed in (0, 1)]
+    of_seeds = [
+        [100 * np.mean([row[seed]["pass_at_k"][str(int(k))] for row in rows]) for k in levels] for seed in (0, 1)
+    ]
     assert mean == pytest.approx(np.mean(of_seeds, axis=0), rel=1e-3)
     assert low == pytest.approx(np.min(of_seeds, axis=0), rel=1e-3)
     shares, solved = views["Problems solved, chain_3"]["lines"][3]
@@ -73,7 +75,7 @@ def test_a_reader_chooses_a_curve_reads_values_and_hides_methods(
         lines = "document.querySelectorAll('#curves path[data-method]').length"
         assert page.value(lines) == 3, "the base model has no training"
         page.click("#curves .drawing svg")  # in the middle; values are those of the nearest step
-        said = page.text("#curves .legend button:nth-child(4)")
+        said = page.text("#curves .legend button:nth-child(4)").strip()
         middle = rewards.iloc[len(rewards) // 2 - 1 : len(rewards) // 2 + 1]
         assert said.startswith("DelTA ")
         assert any(f"{row.mean():.3g} [{row.min():.3g}, {row.max():.3g}]" in said for _, row in middle.iterrows())
