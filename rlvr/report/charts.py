@@ -97,7 +97,7 @@ def _view(results: Results, group: str, name: str, lines: Mapping[Condition, _Li
 def _line(x: np.ndarray, seeds: np.ndarray) -> _Line:
     """The points x [P], then mean, smallest and largest of ``seeds`` [S, P]; of one seed its values alone."""
     values = [seeds.mean(axis=0), *([seeds.min(axis=0), seeds.max(axis=0)] if len(seeds) > 1 else [])]
-    return [[float(f"{each:.4g}") if np.isfinite(each) else None for each in row] for row in (x, *values)]
+    return [[float(f"{each:.5g}") if np.isfinite(each) else None for each in row] for row in (x, *values)]
 
 
 def _dashes(line: Any) -> str:
