@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,10 @@ def grades_by_problem(path: Path, grades: Sequence[Grade]) -> dict[ProblemId, li
 
 
 def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) -> None:
-    """Score every run on one benchmark."""
-    graded = [read_graded_run(directory) for directory in grades]
-    known, first = {run.run: run for run in read_runs(runs)}, graded[0]
-    scores: dict[str, Score] = {}
-    for entry in graded:
+    """Score every run on one benchmark; the grades of one run, and of the first, are in memory at a time."""
+    known, inputs, scores = {run.run: run for run in read_runs(runs)}, [runs], dict[str, Score]()
+    graded = map(read_graded_run, grades)
+    for entry in chain([first := next(graded)], graded):
         about = f"{entry.path}: run {entry.run}"
         if entry.benchmark != benchmark:
             raise UserError(f"{entry.path.parent}: holds grades of {entry.benchmark}, not of {benchmark}")
@@ -106,6 +106,7 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) 
             raise UserError(f"{about} has {entry.samples} samples per problem where {first.run} has {first.samples}")
         run, values = known[entry.run], measure(entry.rows(tuple(first.grades)), CONFIDENCE)
         scores[run.run] = Score(run=run.run, model=run.model, method=run.method, seed=run.seed, **values)
+        inputs += map(Path, entry.hashes)
     content = BenchmarkScores(
         benchmark=benchmark,
         samples_per_problem=first.samples,
@@ -113,7 +114,6 @@ def write_scores(benchmark: str, grades: Sequence[Path], runs: Path, out: Path) 
         scores=tuple(scores.values()),
     )
     write_json(out, content.to_json())
-    inputs = [runs, *(Path(path) for entry in graded for path in entry.hashes)]
     parameters = {"benchmark": benchmark, "confidence": CONFIDENCE}
     details = {"runs": len(scores), "problems": len(first.grades), "samples_per_problem": first.samples}
     write_output_manifest("scores", out.with_suffix(""), [out.suffix], inputs, parameters, details)
