@@ -104,7 +104,8 @@ def test_a_kept_state_outlives_its_original(tmp_path: Path) -> None:
 def test_the_manifest_names_every_file(tmp_path: Path) -> None:
     state = save_state(tmp_path, 3)
     files = json.loads((state / MANIFEST).read_text())["files"]
-    assert set(files) == {"actor/model_world_size_2_rank_0.pt", "actor/model_world_size_2_rank_1.pt", "data.pt"}
+    shards = {f"actor/{part}_world_size_2_rank_{rank}.pt" for part in ("model", "optim") for rank in range(2)}
+    assert set(files) == {*shards, "data.pt"}
     assert files["data.pt"] == sha256_file(state / "data.pt")
 
 
