@@ -341,6 +341,7 @@ class Cluster(Record):
     grading_workers: Count
     hidden_state_budget: Index
     hidden_state_host_budget: Index
+    rollout_kl_limit: Positive = 0.1
     overrides: dict[str, Any] = Field(default={}, exclude_if=lambda overrides: not overrides)
 
     @property

@@ -118,11 +118,28 @@ def validate(
 
 
 @verl.add("preflight")
-def preflight(run_file: RunFile, cluster: ClusterFile = None, python: Python = "python") -> None:
-    """Make one training step at the longest length on this node, and print its memory and time."""
+def preflight(
+    run_file: RunFile,
+    cluster: ClusterFile = None,
+    python: Python = "python",
+    without_devices: Annotated[
+        bool, Option("--without-devices", help="count a device's memory from shapes, on any machine, in minutes")
+    ] = False,
+    model_config: Annotated[
+        Path | None, Option(help="with --without-devices: config.json of the model, where the model is not here")
+    ] = None,
+) -> None:
+    """Train at the longest length on this node, two micro-batches an update, and print the memory and time."""
+    run, machines, places = _read(run_file, cluster)
+    if without_devices:
+        from rlvr.engines.verl.estimate import estimate
+
+        print(estimate(run, machines, model_config or places.study / run.base / "checkpoint" / "config.json"))
+        return
+    if model_config is not None:
+        raise UserError("--model-config: is of --without-devices; accepted: none without it")
     from rlvr.engines.verl.preflight import preflight
 
-    _, machines, places = _read(run_file, cluster)
     print(preflight(run_file, machines, _program(python), places.study, REPOSITORY))
 
 

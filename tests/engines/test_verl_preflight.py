@@ -60,7 +60,8 @@ def preflight(run_file: Path) -> subprocess.CompletedProcess[str]:
 def test_a_step_at_its_longest_is_timed_and_measured(run_file: Path) -> None:
     answer = preflight(run_file)
     assert answer.returncode == 0, answer.stderr
-    assert "one step of 32 rollouts of 40 + 24 tokens on each data-parallel rank" in answer.stdout
+    assert "two updates of 16 rollouts of 40 + 24 tokens on each data-parallel rank" in answer.stdout
+    assert "hidden states of 269 tokens a device" in answer.stdout  # 32 responses of 35 %
     measured = read_json(run_file.parent / "verl" / "preflight" / "measured.json")
     assert len(measured) == 2
     for device in measured:

@@ -164,6 +164,10 @@ class ClusterChanges(Settings):
         "MiB of hidden states that a node's host memory takes, default 262144; beyond, they are computed "
         "anew at every reading"
     )
+    rollout_kl_limit: Omittable[Positive] = optional(
+        "a step whose rollouts have a larger KL divergence of vLLM's distribution from the trainer's, in nats a token, "
+        "ends the run before its update; default 0.1"
+    )
     overrides: Omittable[dict[OptionOfVerl, Any]] = optional(
         "any option of verl with its value, as Hydra has it (`+` before the key adds it), but none that the project "
         "sets; one that can change results becomes part of the run (docs/paper_scale.md)"

@@ -61,9 +61,9 @@ def token_size(method: Method, hidden_size: int, dtype: str) -> tuple[int, int]:
 
 
 def largest_hidden_states(
-    run: VerlRun, cluster: Cluster, method: Method, config: Mapping[str, Any]
+    run: VerlRun, cluster: Cluster, method: Method, config: Mapping[str, Any], fraction: float = 1.0
 ) -> HiddenStateSize | None:
-    """The size if every response is as long as it may be; None for a method without need of them.
+    """The size if every response is as long as it may be, or a ``fraction`` of that; None where none are needed.
 
     ``config`` is the content of the model's config.json.
     """
@@ -71,7 +71,8 @@ def largest_hidden_states(
     if not method.needs_hidden_states or not isinstance(hidden_size, int):
         return None
     rollouts = math.ceil(run.training.rollouts_per_step / cluster.data_parallel)
-    return HiddenStateSize(rollouts * run.training.max_new_tokens, *token_size(method, hidden_size, run.dtype))
+    tokens = round(rollouts * run.training.max_new_tokens * fraction)
+    return HiddenStateSize(tokens, *token_size(method, hidden_size, run.dtype))
 
 
 class HeadInputs:

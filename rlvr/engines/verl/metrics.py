@@ -29,6 +29,8 @@ _OF_VERL: Mapping[str, str] = {
     "timing_s/update_weights": "seconds_weight_sync",
     "timing_s/save_checkpoint": "seconds_save",
     "timing_s/step": "seconds_step",
+    "perf/mfu/actor": "model_flops_utilisation",
+    "perf/throughput": "tokens_per_second_and_device",
 }
 """Metrics of verl's own, which give way to a column of the same name from this package.
 
@@ -61,12 +63,25 @@ def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
 def token_metrics(log_probs: Tensor, rollout_log_probs: Tensor, entropies: Tensor, mask: Tensor) -> dict[str, float]:
     """Means over the tokens that are trained on, whatever the loss's own aggregation; all [B, T].
 
-    The log-probs are those of the trainer before its updates, and those that the rollout engine gave while it sampled.
+    The log-probs are those of the trainer before its updates, and those that the rollout engine gave while it sampled:
+    the KL divergence of its distribution from the trainer's is the mean of r - 1 - log r, r the ratio of the trainer's
+    probability to its own (Schulman's k3, which is never negative).
     """
+    difference = (log_probs - rollout_log_probs)[mask].double()
     return {
         PREFIX + "entropy": float(entropies[mask].mean()),
-        PREFIX + "rollout_log_prob_difference_mean": float((log_probs - rollout_log_probs)[mask].abs().mean()),
+        PREFIX + "rollout_log_prob_difference_mean": float(difference.abs().mean()),
+        PREFIX + "rollout_kl": float((difference.exp() - 1.0 - difference).mean()),
     }
+
+
+def check_rollout_kl(metrics: Mapping[str, Any], step: int, limit: float) -> None:
+    """Check that the engine that samples has the policy that is trained, as far as :func:`token_metrics` can tell."""
+    if not (found := metrics[PREFIX + "rollout_kl"]) <= limit:
+        raise RuntimeError(
+            f"step {step}: the KL divergence of vLLM's distribution from the trainer's is {found:.3g} nats a token; "
+            f"accepted: {limit:g} at most (cluster.rollout_kl_limit)"
+        )
 
 
 class Display:

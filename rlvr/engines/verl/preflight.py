@@ -26,7 +26,9 @@ from evals.core.files import read_json, write_json
 from evals.core.manifest import verify_outputs
 from evals.core.random import generator_for
 from evals.core.run_spec import Cluster, VerlRun
+from rlvr.engines.verl import RESPONSE_FRACTION
 from rlvr.engines.verl.checks import check, compose_config
+from rlvr.engines.verl.hidden_states import HiddenStateSize, largest_hidden_states
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE, Places, launch
 from rlvr.engines.verl.processes import ended, last_words, require_gpus
 
@@ -38,20 +40,31 @@ _LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 30.0
 
 
-def share_of_one_node(run: VerlRun, cluster: Cluster) -> tuple[VerlRun, Cluster]:
-    """The run and cluster of the step: one node, with as many rollouts as its ranks have in the real run."""
+def step_of_one_node(run: VerlRun, cluster: Cluster, hidden: HiddenStateSize | None) -> tuple[VerlRun, Cluster]:
+    """The run and cluster of the step: one node, two updates of two full micro-batches each on every rank.
+
+    More of them take more time, but no more memory: the first update makes the optimizer's state, the second
+    micro-batch finds the gradients of the first. ``hidden`` is the size of the real run's hidden states; those of the
+    step, which are fewer, go where the real ones go.
+    """
     training = run.training
     if cluster.gpus_per_node % cluster.sequence_parallel:
         accepted = f"a divisor of gpus_per_node, {cluster.gpus_per_node}, for preflight, which runs on one node"
         raise InvalidInput("cluster", "sequence_parallel", f"is {cluster.sequence_parallel}", accepted)
     node = cluster.model_copy(update={"nodes": 1})
-    rollouts = training.rollouts_per_step // cluster.data_parallel * node.data_parallel
-    prompts, rest = divmod(rollouts, training.samples_per_prompt)
-    if rest or prompts % training.updates_per_step:
-        found = f"is {cluster.nodes}, which gives a node {rollouts} rollouts"
-        updates = f"in each of {training.updates_per_step} updates, for preflight"
-        raise InvalidInput("cluster", "nodes", found, f"whole prompts of {training.samples_per_prompt} {updates}")
-    return run.model_copy(update={"training": training.model_copy(update={"prompts_per_step": prompts})}), node
+    if hidden is not None and (place := hidden.place(cluster)) != "device":
+        host = cluster.hidden_state_host_budget if place == "host" else 0
+        node = node.model_copy(update={"hidden_state_budget": 0, "hidden_state_host_budget": host})
+    own = min(2 * _rollouts_together(run, cluster), training.rollouts_per_update // cluster.data_parallel)
+    # A prompt for each rank and update, so that no prompt's rollouts are divided.
+    shape = {"prompts_per_step": 2 * node.data_parallel, "samples_per_prompt": own, "updates_per_step": 2}
+    return run.model_copy(update={"training": training.model_copy(update=shape)}), node
+
+
+def _rollouts_together(run: VerlRun, cluster: Cluster) -> int:
+    """The rollouts of the longest kind in one micro-batch."""
+    longest = run.training.max_prompt_tokens + run.training.max_new_tokens
+    return cluster.tokens_per_device * cluster.sequence_parallel // longest
 
 
 def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, repository: Path) -> str:
@@ -61,8 +74,10 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
     """
     run = VerlRun.read(run_file)
     verify_outputs(study / run.base / "manifest.json", "base_model")
-    check(run, cluster, study / run.base / "checkpoint")
-    node_run, node = share_of_one_node(run, cluster)
+    checkpoint = study / run.base / "checkpoint"
+    method = check(run, cluster, checkpoint)
+    hidden = largest_hidden_states(run, cluster, method, read_json(checkpoint / "config.json"), RESPONSE_FRACTION)
+    node_run, node = step_of_one_node(run, cluster, hidden)
     require_gpus(node)
     directory = run_file.resolve().parent / "verl" / "preflight"
     for old in directory.glob("rank*"):
@@ -72,7 +87,7 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
     _run_ranks(directory, node.gpus_per_node, python, study, repository)
     measured = [read_json(directory / f"rank{rank}.json") for rank in range(node.gpus_per_node)]
     write_json(directory / "measured.json", measured)
-    return report(node_run, cluster, measured)
+    return report(run, cluster, node_run, measured, hidden)
 
 
 def _run_ranks(directory: Path, ranks: int, python: str, study: Path, repository: Path) -> None:
@@ -113,28 +128,38 @@ def _run_ranks(directory: Path, ranks: int, python: str, study: Path, repository
         raise UserError(f"preflight: device {failed}: {said or ended(processes[failed].returncode)} ({logs[failed]})")
 
 
-def report(run: VerlRun, cluster: Cluster, measured: Sequence[Mapping[str, Any]]) -> str:
+def report(
+    run: VerlRun,
+    cluster: Cluster,
+    of_node: VerlRun,
+    measured: Sequence[Mapping[str, Any]],
+    hidden: HiddenStateSize | None,
+) -> str:
     """Format what was ``measured``, as Measured of each device: a line for each part and device.
 
-    ``run`` is that of the step, with the rollouts of one node; ``cluster`` is that of the real run.
+    ``of_node`` is the run of the step; ``run``, ``cluster`` and ``hidden`` are those of the real one.
     """
-    training = run.training
-    each = training.rollouts_per_step * cluster.sequence_parallel // cluster.gpus_per_node
+    training, own = run.training, of_node.training.samples_per_prompt
     lines = [
-        f"{run.run}: one step of {each} rollouts of {training.max_prompt_tokens} + {training.max_new_tokens} tokens on "
-        f"each data-parallel rank of one node, {training.updates_per_step} updates; no rollouts are made, so nothing "
-        "of vLLM is in it",
-        "",
-        f"{'':22}{'seconds':>10}{'device MiB':>12}{'host MiB':>10}",
+        f"{run.run}: two updates of {own} rollouts of {training.max_prompt_tokens} + {training.max_new_tokens} tokens "
+        f"on each data-parallel rank of one node, {_rollouts_together(run, cluster)} in a micro-batch; no rollouts are "
+        "made, so nothing of vLLM is in it"
     ]
+    if hidden is not None:
+        lines.append(f"as with responses of {RESPONSE_FRACTION:.0%} of the longest, {hidden.description(cluster)}")
+    lines += ["", f"{'':22}{'seconds':>10}{'device MiB':>12}{'host MiB':>10}"]
     for part in measured[0]["seconds"]:
         for rank, found in enumerate(measured):
             name, seconds = part if rank == 0 else "", found["seconds"][part]
             memory = (found[kind][part] >> 20 if part in found[kind] else "" for kind in ("device_bytes", "host_bytes"))
             lines.append("{:22}{:>10.2f}{:>12}{:>10}  device {}".format(name, seconds, *memory, rank))
-    step_seconds = max(sum(list(found["seconds"].values())[1:]) for found in measured)
+    # The first update compiles and makes the optimizer's state.
+    parts = ("old log-probs", "token weights", "update 2", "update 2")
+    seconds = max(sum(found["seconds"].get(part, 0.0) for part in parts) for found in measured) / (2 * own)
+    rollouts = training.rollouts_per_step // cluster.data_parallel
     peak = max(max(found["device_bytes"].values()) for found in measured)
-    lines += ["", f"one step without its rollouts: {step_seconds:.1f} s; largest memory of a device: {peak >> 20} MiB"]
+    whole = f"{seconds * rollouts:.1f} s for a whole step of {rollouts} such rollouts a rank, without making them"
+    lines += ["", f"by that, {whole}", f"largest memory of a device: {peak >> 20} MiB"]
     if cluster.nodes > 1:
         several = f"on {cluster.nodes} nodes each device holds less"
         lines.append(f"weights and optimizer are sharded over this node alone; {several}")

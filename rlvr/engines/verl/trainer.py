@@ -23,7 +23,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
-from rlvr.engines.verl.metrics import PREFIX, token_metrics
+from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
 from rlvr.engines.verl.mini_batches import canonical_order, lay_out, truncations, whole_groups_fraction
 from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, unpacked_metrics
 from rlvr.methods.assignments import mini_batch_ids
@@ -91,6 +91,7 @@ class MethodTrainer(PPOTrainerSync):
         mask = data["response_mask"].to_padded_tensor(0).bool()
         old, rollout, entropies = (data[name].to_padded_tensor(0.0) for name in wanted[2:5])
         metrics.update(token_metrics(old, rollout, entropies, mask))
+        check_rollout_kl(metrics, self.global_steps, self._current.cluster.rollout_kl_limit)
         weights, found, started = mask.float(), {}, time.monotonic()
         if method.needs_hidden_states:
             weights = data[Field.TOKEN_WEIGHTS].to_padded_tensor(0.0)

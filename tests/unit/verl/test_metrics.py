@@ -6,12 +6,21 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pytest
+import torch
 
 from rlvr.engines.verl.launch import Places
-from rlvr.engines.verl.metrics import PREFIX, Display, keep_metrics, read_metrics
+from rlvr.engines.verl.metrics import (
+    PREFIX,
+    Display,
+    check_rollout_kl,
+    keep_metrics,
+    read_metrics,
+    token_metrics,
+)
 from rlvr.engines.verl.registered import packed_metrics, unpacked_metrics
 from rlvr.runs.progress import METRICS_SO_FAR, PARAMETERS
-from tests.unit.verl.conftest import make_run
+from tests.unit.verl.conftest import make_cluster, make_run
 
 
 def test_metrics_of_several_attempts_make_one_row_a_step(tmp_path: Path) -> None:
@@ -58,6 +67,31 @@ def test_a_metric_that_only_one_method_has_reaches_the_run_s_metrics(tmp_path: P
     del row["step"], row["optimizer_steps"], row["peak_memory_bytes"]
     names = {"future_weight": 1.1, "dropped_fraction": 0.0, "a_new_one": 2.0, "sequence_weight": 0.5, "another": 3.0}
     assert row == names
+
+
+def test_a_policy_that_vllm_does_not_have_is_measured_and_stops_the_run() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sampler, trainer = (torch.randn(50, generator=generator).log_softmax(0) for _ in range(2))
+    tokens = torch.multinomial(sampler.exp(), 400_000, replacement=True, generator=generator).reshape(100, -1)
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    mask[:, -1000:] = False
+    entropies = torch.zeros(tokens.shape)
+    found = token_metrics(trainer[tokens], sampler[tokens], entropies, mask)
+    exact = float((sampler.exp() * (sampler - trainer)).sum())
+    assert exact > 0.5 and found[PREFIX + "rollout_kl"] == pytest.approx(exact, rel=0.03)
+    assert token_metrics(sampler[tokens], sampler[tokens], entropies, mask)[PREFIX + "rollout_kl"] == 0.0
+    check_rollout_kl(found, 3, 2 * exact)
+    with pytest.raises(RuntimeError, match=r"step 3: .* nats a token; accepted: 0\.1 at most \(cluster\.rollout_kl"):
+        check_rollout_kl(found, 3, make_cluster().rollout_kl_limit)
+    with pytest.raises(RuntimeError, match="is nan nats"):
+        check_rollout_kl({PREFIX + "rollout_kl": float("nan")}, 3, 0.1)
+
+
+def test_throughput_has_columns_of_its_own(tmp_path: Path) -> None:
+    data = {"perf/mfu/actor": 0.31, "perf/throughput": 812.5, "perf/total_num_tokens": 5}
+    (tmp_path / "a").write_text(json.dumps({"step": 1, "data": data}))
+    row = read_metrics([tmp_path / "a"], 2).iloc[0]
+    assert (row["model_flops_utilisation"], row["tokens_per_second_and_device"]) == (0.31, 812.5)
 
 
 def log(places: Places, steps: range, reward: float) -> None:

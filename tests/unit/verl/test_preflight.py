@@ -1,4 +1,4 @@
-"""preflight apart from verl: whose share of the batch a node does, processes that fail, what is reported."""
+"""preflight apart from verl: which step a node does, processes that fail, what is reported, memory from shapes."""
 
 from __future__ import annotations
 
@@ -7,47 +7,117 @@ import time
 from pathlib import Path
 
 import pytest
+from transformers import Qwen3Config
 
 from evals.core.errors import InvalidInput
 from evals.core.manifest import Manifest, hash_files
-from rlvr.engines.verl.preflight import report, share_of_one_node
+from rlvr.engines.verl.estimate import device_peaks
+from rlvr.engines.verl.hidden_states import HiddenStateSize
+from rlvr.engines.verl.preflight import report, step_of_one_node
 from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import CLUSTER, make_cluster, make_run, run_content
 
 main = rlvr_bench()
+MODEL = {
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+}
 
 MEASURED = {
-    "seconds": {"model and optimizer": 9.0, "old log-probs": 1.0, "token weights": 0.5, "update 1": 2.0},
-    "device_bytes": {"model and optimizer": 1 << 30, "old log-probs": 3 << 30, "update 1": 2 << 30},
-    "host_bytes": {"model and optimizer": 5 << 20, "old log-probs": 5 << 20, "update 1": 5 << 20},
+    "seconds": {
+        "model and optimizer": 9.0,
+        "old log-probs": 1.0,
+        "token weights": 0.5,
+        "update 1": 2.0,
+        "update 2": 2.0,
+    },
+    "device_bytes": {
+        "model and optimizer": 1 << 30,
+        "old log-probs": 3 << 30,
+        "update 1": 2 << 30,
+        "update 2": 2 << 30,
+    },
+    "host_bytes": {"model and optimizer": 5 << 20, "old log-probs": 5 << 20, "update 1": 5 << 20, "update 2": 5 << 20},
 }
 
 
-def test_a_node_does_the_share_of_its_ranks() -> None:
-    run, cluster = make_run(), make_cluster(nodes=2)  # 2,048 rollouts on 8 ranks of 2 devices each
-    node_run, node = share_of_one_node(run, cluster)
-    assert node.nodes == 1 and node.data_parallel == 4
-    assert node_run.training.rollouts_per_step // node.data_parallel == 2048 // cluster.data_parallel == 256
-    assert share_of_one_node(run, make_cluster(nodes=1))[0] == run
-
-
-def test_a_share_that_is_none_is_refused() -> None:
+def test_two_micro_batches_of_the_longest_rollouts_make_an_update_on_every_rank() -> None:
+    run, cluster = make_run(), make_cluster(nodes=2, tokens_per_device=24576)  # 2 devices share 2 rollouts at a time
+    step, node = step_of_one_node(run, cluster, None)
+    assert node == cluster.model_copy(update={"nodes": 1}) and node.data_parallel == 4
+    assert step.training.rollouts_per_update // node.data_parallel == 4
+    assert step.training.updates_per_step == 2
+    small = make_run(prompts_per_step=4, samples_per_prompt=8)  # 8 rollouts an update, of 8 ranks
+    assert step_of_one_node(small, cluster, None)[0].training.samples_per_prompt == 1
     with pytest.raises(InvalidInput, match="a divisor of gpus_per_node, 4"):
-        share_of_one_node(make_run(), make_cluster(gpus_per_node=4, nodes=2, sequence_parallel=8))
-    run = make_run(prompts_per_step=3, updates_per_step=1)  # a prompt and a half a node
-    with pytest.raises(InvalidInput, match="24 rollouts; accepted: whole prompts of 16"):
-        share_of_one_node(run, make_cluster(nodes=2))
+        step_of_one_node(run, make_cluster(gpus_per_node=4, nodes=2, sequence_parallel=8), None)
+
+
+@pytest.mark.parametrize(("tokens", "place"), [(1000, "device"), (2_000_000, "host"), (20_000_000, "recomputed")])
+def test_the_few_hidden_states_of_the_step_go_where_those_of_the_run_go(tokens: int, place: str) -> None:
+    cluster = make_cluster()
+    real = HiddenStateSize(tokens, 4096, 2)
+    assert real.place(cluster) == place
+    node = step_of_one_node(make_run(), cluster, real)[1]
+    assert HiddenStateSize(4 * 20480, 4096, 2).place(node) == place
 
 
 def test_the_report_has_every_part_of_every_device() -> None:
-    other = {**MEASURED, "seconds": {**MEASURED["seconds"], "update 1": 4.0}}
-    cluster = make_cluster(nodes=2, gpus_per_node=2, sequence_parallel=1)
-    told = report(share_of_one_node(make_run(), cluster)[0], cluster, [MEASURED, other])
+    other = {**MEASURED, "seconds": {**MEASURED["seconds"], "update 2": 4.0}}
+    cluster, run = make_cluster(nodes=2, gpus_per_node=2, sequence_parallel=1, tokens_per_device=24576), make_run()
+    hidden = HiddenStateSize(2_000_000, 4096, 2)
+    told = report(run, cluster, step_of_one_node(run, cluster, hidden)[0], [MEASURED, other], hidden)
     lines = told.splitlines()
-    assert "one step of 512 rollouts of 2048 + 20480 tokens on each data-parallel rank" in lines[0]
-    assert sum("device 0" in line for line in lines) == sum("device 1" in line for line in lines) == 4
-    assert "one step without its rollouts: 5.5 s; largest memory of a device: 3072 MiB" in told
-    assert "on 2 nodes each device holds less" in told
+    assert "two updates of 2 rollouts of 2048 + 20480 tokens on each data-parallel rank" in lines[0]
+    assert "kept in host memory" in lines[1]
+    assert sum("device 0" in line for line in lines) == sum("device 1" in line for line in lines) == 5
+    # 1 s for the log-probs of 4 rollouts, 0.5 s for their weights, and twice 4 s for updates on 2.
+    assert "by that, 1216.0 s for a whole step of 512 such rollouts" in told
+    assert "largest memory of a device: 3072 MiB" in told and "on 2 nodes each device holds less" in told
+
+
+def test_memory_is_counted_from_shapes_on_a_machine_without_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of the run but its two files is there: no base model, no verl, no GPU."""
+    model = {**MODEL, "vocab_size": 151936, "num_hidden_layers": 2, "intermediate_size": 128}
+    (tmp_path / "config.json").write_text(json.dumps(model))
+    (tmp_path / "run.json").write_text(json.dumps(run_content()))
+    found = {}
+    for tokens, devices in ((22528, 4), (22528, 2), (45056, 4)):
+        cluster = {**CLUSTER, "nodes": 1, "gpus_per_node": devices, "sequence_parallel": 1}
+        cluster |= {"tokens_per_device": tokens, "rollout_tensor_parallel": 1}
+        (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+        words = ["verl", "preflight", str(tmp_path / "run.json"), "--without-devices"]
+        assert main([*words, "--model-config", str(tmp_path / "config.json")]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        rows = [line.rsplit(maxsplit=2) for line in lines if line.endswith(" GiB")]
+        found[tokens, devices] = {name.strip(): float(size) for name, size, _ in rows}
+        assert any("hidden states of" in line for line in lines)
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2 and "--model-config" in capsys.readouterr().err
+    assert main([*words[:3], "--model-config", "config.json"]) == 2
+    few, halved, doubled = (found[key]["at most, update"] for key in ((22528, 4), (22528, 2), (45056, 4)))
+    logits = 22528 * 151936 * 2 / 2**30
+    assert few >= logits and doubled == pytest.approx(
+        2 * few, rel=0.1
+    )  # activations are nearly all of so small a model
+    assert halved >= few
+
+
+def test_the_memory_of_weights_and_optimizer_is_shared_out() -> None:
+    model = Qwen3Config(**{**MODEL, "vocab_size": 1000, "num_hidden_layers": 2, "intermediate_size": 128})
+    parameters = 2 * 1000 * 64 + 2 * (64 * 128 * 3 + 64 * 64 * 2 + 2 * 64 * 32 + 2 * 64 + 2 * 32) + 64
+    two, four = (device_peaks(model, 64, devices, "bfloat16") for devices in (2, 4))
+    assert two.weights == pytest.approx(4 * parameters / 2, rel=0.05)
+    assert four.weights == pytest.approx(4 * parameters / 4, rel=0.05)
+    assert four.optimizer == 2 * four.weights
+    assert two.update >= 0.99 * (two.weights + two.optimizer + 4 * parameters / 2)  # and gradients
 
 
 @pytest.fixture
