@@ -6,6 +6,7 @@ from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import canonical_json, sha256_bytes
+from evals.core.numbers import Index
 from evals.core.record import ExtensibleRecord
 from evals.core.records import FinishReason
 from evals.logs.response import Judgement, Log, Response
@@ -32,7 +33,7 @@ class _Choice(ExtensibleRecord):
 
 
 class _Usage(ExtensibleRecord):
-    output_tokens: int | None = None
+    output_tokens: Index | None = None
 
 
 class _Output(ExtensibleRecord):
@@ -108,7 +109,7 @@ def _inspect_response(sample: _InspectSample) -> Response:
 
 
 class _Cost(ExtensibleRecord):
-    output_tokens: int | None = None
+    output_tokens: Index | None = None
 
 
 class _MatharenaProblem(ExtensibleRecord):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,14 +143,15 @@ class Judging:
 
 def number_of(value: Any) -> float | None:
     """A score as a number, also one in a word or in the digits of a CSV file; None where it is no number."""
-    if isinstance(value, bool | int | float):
-        return float(value)
-    if not isinstance(value, str):
+    if isinstance(value, str):
+        value = _WORDS.get(value.lower(), value)
+    elif not isinstance(value, bool | int | float):
         return None
     try:
-        return _WORDS[value.lower()] if value.lower() in _WORDS else float(value)
-    except ValueError:
+        number = float(value)
+    except (ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) else None
 
 
 def samples_of(log: Log) -> list[Sample]:

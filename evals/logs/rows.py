@@ -182,6 +182,8 @@ def read_table(path: Path, columns: Mapping[str, str]) -> list[Log]:
             raise InvalidInput(f"{path}: row {number}", "", found, ", ".join(map(str, row)))
         part = {name: row[column] for name, column in columns.items()}
         tokens = number_of(part.get("tokens"))
+        if tokens is not None and (tokens < 0 or tokens != int(tokens)):
+            raise InvalidInput(f"{path}: row {number}", "", f"tokens is {part['tokens']!r}", "a whole number from 0 on")
         answer = None if part.get("answer") is None else str(part["answer"])
         responses.append(
             Response(

@@ -105,6 +105,26 @@ def test_what_is_ambiguous_or_unknown_is_said_in_one_line(
     assert message in refused(capsys, "score", FILES / words[0], *words[1:])
 
 
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ("nan,1", "is_right: is 'nan'; accepted: 0 or 1"),
+        ("1e999,1", "is_right: is '1e999'"),
+        ("0.5,1", "is_right: is '0.5'; accepted: 0 or 1; or --correct-from"),
+        ("yes,1", "is_right: is 'yes'"),
+        ("1,-1", "row 2: tokens is '-1'; accepted: a whole number from 0 on"),
+        ("1,1.5", "tokens is '1.5'"),
+    ],
+)
+def test_values_of_a_table_that_are_none_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cells: str, message: str
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"question,is_right,length\nq1,1,5\nq2,{cells}\n")
+    columns = "problem=question,correct=is_right,tokens=length"
+    assert message in refused(capsys, "score", table, "--columns", columns)
+
+
 def test_scores_that_agree_need_no_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As verl's score and reward, and answers that a log does not name give no maj@k."""
     row = {"input": "1 + 1?", "output": "2", "gts": "2", "score": 1.0, "reward": 1.0, "step": 3}
