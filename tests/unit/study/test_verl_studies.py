@@ -139,7 +139,7 @@ def test_training_settings_are_those_of_the_engine(key: str, value: int | None) 
 
 
 def test_the_cost_follows_the_stated_model() -> None:
-    study = Study.resolve(delta(), "delta.yaml")
+    study = Study.resolve(delta() | {"checkpoint": "last"}, "delta.yaml")
     cost = run_cost(study, "qwen3_8b_base-dapo-s1")
     tokens = 220 * 128 * 16 * 20480 * 0.35
     assert cost.trained == pytest.approx(tokens)
