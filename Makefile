@@ -15,7 +15,7 @@ NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke test test-engines test-engines-short lint ui status clean-state lock lock-engines licences audit
+.PHONY: help environment reproduce smoke test test-engines test-engines-short lint docs ui status clean-state lock lock-engines licences audit
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,11 @@ lint: environment ## check style, types, imports between packages, and the workf
 	@$(BIN)/mypy
 	@$(BIN)/snakefmt --check Snakefile workflow
 	@$(BIN)/python workflow/lint.py
+
+docs: environment ## build all pages as a site, build/site/index.html, and check their links
+	@rm -rf build && mkdir -p build/pages
+	@git ls-files '*.md' docs config profiles CITATION.cff LICENSE | tar -cf - -T - | tar -xf - -C build/pages
+	@$(BIN)/uvx --quiet --from mkdocs-material==9.6.0 mkdocs build --strict --quiet
 
 ui: environment ## show the runs in MLflow, on this machine only
 	@$(BIN)/python -m rlvr ui --results results $(ARGS)

@@ -24,6 +24,7 @@ def status(
     every_byte: Annotated[bool, Option("--bytes", help="read all files, not only those newer than their manifest")] = (
         False
     ),
+    check: Annotated[bool, Option("--check", help="exit with status 1 if a result is not current")] = False,
 ) -> None:
     """List stale results and why they are stale: other settings, other inputs, missing or changed files.
 
@@ -47,6 +48,8 @@ def status(
             if every_byte
             else "files were compared by size and time (--bytes: whole)"
         )
+    if check and not all(each.current for each in statuses):
+        raise SystemExit(1)
 
 
 methods = Commands(

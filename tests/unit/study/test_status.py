@@ -26,6 +26,7 @@ from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, confi
 from rlvr.study.plan import Plan
 from rlvr.study.status import describe, study_status
 from rlvr.study.study import Study
+from tests.commands import rlvr_bench
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 
@@ -84,6 +85,17 @@ def stale(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 def test_a_finished_study_is_current(finished: dict[str, Any]) -> None:
     assert stale(finished) == {}
     assert describe(study_status(Study.resolve(finished))) == ["7 of 7 results are current"]
+
+
+def test_a_check_ends_by_the_state(finished: dict[str, Any]) -> None:
+    write_json(Path("study.json"), finished)
+    words = ["--config", "study.json", "--check"]
+    assert rlvr_bench("status")(words) == 0
+    Path("results/problems/chain_3/manifest.json").unlink()
+    with pytest.raises(SystemExit) as stopped:
+        rlvr_bench("status")(words)
+    assert stopped.value.code == 1
+    assert rlvr_bench("status")(words[:2]) == 0
 
 
 def test_results_without_portable_digits_are_named(finished: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,53 @@
+"""The page docs/your_method.md: its files are written and its commands run as it says, on a copy of the smoke study."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.workflow.conftest import COPIED, REPOSITORY, Project
+
+_BLOCK = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$|^    ((?:snakemake|make|\.) [^\n]*)$", re.MULTILINE | re.DOTALL)
+_NOT_RUN = ("make smoke", ". .venv/bin/activate", "snakemake --configfile config/mine_in_full.yaml --cores 4")
+
+
+def steps(page: str) -> Iterator[tuple[str, str]]:
+    """A file and its text, or ``""`` and a command, in the page's order."""
+    for file, text, command in _BLOCK.findall(page):
+        yield (file, text) if file else ("", command)
+
+
+def test_the_page_leads_to_a_table_with_the_readers_own_methods(smoke_study: Project, tmp_path: Path) -> None:
+    root, study = tmp_path / "project", tmp_path / "project/results/smoke"
+    root.mkdir()
+    for name in COPIED:
+        source = smoke_study.root / name
+        shutil.copytree(source, root / name) if source.is_dir() else shutil.copy2(source, root / name)
+    for name in ("results", ".snakemake"):
+        shutil.copytree(smoke_study.root / name, study / name, copy_function=shutil.copyfile)
+    before = {path.parent.name: path.stat().st_mtime_ns for path in study.glob("results/runs/*/metrics.parquet")}
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(root), str(root / "workflow/progress")]),
+    }
+    commands = 0
+    for file, text in steps((REPOSITORY / "docs/your_method.md").read_text()):
+        if file.endswith(".py"):
+            (root / file).write_text((root / file).read_text() + text)
+        elif file:
+            (root / file).write_text(text)
+        elif text not in _NOT_RUN:
+            commands += 1
+            done = subprocess.run(text.split(), cwd=root, env=environment, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+    assert commands == 4
+    after = {path.parent.name: path.stat().st_mtime_ns for path in study.glob("results/runs/*/metrics.parquet")}
+    assert {name for name in after if after[name] != before.get(name)} == {
+        f"tiny-{method}-s{seed}" for method in ("dapo_narrow", "tanh_ratio") for seed in (1, 2)
+    }
+    table = (study / "results/tables/main.md").read_text()
+    assert "DAPO, narrow clip range" in table and "Tanh ratio" in table
