@@ -97,3 +97,9 @@ def smoke_study(tmp_path_factory: pytest.TempPathFactory) -> Project:
     answer = project.snakemake()
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return project
+
+
+@pytest.fixture
+def finished_copy(smoke_study: Project, tmp_path: Path) -> Project:
+    """A copy of the finished smoke study: another study in it takes over the base model and the shared runs."""
+    return Project(Path(shutil.copytree(smoke_study.root, tmp_path / "project")))

@@ -15,20 +15,21 @@ TOKEN = "hf_zyxwtokenzyxw"
 
 
 @pytest.fixture
-def project(project_copy: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(finished_copy: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """With GPQA's entry cut down to six questions, and a copy of these beside the project."""
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setenv("HF_HOME", str(project_copy.root.parent / "hub"))
-    directory = project_copy.root / "config/benchmarks"
+    monkeypatch.setenv("HF_HOME", str(finished_copy.root.parent / "hub"))
+    directory = finished_copy.root / "config/benchmarks"
     entry = yaml.safe_load((directory / "gpqa_diamond.yaml").read_text()) | {"configuration": "default", "count": 6}
     (directory / "gpqa_diamond.yaml").write_text(yaml.safe_dump(entry))
     options = ["Correct Answer", *(f"Incorrect Answer {number}" for number in (1, 2, 3))]
     rows = [{"Question": f"{SECRET} {row}?"} | {name: f"{name} {SECRET}" for name in options} for row in range(6)]
-    write_jsonl(project_copy.root.parent / "source/train.jsonl", rows)
-    return project_copy
+    write_jsonl(finished_copy.root.parent / "source/train.jsonl", rows)
+    return finished_copy
 
 
 def test_no_file_of_a_study_holds_a_gated_text_or_the_token(project: Project) -> None:
+    assert not list((project.root / "results").rglob("*gpqa_diamond*"))
     study = {
         "benchmarks": ["chain_3", "gpqa_diamond"],
         "benchmark_sources": {"gpqa_diamond": {"path": str(project.root.parent / "source")}},

@@ -10,40 +10,56 @@ from tests.workflow.conftest import Project
 from tests.workflow.test_smoke_and_reruns import BENCHMARKS, RUNS, edited, evaluation_of
 
 SCOPE = "studies/selection/"
-OWN_RUNS = [f"tiny-delta_top_lambda-s{seed}" for seed in (1, 2)]
 STEPS = "studies/selection/steps/"
-HALFWAY = [f"tiny-{method}_step2-s{seed}" for method in ("dapo", "delta_top_lambda") for seed in (1, 2)]
 OF_SCORES = {f"{rule} {SCOPE}" for rule in ("compare", "table_main", "report_html", "track")}
 OF_SCORES |= {f"table {SCOPE} {name}" for name in ("by_seed", "robust", "efficiency", "paper", "paper_vs_ours")}
 OF_SCORES |= {f"figure {SCOPE} {name}" for name in ("scores", "differences", "profiles", "power", "cost_curves")}
 OF_SCORES |= {f"figure {SCOPE} score_curves"}
-OF_GRADES = {f"{rule} {SCOPE} {benchmark}" for rule in ("score", "audit", "page_responses") for benchmark in BENCHMARKS}
-OF_GRADES |= {f"table {SCOPE} audit"}
 OF_TRAINING = {f"figure {SCOPE} training_curves", f"figure {SCOPE} reward_curves"}
-KEPT = {f"policy_at_step tiny-{method}-s{seed} 2" for method in ("dapo", "delta_top_lambda") for seed in (1, 2)}
-OF_HALFWAY = {f"score {STEPS} {benchmark}" for benchmark in BENCHMARKS}
+FILES = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}
 
 
-def trained_and_evaluated(runs: list[str]) -> set[str]:
-    """What new runs need for themselves."""
-    return {f"train {run}" for run in runs} | evaluation_of(runs, BENCHMARKS)
+def of_grades(benchmarks: list[str]) -> set[str]:
+    """What follows new grades of the study and of the policies along its trainings."""
+    own = {f"{rule} {SCOPE} {name}" for rule in ("score", "audit", "page_responses") for name in benchmarks}
+    return own | {f"table {SCOPE} audit"} | {f"score {STEPS} {name}" for name in benchmarks}
+
+
+def trained_and_evaluated(seeds: list[int], benchmarks: list[str]) -> set[str]:
+    """What the study's own method needs, halfway and at its end."""
+    runs = [f"tiny-delta_top_lambda-s{seed}" for seed in seeds]
+    halfway = [f"tiny-delta_top_lambda_step2-s{seed}" for seed in seeds]
+    kept = {f"policy_at_step {run} 2" for run in runs}
+    return {f"train {run}" for run in runs} | kept | evaluation_of([*runs, *halfway], benchmarks)
+
+
+def halfway_of_the_shared_runs(seeds: list[int], benchmarks: list[str]) -> set[str]:
+    """What is missing of the runs that the smoke study has trained."""
+    kept = {f"policy_at_step tiny-dapo-s{seed} 2" for seed in seeds}
+    return kept | evaluation_of([f"tiny-dapo_step2-s{seed}" for seed in seeds], benchmarks)
+
+
+def expected(seeds: list[int], benchmarks: list[str]) -> set[str]:
+    """All jobs of the study beside the finished smoke study."""
+    own = trained_and_evaluated(seeds, benchmarks) | halfway_of_the_shared_runs(seeds, benchmarks)
+    return own | OF_SCORES | OF_TRAINING | of_grades(benchmarks) | FILES
 
 
 def test_a_named_study_trains_what_is_not_there_and_leaves_the_rest(smoke_study: Project) -> None:
     study = smoke_study.root / "config/studies/selection.yaml"
     others = study.read_text().partition("  delta_top_lambda: {}\n")[2]
     with edited(study, "score_at: [0.25, 0.5, 0.75]", "score_at: [0.5]"), edited(study, others, ""):
-        check_selection(smoke_study, study)
+        assert smoke_study.planned(None, "selection") == expected([1, 2], BENCHMARKS)
+        check_selection(smoke_study, study, [1, 2], BENCHMARKS[:1])
 
 
-def check_selection(smoke_study: Project, study: Path) -> None:
-    planned = smoke_study.planned(None, "selection")
-    of_all = OF_SCORES | OF_GRADES | OF_TRAINING | OF_HALFWAY
-    files = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}
-    assert planned == trained_and_evaluated(OWN_RUNS) | evaluation_of(HALFWAY, BENCHMARKS) | KEPT | of_all | files
+def check_selection(smoke_study: Project, study: Path, seeds: list[int], benchmarks: list[str]) -> None:
+    """Run the study on one benchmark, which takes half the time; then change it."""
+    small = smoke_study.changed_config({"seeds": seeds, "benchmarks": benchmarks})
+    assert smoke_study.planned(small, "selection") == expected(seeds, benchmarks)
 
     shared = {run: (smoke_study.root / f"results/runs/{run}/manifest.json").stat().st_mtime_ns for run in RUNS[1:]}
-    answer = smoke_study.snakemake("selection")
+    answer = smoke_study.snakemake("selection", config=small)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     results = smoke_study.root / "results" / SCOPE
     with open(results / "tables/paper.csv", newline="") as file:
@@ -55,9 +71,9 @@ def check_selection(smoke_study: Project, study: Path) -> None:
     after = {run: (smoke_study.root / f"results/runs/{run}/manifest.json").stat().st_mtime_ns for run in RUNS[1:]}
     assert after == shared
 
-    assert smoke_study.planned(None, "selection") == set()
+    assert smoke_study.planned(small, "selection") == set()
     with edited(study, "title: Training on part", "title: Trained on part"):
-        assert smoke_study.planned(None, "selection") == {
+        assert smoke_study.planned(small, "selection") == {
             f"table {SCOPE} paper",
             f"figure {SCOPE} reward_curves",
             f"report_html {SCOPE}",
@@ -65,6 +81,5 @@ def check_selection(smoke_study: Project, study: Path) -> None:
         }
         assert smoke_study.planned() == set()
     with edited(study, "delta_top_lambda: {}", "delta_top_lambda: {token_weights: {ratio: 0.25}}"):
-        changed = trained_and_evaluated(OWN_RUNS) | evaluation_of(HALFWAY[2:], BENCHMARKS)
-        changed |= {f"policy_at_step {run} 2" for run in OWN_RUNS}
-        assert smoke_study.planned(None, "selection") == changed | of_all | {f"study_file {SCOPE}"}
+        changed = trained_and_evaluated(seeds, benchmarks) | OF_SCORES | OF_TRAINING | of_grades(benchmarks)
+        assert smoke_study.planned(small, "selection") == changed | {f"study_file {SCOPE}"}

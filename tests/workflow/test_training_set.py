@@ -12,14 +12,14 @@ ROWS = [{"question": f"What is {a}+{b}?", "final_answer": str(a + b)} for a in r
 
 
 @pytest.fixture
-def project(project_copy: Project) -> Project:
+def project(finished_copy: Project) -> Project:
     """With a set of twenty problems in the catalogue of training sets, and a copy of it."""
-    directory = project_copy.root / "config/datasets"
+    directory = finished_copy.root / "config/datasets"
     entry = yaml.safe_load((directory / "deepmath_103k.yaml").read_text())
     entry["counts"]["rows"] = len(ROWS)
     (directory / "twenty.yaml").write_text(yaml.safe_dump(entry))
-    write_jsonl(project_copy.root / "copy.jsonl", ROWS)
-    return project_copy
+    write_jsonl(finished_copy.root / "copy.jsonl", ROWS)
+    return finished_copy
 
 
 def test_a_published_set_is_read_and_trained_on(project: Project) -> None:
