@@ -20,7 +20,6 @@ from urllib.request import url2pathname
 from mlflow.entities import Dataset, DatasetInput, InputTag, Param, Run, RunTag, ViewType
 from mlflow.tracking import MlflowClient
 
-from evals.core.errors import UserError
 from rlvr.report.mlflow.planned_run import PlannedRun
 
 RESULT_TAG, CONTENT_TAG, GROUP_TAG = "rlvr.result", "rlvr.content", "rlvr.part"
@@ -40,17 +39,21 @@ class Experiment:
 
     @classmethod
     def of(cls, client: MlflowClient, name: str, artifacts: Path) -> Experiment:
-        """Open an experiment; it is made or restored if need be."""
+        """Open an experiment; it is made or restored if need be.
+
+        One whose artifacts lie elsewhere is that of the study that this one was copied from. It keeps its runs under
+        another name, with what the user added to them.
+        """
         location = artifacts.resolve().as_uri()
         found = client.get_experiment_by_name(name)
+        if found is not None and found.artifact_location != location:  # results/ was copied or moved
+            if found.lifecycle_stage == "deleted":
+                client.restore_experiment(found.experiment_id)
+            client.rename_experiment(found.experiment_id, f"{name}, copied, experiment {found.experiment_id}")
+            found = None
         if found is None:
             identity = client.create_experiment(name, location, {_KIND_TAG: "custom_model_development"})
             return cls(client, identity, artifacts)
-        if found.artifact_location != location:  # as after results/ was moved
-            raise UserError(
-                f"experiment {name}: keeps its artifacts in {found.artifact_location}, not in {location}; "
-                "delete the MLflow database, it is made again from the results"
-            )
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
         return cls(client, found.experiment_id, artifacts)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
@@ -101,16 +102,26 @@ def test_a_database_that_another_program_holds_is_one_line(
         assert client.get_experiment("0").name == "Default"
 
 
-def test_moved_artifacts_are_one_line(tmp_path: Path) -> None:
+def test_a_deleted_experiment_is_restored(tmp_path: Path) -> None:
     store = Store.of(tmp_path)
     with store.writing() as client:
-        Experiment.of(client, "laptop", tmp_path / "here")
-        with pytest.raises(UserError, match=r"experiment laptop: .*here, .*there"):
-            Experiment.of(client, "laptop", tmp_path / "there")
-        experiment = client.get_experiment_by_name("laptop").experiment_id
+        experiment = Experiment.of(client, "laptop", tmp_path / "here").identity
         client.delete_experiment(experiment)
         assert Experiment.of(client, "laptop", tmp_path / "here").identity == experiment
     assert MlflowClient(store.uri).get_experiment(experiment).lifecycle_stage == "active"
+
+
+def test_a_copied_study_has_an_experiment_of_its_own_and_keeps_the_other(tmp_path: Path) -> None:
+    """However often it is copied to and fro, deleted or not: nobody has to delete a database."""
+    store, seen = Store.of(tmp_path), []
+    with store.writing() as client:
+        for place in ("here", "there", "here", "there"):
+            seen.append(Experiment.of(client, "laptop", tmp_path / place).identity)
+            if place == "there":
+                client.delete_experiment(seen[-1])
+        names = {each.experiment_id: each.name for each in client.search_experiments(view_type=ViewType.ALL)}
+    assert len(set(seen)) == 4 and names[seen[-1]] == "laptop"
+    assert names[seen[0]] == f"laptop, copied, experiment {seen[0]}"
 
 
 def test_replay_projects_only_where_something_is_newer(small_study: Study, empty_database: Path) -> None:
