@@ -338,8 +338,8 @@ class Contrast(ExtensibleRecord):
         floor_degrees: the angle of the reference method with random token weights, on the same rollouts.
         slope_degrees: the angle between the derivatives of the losses by the tokens' log-probabilities; None where it
             was not measured.
-        excess_interval: of ``degrees`` less ``floor_degrees``; None if a single step was measured.
-        is_above_floor: whether that difference is above 0; if not, the method has no contrast.
+        ratio_interval: of the angle over the floor's; None if a single step was measured.
+        is_above_floor: whether that ratio is above 1; if not, the method has no contrast.
     """
 
     model: str
@@ -348,7 +348,7 @@ class Contrast(ExtensibleRecord):
     degrees: float
     floor_degrees: float
     slope_degrees: float | None
-    excess_interval: Interval | None
+    ratio_interval: Interval | None
     is_above_floor: bool
     seeds: int
 

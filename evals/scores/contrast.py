@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from evals.statistics.interval import t_interval
 
 ANGLE, FLOOR, SLOPES = "contrast_degrees", "contrast_floor_degrees", "contrast_slope_degrees"
 """Columns of metrics.parquet; an angle between gradients has a value at a few steps, that between slopes at more."""
+
+_NO_ANGLE = 1e-6
+"""Degrees that a smaller angle counts as: that of a gradient with itself is 0, whose logarithm is not finite."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,11 @@ def estimate_contrast(
 ) -> Contrast | None:
     """The contrast of a method's ``runs``, one a seed, with the method of ``references``.
 
-    It is above the floor if the interval of the difference of the two angles, paired within each run, lies above 0: the
-    t interval over the runs' means. A single run has no spread between runs, and the interval is that over its measured
-    steps; a single step decides by the difference itself. None if a run has not measured its angle to that very method.
+    It is above the floor if the interval of the ratio of the two angles, paired within each run, lies above 1: the t
+    interval of its logarithm over the runs. Angles are positive and vary in proportion to their size, so that a
+    difference of them would have an interval of tens of degrees with three runs. A single run has no spread between
+    runs, and the interval is that over its measured steps; a single step decides by the ratio itself. None if a run has
+    not measured its angle to that very method.
     """
     accepted = [run.method for run in references]
     if not runs or any(run.reference not in accepted or ANGLE not in run.metrics for run in runs):
@@ -50,9 +56,9 @@ def estimate_contrast(
     angles = [run.metrics[[ANGLE, FLOOR]].dropna() for run in runs]
     if any(each.empty for each in angles):  # every gradient was 0
         return None
-    excesses = [each[ANGLE] - each[FLOOR] for each in angles]
-    interval = _t_interval([each.mean() for each in excesses] if len(runs) > 1 else excesses[0].tolist(), level)
-    excess = float(np.mean([each.mean() for each in excesses]))
+    means = [each.mean() for each in angles] if len(runs) > 1 else [row for _, row in angles[0].iterrows()]
+    ratios = [math.log(max(each[ANGLE], _NO_ANGLE) / max(each[FLOOR], _NO_ANGLE)) for each in means]
+    interval = _t_interval(ratios, level)
     slopes = [run.metrics[SLOPES].mean() for run in runs if SLOPES in run.metrics]
     return Contrast(
         model=model,
@@ -61,8 +67,8 @@ def estimate_contrast(
         degrees=float(np.mean([each[ANGLE].mean() for each in angles])),
         floor_degrees=float(np.mean([each[FLOOR].mean() for each in angles])),
         slope_degrees=float(np.mean(slopes)) if slopes else None,
-        excess_interval=interval,
-        is_above_floor=(excess if interval is None else interval[0]) > 0.0,
+        ratio_interval=interval and (math.exp(interval[0]), math.exp(interval[1])),
+        is_above_floor=(ratios[0] if interval is None else interval[0]) > 0.0,
         seeds=len(runs),
     )
 

@@ -361,7 +361,7 @@ def _write_comparisons(
             "comparisons": rows,
             "contrasts": [
                 {"model": "tiny", "method": method, "against": "dapo", "degrees": degrees, "floor_degrees": FLOOR}
-                | {"slope_degrees": 1.2 * degrees, "excess_interval": [degrees - FLOOR - 1, degrees - FLOOR + 0.5]}
+                | {"slope_degrees": 1.2 * degrees, "ratio_interval": [degrees / FLOOR - 0.2, degrees / FLOOR + 0.1]}
                 | {"is_above_floor": degrees - FLOOR > 1, "seeds": sum(run["method"] == method for run in runs)}
                 for method, degrees in CONTRASTS.items()
                 if method in methods and method != "dapo"

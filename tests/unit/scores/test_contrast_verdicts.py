@@ -74,8 +74,11 @@ def test_contrast_goes_into_comparisons_and_verdicts(tmp_path: Path) -> None:
         assert row["degrees"] == pytest.approx(5 + 2 / 3 + np.mean(values))
         assert row["floor_degrees"] == pytest.approx(5 + 2 / 3)
         assert (row["slope_degrees"], row["seeds"]) == (4.0, 3)
-        low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-        assert row["excess_interval"] == pytest.approx([low, high])
+        floors = np.array([np.mean((5.0 + seed, 5.5, 4.5)) for seed in (1, 2, 3)])
+        ratios = np.log((floors + values) / floors)
+        assert row["ratio_interval"] == pytest.approx(
+            np.exp(stats.t.interval(0.95, 2, ratios.mean(), stats.sem(ratios)))
+        )
         assert row["is_above_floor"] == (method == "far")
     read = read_manifest(tmp_path / "comparisons.manifest.json", "comparisons").inputs
     assert str(tmp_path / "runs" / "tiny-far-s2" / "metrics.parquet") in read
@@ -87,7 +90,7 @@ def test_the_control_itself_never_has_contrast(tmp_path: Path) -> None:
         write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
         write_run(tmp_path, "control", seed, (5.0, 6.0, 7.0 + seed), (5.0, 6.0, 7.0 + seed))
     assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
-    assert contrasts_of(tmp_path)["control"]["excess_interval"] == [0.0, 0.0]
+    assert contrasts_of(tmp_path)["control"]["ratio_interval"] == [1.0, 1.0]
     assert rows_of(tmp_path)["control", "dapo", "all"]["verdict"] == "no contrast with the reference"
 
 
@@ -99,8 +102,28 @@ def test_one_seed_decides_by_its_steps(tmp_path: Path, angles: tuple[float, ...]
     assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
     row = contrasts_of(tmp_path)["near"]
     assert row["is_above_floor"] == is_above
-    excess = np.array(angles) - (5.0, 5.5, 4.5)
-    assert row["excess_interval"] == pytest.approx(stats.t.interval(0.95, 2, excess.mean(), stats.sem(excess)))
+    ratios = np.log(np.array(angles) / (5.0, 5.5, 4.5))
+    assert row["ratio_interval"] == pytest.approx(np.exp(stats.t.interval(0.95, 2, ratios.mean(), stats.sem(ratios))))
+
+
+def test_seeds_that_differ_far_above_the_floor_have_contrast(tmp_path: Path) -> None:
+    """The interval of the difference of these angles, which were measured, is -4 to 75 degrees."""
+    write(tmp_path, study(1, {"dapo": 0.2, "far": 0.2}))
+    for seed, angle, floor in ((1, 57.4, 5.0), (2, 40.9, 7.9), (3, 26.7, 6.1)):
+        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
+        write_run(tmp_path, "far", seed, (angle,) * 3, (floor,) * 3)
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert contrasts_of(tmp_path)["far"]["is_above_floor"]
+    assert rows_of(tmp_path)["far", "dapo", "all"]["verdict"] == "not distinguishable"
+
+
+def test_a_method_that_is_the_reference_has_no_contrast(tmp_path: Path) -> None:
+    write(tmp_path, study(1, {"dapo": 0.2, "same": 0.2}))
+    for seed in (1, 2, 3):
+        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
+        write_run(tmp_path, "same", seed, (0.0, 0.0, 0.0), (5.0, 6.0, 7.0))
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert not contrasts_of(tmp_path)["same"]["is_above_floor"]
 
 
 def test_an_angle_to_another_method_is_none_to_the_reference(tmp_path: Path) -> None:
