@@ -132,6 +132,6 @@ def print_study_plans(study: Path, effect: float, alpha: float, power: float, fo
         raise UserError(f"--study: {study}: has no scores/*.json, as the results of a study have")
     results = read_results(study / "runs.json", scores, study / "comparisons.json")
     shared = study if (study / "costs").is_dir() else study.parent.parent  # of studies/NAME, as runs are
-    found = plans(results, shared / "costs", shared / "runs", effect, alpha, power)
+    found = plans(results, shared / "costs", effect, alpha, power)
     table, rows = plan_table(found[:10], effect, alpha, power)
     print_rows(form, rows, table, "plans")

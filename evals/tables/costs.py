@@ -75,9 +75,13 @@ def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -
 
 def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> list[Path]:
     """The files that :func:`run_cost` reads."""
-    jobs = [costs / stage / run.run / f"{name}.tsv" for stage in ("sample", "grade") for name in benchmarks]
     own = [] if run.method == BASE else _training_files(run, costs, training)
-    return [*_sample_manifests(run, benchmarks, training), *jobs, *own]
+    return [*_sample_manifests(run, benchmarks, training), *evaluation_files(run, benchmarks, costs), *own]
+
+
+def evaluation_files(run: Run, benchmarks: Sequence[str], costs: Path) -> list[Path]:
+    """The benchmark files of the jobs that sampled and graded a run."""
+    return [costs / stage / run.run / f"{name}.tsv" for stage in ("sample", "grade") for name in benchmarks]
 
 
 def _training_files(run: Run, costs: Path, training: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from evals.statistics.accuracy import FloatArray
 from evals.statistics.power import Design, minimum_detectable_effect, residual_variance
 from evals.statistics.weighting import weighted_mean
 from evals.tables import numbers
-from evals.tables.costs import cost_files, read_benchmark_file, read_cpu_seconds
+from evals.tables.costs import evaluation_files, read_benchmark_file, read_cpu_seconds
 from evals.tables.layout import Column, Table, make_table
 
 MOST_SEEDS = 1_000
@@ -39,7 +39,7 @@ class Plan:
         return self.training_cpu_hours + self.evaluation_cpu_hours
 
 
-def plans(results: Results, costs: Path, training: Path, effect: float, alpha: float, power: float) -> list[Plan]:
+def plans(results: Results, costs: Path, effect: float, alpha: float, power: float) -> list[Plan]:
     """The sizes that find a true difference ``effect``, of each the fewest seeds, the cheapest first.
 
     Variances are those of :func:`design_of`, the median over the study's comparisons; costs are a seed's mean over its
@@ -50,7 +50,7 @@ def plans(results: Results, costs: Path, training: Path, effect: float, alpha: f
         raise UserError("--study: has no comparison of methods with two or more seeds each, so no variance over seeds")
     problems, counting = counting_problems(results)
     trained = [row for row in results.conditions if row.method != BASE]
-    seconds = np.mean([_cpu_seconds(row, results.benchmarks, costs, training) for row in trained], axis=0)
+    seconds = np.mean([_cpu_seconds(row, results.benchmarks, costs) for row in trained], axis=0)
     found = []
     for more_problems in _TIMES:
         for more_samples in _TIMES:
@@ -71,12 +71,12 @@ def plans(results: Results, costs: Path, training: Path, effect: float, alpha: f
     return sorted(set(found), key=lambda plan: plan.cpu_hours)
 
 
-def _cpu_seconds(row: Condition, benchmarks: Sequence[str], costs: Path, training: Path) -> FloatArray:
+def _cpu_seconds(row: Condition, benchmarks: Sequence[str], costs: Path) -> FloatArray:
     """The CPU seconds [2] of a seed's training and of its evaluation; its time where they were not measured."""
     totals = []
     for run in row.runs:
-        *evaluation, trained, _ = cost_files(run, benchmarks, costs, training)
-        spent = [read_cpu_seconds(path) or read_benchmark_file(path)[0] for path in (trained, *evaluation)]
+        jobs = [costs / "train" / f"{run.run}.tsv", *evaluation_files(run, benchmarks, costs)]
+        spent = [read_cpu_seconds(path) or read_benchmark_file(path)[0] for path in jobs]
         totals.append((spent[0], sum(spent[1:])))
     return np.asarray(np.mean(totals, axis=0))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.workflow.conftest import COPIED, REPOSITORY, Project
 
 _BLOCK = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$|^    ((?:snakemake|make|\.) [^\n]*)$", re.MULTILINE | re.DOTALL)
-_NOT_RUN = ("make smoke", ". .venv/bin/activate", "snakemake --configfile config/mine_in_full.yaml --cores 4")
+_NOT_RUN = ("make smoke", ". .venv/bin/activate", "snakemake --configfile mine_in_full.yaml --cores 4")
 
 
 def steps(page: str) -> Iterator[tuple[str, str]]:

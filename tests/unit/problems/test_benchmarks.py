@@ -222,7 +222,7 @@ def test_repairs_change_the_form_only(gold: str, repaired: str) -> None:
 
 def test_every_entry_is_accepted_and_has_both_prompts() -> None:
     entries = read_benchmarks(REAL, {}, "study.yaml")
-    assert len(entries) == 17
+    assert len(entries) == 19
     markers = {"choice": "Answer: $LETTER", "math": r"\boxed{}", "code": "Markdown code block"}
     for name, entry in entries.items():
         assert entry.problem_settings()["name"] == name

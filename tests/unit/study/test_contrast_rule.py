@@ -13,6 +13,7 @@ from evals.core.yaml_file import read_yaml
 from rlvr.study.contrast import spread
 from rlvr.study.studies import resolve_studies
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONFIG = {key: value for key, value in read_yaml(REPOSITORY / "config" / "config.yaml").items() if key != "controls"}
@@ -67,7 +68,7 @@ def test_the_steps_are_spread_over_the_training() -> None:
 
 
 def test_verl_measures_none() -> None:
-    config = read_yaml(REPOSITORY / "config" / "verl_smoke.yaml")
+    config = read_study_file(REPOSITORY / "config" / "verl_smoke.yaml")
     study = Study.resolve(config)
     assert all(isinstance(study.run_spec(run.run), VerlRun) for run in study.trained_runs)
     with pytest.raises(InvalidInput) as caught:
