@@ -35,11 +35,13 @@ def read_study_file(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str,
         raise InvalidInput(str(path), "extends", f"is {extended}, and there is no such file", accepted)
     merged = read_study_file(parent, on_the_way)
     for key, value in content.items():
-        if key in EXTENDED_BY_KEY and isinstance(value, dict) and isinstance(merged.get(key), dict):
-            _merge(merged[key], value)
+        if key in EXTENDED_BY_KEY and isinstance(value, dict) and isinstance(merged.get(key, {}), dict):
+            _merge(merged.setdefault(key, {}), value)
+            _leave_out_nulls(merged[key], value)
         else:
             merged[key] = value
-    return _without_nulls(merged, content)
+    _leave_out_nulls(merged, content)
+    return merged
 
 
 def read_study(files: Iterable[str | Path], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,14 +65,11 @@ def _merge(content: dict[str, Any], changes: Mapping[str, Any]) -> None:
             content[key] = value
 
 
-def _without_nulls(merged: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``merged`` without the sections, and the keys of sections, that ``changes`` sets to null."""
-    kept = {key: value for key, value in merged.items() if changes.get(key, value) is not None}
-    for key in EXTENDED_BY_KEY:
-        own = changes.get(key)
-        if isinstance(own, dict):
-            kept[key] = {name: value for name, value in kept[key].items() if own.get(name, value) is not None}
-    return kept
+def _leave_out_nulls(merged: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Take the keys out of ``merged`` that ``changes`` sets to null; what was null before stays."""
+    for key, value in changes.items():
+        if value is None:
+            del merged[key]
 
 
 def _typed(value: Any, source: str) -> Any:

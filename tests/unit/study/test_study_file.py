@@ -15,6 +15,8 @@ FILES = {
     "whole.yaml": "{seeds: [1], training: {steps: 4, top_p: 0.9}, methods: {dapo: {}}, validation: {every: 1}}",
     "below/child.yaml": "{extends: ../whole.yaml, seeds: [3], training: {steps: 8}, methods: {sapo: {}}}",
     "below/grandchild.yaml": "{extends: child.yaml, validation: null, training: {top_p: null}}",
+    "null.yaml": "evaluation: {max_model_len: null, top_p: 1.0}",
+    "below/of_null.yaml": "{extends: ../null.yaml, evaluation: {top_p: 0.5}}",
     "circle.yaml": "extends: below/../circle_too.yaml",
     "circle_too.yaml": "extends: circle.yaml",
     "lost.yaml": "extends: nowhere.yaml",
@@ -37,6 +39,7 @@ def directory(tmp_path: Path) -> Path:
             "below/child.yaml",
             {"seeds": [3], "training": {"steps": 8, "top_p": 0.9}, "methods": {"sapo": {}}, "validation": {"every": 1}},
         ),
+        ("below/of_null.yaml", {"evaluation": {"max_model_len": None, "top_p": 0.5}}),
         ("below/grandchild.yaml", {"seeds": [3], "training": {"steps": 8}, "methods": {"sapo": {}}}),
     ],
 )
