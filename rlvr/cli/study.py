@@ -141,13 +141,11 @@ def rehearse(
     Model, problems, rollouts, updates, states, the checkpoint, samples and grades on one benchmark: the first thing to
     do on a new machine. The same command goes on with a rehearsal that was interrupted.
     """
-    from evals.core.files import read_json
     from rlvr.study.evaluation import run_study
     from rlvr.study.rehearsal import rehearsal, report
-    from rlvr.study.study_file import read_study_file
+    from rlvr.study.study import Study
 
-    read = read_json(study) if study.suffix == ".json" else read_study_file(study)
-    content = rehearsal(read, str(study), model, method)
+    content = rehearsal(Study.read(study), str(study), model, method)
     directory = (out or Path("results/rehearsal") / content["study"]).resolve()
     run_study(content, directory, cores, "scores")
     print(*report(content, directory), sep="\n")

@@ -7,7 +7,6 @@ the exchange of weights, the grader, FSDP and the merger, on the cluster that th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,8 @@ _SHOWN = (
 """Metrics of a step that are told, as far as the engine has them."""
 
 
-def rehearsal(content: Mapping[str, Any], source: str, model: str | None, method: str | None) -> dict[str, Any]:
+def rehearsal(study: Study, source: str, model: str | None, method: str | None) -> dict[str, Any]:
     """Cut a study down to two steps of one method on one model: by default its reference method and its first model."""
-    study = Study.resolve(content, source)
     if not study.methods:
         raise InvalidInput(source, "methods", "are none", "a study that trains")
     method, model = method or study.config.reference_method, model or next(iter(study.config.models))
@@ -42,7 +40,7 @@ def rehearsal(content: Mapping[str, Any], source: str, model: str | None, method
         if name not in known:
             raise InvalidInput(option, "", f"is {name!r}", ", ".join(known))
     run = next(run.run for run in study.trained_runs if (run.model, run.method) == (model, method))
-    cut: dict[str, Any] = copy.deepcopy({key: value for key, value in content.items() if key not in _LEFT_OUT})
+    cut = {key: value for key, value in study.config.to_json().items() if key not in _LEFT_OUT}
     settings, changes = cut["models"][model], cut["methods"][method]
     for owner in (settings, changes) if settings["source"] != "from_scratch" else (changes,):
         owner.pop("training", None)  # the settings below are already the run's own

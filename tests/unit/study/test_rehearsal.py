@@ -24,8 +24,8 @@ PAPERS = sorted(path.stem for path in (CONFIG / "papers").glob("*.yaml"))
 
 def rehearsed(name: str, model: str | None = None, method: str | None = None) -> tuple[Study, Study]:
     """A study and its rehearsal."""
-    content = read_study_file(CONFIG / f"{name}.yaml")
-    return Study.resolve(content, name), Study.resolve(rehearsal(content, name, model, method), "rehearsal")
+    study = Study.read(CONFIG / f"{name}.yaml")
+    return study, Study.resolve(rehearsal(study, name, model, method), "rehearsal")
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -75,7 +75,7 @@ def test_what_is_not_there_is_not_rehearsed(name: str, options: dict[str, Any], 
 
 
 def test_what_was_measured_is_told(tmp_path: Path) -> None:
-    content = rehearsal(read_study_file(CONFIG / "papers/delta.yaml"), "delta.yaml", None, "delta")
+    content = rehearsal(Study.read(CONFIG / "papers/delta.yaml"), "delta.yaml", None, "delta")
     place = tmp_path / "results/runs/qwen3_8b_base-delta-s1"
     place.mkdir(parents=True)
     rows = {"step": [1, 2], "seconds_step": [31.5, 20.25], "rollout_log_prob_difference_mean": [0.001, 0.002]}
