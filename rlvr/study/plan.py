@@ -288,7 +288,7 @@ class Plan:
         The best one is chosen among them, or a named study is scored at them. A run of the main study keeps none of the
         latter: few ask for them, and they are made again from its saved states.
         """
-        along = [each for each in self.earlier.values() if each.trained.run == run and not _is_last(each)]
+        along = [each for each in self.earlier.values() if each.trained.run == run and not each.is_last]
         if self._study_of(run) is self.study:
             along = [each for each in along if isinstance(each, Candidate)]
         return " ".join(map(str, sorted({each.step for each in along})))
@@ -465,7 +465,3 @@ class Plan:
                 candidates = [policy.run.run for each in chosen for policy in each.candidates]
                 directories += [f"results/{stage}/{run}/{best.benchmark}" for run in candidates]
         return manifests(directories)
-
-
-def _is_last(policy: EarlierPolicy) -> bool:
-    return isinstance(policy, Candidate) and policy.is_last

@@ -82,16 +82,19 @@ class EarlierPolicy:
         run: its row of the run sheet: ``tiny-dapo_step10-s1``, of the method ``dapo_step10``.
         trained: the run that passes through it.
         step: the number of steps.
+        is_last: whether it is the one that the training ends with.
     """
 
     run: Run
     trained: Run
     step: int
+    is_last: bool = False
 
     @property
     def directory(self) -> str:
-        """The directory in which the training keeps it, laid out as that of a run."""
-        return f"results/runs/{self.trained.run}/checkpoints/step-{self.step}"
+        """The directory in which the training keeps it, laid out as that of a run; the last one's is the run's own."""
+        own = f"results/runs/{self.trained.run}"
+        return own if self.is_last else f"{own}/checkpoints/step-{self.step}"
 
 
 def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPolicy]:
@@ -110,13 +113,6 @@ def earlier_policies(study: Study, score_at: Sequence[float]) -> list[EarlierPol
 @dataclass(frozen=True)
 class Candidate(EarlierPolicy):
     """A policy that the best one of its training is chosen among, evaluated on the choosing benchmark alone."""
-
-    is_last: bool
-
-    @property
-    def directory(self) -> str:
-        """The directory in which the training keeps it; the last one's is the run's own."""
-        return f"results/runs/{self.trained.run}" if self.is_last else super().directory
 
 
 @dataclass(frozen=True)
