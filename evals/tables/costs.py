@@ -51,12 +51,12 @@ def condition_cost(condition: Condition, benchmarks: Sequence[str], costs: Path,
 def run_cost(run: Run, benchmarks: Sequence[str], costs: Path, training: Path) -> Cost:
     """Read the cost of one run; arguments as for :func:`condition_cost`."""
     details = [read_manifest(path, "samples").details for path in _sample_manifests(run, benchmarks, training)]
-    sampling = [read_benchmark_file(costs / "sample" / run.run / f"{benchmark}.tsv") for benchmark in benchmarks]
-    grading = [read_benchmark_file(costs / "grade" / run.run / f"{benchmark}.tsv") for benchmark in benchmarks]
+    jobs = [read_benchmark_file(path) for path in evaluation_files(run, benchmarks, costs)]
+    sampling, grading = jobs[: len(benchmarks)], jobs[len(benchmarks) :]
     sampled = max(sum(each.get("sampling_seconds", 0.0) for each in details), sum(seconds for seconds, _ in sampling))
     evaluation_seconds = sampled + sum(seconds for seconds, _ in grading)
     peaks = [each["peak_memory_bytes"] / 2**20 for each in details if each.get("peak_memory_bytes")]
-    memory = _largest([*peaks, *(memory for _, memory in (*sampling, *grading))])
+    memory = _largest([*peaks, *(memory for _, memory in jobs)])
     if run.method == BASE:
         return Cost(None, None, None, None, evaluation_seconds, memory)
     job, metrics = _training_files(run, costs, training)
@@ -80,7 +80,7 @@ def cost_files(run: Run, benchmarks: Sequence[str], costs: Path, training: Path)
 
 
 def evaluation_files(run: Run, benchmarks: Sequence[str], costs: Path) -> list[Path]:
-    """The benchmark files of the jobs that sampled and graded a run."""
+    """The benchmark files of the jobs that sampled a run, then of those that graded it."""
     return [costs / stage / run.run / f"{name}.tsv" for stage in ("sample", "grade") for name in benchmarks]
 
 
