@@ -100,7 +100,7 @@ def _read_line(path: Path, start: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """Where each line of a file starts and ends, and what it holds; an unfinished last line is left out."""
+    """Read each line of a file with the places of its start and end; an unfinished last line is left out."""
     start = 0
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):

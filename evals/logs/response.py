@@ -17,7 +17,7 @@ _WORDS = {"c": 1.0, "i": 0.0, "n": 0.0, "p": 0.5, "true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True)
 class Judgement:
-    """What one score of a tool says about a response.
+    """The value of one of a tool's scores for a response.
 
     Attributes:
         value: as it stands in the log.

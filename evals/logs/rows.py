@@ -29,7 +29,7 @@ class _OpenRecord(ExtensibleRecord):
         return [name for name, value in (self.model_extra or {}).items() if isinstance(value, bool | int | float)]
 
     def value(self, name: str) -> Any:
-        """What stands in another column."""
+        """Return the value of another column; None if there is no such column."""
         return (self.model_extra or {}).get(name)
 
 

@@ -11,7 +11,7 @@ from evals.core.errors import UserError
 from evals.core.files import parse_json, reading
 
 MOST_BYTES = 2**31
-"""Of one document after decompression; beyond it a log is refused."""
+"""The largest size of a document after decompression; a log with a larger one is refused."""
 
 ZSTANDARD = 93
 """The method of compression that inspect_ai uses within zip files (APPNOTE.TXT, 4.4.5); Python's zipfile lacks it."""

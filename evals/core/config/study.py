@@ -261,7 +261,7 @@ class StudyConfig(Settings):
 
     @property
     def best_checkpoint(self) -> BestCheckpoint | None:
-        """How the best policy of a training is chosen; None where the last alone is reported."""
+        """The rule by which the best policy of a training is chosen; None where the last alone is reported."""
         return self.checkpoint.best if isinstance(self.checkpoint, Checkpoint) else None
 
     @property
