@@ -107,10 +107,9 @@ class Cost:
         return f"{tokens}, {hours}, {self.disk / 1e12:.2g} TB of disk"
 
 
-def run_cost(study: Study, identifier: str) -> Cost:
-    """The cost of one run, with its evaluation on every benchmark."""
-    run = study.run(identifier)
-    size, evaluation = model_size(study.config.models[run.model]), study.config.evaluation
+def run_cost(study: Study, identifier: str, size: ModelSize | None) -> Cost:
+    """The cost of one run of a model of that size, if it is known, with its evaluation on every benchmark."""
+    run, evaluation = study.run(identifier), study.config.evaluation
     devices, longest = evaluation.tensor_parallel_size or 1, evaluation.max_new_tokens
     mean, evaluated, seconds = longest * RESPONSE_FRACTION, 0.0, 0.0
     # Each is a job of its own, with its longest response.
@@ -185,9 +184,9 @@ def plan_lines(study: Study) -> list[str]:
     total = Cost()
     for model, entry in study.config.models.items():
         runs = [run.run for run in study.runs if run.model == model]
-        cost = sum((run_cost(study, run) for run in runs), Cost())
-        trained = next((run for run in runs if study.run(run).method != BASE), None)
         size = model_size(entry)
+        cost = sum((run_cost(study, run, size) for run in runs), Cost())
+        trained = next((run for run in runs if study.run(run).method != BASE), None)
         known = f"{size.parameters / 1e9:.3g} B parameters" if size else "size not known: `parameters` states it"
         lines.append(f"  {model} ({known}), {len(runs)} runs with the base model: {cost}")
         if trained and size:

@@ -11,6 +11,7 @@ import pytest
 from evals.core.errors import InvalidInput
 from rlvr.study.cost import run_cost
 from rlvr.study.displayed import Displayed
+from rlvr.study.model_size import ModelSize
 from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
@@ -102,7 +103,7 @@ def test_the_paper_that_chooses_its_checkpoints_is_planned_so_with_what_that_cos
     study = Study.resolve(content, "delta.yaml")
     assert study.config.best_checkpoint is not None
     last = Study.resolve({key: value for key, value in content.items() if key != "checkpoint"}, "last.yaml")
-    ours, theirs = (run_cost(each, "qwen3_14b_base-delta-s1") for each in (study, last))
+    ours, theirs = (run_cost(each, "qwen3_14b_base-delta-s1", ModelSize(14.8e9, 163840)) for each in (study, last))
     candidates, problems, mean = 300 // 4, 30, 30000 * 0.35
     assert ours.trained == theirs.trained
     scored = candidates * problems * 8 * mean + theirs.evaluated  # the chosen policy is scored like the last one

@@ -140,14 +140,14 @@ def test_training_settings_are_those_of_the_engine(key: str, value: int | None) 
 
 def test_the_cost_follows_the_stated_model() -> None:
     study = Study.resolve(delta() | {"checkpoint": "last"}, "delta.yaml")
-    cost = run_cost(study, "qwen3_8b_base-dapo-s1")
+    cost = run_cost(study, "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
     tokens = 220 * 128 * 16 * 20480 * 0.35
     assert cost.trained == pytest.approx(tokens)
     seconds = step_seconds(study, "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
     assert cost.training_hours == pytest.approx(220 * 8 * seconds / 3600)
     assert cost.evaluated == pytest.approx((6 * 30 + 33) * 16 * 30000 * 0.35)
     assert cost.disk == pytest.approx(8.2e9 * (12 * 2 + 2) + cost.evaluated * 4)
-    base = run_cost(study, "qwen3_8b_base-base")
+    base = run_cost(study, "qwen3_8b_base-base", ModelSize(8.2e9, 147456))
     assert base.trained == 0.0 and base.evaluated == cost.evaluated and base.evaluation_hours == cost.evaluation_hours
     lines = plan_lines(study)
     assert "qwen3_14b_base (14.8 B parameters), 6 runs" in lines[3] and "GPU-hours" in lines[-2]
