@@ -7,20 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.synthetic_results import Study, write_study
+from tests.unit.synthetic_results import Study, write_small_study
 
 
 @pytest.fixture(scope="session")
 def synthetic_study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Base model and three methods, two seeds, two benchmarks of 12 problems, 8 steps; read-only."""
-    return write_study(
-        tmp_path_factory.mktemp("study"),
-        methods=("grpo", "dapo", "delta"),
-        seeds=(1, 2),
-        benchmarks=("chain_3", "nested_sums"),
-        steps=8,
-        problems=12,
-    )
+    return write_small_study(tmp_path_factory.mktemp("study"), steps=8)
 
 
 @pytest.fixture

@@ -77,6 +77,12 @@ class Study:
         return runs
 
 
+def write_small_study(root: Path, steps: int) -> Study:
+    """Write a study of a base model and three methods, with two seeds and two benchmarks of 12 problems."""
+    methods, benchmarks = ("grpo", "dapo", "delta"), ("chain_3", "nested_sums")
+    return write_study(root, methods, (1, 2), benchmarks, steps, problems=12)
+
+
 def write_study(
     root: Path,
     methods: tuple[str, ...] = tuple(METHODS),

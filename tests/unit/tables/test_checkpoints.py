@@ -11,7 +11,7 @@ from evals.core.files import read_json, write_json
 from evals.core.manifest import verify_outputs
 from evals.core.records import Chosen
 from tests.commands import rlvr_bench
-from tests.unit.synthetic_results import Study, write_study
+from tests.unit.synthetic_results import Study, write_small_study
 
 main = rlvr_bench("stage", "table")
 
@@ -19,14 +19,7 @@ main = rlvr_bench("stage", "table")
 @pytest.fixture(scope="module")
 def best(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """Another study of the same methods, whose runs stand for the best policies."""
-    return write_study(
-        tmp_path_factory.mktemp("best"),
-        methods=("grpo", "dapo", "delta"),
-        seeds=(1, 2),
-        benchmarks=("chain_3", "nested_sums"),
-        steps=4,
-        problems=12,
-    )
+    return write_small_study(tmp_path_factory.mktemp("best"), steps=4)
 
 
 def choices(study: Study) -> list[str]:
