@@ -2,8 +2,9 @@
 
 ``python benchmarks/torture.py --points 200 --seed 1 [--config config/smoke.yaml] [--output torture.json]``
 
-A point is a kind of end (:data:`KINDS`) and a moment: while Snakemake plans, or a random time after a random one of the
-next jobs has started. The study is then started again, by the ordinary command; once it is complete, a new one begins.
+A point is a kind of end (:data:`KINDS`, all of them in every nine points) and a moment: while Snakemake plans, or a
+random time after a random one of the next jobs has started. The study is then started again, by the ordinary command;
+once it is complete, a new one begins. What was finished before a point may not be made again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from base64 import urlsafe_b64decode
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,22 @@ class Study:
             found[path.relative_to(self.results).as_posix()] = sha256_bytes(frame[kept].to_json().encode())
         return found
 
+    def finished(self) -> dict[Path, int]:
+        """Every manifest of a job that Snakemake took note of, with the moment it was written, in nanoseconds.
+
+        Taking its mark of an unfinished output away is the last thing that Snakemake does with a job: however slow the
+        machine, the mark tells whether the job was over when everything was ended.
+        """
+        marks = (self.directory / ".snakemake" / "incomplete").glob("*")
+        unfinished = {self.directory / urlsafe_b64decode(mark.name).decode() for mark in marks}
+        manifests = self.results.rglob("manifest.json")
+        return {path: path.stat().st_mtime_ns for path in manifests if path not in unfinished}
+
+    def made_again(self, before: dict[Path, int]) -> list[str]:
+        """Which of the manifests in ``before`` were written anew, or are gone."""
+        changed = [path for path, written in before.items() if not path.exists() or path.stat().st_mtime_ns != written]
+        return [path.relative_to(self.directory.parent).as_posix() for path in changed]
+
     def torture(self, kind: str, chance: random.Random) -> tuple[Point, bool]:
         """Start the study and do what ``kind`` says at a random moment; also returns whether it was complete before."""
         process = self.start()
@@ -177,10 +195,13 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
     reference = Study(directory / "undisturbed", config, cores)
     reference.finish()
     expected = reference.outcome()
-    done, differing, completed = list[Point](), list[str](), 0
+    done, differing, made_again, kinds, completed = list[Point](), list[str](), list[str](), list[str](), 0
+
+    finished = dict[Path, int]()
 
     def compare(study: Study) -> None:
         study.finish()
+        made_again.extend(study.made_again(finished))
         found = study.outcome()
         names = sorted(expected.keys() | found.keys())
         differing.extend(f"{study.directory.name}/{name}" for name in names if expected.get(name) != found.get(name))
@@ -188,13 +209,18 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
 
     study = Study(directory / "study-0", config, cores)
     while len(done) < points:
-        point, was_complete = study.torture(chance.choice(list(KINDS)), chance)
+        kinds = kinds or chance.sample(list(KINDS), len(KINDS))
+        point, was_complete = study.torture(kinds[-1], chance)
+        made_again.extend(study.made_again(finished))
+        # A job that has lost its shell alone goes on writing, after Snakemake has given it up.
+        finished = study.finished() if point.kind != "shell -9" and not was_complete else {}
         if was_complete:
             compare(study)
             completed += 1
             study = Study(directory / f"study-{completed}", config, cores)
             continue
         done.append(point)
+        kinds.pop()
         print(f"{len(done)} of {points}: {point}", file=sys.stderr, flush=True)
     last = study.directory.resolve()
     compare(study)
@@ -207,6 +233,7 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
         "studies": completed + 1,
         "files_compared": len(expected),
         "differing": differing,
+        "made_again": made_again,
         "left_over": _left_over(last),
         "tracebacks": [asdict(point) for point in done if point.showed_traceback],
         "slower_than_10_s_after_sigterm": [asdict(point) for point in slow],
@@ -216,7 +243,7 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
 
 
 def main() -> None:
-    """Print the JSON; the exit status is 1 if a byte differs or a process is left."""
+    """Print the JSON; the exit status is 1 if a byte differs, finished work was repeated or a process is left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
@@ -231,7 +258,7 @@ def main() -> None:
     print(json.dumps(found, indent=2))
     if options.output:
         write_json(options.output, found)
-    sys.exit(bool(found["differing"] or found["left_over"]))
+    sys.exit(bool(found["differing"] or found["made_again"] or found["left_over"]))
 
 
 if __name__ == "__main__":
