@@ -22,6 +22,7 @@ from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect, residual_variance
 from evals.statistics.resampling import sign_flip_p_values
 from evals.statistics.robust import share_interval
+from evals.statistics.weighting import weighted_mean, weights_of
 
 _NAMES = ("first", "second")
 
@@ -83,7 +84,8 @@ def simulate_null(
     if not effects:
         raise UserError(f"--scores: {method} has too few problems that differ between its seeds")
     effect = float(np.median(effects))
-    found = [_verdict(_worsen(study, model, effect), settings)[0] for study in drawn]
+    weights = _weights(benchmarks, settings)
+    found = [_verdict(_worsen(study, model, effect, weights), settings)[0] for study in drawn]
     return NullStudies(
         model,
         method,
@@ -115,9 +117,17 @@ def _null_study(
     return study
 
 
-def _worsen(study: Sequence[BenchmarkCounts], model: str, effect: float) -> list[BenchmarkCounts]:
+def _weights(benchmarks: Sequence[BenchmarkCounts], settings: Settings) -> list[float]:
+    """The weights of the benchmarks in a mean over them, which sum to 1."""
+    weights = weights_of(settings.weighting, {each.benchmark: each.problems for each in benchmarks})
+    return [weight / sum(weights) for weight in weights]
+
+
+def _worsen(
+    study: Sequence[BenchmarkCounts], model: str, effect: float, weights: Sequence[float]
+) -> list[BenchmarkCounts]:
     """The same study with the first name's mean over benchmarks lower by ``effect``: every accuracy by one factor."""
-    average = float(np.mean([each.accuracies(model, _NAMES[0]).mean() for each in study]))
+    average = float(weighted_mean([each.accuracies(model, _NAMES[0]).mean() for each in study], weights))
     factor = 1.0 - effect / average
     return [
         replace(
@@ -157,22 +167,23 @@ def simulate_promises(
     The studies are drawn with the comparison's own variances (:class:`_Variances`), normal, and tested as in
     :mod:`evals.scores.comparison`: by t and by sign flips.
     """
-    promises = []
+    promises, weights = [], _weights(benchmarks, settings)
     for model, method in dict.fromkeys(benchmarks[0].methods.values()):
         if method in (BASE, reference) or (model, reference) not in benchmarks[0].methods.values():
             continue
         arms = [[each.accuracies(model, name) for each in benchmarks] for name in (method, reference)]
-        difference = estimate_difference(*arms)
+        difference = estimate_difference(*arms, weights=weights)
         effect = float(minimum_detectable_effect(difference))
         if not np.isfinite(effect):
             continue
         generator = np.random.default_rng(stream_seed("promise", settings.seed, model, method))
         variances = [_Variances.of(a, b) for a, b in zip(*arms, strict=True)]
-        seed_variances = [float(np.mean([values.mean(axis=1) for values in arm], axis=0).var(ddof=1)) for arm in arms]
-        drawn = _draw_arms(variances, seed_variances, effect, studies, generator)
+        means = [weighted_mean([values.mean(axis=1) for values in arm], weights) for arm in arms]  # [S]
+        seed_variances = [float(values.var(ddof=1)) for values in means]
+        drawn = _draw_arms(variances, seed_variances, effect, studies, generator, weights)
         p_values = np.maximum(
-            estimate_difference(*drawn).p_values(),
-            sign_flip_p_values(problem_shares(*drawn), generator, settings.permutations),
+            estimate_difference(*drawn, weights=weights).p_values(),
+            sign_flip_p_values(problem_shares(*drawn, weights), generator, settings.permutations),
         )
         promises.append(
             PromisedEffect(model, method, reference, effect, Share.count(int((p_values <= 0.05).sum()), studies))
@@ -205,14 +216,16 @@ def _draw_arms(
     effect: float,
     studies: int,
     generator: np.random.Generator,
+    weights: Sequence[float],
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     """Accuracies [R, S, N] of both methods on each benchmark, with a true difference of ``effect``.
 
-    The measured variance of a seed's mean over benchmarks holds the residuals' share already; that is taken off.
+    The measured variance of a seed's mean over benchmarks, by ``weights`` that sum to 1, holds the residuals' share
+    already; that is taken off.
     """
     arms: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     for arm, measured in enumerate(seed_variances):
-        residual = sum(each.residual[arm] / each.problems for each in variances) / len(variances) ** 2
+        residual = sum(w**2 * each.residual[arm] / each.problems for w, each in zip(weights, variances, strict=True))
         own = np.sqrt(max(measured - residual, 0.0)) * generator.normal(size=(studies, variances[0].seeds[arm], 1))
         for each in variances:
             shape = (studies, each.seeds[arm], each.problems)

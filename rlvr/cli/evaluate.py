@@ -184,6 +184,7 @@ def simulate(
     seed: int = 0,
     resamples: int = 1_000,
     permutations: int = 2_000,
+    weighting: Weighting = "benchmarks",
     out: Annotated[Path | None, Option(help="JSON; default: standard output")] = None,
 ) -> None:
     """Simulate studies with a study's own variances, and count verdicts where there is no difference, and where one is.
@@ -200,7 +201,13 @@ def simulate(
 
     if studies < 1:
         raise UserError(f"--studies: is {studies}; accepted: 1 or more")
-    settings = Settings(reference_method, seed=seed, bootstrap_resamples=resamples, permutations=permutations)
+    settings = Settings(
+        reference_method,
+        seed=seed,
+        bootstrap_resamples=resamples,
+        permutations=permutations,
+        weighting=read_weighting(weighting),
+    )
     content = dumps(
         simulate_studies(scores, reference_method, method or reference_method, seeds, studies, settings), indent=2
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evals.core.manifest import write_output_manifest
-from evals.scores.comparison import BenchmarkCounts, Settings
+from evals.core.records import ALL_BENCHMARKS
+from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.simulation import simulate_null, simulate_promises
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
@@ -46,6 +48,16 @@ def test_one_method_under_two_names_gets_no_more_verdicts_than_it_may() -> None:
 def test_studies_with_the_promised_difference_find_it() -> None:
     (promise,) = simulate_promises(study(5, methods=("dapo", "other")), "dapo", 400, SETTINGS)
     assert promise.method == "other" and 0.01 < promise.effect < 0.3
+    assert 0.75 <= promise.found.share <= 0.9
+
+
+def test_the_promise_is_that_of_the_comparison_whatever_the_weights_of_the_benchmarks() -> None:
+    settings = replace(SETTINGS, weighting={"a": 9.0, "b": 1.0})
+    benchmarks = study(5, methods=("dapo", "other"))
+    (promise,) = simulate_promises(benchmarks, "dapo", 400, settings)
+    (row,) = [row for row in compare(benchmarks, settings).comparisons if row.benchmark == ALL_BENCHMARKS]
+    assert promise.effect == row.minimum_detectable_effect
+    assert promise.effect > 1.1 * simulate_promises(benchmarks, "dapo", 2, SETTINGS)[0].effect
     assert 0.75 <= promise.found.share <= 0.9
 
 
