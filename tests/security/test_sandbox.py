@@ -32,8 +32,8 @@ SQUARE = {
     "test": "def check(candidate):\n    for n in range(3, 9):\n        assert candidate(n) == n * n + 77\n",
 }
 SMALL = Limits(seconds=20.0, disk=4 * 1024**2, memory=512 * 1024**2)
-BUILT_WITH_PYTHON = {"idlelib", "test", "xxlimited", "xxlimited_35"}
-"""Modules beside the standard library that come with Python itself."""
+BUILT_WITH_PYTHON = {"idlelib", "sitecustomize", "test", "xxlimited", "xxlimited_35"}
+"""Modules beside the standard library that come with Python itself, with Debian's sitecustomize."""
 _marks = itertools.count(16 * 1024**2 + os.getpid())
 
 
