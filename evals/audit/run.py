@@ -19,7 +19,7 @@ from evals.core.record import read_rows, scan_rows
 from evals.core.records import Grade, Sample
 from evals.grading.grade_file import read_golds
 from evals.grading.pool import DEFAULT_MEMORY_LIMIT, DEFAULT_TIME_LIMIT
-from evals.grading.verdict import CODE, Kind, Reason
+from evals.grading.verdict import CODE, VERIFIER, Kind, Reason
 from evals.grading.workers import Judge, WorkerProcesses
 
 DISAGREEMENTS_LISTED = 20
@@ -27,18 +27,19 @@ _TEXTS_AT_A_TIME = 1000
 
 _FAILED = (Reason.TIMEOUT, Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD)
 """Reasons of the second grader that are no opinion."""
+_OTHER_FAILURES = (Reason.MEMORY, Reason.WORKER_DIED, Reason.INVALID_GOLD, Reason.VERIFIER_FAILED)
 
 
 @dataclass(frozen=True)
 class GradedSamples:
-    """The samples and grades of one run on one benchmark, in one order; ``kind`` is None for programs.
+    """The samples and grades of one run on one benchmark, in one order.
 
     ``samples`` reads them anew at each call, one in memory at a time.
     """
 
     run: str
     benchmark: str
-    kind: Kind | None
+    kind: str  # one of Kind, code or verifier
     samples: Callable[[], Iterator[Sample]]
     grades: Sequence[Grade]
 
@@ -109,30 +110,31 @@ def _read_graded_samples(samples: Path, grades: Path) -> GradedSamples:
     if sampled != [(row.problem_id, row.sample) for row in verdicts]:
         raise UserError(f"{grades_file}: has not the samples of {samples_file} in their order; grade it again")
     kind = judged.parameters.get("kind", Kind.COMPLETION.value)
-    accepted = (*(known.value for known in Kind), CODE)
+    accepted = (*(known.value for known in Kind), CODE, VERIFIER)
     if kind not in accepted:
         raise InvalidInput(str(grades / "manifest.json"), "", f"kind is {kind!r}", ", ".join(accepted))
     place = grades.absolute()
     read = partial(scan_rows, samples_file, Sample)
-    return GradedSamples(place.parent.name, place.name, None if kind == CODE else Kind(kind), read, verdicts)
+    return GradedSamples(place.parent.name, place.name, kind, read, verdicts)
 
 
 def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGrader) -> Audit:
     """Audit one run: failures are counted from its grades, and the second grader is asked about every text.
 
-    It is not asked about texts that were withheld, nor about programs. UserError if a sample is of an unknown problem.
+    It is not asked about texts that were withheld, nor about programs and what a verifier graded. UserError if a sample
+    is of an unknown problem.
     """
     if unknown := [row.problem_id for row in graded.grades if row.problem_id not in golds]:
         raise UserError(f"{graded.run} on {graded.benchmark}: problem {unknown[0]} is not among the problems")
     no_second_because, opinion = None, None
     if any(row.text_sha256 is not None for row in graded.samples()):
         no_second_because = "withheld"
-    elif graded.kind is None:
-        no_second_because = CODE
+    elif graded.kind in (CODE, VERIFIER):
+        no_second_because = graded.kind
     else:
         opinions, rows = list[Reason](), graded.samples()
         while batch := list(islice(rows, _TEXTS_AT_A_TIME)):
-            opinions += second.opinions(graded.kind, [(row.text, golds[row.problem_id]) for row in batch])
+            opinions += second.opinions(Kind(graded.kind), [(row.text, golds[row.problem_id]) for row in batch])
         opinion = _opinion(graded.grades, opinions)
     reasons, ends = Counter(row.reason for row in graded.grades), [row.finish_reason for row in graded.grades]
     return Audit(
@@ -143,7 +145,7 @@ def audit_run(graded: GradedSamples, golds: Mapping[Any, str], second: SecondGra
         no_answer=sum(row.answer is None for row in graded.grades),
         timeouts=reasons[Reason.TIMEOUT],
         unparsable=reasons[Reason.UNPARSABLE],
-        other_failures=reasons[Reason.MEMORY] + reasons[Reason.WORKER_DIED] + reasons[Reason.INVALID_GOLD],
+        other_failures=sum(reasons[reason] for reason in _OTHER_FAILURES),
         no_second_because=no_second_because,
         second=opinion,
     )

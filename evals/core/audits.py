@@ -32,8 +32,8 @@ class Audit(ExtensibleRecord):
 
     Attributes:
         truncated: None where the samples do not say how they ended.
-        other_failures: of grading: memory, a killed process, an unreadable gold.
-        no_second_because: why the second grader was not asked: ``withheld`` texts or ``code``; None if it was.
+        other_failures: of grading: memory, a killed process, an unreadable gold, a verifier that raised.
+        no_second_because: ``withheld`` texts, ``code`` or ``verifier``, where the second grader is not asked; or None.
     """
 
     run: str

@@ -16,6 +16,8 @@ LOCAL, VERL = "local", "verl"
 """The engines."""
 LOCAL_DTYPES = ("float32", "bfloat16")
 """The types that the local engine and the local sampler compute in."""
+VERIFIER_FILE = "verifier.py"
+"""The name of the copy that a study keeps of a user's own reward function."""
 PLACEHOLDER = "{problem}"
 """The place of the problem's text in a prompt."""
 _EXECUTION_OPTIONS = re.compile(
@@ -193,6 +195,18 @@ class ContrastMeasurement(Record):
     steps: tuple[Count, ...]
 
 
+class RunVerifier(Record):
+    """A user's own reward function (docs/your_verifier.md).
+
+    Attributes:
+        directory: where the study keeps its copy.
+        version: of what runs it.
+    """
+
+    directory: Path
+    version: int
+
+
 class _Run(Record):
     """One training: which model, which method, which problems, which seed.
 
@@ -207,6 +221,7 @@ class _Run(Record):
         dtype: of the model's forward and backward passes and of the rollouts; weights and optimizer are kept in
             float32.
         prompt_form: "base" for plain text, "chat" for the user's turn of the model's own chat template.
+        verifier: what gives the rewards instead of the project's grader; None where it does, and no key then.
     """
 
     run: str
@@ -218,6 +233,7 @@ class _Run(Record):
     method: dict[str, Any]
     seed: int
     training: TrainingSettings
+    verifier: RunVerifier | None = Field(default=None, exclude_if=lambda verifier: verifier is None)
 
     @field_validator("prompt")
     @classmethod
@@ -228,7 +244,13 @@ class _Run(Record):
 
     def parameters(self) -> dict[str, Any]:
         """Return what identifies the run: everything but paths, because the bytes behind them count."""
-        return self.model_dump(mode="json", exclude={"base": True, "problems": True, "validation": {"problems"}})
+        paths: dict[str, Any] = {"base": True, "problems": True, "validation": {"problems"}, "verifier": {"directory"}}
+        return self.model_dump(mode="json", exclude=paths)
+
+    @property
+    def verifier_file(self) -> Path | None:
+        """The copy of the user's reward function, if there is one."""
+        return self.verifier.directory / VERIFIER_FILE if self.verifier else None
 
 
 class Validation(Record):

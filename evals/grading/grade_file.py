@@ -9,16 +9,17 @@ from typing import Any, TextIO
 from pydantic import field_validator
 
 from evals.core.errors import InvalidInput, NotAccepted, UserError
-from evals.core.files import fingerprint, parse_json, sha256_file, write_jsonl
+from evals.core.files import fingerprint, parse_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import ExtensibleRecord, read_rows, scan_rows
 from evals.core.records import Gold, Sample
 from evals.grading import VERSION
+from evals.grading.code import VERIFIER_VERSION
 from evals.grading.code.run import PARAMETERS, grade_programs
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.tests import TESTS_FILE
 from evals.grading.pool import GradingPool
-from evals.grading.verdict import CODE, Case, Kind, Reason, Verdict
+from evals.grading.verdict import CODE, VERIFIER, Case, Kind, Reason, Verdict
 
 Row = dict[str, Any]
 
@@ -35,13 +36,15 @@ def grade_file(
         problems: ``problems.jsonl``; of programs, with its manifest and ``tests.jsonl`` beside it.
         out: the directory to write to.
         pool: what grades; as many programs run at a time as it has workers.
-        kind: the form of the samples, one of :class:`Kind` or ``code``.
+        kind: the form of the samples, one of :class:`Kind`, ``code``, or ``verifier`` where the pool has one.
 
     Returns:
         How often each reason was given.
     """
     if kind == CODE:
         require_sandbox()
+    if (kind == VERIFIER) != (pool.verifier is not None):
+        raise UserError(f"--kind: is {kind}, --verifier: {pool.verifier or 'none'}; accepted: both or none")
     inputs = _inputs(samples, problems)
     if kind == CODE:
         tests, manifest = problems.with_name(TESTS_FILE), problems.with_name("manifest.json")
@@ -53,9 +56,13 @@ def grade_file(
         verdicts, parameters = grade_programs(read, tests, pool.workers), PARAMETERS
         rows = list(map(_grade_row, read, verdicts))
     else:
-        rows, verdicts = grade_samples(samples, problems, pool, Kind(kind))
+        version, read_as = VERSION, kind
+        if pool.verifier is not None:
+            version, read_as = VERIFIER_VERSION, Kind.COMPLETION
+            inputs[str(pool.verifier)] = sha256_file(pool.verifier)
+        rows, verdicts = grade_samples(samples, problems, pool, Kind(read_as))
         limits = {"time_limit": pool.time_limit, "memory_limit": pool.memory_limit}
-        parameters = {"grader_version": VERSION, "kind": str(kind), **limits}
+        parameters = {"grader_version": version, "kind": str(kind), **limits}
     path = out / "grades.jsonl"
     write_jsonl(path, rows)
     reasons: Counter[str] = Counter(verdict.reason for verdict in verdicts)
@@ -94,20 +101,25 @@ def grade_samples(samples: Path, problems: Path, pool: GradingPool, kind: Kind) 
     Of the samples' texts one is in memory at a time.
     """
     golds = read_golds(problems)
-    return judge_samples(_scan_samples(samples, problems, golds), golds, pool, kind)
+    rows = {row["id"]: row for row in read_jsonl(problems)} if pool.verifier else {}
+    return judge_samples(_scan_samples(samples, problems, golds), golds, pool, kind, rows)
 
 
 def judge_samples(
-    samples: Iterable[Sample], golds: Mapping[str | int, str], pool: GradingPool, kind: Kind
+    samples: Iterable[Sample],
+    golds: Mapping[str | int, str],
+    pool: GradingPool,
+    kind: Kind,
+    problems: Mapping[str | int, Row] = {},
 ) -> tuple[list[Row], list[Verdict]]:
-    """The same of samples from anywhere, with the gold answers of their problems."""
+    """The same of samples from anywhere, with the gold answers of their problems; for a verifier, with their rows."""
     read: list[Sample] = []  # without their texts
 
     def cases() -> Iterator[Case]:
         for row in samples:
             read.append(row.model_copy(update={"text": ""}))
             gold, truncated = golds[row.problem_id], row.finish_reason == "length"
-            yield Case(row.text, gold, kind, truncated, row.in_thinking or False)
+            yield Case(row.text, gold, kind, truncated, row.in_thinking or False, problems.get(row.problem_id))
 
     verdicts = pool.grade(cases())
     return list(map(_grade_row, read, verdicts)), verdicts
@@ -144,11 +156,13 @@ def _grade_row(sample: Sample, verdict: Verdict) -> Row:
 
 
 def _judged(verdict: Verdict) -> Row:
+    of_verifier = {"reward": verdict.verified, "error": verdict.error}
     return {
         "correct": verdict.correct,
         "answer": verdict.answer,
         "reason": verdict.reason.value,
         "seconds": round(verdict.seconds, 6),
+        **{key: value for key, value in of_verifier.items() if value is not None},
     }
 
 
@@ -174,16 +188,22 @@ class _Line(ExtensibleRecord):
 def grade_lines(source: Iterable[bytes], target: TextIO, pool: GradingPool) -> None:
     """Grade lines of JSON with id, pred, gold and, if wanted, kind, truncated, in_thinking; none if one is malformed.
 
-    ``target`` gets lines of JSON with id, correct, answer, reason and seconds.
+    ``target`` gets lines of JSON with id, correct, answer, reason and seconds, of a verifier also its reward.
     """
     lines: list[_Line] = []
+    problems: list[Row] = []
     for number, text in enumerate(source, start=1):
         where = f"standard input: line {number}"
         if text.strip():
-            lines.append(_Line.parse(parse_json(text, where), where))
+            content = parse_json(text, where)
+            lines.append(_Line.parse(content, where))
+            problems.append({**content, "answer": lines[-1].gold} if pool.verifier else {})
     for start in range(0, len(lines), _BATCH):
         batch = lines[start : start + _BATCH]
-        verdicts = pool.grade(Case(line.pred, line.gold, line.kind, line.truncated, line.in_thinking) for line in batch)
+        verdicts = pool.grade(
+            Case(line.pred, line.gold, line.kind, line.truncated, line.in_thinking, problem)
+            for line, problem in zip(batch, problems[start : start + _BATCH], strict=True)
+        )
         for line, verdict in zip(batch, verdicts, strict=True):
             target.write(json.dumps({"id": line.id, **_judged(verdict)}) + "\n")
         target.flush()

@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evals.core.errors import UserError
@@ -24,6 +25,7 @@ from evals.grading.normalisation import is_readable, normalise
 from evals.grading.verdict import Case, Kind, Reason, Verdict
 
 if TYPE_CHECKING:
+    from evals.grading.code.verifier import Verifier
     from evals.grading.workers import WorkerProcesses
 
 DEFAULT_TIME_LIMIT = 5.0
@@ -44,6 +46,8 @@ class GradingPool:
         workers: processes for algebra; None for one per available core.
         time_limit: seconds of processor time that one comparison may take; 20 times as many of wall-clock time.
         memory_limit: bytes of address space that one worker may have.
+        verifier: a user's own function that grades instead, in as many sandboxes as there are workers, with these
+            limits for one response; cases then need their ``problem``.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class GradingPool:
         workers: int | None = None,
         time_limit: float = DEFAULT_TIME_LIMIT,
         memory_limit: float = DEFAULT_MEMORY_LIMIT,
+        verifier: Path | None = None,
     ) -> None:
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
         self.time_limit = time_limit
@@ -62,6 +67,12 @@ class GradingPool:
             raise UserError(f"memory limit: {memory_limit} is no number of bytes; accepted: {MIN_MEMORY_LIMIT} or more")
         self.memory_limit = int(memory_limit)
         self._processes: WorkerProcesses | None = None
+        self.verifier = verifier
+        self._verifier: Verifier | None = None
+        if verifier is not None:
+            from evals.grading.code.verifier import Verifier  # here, as few need one
+
+            self._verifier = Verifier(verifier, self.workers, time_limit, self.memory_limit)
         self._known: OrderedDict[tuple[str, str], Reason] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -72,12 +83,16 @@ class GradingPool:
 
     def close(self) -> None:
         """Stop the worker processes; a closed pool may be used again, and starts new ones if it needs them."""
+        if self._verifier is not None:
+            self._verifier.close()
         if self._processes is not None:
             self._processes.close()
             self._processes = None
 
     def grade(self, cases: Iterable[Case]) -> list[Verdict]:
         """Grade cases: one verdict per case, in the same order."""
+        if self._verifier is not None:
+            return self._verifier.grade(cases)
         examined = [examine(case) for case in cases]
         asked = dict.fromkeys((item.answer, item.gold) for item in examined if isinstance(item, Undecided))
         missing = [pair for pair in asked if pair not in self._known]

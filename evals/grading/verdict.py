@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 CODE = "code"
 """The kind of samples that are programs; not one of the pool's, which runs nothing."""
+VERIFIER = "verifier"
+"""The kind of samples, however they look, that a user's verifier grades (docs/your_verifier.md)."""
 
 _MAX_ANSWER_KEPT = 1_000
 
@@ -35,6 +39,7 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"  # the comparison took longer than the limit on processor time
     MEMORY = "memory"  # the comparison needed more than the limit on memory
     WORKER_DIED = "worker_died"  # the process that compared this answer was killed or crashed
+    VERIFIER_FAILED = "verifier_failed"  # a user's verifier raised an exception, or returned no reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class Case:
     kind: Kind = Kind.COMPLETION  # how to read the prediction
     truncated: bool = False  # the sample ended at the limit on tokens instead of by itself
     in_thinking: bool = False  # the prompt ended in the opening of thinking, so that the text begins within it
+    problem: Mapping[str, Any] | None = None  # the row of the problem, which a user's verifier is given
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", Kind(self.kind))
@@ -59,10 +65,19 @@ class Verdict:
     answer: str | None  # as extracted (never more than 1,000 characters); None where there is none
     reason: Reason
     seconds: float  # of computing spent on this case; about 0 where an equal comparison had been made before
+    verified: float | None = None  # what a user's verifier gave, 0 to 1; None of the project's own grader
+    error: str | None = None  # how a user's verifier failed
+
+    @property
+    def reward(self) -> float:
+        """The reward in training."""
+        return float(self.correct) if self.verified is None else self.verified
 
     @classmethod
-    def of(cls, answer: str | None, reason: Reason, seconds: float) -> Verdict:
+    def of(
+        cls, answer: str | None, reason: Reason, seconds: float, verified: float | None = None, error: str | None = None
+    ) -> Verdict:
         """The verdict on an answer of any length; half a surrogate pair, which no file can hold, becomes "?"."""
         if answer is not None:
             answer = answer.strip()[:_MAX_ANSWER_KEPT].encode("utf-8", "replace").decode("utf-8")
-        return cls(reason is Reason.MATCH, answer, reason, seconds)
+        return cls(reason is Reason.MATCH, answer, reason, seconds, verified, error)

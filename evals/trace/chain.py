@@ -154,9 +154,9 @@ class Chain:
         if not isinstance(asked, dict):
             self._fault(path, "is not a JSON object")
             return
-        if isinstance(asked.get("validation"), dict):  # where its problems lie is no parameter: their bytes are inputs
-            own = {key: value for key, value in asked["validation"].items() if key != "problems"}
-            asked = {**asked, "validation": own}
+        for name, place in (("validation", "problems"), ("verifier", "directory")):
+            if isinstance(asked.get(name), dict):  # where something lies is no parameter: its bytes are inputs
+                asked[name] = {key: value for key, value in asked[name].items() if key != place}
         if differing := [key for key, value in asked.items() if maker.manifest.parameters.get(key, value) != value]:
             self._fault(path, f"asks for another {differing[0]} than {self.short(maker.path)} was trained with")
 

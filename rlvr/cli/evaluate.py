@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from evals.core.errors import UserError
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Grading, Paths, Printed, Weighting, read_weighting
+from rlvr.cli.options import Grading, Paths, Printed, VerifierFiles, Weighting, read_weighting, the_verifier
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling
 
 commands = Commands()
@@ -20,16 +20,22 @@ Problems = Annotated[
 
 
 @commands.add("grade")
-def grade(workers: int | None = None, time_limit: float = 5.0, memory_limit: float = 2048.0) -> None:
+def grade(
+    workers: int | None = None,
+    time_limit: float = 5.0,
+    memory_limit: float = 2048.0,
+    verifier: VerifierFiles = [],
+) -> None:
     """Grade cases from standard input.
 
     A line of JSON with id, pred, gold and, if wanted, kind and truncated becomes a line with id, correct, answer,
-    reason and seconds on standard output. Rules: docs/grading.md.
+    reason and seconds on standard output. Rules: docs/grading.md. A verifier is given the other keys of the line, and
+    gold as the problem's answer; its reward is printed too (docs/your_verifier.md).
     """
     from evals.grading.grade_file import grade_lines
     from evals.grading.pool import GradingPool
 
-    with GradingPool(workers, time_limit=time_limit, memory_limit=memory_limit * 1024**2) as pool:
+    with GradingPool(workers, time_limit, memory_limit * 1024**2, the_verifier(verifier)) as pool:
         grade_lines(sys.stdin.buffer, sys.stdout, pool)
 
 

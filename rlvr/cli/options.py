@@ -28,7 +28,9 @@ OtherBenchmarks = Annotated[
     str,
     Option(help="JSON, directory of problems -> its settings: benchmarks to go on with once the model is loaded"),
 ]
-
+VerifierFiles = Annotated[
+    list[Path], Option(help="a Python file of your own whose function verify grades instead, in a sandbox; at most one")
+]
 
 Weighting = Annotated[
     str,
@@ -50,6 +52,13 @@ def read_others(others: str) -> dict[Path, dict[str, Any]]:
     from evals.core.files import parse_json
 
     return {Path(directory): own for directory, own in parse_json(others, "--others").items()}
+
+
+def the_verifier(files: Sequence[Path]) -> Path | None:
+    """The file of :data:`VerifierFiles`; none may be named, so that a rule can leave it out."""
+    if len(files) > 1:
+        raise UserError(f"--verifier: names {len(files)} files; accepted: one")
+    return files[0] if files else None
 
 
 def default_workers() -> int:

@@ -11,7 +11,17 @@ from evals.core.files import parse_json
 from evals.generation import arithmetic
 from evals.generation.settings import EvaluationSettings
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Device, OtherBenchmarks, Paths, ProblemDirectory, Weighting, read_others, read_weighting
+from rlvr.cli.options import (
+    Device,
+    OtherBenchmarks,
+    Paths,
+    ProblemDirectory,
+    VerifierFiles,
+    Weighting,
+    read_others,
+    read_weighting,
+    the_verifier,
+)
 
 commands = Commands()
 
@@ -28,6 +38,7 @@ commands.call("draw-problems", "evals.problems.arithmetic:write_problems")
 commands.call("read-problems", "evals.problems.problem_set:write_benchmark", options={"content": "settings"})
 commands.call("read-training-set", "evals.problems.training_set:write_training_set", options={"content": "settings"})
 commands.call("check-disjoint", "evals.problems.disjoint:check_disjoint")
+commands.call("try-verifier", "evals.grading.trial:try_verifier")
 commands.call("corpus", "rlvr.base_model.corpus:write_corpus")
 commands.call("import-model", "evals.generation.checkpoint:import_model")
 commands.call("reach-server", "evals.generation.served:write_service")
@@ -108,12 +119,13 @@ def grade(
     problems: Path,
     out: Path,
     kind: Annotated[
-        Literal["completion", "answer", "choice", "code"],
+        Literal["completion", "answer", "choice", "code", "verifier"],
         Option(
             help="how the samples are read; code: programs, which are run in a sandbox against tests.jsonl beside the "
-            "problems, with limits of their own",
+            "problems, with limits of their own; verifier: by the function of --verifier",
         ),
     ] = "completion",
+    verifier: VerifierFiles = [],
     workers: int | None = None,
     time_limit: float = 5.0,
     memory_limit: float = 2048.0,
@@ -125,7 +137,7 @@ def grade(
     from evals.grading.verdict import Reason
 
     with (
-        GradingPool(workers, time_limit=time_limit, memory_limit=memory_limit * 1024**2) as pool,
+        GradingPool(workers, time_limit, memory_limit * 1024**2, the_verifier(verifier)) as pool,
         single_writer(out / ".writer", "grades into this directory"),
     ):
         reasons = grade_file(samples, problems, out, pool, kind)

@@ -138,7 +138,7 @@ def directions_along(
     That is where the policy has moved away from the one that sampled, so that clipping acts. The training is that
     of the run: looking changes nothing.
     """
-    with GradingPool(workers=grading_workers) as pool:
+    with GradingPool(grading_workers, verifier=learner.run.verifier_file) as pool:
         while learner.position.step < max(steps):
             prepared = learner.prepare(pool)
             meter = None

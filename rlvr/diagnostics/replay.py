@@ -98,7 +98,7 @@ def steps_of(run: LocalRun, steps: Sequence[int]) -> list[int]:
 def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) -> Iterator[ReplayedStep]:
     """Yield the learner's steps up to the last one wanted; records and weights are kept of the wanted ones alone."""
     training = learner.run.training
-    with GradingPool(workers=grading_workers) as pool:
+    with GradingPool(grading_workers, verifier=learner.run.verifier_file) as pool:
         while learner.position.step < max(wanted):
             step, first_prompt = learner.position.step + 1, learner.position.prompts_used
             prepared = learner.prepare(pool)

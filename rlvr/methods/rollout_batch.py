@@ -121,14 +121,17 @@ def rollout_metrics(
 ) -> dict[str, float]:
     """Compute means and counts over all rollouts that were sampled, [B] each; a fraction of them is not trained on."""
     numbers = groups.unique(return_inverse=True)[1]
-    means = torch.zeros(int(numbers.max()) + 1).scatter_add_(0, numbers, rewards) / torch.bincount(numbers)
+    lowest, highest = (
+        torch.zeros(int(numbers.max()) + 1).scatter_reduce_(0, numbers, rewards, kind, include_self=False)
+        for kind in ("amin", "amax")
+    )
     return {
         "reward_mean": float(rewards.mean()),
         "response_length_mean": float(lengths.float().mean()),
         "truncation_rate": float(truncated.double().mean()),
-        "groups_mixed_fraction": float(((means > 0) & (means < 1)).float().mean()),
+        "groups_mixed_fraction": float((lowest < highest).float().mean()),
         "tokens_generated": int(lengths.sum()),
-        "prompts_sampled": len(means),
+        "prompts_sampled": len(lowest),
         "rollouts_discarded_fraction": discarded_fraction,
     }
 

@@ -16,7 +16,7 @@ CONFIG = REPOSITORY / "config"
 BENCHMARKS = CONFIG / "benchmarks"
 DATASETS = CONFIG / "datasets"
 
-_FOR_PEOPLE = ("title", "description", "licence", "prompt", "samples_per_problem", "source")
+_NOT_OF_THE_PROBLEMS = ("title", "description", "licence", "prompt", "samples_per_problem", "source", "verifier")
 """Keys that do not decide which problems a set has."""
 
 
@@ -84,13 +84,20 @@ def training_title(problems: Problems, source: str) -> str:
     return GENERATED if isinstance(problems, DrawnProblems) else _read_training_set(problems, source).title
 
 
+def training_verifier(problems: Problems, source: str) -> str | None:
+    """The user's file that gives the rewards: that of the study, or of its training set."""
+    if problems.verifier is None and isinstance(problems, PublishedProblems):
+        return _read_training_set(problems, source).verifier
+    return problems.verifier
+
+
 def absolute_path(path: str) -> str:
     """The path behind one of a configuration, relative to the repository whatever directory the study works in."""
     return str((REPOSITORY / Path(path).expanduser()).resolve())
 
 
 def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key not in _FOR_PEOPLE}
+    return {key: value for key, value in settings.items() if key not in _NOT_OF_THE_PROBLEMS}
 
 
 def _read_training_set(problems: PublishedProblems, source: str) -> TrainingSet:

@@ -17,12 +17,15 @@ from evals.core.config.base_models import Existing
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import canonical_json
 from evals.core.records import Run
-from evals.core.run_spec import VERL
+from evals.core.run_spec import VERIFIER_FILE, VERL
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import INTEGER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
+from evals.grading.code import VERIFIER_VERSION
 from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from evals.grading.code.sandbox import require_sandbox
+from evals.grading.code.verifier import read_verifier
+from evals.grading.verdict import CODE, VERIFIER, Kind
 from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.study.benchmarks import absolute_path
@@ -97,11 +100,14 @@ class Plan:
             elif not Path(plan.solutions(name)).is_file():
                 raise UserError(f"models.{name}.solutions: {model.solutions}: no such file")
         for name, benchmark in plan.study.benchmarks.items():
-            if benchmark.grader == "code":
+            if benchmark.grader == CODE or name in plan.study.verifiers:
                 try:
                     require_sandbox()
                 except UserError as error:
                     raise UserError(f"benchmark {name}: {error}") from None
+        for path in plan.study.verifiers.values():
+            read_verifier(Path(path))
+            require_sandbox()
         return plan
 
     def in_folder(self, folder: str) -> Study:
@@ -147,6 +153,14 @@ class Plan:
 
     def problem_files(self, benchmark: str) -> list[str]:
         return files_of(self._problem_settings(benchmark).get("path"))
+
+    def verifier_file(self, graded: str) -> str:
+        """The user's file that grades a benchmark, or the training problems."""
+        return self.study.verifiers[graded]
+
+    def verifier(self, benchmark: str) -> list[str]:
+        """The study's copy of it, if there is one."""
+        return [f"results/verifiers/{benchmark}/{VERIFIER_FILE}"] if benchmark in self.study.verifiers else []
 
     # Models and training
 
@@ -388,12 +402,15 @@ class Plan:
 
     def grading_kind(self, benchmark: str) -> str:
         """The form in which a benchmark's responses are read."""
+        if benchmark in self.study.verifiers:
+            return VERIFIER
         grader = self.study.benchmarks[benchmark].grader
-        return grader if grader in ("choice", "code") else "completion"
+        return grader if grader in (Kind.CHOICE, CODE) else Kind.COMPLETION.value
 
     def grader_version(self, benchmark: str) -> Any:
         """The version of what grades a benchmark."""
-        return f"code {CODE_GRADER_VERSION}" if self.grading_kind(benchmark) == "code" else GRADER_VERSION
+        versions = {CODE: f"{CODE} {CODE_GRADER_VERSION}", VERIFIER: f"{VERIFIER} {VERIFIER_VERSION}"}
+        return versions.get(self.grading_kind(benchmark), GRADER_VERSION)
 
     def grades(self, folder: str, benchmark: str) -> list[str]:
         """The directories of the grades of every run of a study on a benchmark."""
@@ -454,6 +471,7 @@ class Plan:
         study = self.in_folder(folder)
         problems = [*self.study.benchmarks, *self.trained_with]
         directories = [f"results/problems/{name}" for name in problems]
+        directories += [f"results/verifiers/{name}" for name in self.study.verifiers]
         directories += [f"results/base/{model}{PRETRAINED}" for model in study.fine_tuned_models]
         directories += [study.checkpoint(run.run) for run in study.runs]
         chosen = self.studies.best.get(f"{folder}{BEST}", ())

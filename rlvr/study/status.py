@@ -7,7 +7,7 @@ from typing import Any
 
 from evals.core import arithmetic
 from evals.core.errors import UserError
-from evals.core.files import read_json
+from evals.core.files import read_json, sha256_file
 from evals.core.intact import Comparison
 from evals.core.manifest import Manifest, installed_packages, read_manifest
 from evals.core.records import BASE, ResultStatus, Run
@@ -15,6 +15,7 @@ from evals.core.run_spec import VERL
 from evals.generation import VERSION as SAMPLER_VERSION
 from evals.grading import INTEGER_VERSION
 from evals.grading import VERSION as GRADER_VERSION
+from evals.grading.code import VERIFIER_VERSION
 from evals.problems.problem_set import NOT_OF_THE_CONTENT
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
@@ -55,6 +56,8 @@ def study_status(study: Study, files: Comparison | None = None) -> list[ResultSt
     training = [_problems_status(judge, study.training_settings, TRAIN, "training problems")] if study.methods else []
     if study.validation_settings:
         training.append(_problems_status(judge, study.validation_settings, VALIDATION, "validation problems"))
+    if TRAIN in study.verifiers:
+        training.append(_verifier_status(judge, Path(study.verifiers[TRAIN])))
     policies = {f"{model}-{BASE}": status for model, status in bases.items()}
     runs = {
         run.run: _following(_run_status(judge, study, run), bases[run.model], *training) for run in study.trained_runs
@@ -103,6 +106,11 @@ def _following(status: ResultStatus, *sources: ResultStatus) -> ResultStatus:
 def _problems_status(judge: Judge, settings: Mapping[str, Any], name: str, title: str = "") -> ResultStatus:
     wanted = {key: value for key, value in settings.items() if key not in NOT_OF_THE_CONTENT}
     return judge(title or f"benchmark {name}", f"problems/{name}/manifest.json", "problems", wanted, exact=False)
+
+
+def _verifier_status(judge: Judge, file: Path) -> ResultStatus:
+    wanted = {"version": VERIFIER_VERSION, "sha256": sha256_file(file) if file.is_file() else "no such file"}
+    return judge("verifier of the training problems", f"verifiers/{TRAIN}/manifest.json", "verifier", wanted)
 
 
 def _run_status(judge: Judge, study: Study, run: Run) -> ResultStatus:

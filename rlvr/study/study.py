@@ -15,7 +15,15 @@ from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
 from evals.core.run_spec import VERL, LocalRun, LocalTraining, RunSpec, VerlTraining, divide_overrides, parse_run
-from rlvr.study.benchmarks import StudyBenchmark, read_benchmarks, training_settings, training_title
+from evals.grading.code import VERIFIER_VERSION
+from rlvr.study.benchmarks import (
+    StudyBenchmark,
+    absolute_path,
+    read_benchmarks,
+    training_settings,
+    training_title,
+    training_verifier,
+)
 from rlvr.study.catalogue import Entry, load_catalogue, resolve_method
 from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
 from rlvr.study.study_file import read_study_file
@@ -77,6 +85,9 @@ class Study:
         if config.problems:
             training_settings(config.problems, source)
         study = cls(config, methods, _changed_by_models(config, methods, source), training, benchmarks)
+        if config.diagnostics and (own := {TRAIN, config.diagnostics.benchmark} & study.verifiers.keys()):
+            found = f"measures correctness by the project's grader, and {sorted(own)[0]} has a verifier"
+            raise InvalidInput(source, "diagnostics", found, "none")
         for run in study.trained_runs:
             if run.seed == config.seeds[0]:
                 study.run_spec(run.run, f"{source}: run {run.run}")
@@ -136,6 +147,8 @@ class Study:
                 "training",
             ),
         }
+        if TRAIN in self.verifiers:
+            content["verifier"] = {"directory": f"results/verifiers/{TRAIN}", "version": VERIFIER_VERSION}
         if self.config.validation is not None:
             validation = self.config.validation.to_json()
             own = {key: validation[key] for key in ("every", "samples_per_problem")}
@@ -197,6 +210,14 @@ class Study:
             return {}
         own = self.config.validation.to_json()
         return {**self.training_settings, "count": own["count"], "seed": own["seed"]}
+
+    @cached_property
+    def verifiers(self) -> dict[str, str]:
+        """The user's files that grade: of the training problems, and of benchmarks by name."""
+        named = {name: benchmark.entry.verifier for name, benchmark in self.benchmarks.items()}
+        if self.config.problems and self.methods:
+            named = {TRAIN: training_verifier(self.config.problems, self.config.study), **named}
+        return {name: absolute_path(path) for name, path in named.items() if path is not None}
 
     @property
     def training_problems(self) -> str:

@@ -211,7 +211,7 @@ def test_programs_without_a_sandbox_are_refused_before_any_work(
     config = project_copy.changed_config({"benchmarks": ["chain_3", "humaneval_plus"]})
     answer = project_copy.snakemake("--dry-run", config=config)
     assert answer.returncode != 0
-    assert "error: benchmark humaneval_plus: a model's programs are run in a sandbox or not at all" in answer.stderr
+    assert "error: benchmark humaneval_plus: programs and verifiers run in a sandbox or not at all" in answer.stderr
     assert "no namespaces here" in answer.stderr
 
 

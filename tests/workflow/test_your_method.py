@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.workflow.conftest import COPIED, REPOSITORY, Project
 
-_BLOCK = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$|^    ((?:snakemake|make|\.) [^\n]*)$", re.MULTILINE | re.DOTALL)
+_COMMANDS = r"(?:snakemake|make|rlvr-bench|printf|\.)"
+_BLOCK = re.compile(rf"^```\w+\n# (\S+)\n(.*?)^```$|^    ({_COMMANDS} [^\n]*)$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = ("make smoke", ". .venv/bin/activate", "snakemake --configfile mine_in_full.yaml --cores 4")
 _TABLE = "results/tables/main.md"
 

@@ -110,6 +110,7 @@ use rule grade as decoding_grade with:
     input:
         samples="results/decoding/samples/{decoded}/{benchmark}/samples.jsonl",
         problems="results/problems/{benchmark}/problems.jsonl",
+        verifier=given(PLAN.verifier),
     output:
         grades="results/decoding/grades/{decoded}/{benchmark}/grades.jsonl",
         manifest="results/decoding/grades/{decoded}/{benchmark}/manifest.json",

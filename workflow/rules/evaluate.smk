@@ -70,6 +70,7 @@ rule grade:
         samples="results/samples/{run}/{benchmark}/samples.jsonl",
         manifest="results/samples/{run}/{benchmark}/manifest.json",
         problems="results/problems/{benchmark}/problems.jsonl",
+        verifier=given(PLAN.verifier),
     output:
         grades="results/grades/{run}/{benchmark}/grades.jsonl",
         manifest="results/grades/{run}/{benchmark}/manifest.json",
@@ -84,6 +85,7 @@ rule grade:
         kind=given(PLAN.grading_kind),
     shell:
         "python -m rlvr stage grade --samples {input.samples:q} --problems {input.problems:q} --kind {params.kind}"
+        " --verifier {input.verifier}"
         f" --workers {PLAN.execution['grading_workers']} --out $(dirname {{output.grades:q}}) > {{log:q}} 2>&1"
 
 

@@ -1,4 +1,6 @@
-# Problems: generated from a seed, or read from the Hub or from files; training and evaluation disjoint.
+# Problems: generated from a seed, or read from the Hub or from files; training and evaluation disjoint; their verifiers.
+from evals.grading.code import VERIFIER_VERSION
+
 if "columns" in PLAN.study.training_settings:
 
     rule problems_train_read:
@@ -64,6 +66,26 @@ rule problems_read:
     shell:
         "python -m rlvr stage read-problems --settings {params.settings:q} --out results/problems/{wildcards.benchmark}"
         " > {log:q} 2>&1"
+
+
+# First of all, for everything that it grades would have been in vain.
+rule verifier:
+    input:
+        file=given(PLAN.verifier_file),
+        problems="results/problems/{graded}/problems.jsonl",
+    output:
+        "results/verifiers/{graded}/verifier.py",
+        "results/verifiers/{graded}/manifest.json",
+    log:
+        "results/logs/verifiers/{graded}.log",
+    wildcard_constraints:
+        graded=pattern(PLAN.study.verifiers),
+    priority: 200
+    params:
+        version=VERIFIER_VERSION,
+    shell:
+        "python -m rlvr stage try-verifier --file {input.file:q} --problems {input.problems:q}"
+        " --out results/verifiers/{wildcards.graded} > {log:q} 2>&1"
 
 
 # Per benchmark, so that one more benchmark touches nothing else; and no benchmark is sampled before it has passed.

@@ -105,6 +105,7 @@ rule train:
     input:
         base=given(PLAN.base_manifest),
         problems=expand("results/problems/{name}/manifest.json", name=PLAN.trained_with),
+        verifier=given(partial(PLAN.verifier, TRAIN)),
     output:
         run="results/runs/{run}/run.json",
         metrics="results/runs/{run}/metrics.parquet",

@@ -83,6 +83,9 @@ class _Benchmark(Settings):
         description="text with {problem} in it once, or one such text for base and one for chat models; "
         "other braces are text"
     )
+    verifier: Omittable[Text] = optional(
+        "a file with a Python function that grades instead, relative to the repository (docs/your_verifier.md)"
+    )
 
 
 class GeneratedBenchmark(_Benchmark, ProblemKind):
@@ -153,6 +156,12 @@ class ReadBenchmark(_Reading, _Benchmark):
     """The keys of every benchmark that is read from the Hugging Face Hub or from a file."""
 
     samples_per_problem: Count = Field(description="the usual number for a set of this size, for the reader")
+
+    @model_validator(mode="after")
+    def _check_verifier(self) -> Self:
+        if self.verifier is not None and self.grader != "math":
+            raise NotAccepted(f"is given beside grader {self.grader}", "none, or grader math", "verifier")
+        return self
 
 
 class HubBenchmark(ReadBenchmark):
@@ -247,6 +256,10 @@ class TrainingSet(_TrainingReading, _PublishedSet):
     """A published training set."""
 
     licence: str = Field(description="of the problems")
+    verifier: Omittable[Text] = optional(
+        "a file with a Python function that gives the rewards, unless the study names another; relative to the "
+        "repository (docs/your_verifier.md)"
+    )
 
 
 class TrainingProblems(_TrainingReading, SourceTable):

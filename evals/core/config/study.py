@@ -38,6 +38,9 @@ class DrawnProblems(Settings):
     count: Count = Field(description="number of different problems")
     prompt: Prompt = Field(description="text with {problem} in it once")
     kinds: Kinds = Field(description="kinds of problems, equally likely")
+    verifier: Omittable[Text] = optional(
+        "a file with a Python function that gives the rewards, relative to the repository (docs/your_verifier.md)"
+    )
 
 
 class PublishedProblems(Settings):
@@ -49,6 +52,9 @@ class PublishedProblems(Settings):
         "ids of problems that are left out, such as those of a benchmark"
     )
     prompt: Prompt = Field(description="text with {problem} in it once")
+    verifier: Omittable[Text] = optional(
+        "a file with a Python function that gives the rewards, relative to the repository (docs/your_verifier.md)"
+    )
 
 
 def _kind_of_problems(content: Any) -> str:

@@ -50,7 +50,7 @@ class Limits:
     memory: int = 1024**3  # bytes of address space per process
     processes: int = 4  # processes and threads at a time
     file_size: int = 16 * 1024**2  # bytes of one file
-    disk: int = 32 * 1024**2  # bytes of all files together; they are kept in memory
+    disk: int = 32 * 1024**2  # bytes of all files together, which are kept in memory; 0: nothing can be written
     open_files: int = 64  # of one process
 
     def inside(self) -> str:
@@ -169,7 +169,9 @@ def _command(disk: int) -> list[str]:
     mounts += [word for path in _hidden(shown) for word in ("--perms", "0555", "--tmpfs", path, "--remount-ro", path)]
     links = [path for path in _SYSTEM_LIBRARIES if os.path.islink(path)]
     mounts += [word for path in links for word in ("--symlink", os.readlink(path), path)]
-    temporary = ["--perms", "1777", "--size", str(disk), "--tmpfs", "/tmp", "--chdir", "/tmp"]
+    size = ["--size", str(disk)] if disk else []
+    temporary = ["--perms", "1777", *size, "--tmpfs", "/tmp", *([] if disk else ["--remount-ro", "/tmp"])]
+    temporary += ["--chdir", "/tmp"]
     settings = {"PATH": "/usr/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
     settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     environment = [word for name, value in settings.items() for word in ("--setenv", name, value)]
@@ -222,6 +224,6 @@ def require_sandbox() -> None:
 
 def _refusal(reason: str) -> str:
     return (
-        f"a model's programs are run in a sandbox or not at all, and it does not work here: {reason}; needed: "
+        f"programs and verifiers run in a sandbox or not at all, and it does not work here: {reason}; needed: "
         "bubblewrap (Debian: apt install bubblewrap) and user namespaces, or root (docs/grading.md)"
     )

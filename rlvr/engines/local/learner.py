@@ -232,8 +232,8 @@ class Learner:
         parameters = replace(self._sampler.parameters, top_p=1.0)
         sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem, parameters=parameters)
         rollouts = sampler.roll_out(self.model.sampler(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
-        correct = rollouts.rewards(pool).view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
-        counts = {"correct_counts": correct.long().tolist(), "samples_per_problem": settings.samples_per_problem}
+        correct = (rollouts.rewards(pool) == 1).view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
+        counts = {"correct_counts": correct.tolist(), "samples_per_problem": settings.samples_per_problem}
         scores.append({"step": step, **counts})
 
     def _sample(self, pool: GradingPool, clock: StepClock) -> tuple[Rollouts, Tensor, Tensor, dict[str, float]]:

@@ -108,8 +108,8 @@ class Rollouts:
         return torch.tensor([case.truncated for case in self.cases])
 
     def rewards(self, pool: GradingPool) -> Tensor:
-        """[B] rewards: 1 for a correct answer, 0 otherwise, by the grader that also scores evaluation."""
-        return torch.tensor([float(verdict.correct) for verdict in pool.grade(self.cases)])
+        """[B] rewards: 1 for a correct answer and 0 otherwise, by the grader of evaluation; or those of a verifier."""
+        return torch.tensor([verdict.reward for verdict in pool.grade(self.cases)])
 
     @staticmethod
     def join(parts: Sequence[Rollouts]) -> Rollouts:
@@ -155,7 +155,7 @@ class RolloutSampler:
         tokens = TokenBatch([prompts[row] for row in rows], [response.tokens for response in responses])
         predictions = self.tokenizer.decode_batch(tokens.responses, skip_special_tokens=True)
         cases = [
-            Case(prediction=prediction, gold=problems[row]["answer"], truncated=not response.finished)
+            Case(prediction, problems[row]["answer"], truncated=not response.finished, problem=problems[row])
             for prediction, row, response in zip(predictions, rows, responses, strict=True)
         ]
         log_probs, entropies = (

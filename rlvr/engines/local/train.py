@@ -49,6 +49,9 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     for problems in (run.problems, *([run.validation.problems] if run.validation else [])):
         outputs = verify_outputs(problems / "manifest.json", "problems").outputs
         inputs[str(problems / "problems.jsonl")] = outputs["problems.jsonl"]
+    if run.verifier_file is not None:
+        copy = verify_outputs(run.verifier_file.with_name("manifest.json"), "verifier")
+        inputs[str(run.verifier_file)] = copy.outputs[run.verifier_file.name]
     versions = {"engine": VERSION, "sampler": SAMPLER_VERSION, "grader": GRADER_VERSION}
     training = Training(run, inputs, versions)
     store = StateStore(directory / "state", training.fingerprint)
@@ -78,7 +81,8 @@ class _Attempt:
         """Do all steps that are not done yet, and write the result."""
         run, learner = self.training.run, self.learner
         newest = self.store.latest()
-        with GradingPool(workers=execution.grading_workers) as pool, termination() as asked_to_stop:
+        grading = GradingPool(execution.grading_workers, verifier=run.verifier_file)
+        with grading as pool, termination() as asked_to_stop:
             passed = [step for step in self.lacking if newest is not None and step < newest.step]
             if newest is not None and passed:
                 if (earlier := self.store.latest(at_most=passed[0])) is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput
-from evals.core.run_spec import Cluster, VerlRun
+from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun
 from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"
@@ -75,6 +75,11 @@ class Places:
     def prompts(self) -> Path:
         """The training problems in verl's format."""
         return self.run / "verl" / "prompts.parquet"
+
+    @property
+    def verifier(self) -> Path:
+        """The user's reward function, where a run has one."""
+        return self.run / "verl" / VERIFIER_FILE
 
     @property
     def log(self) -> Path:

@@ -5,7 +5,6 @@ The run comes from the run.json that the environment variable RLVR_RUN names. No
 
 import asyncio
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,16 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 from verl.trainer.ppo.v1 import trainer_base
 
 import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
-from evals.grading import Case, GradingPool
+from evals.grading import Verdict
 from rlvr.engines.verl import engine  # noqa: F401 (it registers itself with verl's engines)
 from rlvr.engines.verl.checkpoints import keep, record
 from rlvr.engines.verl.launch import CHECKPOINTS_VARIABLE, NAME_PREFIX, REWARD_MANAGER
-from rlvr.engines.verl.registered import current_run
+from rlvr.engines.verl.registered import current_run, grade
 from rlvr.engines.verl.trainer import MethodTrainer
-
-_POOL = GradingPool(workers=1)
-_LOCK = threading.Lock()
 
 
 class GradingRewardManager(RewardManagerBase):
-    """The grader that scores evaluation, as verl's reward: 1 for a correct answer, 0 otherwise.
+    """The grader that scores evaluation, as verl's reward: 1 for a correct answer, 0 otherwise; or a verifier's reward.
 
     A response that was cut off at the length limit is graded as truncated. It grades in processes that can be killed,
     with a limit on time. verl's own scorers rely on ``signal.alarm``, which does nothing in a worker's thread (verl
@@ -44,16 +40,15 @@ class GradingRewardManager(RewardManagerBase):
         responses = item.batch["responses"]
         length = int(item.batch["attention_mask"][-responses.shape[-1] :].sum())
         tokens = responses[:length].tolist()
-        gold = str(item.non_tensor_batch["reward_model"]["ground_truth"])
-        correct, truncated = await asyncio.to_thread(self._grade, tokens, gold)
-        return {"reward_score": correct, "reward_extra_info": {"acc": correct, "truncated": truncated}}
+        truth = str(item.non_tensor_batch["reward_model"]["ground_truth"])
+        verdict, truncated = await asyncio.to_thread(self._grade, tokens, truth)
+        info = {"acc": float(verdict.correct), "truncated": float(truncated)}
+        return {"reward_score": verdict.reward, "reward_extra_info": info}
 
-    def _grade(self, tokens: list[int], gold: str) -> tuple[float, float]:
+    def _grade(self, tokens: list[int], truth: str) -> tuple[Verdict, bool]:
         truncated = len(tokens) >= self._longest and tokens[-1] != self.tokenizer.eos_token_id
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        with _LOCK:
-            verdict = _POOL.grade([Case(prediction=text, gold=gold, truncated=truncated)])[0]
-        return float(verdict.correct), float(truncated)
+        return grade(text, truth, truncated), truncated
 
 
 class RecordShards(CheckpointCallback):

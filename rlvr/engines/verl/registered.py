@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evals.core.run_spec import Cluster, VerlRun
+from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun
+from evals.grading import Case, GradingPool, Verdict
 from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
 from rlvr.methods.aggregation import Aggregation, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
@@ -140,6 +142,24 @@ def current_run() -> CurrentRun:
     """The run that the environment names."""
     run, cluster = Path(os.environ[RUN_VARIABLE]), Path(os.environ[CLUSTER_VARIABLE])
     return CurrentRun.of(VerlRun.read(run), Cluster.read(cluster))
+
+
+_GRADING = threading.Lock()
+
+
+@cache
+def _pool() -> GradingPool:
+    """The grader of this process, or the user's reward function in a sandbox that this process keeps."""
+    copy = Path(os.environ[RUN_VARIABLE]).parent / "verl" / VERIFIER_FILE
+    return GradingPool(workers=1, verifier=copy if current_run().run.verifier else None)
+
+
+def grade(text: str, truth: str, truncated: bool) -> Verdict:
+    """Grade a response; ``truth`` is the gold answer, or for a verifier the JSON of the problem's row."""
+    with _GRADING:
+        problem = json.loads(truth) if _pool().verifier else None
+        gold = problem["answer"] if problem else truth
+        return _pool().grade([Case(text, gold, truncated=truncated, problem=problem)])[0]
 
 
 def nested(rows: Sequence[Any]) -> Tensor:

@@ -1,5 +1,6 @@
 """Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves."""
 
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import replacing, write_json
+from evals.core.files import read_jsonl, replacing, write_json
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Cluster, VerlRun
 from evals.core.single_writer import single_writer
@@ -66,6 +67,9 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
         **{str(run.base / name): digest for name, digest in base.outputs.items() if name.startswith("checkpoint/")},
         str(run.problems / "problems.jsonl"): problems.outputs["problems.jsonl"],
     }
+    if run.verifier_file is not None:
+        copy = verify_outputs(study / run.verifier_file.with_name("manifest.json"), "verifier")
+        inputs[str(run.verifier_file)] = copy.outputs[run.verifier_file.name]
     training = Training(run, inputs, {"engine": VERSION, "verl": PINNED, "grader": GRADER_VERSION})
     state = directory / "state" / training.fingerprint[:16]
     places = Places(run=directory, study=study, repository=execution.repository, state=state)
@@ -81,7 +85,9 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
             remove_old(state, cluster.checkpoints_kept)
             if step:
                 print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
-            _write_prompts(study / run.problems, run.prompt, places.prompts)
+            _write_prompts(study / run.problems, run.prompt, places.prompts, with_rows=run.verifier is not None)
+            if run.verifier_file is not None:
+                shutil.copyfile(study / run.verifier_file, places.verifier)
             end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), lacking)
             step = prepare_resume(state)
             if step != run.training.steps:
@@ -190,14 +196,20 @@ def _whole_metrics(run: VerlRun, places: Places) -> pd.DataFrame:
     return metrics
 
 
-def _write_prompts(problems: Path, template: str, path: Path) -> int:
-    """Write the problems of the directory ``problems`` in the format that verl reads; returns their number."""
+def _write_prompts(problems: Path, template: str, path: Path, with_rows: bool = False) -> int:
+    """Write the problems of the directory ``problems`` in the format that verl reads; returns their number.
+
+    Their truth is the gold answer, or for a verifier (``with_rows``) the JSON of the problem's row.
+    """
     rows = load(problems).problems
+    truths = [row.answer for row in rows]
+    if with_rows:
+        truths = [json.dumps(row) for row in read_jsonl(problems / "problems.jsonl")]
     table = pa.table(
         {
             "prompt": [[{"role": "user", "content": render_prompt(template, row.problem)}] for row in rows],
             "data_source": ["rlvr"] * len(rows),
-            "reward_model": [{"ground_truth": row.answer, "style": "rule"} for row in rows],
+            "reward_model": [{"ground_truth": truth, "style": "rule"} for truth in truths],
             "extra_info": [{"index": number, "id": str(row.id)} for number, row in enumerate(rows)],
         }
     )

@@ -18,6 +18,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json
 from evals.core.manifest import hash_files, verify_outputs
 from evals.core.run_spec import Execution, LocalRun
+from evals.grading.trial import try_verifier
 from rlvr.engines.local.learner import Learner
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.engines.local.train import train
@@ -323,3 +324,32 @@ def test_prompt_order_is_a_permutation_per_pass_and_known_from_the_position() ->
     for position in range(18):
         assert [row["id"] for row in order.take(position, 3)] == whole[position : position + 3]
     assert whole != [row["id"] for row in PromptOrder(problems, seed=4).take(0, 21)]
+
+
+HALF = """
+def verify(problem, response):
+    return 0.5 * ("=" in response) + 0.5 * (problem["answer"] in response[-9:])
+"""
+
+
+def test_rewards_are_those_of_a_users_verifier_and_its_bytes_are_part_of_the_run(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    plain = make_run()
+    mine, copy = tmp_path / "mine.py", tmp_path / "verifiers"
+    mine.write_text(HALF)
+    run = make_run(verifier={"directory": str(copy), "version": 1})
+    assert run.parameters() == {**plain.parameters(), "verifier": {"version": 1}}
+    with pytest.raises(UserError, match=r"verifiers/manifest\.json"):
+        train(run, tmp_path / "early", EXECUTION)
+    fingerprints = []
+    for text in (HALF, HALF + "# another byte\n"):
+        mine.write_text(text)
+        try_verifier(mine, run.problems / "problems.jsonl", copy)
+        train(run, tmp_path / "run", EXECUTION)
+        manifest = verify_outputs(tmp_path / "run/manifest.json", "run")
+        assert manifest.inputs[str(copy / "verifier.py")] == sha256_file(mine)
+        fingerprints.append(manifest.fingerprint)
+    assert fingerprints[0] != fingerprints[1]
+    rewards = pd.read_parquet(tmp_path / "run/metrics.parquet")["reward_mean"]
+    assert rewards.between(0, 1).all() and ((rewards * 32) % 2 == 1).any()  # halves, which no grader of ours gives

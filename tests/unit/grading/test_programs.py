@@ -213,7 +213,7 @@ def test_without_a_sandbox_nothing_is_run(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     answer = grade_command(code_samples(tmp_path, problems), problems, tmp_path / "grades", str(tmp_path / "empty"))
     assert answer.returncode == 2
-    assert answer.stderr.startswith("error: a model's programs are run in a sandbox or not at all")
+    assert answer.stderr.startswith("error: programs and verifiers run in a sandbox or not at all")
     assert "bwrap is not installed" in answer.stderr and answer.stderr.count("\n") == 1
     assert not (tmp_path / "grades/grades.jsonl").exists()
 

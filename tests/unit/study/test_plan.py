@@ -13,7 +13,8 @@ import pytest
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import conditions_of
 from evals.core.yaml_file import read_yaml
-from rlvr.study import cost
+from evals.grading.code import VERIFIER_VERSION
+from rlvr.study import benchmarks, cost
 from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, pattern, words
@@ -323,3 +324,53 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
     (tmp_path / "svamp.json").unlink()
     with pytest.raises(UserError, match=r"^svamp: path: .*svamp\.json: no such file or directory$"):
         Plan.read(content, "smollm2.yaml")
+
+
+def test_a_verifier_changes_what_it_grades_and_nothing_else(
+    smoke: dict[str, Any], plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("def verify(problem, response):\n    return 1\n")
+    without = {**smoke, "diagnostics": None}
+    del without["diagnostics"]
+    own = Plan.read({**without, "problems": {**smoke["problems"], "verifier": str(mine)}}, "mine.yaml")
+    assert own.problem_kinds("train") == plan.problem_kinds("train")
+    assert own.verifier("train") == ["results/verifiers/train/verifier.py"] and own.verifier("chain_3") == []
+    assert own.grading_kind("chain_3") == plan.grading_kind("chain_3") == "completion"
+    (run, *_) = own.trained
+    spec, before = (json.loads(each.run_spec(run)) for each in (own, plan))
+    assert spec == {**before, "verifier": {"directory": "results/verifiers/train", "version": VERIFIER_VERSION}}
+    assert "results/verifiers/train/manifest.json" in own.intermediate("")
+
+    benchmark = benchmarks._read_benchmark("chain_3", "", "").model_copy(update={"verifier": str(mine)})
+    monkeypatch.setattr(benchmarks, "_read_benchmark", lambda *_: benchmark)
+    graded = Plan.read({**without, "benchmarks": ["chain_3"]}, "mine.yaml")
+    assert graded.verifier("chain_3") == ["results/verifiers/chain_3/verifier.py"] and graded.verifier("train") == []
+    assert (graded.grading_kind("chain_3"), graded.grader_version("chain_3")) == ("verifier", "verifier 1")
+    assert graded._problem_settings("chain_3") == plan._problem_settings("chain_3")
+    assert json.loads(graded.run_spec(run)) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "diagnosed", "complaint"),
+    [
+        (None, False, "mine.py: no such file"),
+        ("verify = 1\n", False, "mine.py: has no function verify; accepted: def verify(problem, response)"),
+        (
+            "def verify(problem, response): return 1\n",
+            True,
+            "diagnostics: measures correctness by the project",
+        ),
+    ],
+)
+def test_a_verifier_is_refused_before_work_starts(
+    smoke: dict[str, Any], tmp_path: Path, text: str | None, diagnosed: bool, complaint: str
+) -> None:
+    if text is not None:
+        (tmp_path / "mine.py").write_text(text)
+    content = {**smoke, "problems": {**smoke["problems"], "verifier": str(tmp_path / "mine.py")}}
+    if not diagnosed:
+        del content["diagnostics"]
+    with pytest.raises(UserError) as raised:
+        Plan.read(content, "mine.yaml")
+    assert complaint in str(raised.value)

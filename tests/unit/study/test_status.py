@@ -20,6 +20,7 @@ from evals.generation.checkpoint import ServedModel
 from evals.generation.plan import make_plan
 from evals.generation.settings import EvaluationSettings
 from evals.grading import INTEGER_VERSION as GRADER_VERSION
+from evals.grading.code import VERIFIER_VERSION
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
@@ -107,6 +108,23 @@ def test_results_without_portable_digits_are_named(finished: dict[str, Any], mon
     mixed, obstacle, count = describe(study_status(Study.resolve(finished)))
     assert mixed.startswith("Arithmetic is mixed") and "1 of 4 results with the code paths of Old" in mixed
     assert "it has no AVX2" in obstacle and count == "7 of 7 results are current"
+
+
+def test_a_verifier_whose_bytes_are_others_makes_its_runs_stale(finished: dict[str, Any]) -> None:
+    mine = Path("mine.py").resolve()
+    mine.write_text("1")
+    finished["problems"]["verifier"] = str(mine)
+    del finished["diagnostics"]
+    name = "verifier of the training problems"
+    assert "no such file" in stale(finished)[name][0]
+    parameters = {"version": VERIFIER_VERSION, "sha256": sha256_bytes(b"1")}
+    write("verifiers/train/manifest.json", "verifier", parameters, {"verifier.py": "1"})
+    assert name not in stale(finished)
+    mine.write_text("2")
+    reasons = stale(finished)
+    assert reasons[name] == (f"sha256: {sha256_bytes(b'1')} -> {sha256_bytes(b'2')}",)
+    assert f"made from {name}, which is not current" in reasons["run tiny-dapo-s1"]
+    assert not any("base model tiny-base" in result for result in reasons)
 
 
 def rewrite(path: Path, content: dict[str, Any]) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
+from evals.core.files import write_json
+from rlvr.engines.verl import registered
+from rlvr.engines.verl.launch import CLUSTER_VARIABLE, RUN_VARIABLE
 from rlvr.engines.verl.registered import RegisteredAdvantage, RegisteredLoss, group_ids
 from rlvr.methods.aggregation import Aggregation, Mode, Normaliser
 from rlvr.methods.losses.base import PolicyLoss
 from rlvr.methods.losses.cov import KLCov
 from rlvr.methods.losses.token_ratios import SAPO, Clipped
 from rlvr.methods.method import compose
-from tests.unit.verl.conftest import run_content
+from tests.unit.verl.conftest import CLUSTER, run_content
 
 
 def batch(rollouts: int = 8, length: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -94,3 +99,33 @@ def test_an_advantage_is_that_of_the_method(name: str) -> None:
 
 def test_prompts_are_numbered_as_they_come() -> None:
     assert group_ids(["x", "a", "x", "b"]).tolist() == [0, 1, 0, 2]
+
+
+VERIFIER = """
+def verify(problem, response):
+    return 0.25 if response == problem["solution"] else response == problem["answer"]
+"""
+
+
+@pytest.mark.parametrize("has_verifier", [False, True])
+def test_rewards_are_those_of_the_grader_or_of_the_users_verifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_verifier: bool
+) -> None:
+    content = run_content()
+    if has_verifier:
+        content["verifier"] = {"directory": "results/verifiers/train", "version": 1}
+        (tmp_path / "verl").mkdir()
+        (tmp_path / "verl/verifier.py").write_text(VERIFIER)
+    for variable, name, each in ((RUN_VARIABLE, "run.json", content), (CLUSTER_VARIABLE, "cluster.json", CLUSTER)):
+        write_json(tmp_path / name, each)
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    for cached in (registered.current_run, registered._pool):
+        cached.cache_clear()
+    truth = json.dumps({"id": "p", "answer": "2", "solution": "1 + 1"}) if has_verifier else "2"
+    try:
+        rewards = [registered.grade(text, truth, False).reward for text in ("2", r"\boxed{2}", "1 + 1")]
+    finally:
+        registered._pool().close()
+        for cached in (registered.current_run, registered._pool):
+            cached.cache_clear()
+    assert rewards == ([1.0, 0.0, 0.25] if has_verifier else [0.0, 1.0, 0.0])

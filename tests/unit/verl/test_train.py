@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from evals.core.errors import UserError
 from evals.core.files import read_jsonl, sha256_file
+from evals.problems.problem_set import write_problem_set
 from rlvr.engines.verl import checkpoints
 from rlvr.engines.verl.checkpoints import (
     MANIFEST,
@@ -168,6 +169,14 @@ def test_prompts_are_messages_with_their_answers(tmp_path: Path) -> None:
         assert row["prompt"] == [{"role": "user", "content": f"Q: {problem['problem']}\n"}]
         assert row["reward_model"]["ground_truth"] == problem["answer"]
     assert [row["extra_info"]["index"] for row in rows] == [0, 1, 2, 3]
+
+
+def test_a_verifier_is_given_the_whole_row(tmp_path: Path) -> None:
+    problem = {"id": "train-0", "problem": "1 + 1", "answer": "2", "family": "f", "solution": "1 + 1 = 2"}
+    write_problem_set(tmp_path / "train", [problem], {}, {}, {})
+    _write_prompts(tmp_path / "train", "{problem}", tmp_path / "prompts.parquet", with_rows=True)
+    rows = parquet.read_table(tmp_path / "prompts.parquet").to_pylist()
+    assert [json.loads(row["reward_model"]["ground_truth"]) for row in rows] == [problem]
 
 
 def merged(directory: Path, **weights: torch.Tensor) -> Path:

@@ -1,0 +1,130 @@
+"""Judges responses by a user's function: ``python verify.py LIMITS CPU SECONDS``.
+
+Questions and answers are lines of JSON, one each for a response. The file is loaded once. Each response is judged by a
+process of its own, a copy of the one that loaded the file, which has CPU seconds of processor time and SECONDS of
+wall-clock time. What a response makes the function do ends with that process, so a verdict depends on no other response
+and on no order.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+import types
+from typing import Any
+
+import limits  # type: ignore[import-not-found]
+
+VERIFIER = "/verifier.py"
+MAX_ANSWER = 4096
+_LONGEST_COMPLAINT = 300
+
+
+def main() -> None:
+    """Print whether the file could be loaded, then a verdict for each line of standard input."""
+    limits.apply(json.loads(sys.argv[1]))
+    cpu, seconds = int(sys.argv[2]), float(sys.argv[3])
+    questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for stream in (0, 1, 2):  # what the function prints or reads is not part of the conversation
+        os.dup2(nothing, stream)
+    module = types.ModuleType("verifier")
+    sys.modules["verifier"] = module
+    loaded: dict[str, Any] = {}
+    try:
+        with open(VERIFIER, encoding="utf-8") as file:
+            exec(compile(file.read(), VERIFIER, "exec"), module.__dict__)
+        module.verify  # noqa: B018  (it may have been deleted again)
+    except BaseException as error:
+        loaded = _complaint(error)
+    answers.write(json.dumps(loaded) + "\n")
+    answers.flush()
+    for line in questions:
+        answers.write(_judged(module, line, cpu, seconds) + "\n")
+        answers.flush()
+
+
+def _judged(module: Any, line: str, cpu: int, seconds: float) -> str:
+    """The answer to one question, from a process that has ended, as has everything that it started."""
+    reader, writer = os.pipe()
+    child = _fork()
+    if child == 0:
+        try:
+            os.closerange(3, writer)  # the conversation of this process's parent
+            os.closerange(writer + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))  # a signal that says so, then the end
+            os.write(writer, (json.dumps(_verdict(module.verify, line)) + "\n").encode("ascii"))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    answer, is_late = _line(reader, seconds)
+    os.close(reader)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)  # everything in this sandbox but this process and bubblewrap's own
+    status = os.waitpid(child, 0)[1]
+    if answer is not None:
+        return answer
+    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if is_late or ended_by in (signal.SIGXCPU, signal.SIGKILL):
+        return json.dumps({"ended": "timeout"})
+    return json.dumps({"failed": f"its process ended by signal {ended_by}" if ended_by else "its process ended"})
+
+
+def _fork() -> int:
+    """A new process, as soon as those of the response before have gone, for they count."""
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            time.sleep(0.001)
+
+
+def _line(reader: int, seconds: float) -> tuple[str | None, bool]:
+    """The first line that arrives, or None; and whether it had not by the end of the time."""
+    deadline, found = time.monotonic() + seconds, b""
+    while b"\n" not in found and len(found) < MAX_ANSWER:
+        if not select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            return None, True
+        part = os.read(reader, MAX_ANSWER)
+        if not part:
+            return None, False
+        found += part
+    return found.partition(b"\n")[0].decode("ascii", "replace"), False
+
+
+def _verdict(verify: Any, line: str) -> dict[str, Any]:
+    try:
+        question = json.loads(line)
+        reward = verify(question["problem"], question["response"])
+        if hasattr(reward, "item") and getattr(reward, "ndim", None) == 0:  # a number of numpy's
+            reward = reward.item()
+        if isinstance(reward, bool | int | float) and 0 <= reward <= 1:
+            return {"reward": float(reward)}
+        found = repr(reward)[:_LONGEST_COMPLAINT]
+        return {"failed": f"verify returned {found}; accepted: True, False or a number from 0 to 1"}
+    except MemoryError:
+        return {"ended": "memory"}
+    except BaseException as error:  # SystemExit too
+        return _complaint(error)
+
+
+def _complaint(error: BaseException) -> dict[str, Any]:
+    """The line of the user's file, the exception and what it says."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == VERIFIER]
+    if isinstance(error, SyntaxError) and error.filename == VERIFIER and error.lineno:
+        lines.append(error.lineno)
+    try:
+        said = " ".join(str(error).split())[:_LONGEST_COMPLAINT]
+    except BaseException:
+        said = ""
+    place = f"line {lines[-1]}: " if lines else ""
+    return {"failed": f"{place}{type(error).__name__}" + (f": {said}" if said else "")}
+
+
+if __name__ == "__main__":
+    main()
