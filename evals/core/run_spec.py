@@ -331,6 +331,7 @@ class Execution(Record):
         grading_workers: processes for answers that need symbolic comparison.
         hidden_state_budget: mebibytes of hidden states that are kept in memory; more are spilled to a file.
         gradient_checkpointing: whether layers are computed again for the gradient instead of kept.
+        rollouts_kept_every: steps between two whose rollouts are kept, beside the first; None for none.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
@@ -339,6 +340,7 @@ class Execution(Record):
     grading_workers: Count = 1
     hidden_state_budget: Index = 4096
     gradient_checkpointing: bool = False
+    rollouts_kept_every: Count | None = None
 
 
 class Cluster(Record):
@@ -364,6 +366,7 @@ class Cluster(Record):
     hidden_state_budget: Index
     hidden_state_host_budget: Index
     rollout_kl_limit: Positive = 0.1
+    rollouts_kept_every: Count | None = Field(default=None, exclude_if=lambda every: every is None)
     overrides: dict[str, Any] = Field(default={}, exclude_if=lambda overrides: not overrides)
 
     @property

@@ -40,6 +40,12 @@ def train(
     gradient_checkpointing: Annotated[
         bool, Option("--gradient-checkpointing", help="local: compute layers again for the gradient; saves memory")
     ] = False,
+    rollouts_kept_every: Annotated[
+        int | None,
+        Option(
+            help="local: steps between two whose rollouts are kept in rollouts/step-N, beside step 1; default: none"
+        ),
+    ] = None,
     cluster: ClusterFile = None,
     python: Python = "python",
     lock_wait_seconds: float = 600.0,
@@ -82,6 +88,7 @@ def train(
             grading_workers=grading_workers,
             hidden_state_budget=hidden_state_budget,
             gradient_checkpointing=gradient_checkpointing,
+            rollouts_kept_every=rollouts_kept_every,
         )
         train_locally(LocalRun.read(run_file), out or run_file.parent, execution, checkpoints_at)
 

@@ -5,7 +5,7 @@ replayed, and every replayed step must have the metrics that the run wrote down.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from evals.core.progress import Progress
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
 from rlvr.diagnostics import VERSION
-from rlvr.diagnostics.policy import Rollout, numbers_within_groups, snapshot_directory
-from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS, classes_of
+from rlvr.diagnostics.policy import Rollout, snapshot_directory
+from rlvr.diagnostics.tokens.table import completed
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
 from rlvr.engines.local.policy import score_in_chunks, unpack
+from rlvr.engines.rollouts import token_rows
 from rlvr.runs.state import save_tensors
 
 
@@ -49,7 +50,6 @@ class ReplayedStep:
     step: int
     prepared: PreparedStep  # the rollout batch and its weights, before the optimizer steps
     weights_before: dict[str, Tensor]  # the model's parameters before the optimizer steps
-    problems: list[str]  # id of each rollout's problem
     updates: UpdateLog
     new_log_probs: Tensor  # [B, T] after all optimizer steps
     metrics: dict[str, float]
@@ -71,13 +71,11 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
     progress = Progress(out, f"tokens of {run.run}", wanted[-1], 0)
     with tempfile.TemporaryDirectory() as scratch:
         learner = Learner(run, device, HiddenStateBudget(1 << 32, Path(scratch)))
-        decode, tokens = learner.tokenizer.decode, range(learner.tokenizer.get_vocab_size())
-        texts = {token: decode([token], skip_special_tokens=False) for token in tokens}
         for replayed in replay(learner, wanted, grading_workers):
             require_same_step(run.run, {**replayed.metrics, "step": replayed.step}, metrics[replayed.step])
             progress.report(replayed.step)
             if replayed.step in wanted:
-                tables.append(_token_rows(run.run, replayed, texts))
+                tables.append(_token_rows(run.run, replayed, learner.token_text))
                 files += _write_snapshot(snapshot_directory(out, replayed.step), replayed)
     write_parquet(out / "tokens.parquet", pd.concat(tables, ignore_index=True))
     parameters = {"run": run.parameters(), "steps": wanted, "version": VERSION}
@@ -100,7 +98,7 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
     training = learner.run.training
     with GradingPool(grading_workers, verifier=learner.run.verifier_file) as pool:
         while learner.position.step < max(wanted):
-            step, first_prompt = learner.position.step + 1, learner.position.prompts_used
+            step = learner.position.step + 1
             prepared = learner.prepare(pool)
             kept = step in wanted
             before = {name: value.detach().clone() for name, value in learner.model.named_parameters()} if kept else {}
@@ -113,50 +111,25 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
                 tokens = prepared.rollouts.tokens
                 packed = score_in_chunks(learner.model, tokens, training.temperature, training.micro_batch_size)[0]
                 new = unpack(packed, prepared.batch.response_mask)
-            # Groups are numbered in the order in which the run takes prompts.
-            taken = learner.order.take(first_prompt, learner.position.prompts_used - first_prompt)
-            problems = [taken[group]["id"] for group in prepared.batch.group_ids.tolist()]
-            yield ReplayedStep(step, prepared, before, problems, log, new, metrics)
+            yield ReplayedStep(step, prepared, before, log, new, metrics)
 
 
-def _token_rows(run: str, replayed: ReplayedStep, texts: dict[int, str]) -> pd.DataFrame:
-    """The table's rows of one step, rollout by rollout; ``texts`` gives each token's text."""
+def _token_rows(run: str, replayed: ReplayedStep, text: Callable[[int], str]) -> pd.DataFrame:
+    """The table's rows of one step, rollout by rollout; ``text`` gives each token's text."""
     prepared, updates, batch = replayed.prepared, replayed.updates, replayed.prepared.batch
-    mask, groups = batch.response_mask.cpu(), batch.group_ids.cpu()
-    row, position = (index.numpy() for index in mask.nonzero(as_tuple=True))
+    rows = token_rows(run, replayed.step, prepared.problems, prepared.rewards, batch, prepared.weights, text)
+    mask = batch.response_mask.cpu()
 
     def packed(values: Tensor) -> np.ndarray:
         return np.asarray(values.detach().cpu()[mask])
 
-    token_texts = [texts[token] for token in packed(batch.token_ids).tolist()]
     weighted = packed(batch.advantages[:, None] * prepared.weights)
     old, update = packed(batch.old_log_probs), packed(updates.log_probs)
     with np.errstate(divide="ignore", invalid="ignore"):
         # At ratio 1 every loss here has slope -A w: the gate is what is left of it, 0 for a token that is stopped.
         gate = np.where(weighted == 0, np.nan, -packed(updates.slopes) / weighted)
-    advantages = batch.advantages.cpu().numpy()[row]
-    columns = {
-        "run": run,
-        "step": replayed.step,
-        "problem": np.array(replayed.problems, dtype=object)[row],
-        "group": groups.numpy()[row],
-        "sample": numbers_within_groups(groups).numpy()[row],
-        "position": position,
-        "token": packed(batch.token_ids),
-        "text": token_texts,
-        "token_class": classes_of(row, token_texts),
-        "reward": prepared.rewards.numpy()[row],
-        "advantage": advantages,
-        "side": np.sign(advantages),
-        "weight": packed(prepared.weights),
-        "mini_batch": batch.mini_batch_ids.cpu().numpy()[row],
-        "old_log_prob": old,
-        "new_log_prob": packed(replayed.new_log_probs),
-        "entropy": packed(batch.entropies),
-        "ratio": np.exp(np.clip(update - old, -20, 20)),
-        "gate": gate,
-    }
-    return pd.DataFrame(columns).astype(REPLAY_COLUMNS)
+    ratio = np.exp(np.clip(update - old, -20, 20))
+    return completed(rows.assign(new_log_prob=packed(replayed.new_log_probs), ratio=ratio, gate=gate))
 
 
 def _write_snapshot(directory: Path, replayed: ReplayedStep) -> list[Path]:
@@ -164,7 +137,7 @@ def _write_snapshot(directory: Path, replayed: ReplayedStep) -> list[Path]:
     weights, rollouts = directory / "weights.safetensors", directory / "rollouts.jsonl"
     batch, tokens = replayed.prepared.batch, replayed.prepared.rollouts.tokens
     save_tensors(weights, replayed.weights_before)
-    values = zip(replayed.problems, batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
+    values = zip(replayed.prepared.problems, batch.group_ids.tolist(), tokens.prompts, tokens.responses, strict=True)
     rows = [
         Rollout(problem=name, group=group, prompt=[*prompt], response=[*own]) for name, group, prompt, own in values
     ]

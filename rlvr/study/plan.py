@@ -237,6 +237,8 @@ class Plan:
             return f"--cluster-json {{resources.cluster_json:q}} --python {execution['training_python']}"
         options = {"checkpoint_interval": execution.get("checkpoint_interval", 1), "device": execution["device"]}
         options |= {"threads": self.training_threads, "hidden_state_budget": execution.get("hidden_state_budget", 0)}
+        if "rollouts_kept_every" in execution:
+            options["rollouts_kept_every"] = execution["rollouts_kept_every"]
         flags = ["--gradient-checkpointing"] if execution.get("gradient_checkpointing") else []
         return shlex.join([*words({**options, "grading_workers": execution["grading_workers"]}), *flags])
 

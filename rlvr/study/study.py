@@ -184,6 +184,8 @@ class Study:
         """The settings of the cluster for a model, with all overrides of verl's options: the study's and its own."""
         execution, model = self.config.execution, self.config.models[name]
         shared = {key: getattr(execution, key) for key in _EXECUTION_OF_VERL}
+        if execution.rollouts_kept_every is not None:
+            shared["rollouts_kept_every"] = execution.rollouts_kept_every
         of_study = execution.cluster.to_json() if execution.cluster else {}
         of_model = model.cluster.to_json() if isinstance(model, Existing) and model.cluster else {}
         content = {**_CLUSTER_DEFAULTS, **shared, **of_study, **of_model}

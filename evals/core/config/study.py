@@ -198,6 +198,10 @@ class Execution(Settings):
         "whether a training computes layers again for the gradient instead of keeping them: less memory, a third more "
         "time; default false; engine local"
     )
+    rollouts_kept_every: Omittable[Count] = optional(
+        "training steps between two whose rollouts a training keeps, token by token, beside those of step 1; the page "
+        "rollouts/index.html shows them; default: none are kept"
+    )
     sampling_python: Omittable[Text] = optional(
         "Python of the environment that samples, such as .venv-engines/bin/python for vLLM"
     )

@@ -1,10 +1,12 @@
-"""The columns of both kinds of token table, the classes of tokens, and reading a table.
+"""The columns of the kinds of token table, the classes of tokens, and reading a table.
 
-A replayed run and a comparison of two checkpoints each have a directory with a ``tokens.parquet``.
+A replayed run, a step whose rollouts a training kept, and a comparison of two checkpoints each have a directory with a
+``tokens.parquet``.
 """
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,14 +14,14 @@ import pyarrow.parquet as parquet
 
 from evals.core.errors import InvalidInput
 from evals.problems.arithmetic import OPERATOR_WORDS, OPERATORS
+from rlvr.engines.rollouts import ROLLOUT_COLUMNS
 
-_TEXTS = ("run", "problem", "text", "token_class")
-_COUNTS = ("step", "group", "sample", "position", "token", "mini_batch")
-_NUMBERS = ("reward", "advantage", "weight", "old_log_prob", "new_log_prob", "entropy", "ratio", "gate")
+_OF_UPDATE = ("new_log_prob", "ratio", "gate")
+"""What a replay measures of the optimizer steps, and a training that keeps its rollouts does not."""
 REPLAY_COLUMNS = {
-    **dict.fromkeys(_TEXTS, "string"),
-    **dict.fromkeys(_COUNTS, "int32"),
-    **dict.fromkeys(_NUMBERS, "float32"),
+    **ROLLOUT_COLUMNS,
+    **dict.fromkeys(_OF_UPDATE, "float32"),
+    "token_class": "string",
     "side": "int8",
 }
 """The columns of a replayed run and their types; docs/diagnostics.md describes each."""
@@ -72,7 +74,7 @@ def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
 
 
 def is_comparison(directory: Path) -> bool:
-    """Tell a comparison of two checkpoints from the table of a replayed run.
+    """Tell a comparison of two checkpoints from the rollouts of a run.
 
     InvalidInput if the directory holds neither.
     """
@@ -83,17 +85,30 @@ def is_comparison(directory: Path) -> bool:
         raise InvalidInput(str(path), "", "no such file", _BOTH_KINDS) from None
     except Exception as error:  # pyarrow raises several types on a damaged file
         raise InvalidInput(str(path), "", f"is not a parquet file ({error})", _BOTH_KINDS) from error
-    if not set(COMPARISON_COLUMNS) <= names and not set(REPLAY_COLUMNS) <= names:
+    if not set(COMPARISON_COLUMNS) <= names and not set(ROLLOUT_COLUMNS) <= names:
         raise InvalidInput(str(path), "", "is no token table", _BOTH_KINDS)
     return set(COMPARISON_COLUMNS) <= names
 
 
-def read_token_table(directory: Path) -> pd.DataFrame:
-    """Read the token table of a replayed run; InvalidInput if the directory holds none."""
+def read_token_table(directory: Path, step: int | None = None) -> pd.DataFrame:
+    """Read the token table of a replayed run, or of a step that a training kept; InvalidInput if there is none.
+
+    Read are the rows of ``step``, or all. Of a kept step, what a replay measures of the optimizer steps is NaN.
+    """
     path = directory / "tokens.parquet"
     if is_comparison(directory):
         raise InvalidInput(str(path), "", "compares two checkpoints", "a directory made by `tokens`")
-    return pd.read_parquet(path, columns=list(REPLAY_COLUMNS))
+    kept = [name for name in parquet.read_schema(path).names if name in REPLAY_COLUMNS]
+    return completed(pd.read_parquet(path, columns=kept, filters=None if step is None else [("step", "==", step)]))
+
+
+def completed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give rows of rollouts the columns of a replay that they lack."""
+    lacking: dict[str, Any] = {name: np.nan for name in _OF_UPDATE if name not in rows}
+    if "side" not in rows:
+        rollout = rows.groupby(["step", "group", "sample"], sort=False).ngroup().to_numpy()
+        lacking |= {"side": np.sign(rows["advantage"]), "token_class": classes_of(rollout, rows["text"].tolist())}
+    return rows.assign(**lacking)[list(REPLAY_COLUMNS)].astype(REPLAY_COLUMNS)
 
 
 def read_comparison(

@@ -42,10 +42,13 @@ class Quantity:
 
 
 class StepView:
-    """One step of a replayed run: a title, and the rows of its tokens in the order of the text."""
+    """One step of a run: a title, and the rows of its tokens in the order of the text.
+
+    Of a step whose rollouts the training kept, the quantities of the update are left out.
+    """
 
     explanation = "Struck through: the loss stopped the token's gradient."
-    quantities = (
+    quantities: tuple[Quantity, ...] = (
         Quantity("push", "advantage × weight", "advantage * weight"),
         Quantity("weight", "weight", "weight", middle=1.0),
         Quantity("change", "log-prob change over the step", "new_log_prob - old_log_prob", " nats"),
@@ -60,10 +63,13 @@ class StepView:
         """Choose the problems ``problems``, or the first ``count`` that have rewarded and punished rollouts."""
         frame = read_token_table(table)
         steps = sorted(frame["step"].unique())
+        if step is None and len(steps) == 1:
+            step = steps[0]
         if step not in steps:
             found = "is missing" if step is None else f"is {step}"
             raise InvalidInput("--step", "", found, ", ".join(map(str, steps)))
         frame = frame[frame["step"] == step]
+        self.quantities = recorded(frame)
         _check_problems(problems, frame["problem"])
         sides = frame.groupby("group")["side"].agg(["min", "max"])
         mixed = sides.index[(sides["min"] < 0) & (sides["max"] > 0)]
@@ -79,9 +85,14 @@ class StepView:
     def cells(self, row: Row) -> tuple[str, ...]:
         """Return a token's row of the table of numbers, below ``header``, apart from its text."""
         before, after = row["old_log_prob"], row["new_log_prob"]
-        gate = "–" if np.isnan(row["gate"]) else f"{row['gate']:.3f}"
-        numbers = (f"{before:.4f}", f"{after:.4f}", f"{after - before:+.4f}", f"{row['entropy']:.4f}")
-        return str(row["token_class"]), f"{row['weight']:.3f}", *numbers, f"{row['ratio']:.4f}", gate
+        numbers = [(row["weight"], ".3f"), (before, ".4f"), (after, ".4f"), (after - before, "+.4f")]
+        numbers += [(row["entropy"], ".4f"), (row["ratio"], ".4f"), (row["gate"], ".3f")]
+        return str(row["token_class"]), *("–" if np.isnan(value) else f"{value:{form}}" for value, form in numbers)
+
+
+def recorded(rows: pd.DataFrame) -> tuple[Quantity, ...]:
+    """Return the quantities of a step that its rows have values of."""
+    return tuple(quantity for quantity in StepView.quantities if np.isfinite(quantity.values(rows)).any())
 
 
 class ComparisonView:
@@ -91,7 +102,7 @@ class ComparisonView:
         "Both models read the same responses; blue in the log-prob difference is what training made more likely. "
         "Classes of tokens are known of generated problems, rewards of graded responses."
     )
-    quantities = (
+    quantities: tuple[Quantity, ...] = (
         Quantity("difference", "log-prob difference, trained less base", "trained_log_prob - base_log_prob", " nats"),
         Quantity("before", "base model's entropy", "base_entropy", " nats", one_sided=True),
         Quantity("after", "trained model's entropy", "trained_entropy", " nats", one_sided=True),
@@ -154,8 +165,8 @@ def write_page(
     """Write a token table as text: a page with problems' responses in colour.
 
     Args:
-        table: directory made by `tokens replay` or `tokens compare`.
-        step: one of the steps kept; a comparison has none.
+        table: directory made by `tokens replay` or `tokens compare`, or a run's rollouts/step-N.
+        step: one of the steps kept, where there are several; a comparison has none.
         problems: ids; default: the first ones with right and wrong responses.
         count: how many problems, where none is named.
         responses: of a comparison: the first so many of each problem; default: all.
@@ -171,7 +182,7 @@ def write_page(
     if compared and step is not None:
         raise InvalidInput("--step", "", f"is {step}", f"none, for {table} compares two checkpoints")
     if not compared and responses is not None:
-        raise InvalidInput("--responses", "", f"is {responses}", f"with a comparison; {table} is of a replayed run")
+        raise InvalidInput("--responses", "", f"is {responses}", f"with a comparison; {table} is of a run")
     texts = read_texts(problem_texts) if problem_texts else {}
     view = ComparisonView(table, problems, count, responses) if compared else StepView(table, step, problems, count)
     values = {quantity.key: quantity.values(view.frame) for quantity in view.quantities}

@@ -3,7 +3,7 @@
 import math
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,6 +76,7 @@ class PreparedStep:
     """A step before its optimizer steps."""
 
     rollouts: Rollouts  # those that are trained on
+    problems: list[str]  # id of each rollout's problem
     rewards: Tensor  # [B]
     batch: RolloutBatch  # what the token weights were computed from
     weights: Tensor  # [B, T], of the advantages
@@ -114,6 +115,12 @@ class Learner:
             self.tokenizer, prompts, training.samples_per_prompt, parameters, checkpoint.end_tokens
         )
         self.updater = Updater(self.model, self.method, training, run.seed)
+        self.keep: Callable[[PreparedStep], None] = lambda prepared: None
+        """Called with every step after its update."""
+
+    def token_text(self, token: int) -> str:
+        """Return the text of one token alone."""
+        return str(self.tokenizer.decode([token], skip_special_tokens=False))
 
     def restore(self, state: State) -> None:
         """Continue from a saved state."""
@@ -130,12 +137,15 @@ class Learner:
 
     def step(self, pool: GradingPool) -> dict[str, float]:
         """One rollout batch and its optimizer steps; returns the step's metrics."""
-        return self.update(self.prepare(pool))
+        prepared = self.prepare(pool)
+        metrics = self.update(prepared)
+        self.keep(prepared)
+        return metrics
 
     def prepare(self, pool: GradingPool) -> PreparedStep:
         """Sample a rollout batch and weigh its tokens: everything of a step that comes before its optimizer steps."""
         run, method, position, clock = self.run, self.method, self.position, StepClock()
-        training, seed = run.training, run.seed
+        training, seed, first_prompt = run.training, run.seed, position.prompts_used
         rollouts, rewards, advantages, sampled_metrics = self._sample(pool, clock)
         mini_batches = method.assign(
             rewards, rollouts.group_ids, rollouts.lengths, training.updates_per_step, seed, position.step
@@ -170,7 +180,10 @@ class Learner:
                 # A batch without one of the sides has no statistic of it.
                 weight_metrics = {name: value for name, value in found.items() if not math.isnan(value)}
         metrics = {**sampled_metrics, "entropy": float(entropies[mask].mean())}
-        return PreparedStep(rollouts, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock)
+        # Groups are numbered in the order in which the run takes prompts.
+        taken = self.order.take(first_prompt, position.prompts_used - first_prompt)
+        problems = [str(taken[group]["id"]) for group in rollouts.group_ids.tolist()]
+        return PreparedStep(rollouts, problems, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock)
 
     @torch.no_grad()
     def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

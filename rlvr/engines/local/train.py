@@ -20,9 +20,10 @@ from evals.grading import INTEGER_VERSION as GRADER_VERSION
 from evals.grading import GradingPool
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner
-from rlvr.engines.local.learner import HiddenStateBudget, Learner, require_same_step
+from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
 from rlvr.engines.local.preflight import check_memory
 from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
+from rlvr.engines.rollouts import is_kept, keep_rollouts
 from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
 from rlvr.runs.termination import Interrupted, save_when_due, termination
@@ -37,7 +38,7 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     bytes; on SIGTERM the state is saved first. The policy is kept after the steps ``checkpoints_at`` as well (see
     :mod:`rlvr.engines.result`). One that the run has already passed is made by repeating the run up to it, from the
     nearest state that is still kept or from the start; what the run wrote down of the repeated steps is held against
-    them.
+    them. Rollouts are kept of the steps that are done (see :mod:`rlvr.engines.rollouts`); none is repeated for them.
     """
     if execution.device == "cuda" and not torch.cuda.is_available():
         raise UserError("device: cuda was asked for, but torch sees no GPU; accepted here: cpu")
@@ -62,8 +63,18 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
             kind = ContrastLearner if run.contrast else Learner
             budget = HiddenStateBudget(execution.hidden_state_budget << 20, directory)
             learner = kind(run, execution.device, budget, execution.gradient_checkpointing)
+            if execution.rollouts_kept_every is not None:
+                learner.keep = partial(_keep_rollouts, training, directory, learner, execution.rollouts_kept_every)
             _Attempt(training, directory, learner, store, lacking).finish(execution)
         remove_metrics_so_far(directory)
+
+
+def _keep_rollouts(training: Training, directory: Path, learner: Learner, every: int, prepared: PreparedStep) -> None:
+    """Write the rollouts of the step that ``learner`` has just done, if they are to be kept."""
+    run, step = training.run.run, learner.position.step
+    if is_kept(step, every):
+        about = run, step, prepared.problems, prepared.rewards, prepared.batch, prepared.weights
+        keep_rollouts(directory, training.fingerprint, *about, learner.token_text)
 
 
 @dataclass

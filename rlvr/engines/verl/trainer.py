@@ -7,6 +7,7 @@ content.
 """
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
+from rlvr.engines.rollouts import is_kept, keep_rollouts
+from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
 from rlvr.engines.verl.mini_batches import canonical_order, lay_out, truncations, whole_groups_fraction
 from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, unpacked_metrics
@@ -39,7 +42,8 @@ class MethodTrainer(PPOTrainerSync):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self._current = current_run()
-        self._first_metrics_path = Path(config.trainer.default_local_dir) / "first_metrics.json"
+        self._state = Path(config.trainer.default_local_dir)
+        self._first_metrics_path = self._state / "first_metrics.json"
 
     def _balance_batch(
         self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen", keep_minibatch: bool = False
@@ -111,6 +115,8 @@ class MethodTrainer(PPOTrainerSync):
             )
             weights, found = method.token_weights(whole_batch)
         found.setdefault("seconds_token_weights", time.monotonic() - started)
+        if is_kept(self.global_steps, self._current.cluster.rollouts_kept_every):
+            self._keep_rollouts(batch, mask, old, entropies, weights)
         if not self._first_metrics():
             write_json(self._first_metrics_path, {"step": self.global_steps, **found})
         metrics.update({PREFIX + name: value for name, value in found.items()})
@@ -126,6 +132,36 @@ class MethodTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, *arguments, **named)
         of_weights = metrics[PREFIX + "seconds_token_weights"] if self._current.method.needs_hidden_states else 0.0
         metrics[PREFIX + "seconds_log_probs"] = timing_raw["old_log_prob"] - of_weights
+
+    def _keep_rollouts(self, batch: Any, mask: Tensor, old: Tensor, entropies: Tensor, weights: Tensor) -> None:
+        """Write the rollouts of this step; what is known of their tokens is [B, T]."""
+        run, step = self._current.run, self.global_steps
+        names = ["responses", "rm_scores", "extra_info", Field.ADVANTAGE, Field.GROUP, Field.MINI_BATCH]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        rollouts = RolloutBatch(
+            advantages=data[Field.ADVANTAGE],
+            old_log_probs=old,
+            entropies=entropies,
+            response_mask=mask,
+            mini_batch_ids=data[Field.MINI_BATCH],
+            group_ids=data[Field.GROUP],
+            token_ids=data["responses"].to_padded_tensor(0),
+            temperature=run.training.temperature,
+            generator=torch.Generator(),
+        )
+        problems = [str(getattr(about, "data", about)["id"]) for about in data["extra_info"]]
+        rewards = torch.stack([scores.sum() for scores in data["rm_scores"].unbind()]).float()
+        keep_rollouts(
+            Path(os.environ[RUN_VARIABLE]).parent,
+            self._state.name,  # begins the training's fingerprint
+            run.run,
+            step,
+            problems,
+            rewards,
+            rollouts,
+            weights,
+            lambda token: str(self.tokenizer.decode([token], skip_special_tokens=False)),
+        )
 
     def _first_metrics(self) -> dict[str, float]:
         """The weighting's metrics on the run's first batch; they outlive the process."""

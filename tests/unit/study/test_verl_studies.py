@@ -217,6 +217,16 @@ def test_another_prompt_is_a_departure_that_is_shown_and_recorded() -> None:
     assert plan.study.resolved_run(run) == alike.resolved_run(run)
 
 
+def test_kept_rollouts_are_part_of_the_cluster_alone() -> None:
+    content, run = delta(), "qwen3_8b_base-delta-s1"
+    before = Study.resolve(content, "delta.yaml")
+    content["execution"]["rollouts_kept_every"] = 20
+    after = Study.resolve(content, "delta.yaml")
+    assert after.cluster(run) == {**before.cluster(run), "rollouts_kept_every": 20}
+    assert after.resolved_run(run) == before.resolved_run(run)
+    assert Cluster.parse(after.cluster(run), "cluster").rollouts_kept_every == 20
+
+
 def test_options_of_verl_that_can_change_results_are_part_of_the_run() -> None:
     content, run = delta(), "qwen3_8b_base-delta-s1"
     before = Study.resolve(content, "delta.yaml")

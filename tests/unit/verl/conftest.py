@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +73,28 @@ def make_run(method: str = "delta", **training: Any) -> VerlRun:
 def make_cluster(**changes: Any) -> Cluster:
     """A cluster with some settings changed."""
     return Cluster.parse({**CLUSTER, **changes}, "cluster")
+
+
+def import_trainer(
+    monkeypatch: pytest.MonkeyPatch, ReplayBuffer: type = object, PPOTrainerSync: type = object, **queue: Any
+) -> ModuleType:
+    """The module of the trainer with stand-ins for verl's classes and for the functions of its transfer queue."""
+
+    def module(name: str, **content: Any) -> None:
+        made = ModuleType(name)
+        made.__dict__.update(content)
+        monkeypatch.setitem(sys.modules, name, made)
+
+    module("transfer_queue", KVBatchMeta=SimpleNamespace, **queue)
+    for name in ("verl", "verl.trainer", "verl.trainer.ppo", "verl.trainer.ppo.v1"):
+        module(name)
+    module("tensordict", TensorDict=lambda fields, batch_size: fields)
+    module("verl.trainer.ppo.v1.replay_buffer", ReplayBuffer=ReplayBuffer)
+    module("verl.trainer.ppo.v1.trainer_sync", PPOTrainerSync=PPOTrainerSync)
+    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.trainer", raising=False)
+    trainer = importlib.import_module("rlvr.engines.verl.trainer")
+    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.trainer")  # it has seen what verl is not
+    return trainer
 
 
 @pytest.fixture

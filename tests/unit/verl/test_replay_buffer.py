@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from rlvr.engines.verl.registered import CurrentRun
-from tests.unit.verl.conftest import make_cluster, make_run
+from tests.unit.verl.conftest import import_trainer, make_cluster, make_run
 
 PROMPTS, SAMPLES = 2, 4
 
@@ -62,23 +59,10 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
             self.partitions["train"] = {key: {"response_len": 2} for key in queue.rewards}
             self.finished_keys["train"] = {uid for found in queue.rounds[: queue.sampled] for uid in found}
 
-    def module(name: str, **content: Any) -> None:
-        made = ModuleType(name)
-        made.__dict__.update(content)
-        monkeypatch.setitem(sys.modules, name, made)
-
     def clear(keys: list[str], partition_id: str) -> None:
         queue.cleared += keys
 
-    module("transfer_queue", KVBatchMeta=SimpleNamespace, kv_batch_get=queue.get, kv_clear=clear)
-    for name in ("verl", "verl.trainer", "verl.trainer.ppo", "verl.trainer.ppo.v1"):
-        module(name)
-    module("tensordict", TensorDict=dict)
-    module("verl.trainer.ppo.v1.replay_buffer", ReplayBuffer=Base)
-    module("verl.trainer.ppo.v1.trainer_sync", PPOTrainerSync=object)
-    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.trainer", raising=False)
-    trainer = importlib.import_module("rlvr.engines.verl.trainer")
-    monkeypatch.delitem(sys.modules, "rlvr.engines.verl.trainer")  # it has seen what verl is not
+    trainer = import_trainer(monkeypatch, ReplayBuffer=Base, kv_batch_get=queue.get, kv_clear=clear)
     run = make_run(method, prompts_per_step=PROMPTS, samples_per_prompt=SAMPLES, updates_per_step=1)
     current = CurrentRun.of(run, make_cluster())
     monkeypatch.setattr(trainer, "current_run", lambda: current)

@@ -1,0 +1,138 @@
+"""Rollouts that a run by verl keeps, from made-up batches: the record of the local engine, at the trainer's update."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from evals.core.errors import UserError
+from evals.core.manifest import Manifest
+from rlvr.diagnostics.tokens.table import read_token_table
+from rlvr.engines.rollouts import ROLLOUT_COLUMNS, kept_steps
+from rlvr.engines.verl.launch import RUN_VARIABLE
+from rlvr.engines.verl.registered import CurrentRun, Field, nested
+from tests.commands import rlvr_bench
+from tests.unit.verl.conftest import import_trainer, make_cluster, make_run
+
+show = rlvr_bench("tokens", "show")
+WORDS = ["zero", "one", "two", "three", "four", "five"]
+LENGTHS = [2, 3, 1]
+
+
+def rows(values: torch.Tensor) -> torch.Tensor:
+    """[B, T] as verl passes it on, without padding."""
+    return nested([row[:length] for row, length in zip(values, LENGTHS, strict=True)])
+
+
+BATCH = {
+    "response_mask": rows(torch.ones(3, 3, dtype=torch.int64)),
+    "responses": rows(torch.tensor([[1, 2, 0], [3, 4, 5], [5, 0, 0]])),
+    "old_log_probs": rows(-torch.arange(9.0).reshape(3, 3)),
+    "rollout_log_probs": rows(-torch.arange(9.0).reshape(3, 3)),
+    "entropy": rows(torch.full((3, 3), 0.25)),
+    "rm_scores": rows(torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])),
+    "extra_info": [
+        SimpleNamespace(data={"index": 4, "id": "p-7"}),
+        {"index": 4, "id": "p-7"},
+        {"index": 1, "id": "p-2"},
+    ],
+    Field.ADVANTAGE: torch.tensor([0.7, -0.7, 0.0]),
+    Field.GROUP: torch.tensor([3, 3, 5]),
+    Field.MINI_BATCH: torch.tensor([0, 1, 0]),
+    Field.TOKEN_WEIGHTS: rows(torch.tensor([[1.0, 1.5, 0.0], [0.5, 1.0, 1.0], [1.0, 0.0, 0.0]])),
+}
+
+
+def update(
+    step: int, directory: Path, monkeypatch: pytest.MonkeyPatch, method: str = "delta", every: int | None = 4
+) -> Any:
+    """What the trainer does of a step before its update; the fields that it hands on."""
+    handed_on: dict[str, Any] = {}
+
+    class Base:
+        """verl's trainer, as far as MethodTrainer uses it."""
+
+        tokenizer = SimpleNamespace(decode=lambda tokens, skip_special_tokens: WORDS[tokens[0]])
+
+        def __init__(self, config: Any) -> None:
+            self.global_steps = step
+
+        def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+            return batch
+
+    def get(keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
+        packed = {Field.WEIGHT_METRICS: torch.tensor([list(b'{"token_weight_mean": 1.0}')], dtype=torch.uint8)}
+        return {name: (BATCH | packed)[name] for name in select_fields}
+
+    def put(keys: list[str], partition_id: str, fields: dict[str, Any]) -> dict[str, Any]:
+        handed_on.update(fields)
+        return fields
+
+    trainer = import_trainer(monkeypatch, PPOTrainerSync=Base, kv_batch_get=get, kv_batch_put=put)
+    current = CurrentRun.of(make_run(method), make_cluster(rollouts_kept_every=every))
+    monkeypatch.setattr(trainer, "current_run", lambda: current)
+    monkeypatch.setenv(RUN_VARIABLE, str(directory / "run.json"))
+    config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(directory / "state" / ("a" * 16))))
+    batch = SimpleNamespace(keys=["x", "y", "z"], partition_id="train")
+    trainer.MethodTrainer(config)._compute_advantage(batch, {})
+    return handed_on["advantages"]
+
+
+def write_manifest(directory: Path, fingerprint: str) -> None:
+    """The manifest of the training that kept them."""
+    Manifest("run", {}, {}, {}, fingerprint).write(directory / "manifest.json")
+
+
+def test_a_kept_step_is_a_token_table_of_what_the_update_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(1, 9):
+        update(step, tmp_path, monkeypatch)
+    write_manifest(tmp_path, "a" * 64)
+    kept = dict(kept_steps(tmp_path))
+    assert list(kept) == [1, 4, 8]
+    stored = pd.read_parquet(kept[4] / "tokens.parquet")
+    assert {name: str(kind) for name, kind in stored.dtypes.items()} == ROLLOUT_COLUMNS
+    table = read_token_table(kept[4])
+    assert set(table["run"]) == {"qwen3_8b-delta-s1"} and set(table["step"]) == {4}
+    assert table["text"].tolist() == ["one", "two", "three", "four", "five", "five"]
+    assert table["problem"].tolist() == ["p-7"] * 5 + ["p-2"]
+    assert table["sample"].tolist() == [0, 0, 1, 1, 1, 0] and table["position"].tolist() == [0, 1, 0, 1, 2, 0]
+    assert table["reward"].tolist() == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert table["weight"].tolist() == [1.0, 1.5, 0.5, 1.0, 1.0, 1.0]
+    assert table["old_log_prob"].tolist() == [0.0, -1.0, -3.0, -4.0, -5.0, -6.0]
+    assert table["side"].tolist() == [1, 1, -1, -1, -1, 0] and table["mini_batch"].tolist() == [0, 0, 1, 1, 1, 0]
+
+    assert show([str(kept[4]), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert all(word in page for word in ("p-7", "three", "weight 0.500, log-prob -3.0000 → – (–)"))
+    assert "show-weight" in page and "show-gate" not in page and "nan" not in page
+
+    write_manifest(tmp_path, "b" * 64)
+    assert list(kept_steps(tmp_path)) == [], "another training"
+
+
+def test_keeping_rollouts_changes_no_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method in ("delta", "dapo"):
+        kept, plain = (update(1, tmp_path / method, monkeypatch, method, every) for every in (4, None))
+        torch.testing.assert_close(torch.cat(kept.unbind()), torch.cat(plain.unbind()), rtol=0, atol=0)
+    write_manifest(tmp_path / "dapo", "a" * 64)
+    assert read_token_table(dict(kept_steps(tmp_path / "dapo"))[1])["weight"].tolist() == [1.0] * 6
+
+
+def test_a_step_that_is_not_asked_for_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    update(3, tmp_path, monkeypatch)
+    update(4, tmp_path, monkeypatch, every=None)
+    assert not (tmp_path / "rollouts").exists()
+    with pytest.raises(UserError, match="no such file"):
+        list(kept_steps(tmp_path))
+
+
+def test_a_cluster_without_the_key_is_what_it_was() -> None:
+    assert "rollouts_kept_every" not in make_cluster().to_json()
+    assert make_cluster(rollouts_kept_every=2).rollouts_kept_every == 2
+    with pytest.raises(UserError, match="rollouts_kept_every"):
+        make_cluster(rollouts_kept_every=0)
