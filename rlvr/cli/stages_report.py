@@ -40,6 +40,7 @@ figure.call("score_curves", "rlvr.report.curves:write_score_curves", options={"s
 figure.call("replaced_tokens", "evals.decoding.figure:write_figure", options={"paths": "sweeps"})
 page.call("phenomena", "rlvr.report.pages:write_phenomena_page", options=NOTE)
 page.call("responses", "rlvr.report.responses:write_responses_page")
+page.call("rollouts", "rlvr.report.rollouts:write_rollouts_page")
 page.call("decoding", "rlvr.report.pages:write_decoding_page", options=NOTE)
 
 
@@ -59,6 +60,7 @@ def report(
     ] = None,
     own_figures: Annotated[Words, Option(help="of a named study: names of its figures")] = [],
     reference: Path | None = None,
+    rollouts: Annotated[str, Option(help="address of the page of rollouts, from the report; default: none")] = "",
 ) -> None:
     """Write the report, one self-contained HTML file."""
     from rlvr.report.page import write_report
@@ -66,7 +68,8 @@ def report(
     if title is not None and reference is None:
         raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
     published = reference / "published.csv" if title is not None and reference is not None else None
-    write_report(study, files.read(), audits, results, figures, status, note, out, title, published, own_figures)
+    named = (title, published, own_figures)
+    write_report(study, files.read(), audits, results, figures, status, note, out, *named, rollouts)
 
 
 @commands.add("track")

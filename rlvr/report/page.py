@@ -49,6 +49,7 @@ def write_report(
     title: str | None = None,  # of a named study, whose published numbers are shown too
     published: Path | None = None,
     own_figures: Sequence[str] = (),  # names of figures that only a named study has
+    rollouts: str = "",  # the address of their page
 ) -> None:
     """Write the report with its manifest."""
     study, status = read_json(study_file), read_status(status_file)
@@ -78,6 +79,7 @@ def write_report(
         question=title or question(results),
         headline=headline(results),
         alternatives=alternatives(results),
+        rollouts=rollouts,
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
         paper_tables=paper.paper_tables(results, read_published(published), title, []) if title and published else [],

@@ -1,14 +1,6 @@
-"""Pages with every response to a benchmark: which method solved which problem, and what it wrote.
+"""Pages with every response to a benchmark: which method solved which problem, and what it wrote."""
 
-A page opens from disk, without a network or a server. It holds the verdicts; the texts lie in files beside it that it
-loads when they are looked at. A page cannot read other files from disk, but it can run scripts: the texts are scripts
-that hand over compressed JSON.
-"""
-
-import base64
-import json
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,19 +9,21 @@ import numpy as np
 
 from evals.core.audits import BenchmarkAudits
 from evals.core.errors import InvalidInput
-from evals.core.files import fingerprint, read_jsonl, sha256_file, write_text
-from evals.core.manifest import Manifest, hash_files
-from evals.core.records import Condition, Run, conditions_of, read_runs
+from evals.core.files import read_jsonl
+from evals.core.records import Run, conditions_of, read_runs
 from rlvr.diagnostics.tokens.table import read_comparison
-from rlvr.diagnostics.tokens.view import levels, scale_of
-from rlvr.report.html import render_page
+from rlvr.diagnostics.tokens.view import scale_of
+from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
 
-CHUNK_BYTES = 2_000_000
-"""Text that a page loads at a time, about; a problem's responses are never divided."""
-CORRECT, TRUNCATED, NO_ANSWER, GRADERS_DISAGREE = 1, 2, 4, 8
+NO_ANSWER, GRADERS_DISAGREE = 4, 8
 
-TokenTexts = dict[tuple[str, int], tuple[list[str], list[int]]]
-"""(problem, sample) -> the texts of its tokens, and a colour of each, -4 (less likely after training) to 4."""
+TokenTexts = dict[tuple[str, int], tuple[list[str], dict[str, str]]]
+"""(problem, sample) -> the texts of its tokens, and by the colour's key a letter for each of them."""
+_CHANGE = {
+    "key": "change",
+    "title": "log-prob difference to the base model",
+    "meaning": "blue is more likely after training, orange less likely",
+}
 
 
 @dataclass
@@ -50,6 +44,7 @@ def write_responses_page(
     benchmarks: Sequence[str],
     tokens: Sequence[Path] = (),
     report: str = "",
+    rollouts: str = "",
 ) -> None:
     """Write the page of every response to a benchmark, with the files that it loads beside it.
 
@@ -62,6 +57,7 @@ def write_responses_page(
         benchmarks: of the study, each with a directory beside that of this page.
         tokens: directories RUN/BENCHMARK made by `rlvr-bench tokens compare`, whose responses are shown in colour.
         report: the report's address, from the page; default: there is none.
+        rollouts: the address of the trainings' rollouts, likewise.
 
     Raises:
         UserError: an input is missing or malformed, or the grades are not of the samples.
@@ -82,36 +78,28 @@ def write_responses_page(
         texts = read_token_texts(coloured[run.run]) if run.run in coloured else {}
         responses = _read_responses(run, benchmark, results, places, disagreeing, texts)
         inputs += [*responses.files, *([coloured[run.run] / "tokens.parquet"] if texts else [])]
-        size, written = _write_chunks(run.run, responses.rows, out.with_name("texts"))
+        shown[run.run], written = write_responses(
+            run.run, run.run, run.seed, responses.flags, responses.rows, out.with_name("texts")
+        )
         chunks += written
-        flags = "".join(f"{flag:x}" for row in responses.flags for flag in row)
-        shown[run.run] = {"run": run.run, "seed": run.seed, "chunk": size, "flags": flags}
-    index = {
-        "benchmark": benchmark,
-        "samples": len(responses.rows[0]),
-        "problems": [[str(row["id"]), row.get("problem"), row["answer"]] for row in problems],
-        "columns": [_column(condition, shown) for condition in conditions_of(sheet)],
-    }
-    page = render_page(
-        "responses.html.jinja",
+    part = Part(
+        [(str(row["id"]), row.get("problem"), row["answer"]) for row in problems],
+        [column_of(condition, shown) for condition in conditions_of(sheet)],
+    )
+    write_viewer(
+        "responses",
         out,
         inputs,
+        chunks,
+        [part],
+        [_CHANGE],
         title=f"{benchmark}: every response",
         benchmark=benchmark,
         benchmarks=benchmarks,
         report=report,
-        index=_compressed(index),
+        rollouts=rollouts,
+        of_training=False,
     )
-    write_text(out, page)
-    hashes = {path.as_posix(): sha256_file(path) for path in inputs}
-    identity = fingerprint({"kind": "responses", "inputs": sorted(hashes.values()), "parameters": {}})
-    manifest = Manifest("responses", hashes, hash_files(out.parent, out, *chunks), {}, identity, {})
-    manifest.write(out.with_name("manifest.json"))
-
-
-def _column(condition: Condition, shown: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    name = f"{condition.model}-{condition.method}"
-    return {"name": name, "title": condition.title, "runs": [shown[run.run] for run in condition.runs]}
 
 
 def _read_responses(
@@ -149,36 +137,10 @@ def read_token_texts(directory: Path) -> TokenTexts:
     frame = read_comparison(directory, columns=("problem", "sample", "text", "trained_log_prob", "base_log_prob"))
     change = (frame["trained_log_prob"] - frame["base_log_prob"]).to_numpy(dtype=np.float64)
     found: TokenTexts = {}
-    strengths = levels(change, 0.0, scale_of(change, 0.0)).tolist()
-    rows = zip(frame["problem"].astype(str), frame["sample"], frame["text"], strengths, strict=True)
-    for problem, sample, text, strength in rows:
-        texts, colours = found.setdefault((problem, int(sample)), ([], []))
+    letters = level_letters(change, 0.0, scale_of(change, 0.0))
+    rows = zip(frame["problem"].astype(str), frame["sample"], frame["text"], letters, strict=True)
+    for problem, sample, text, letter in rows:
+        texts, colours = found.setdefault((problem, int(sample)), ([], {_CHANGE["key"]: ""}))
         texts.append(str(text))
-        colours.append(strength)
+        colours[_CHANGE["key"]] += letter
     return found
-
-
-def _write_chunks(run: str, rows: Sequence[Sequence[Sequence[Any]]], directory: Path) -> tuple[int, list[Path]]:
-    """Write a run's responses as scripts; returns the number of problems in each, and the files."""
-    size = sum(len(response[0]) for row in rows for response in row)
-    problems = max(1, min(len(rows), CHUNK_BYTES * len(rows) // max(size, 1)))
-    paths = []
-    for number, first in enumerate(range(0, len(rows), problems)):
-        name = f"{run}-{number}"
-        path = directory / f"{name}.js"
-        write_text(path, f'loaded("{name}","{_compressed(rows[first : first + problems])}");\n')
-        paths.append(path)
-    for stale in set(directory.glob("*.js")) & set(_other_chunks(directory, run, len(paths))):
-        stale.unlink()
-    return problems, paths
-
-
-def _other_chunks(directory: Path, run: str, count: int) -> Iterable[Path]:
-    """Chunks of an earlier page of the run, which had more of them."""
-    return (path for path in directory.glob(f"{run}-*.js") if int(path.stem.rpartition("-")[2]) >= count)
-
-
-def _compressed(content: Any) -> str:
-    """JSON, compressed as browsers can read it (zlib), in base64."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode("ascii")

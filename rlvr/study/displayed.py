@@ -101,6 +101,7 @@ class Displayed:
         paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
         paths += ["tables/checkpoints.md"] if f"{folder}{BEST}" in self.plan.studies.best else []
         paths += [f"responses/{benchmark}/index.html" for benchmark in self.plan.study.benchmarks]
+        paths += ["rollouts/index.html"] if self.keeps_rollouts else []
         paths += ["report.html", "tracking.json"] if methods else []
         return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
 
@@ -191,6 +192,21 @@ class Displayed:
     def figure_code(self, figure: str) -> list[str]:
         return code_of(FIGURES[figure])
 
+    @property
+    def keeps_rollouts(self) -> bool:
+        """Whether the trainings of the studies keep rollouts, and a page shows them."""
+        return bool(self.plan.study.methods) and "rollouts_kept_every" in self.plan.execution
+
+    def replayed_tokens(self, folder: str) -> list[str]:
+        """Token tables of replayed trainings, where somebody made them."""
+        paths = [f"results/diagnostics/{run}/tokens.parquet" for run in self.plan.trained_runs(folder)]
+        return [path for path in paths if Path(path).is_file()]
+
+    def rollouts_options(self, folder: str) -> list[str]:
+        """Options of the page of rollouts: the benchmarks that have a page of responses, and the token tables."""
+        replayed = [path.rpartition("/")[0] for path in self.replayed_tokens(folder)]
+        return words({"benchmarks": list(self.plan.study.benchmarks), **({"replayed": replayed} if replayed else {})})
+
     def compared_tokens(self, folder: str, benchmark: str) -> list[str]:
         """Token tables of the responses to a benchmark, where somebody made them (docs/diagnostics.md)."""
         runs = [run.run for run in self.plan.evaluated_runs(folder)]
@@ -200,17 +216,18 @@ class Displayed:
     def responses_options(self, folder: str, benchmark: str) -> list[str]:
         """Options of a page of responses: the benchmarks that have one, and the token tables."""
         tokens = [path.rpartition("/")[0] for path in self.compared_tokens(folder, benchmark)]
-        report = {"report": "../../report.html"} if self.plan.study.methods else {}
-        return words(
-            {"benchmarks": list(self.plan.study.benchmarks), **report, **({"tokens": tokens} if tokens else {})}
-        )
+        options: dict[str, Any] = {"benchmarks": list(self.plan.study.benchmarks)}
+        options |= {"report": "../../report.html"} if self.plan.study.methods else {}
+        options |= {"rollouts": "../../rollouts/index.html"} if self.keeps_rollouts else {}
+        return words({**options, **({"tokens": tokens} if tokens else {})})
 
     def report_options(self, folder: str) -> list[str]:
         """Options of the report: a named study's heading, its own figures, and where published numbers are."""
-        if not folder:
-            return []
-        title, own = self.named_study(folder).title, self.own_figures(folder)
-        return words({"title": title, "reference": REFERENCE, "own_figures": own})
+        options: dict[str, Any] = {"rollouts": "rollouts/index.html"} if self.keeps_rollouts else {}
+        if folder:
+            title, own = self.named_study(folder).title, self.own_figures(folder)
+            options |= {"title": title, "reference": REFERENCE, "own_figures": own}
+        return words(options)
 
     def own_settings(self) -> str:
         """The settings behind this study's numbers, in the terms of config/reference/settings.yaml."""

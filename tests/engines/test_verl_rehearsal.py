@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evals.core.files import read_parquet
+from evals.core.files import read_jsonl, read_parquet
+from rlvr.diagnostics.tokens.table import read_token_table
+from rlvr.engines.rollouts import kept_steps
 from tests.engines.study_directory import ROOT, environment, smoke_study, wait_for_end_of_processes
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
@@ -32,4 +34,14 @@ def test_a_study_is_rehearsed_from_its_model_to_its_scores(tmp_path: Path) -> No
     assert (metrics[["seconds_save", "seconds_weight_sync"]] > 0).all(axis=None)
     assert "tiny-delta-s1: 2 steps by verl, states saved" in answer.stdout and "rollout_log_prob" in answer.stdout
     assert "tiny-delta-s1 on chain_3, one sample a problem:" in answer.stdout
+    kept = dict(kept_steps(place))
+    assert list(kept) == [1, 2], "config/smoke.yaml has rollouts_kept_every: 2"
+    problems = {str(row["id"]) for row in read_jsonl(out / "results/problems/train/problems.jsonl")}
+    for step, directory in kept.items():
+        rows = read_token_table(directory)
+        assert len(rows) == metrics["tokens_generated"][step - 1] and set(rows["problem"]) <= problems
+        assert (rows["old_log_prob"] <= 0).all() and (rows["entropy"] >= 0).all() and (rows["weight"] > 0).all()
+        rollouts = rows.groupby(["group", "sample"]).first()
+        assert rollouts["reward"].mean() == pytest.approx(metrics["reward_mean"][step - 1])
+        assert (rollouts.groupby("group")["problem"].nunique() == 1).all()
     wait_for_end_of_processes(place)

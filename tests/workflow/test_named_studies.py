@@ -15,7 +15,7 @@ OF_SCORES = {f"{rule} {SCOPE}" for rule in ("compare", "table_main", "report_htm
 OF_SCORES |= {f"table {SCOPE} {name}" for name in ("by_seed", "robust", "efficiency", "paper", "paper_vs_ours")}
 OF_SCORES |= {f"figure {SCOPE} {name}" for name in ("scores", "differences", "profiles", "power", "cost_curves")}
 OF_SCORES |= {f"figure {SCOPE} score_curves"}
-OF_TRAINING = {f"figure {SCOPE} training_curves", f"figure {SCOPE} reward_curves"}
+OF_TRAINING = {f"figure {SCOPE} training_curves", f"figure {SCOPE} reward_curves", f"page_rollouts {SCOPE}"}
 FILES = {f"study_file {SCOPE}", f"run_sheet {SCOPE}", f"run_sheet {STEPS}"}
 
 

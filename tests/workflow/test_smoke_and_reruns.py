@@ -73,6 +73,10 @@ def test_the_study_leaves_what_it_promises(smoke_study: Project) -> None:
     for benchmark in BENCHMARKS:
         assert f'href="responses/{benchmark}/index.html#' in report
         assert len(list((results / f"responses/{benchmark}/texts").glob("*.js"))) == len(RUNS)
+    trained = [run for run in RUNS if run != "tiny-base"]
+    assert 'href="rollouts/index.html"' in report
+    texts = {path.name for path in (results / "rollouts/texts").glob("*.js")}
+    assert texts == {f"{run}-step{step}-0.js" for run in trained for step in (1, 2, 4)}
     answer = smoke_study.snakemake("--report", str(smoke_study.root / "snakemake.html"))
     assert answer.returncode == 0, answer.stderr
     with sqlite3.connect(results / "mlflow.db") as database:
@@ -126,7 +130,8 @@ def test_a_coefficient_reruns_its_method_and_what_follows(smoke_study: Project) 
     trained = ["tiny-delta-s1", "tiny-delta-s2"]
     expected = {f"train {run}" for run in trained} | evaluation_of(trained, BENCHMARKS)
     expected |= {f"score {benchmark}" for benchmark in BENCHMARKS} | audits_of(BENCHMARKS)
-    assert smoke_study.planned(config) == expected | AFTER_SCORES | {"figure training_curves", "study_file"}
+    expected |= {"page_rollouts", "figure training_curves", "study_file"}
+    assert smoke_study.planned(config) == expected | AFTER_SCORES
     status = subprocess.run(
         [sys.executable, "-m", "rlvr", "status", "--config", str(config)],
         cwd=smoke_study.root,
@@ -144,7 +149,7 @@ def test_a_benchmark_and_a_seed_more_are_all_that_is_made(smoke_study: Project) 
     every = [*BENCHMARKS, "chain_5"]
     expected = {f"train {run}" for run in new} | evaluation_of(new, every) | evaluation_of(RUNS, ["chain_5"])
     expected |= {f"score {benchmark}" for benchmark in every} | audits_of(every) | {"run_sheet", "study_file"}
-    expected |= {"problems_generated chain_5", "problems_disjoint chain_5", "figure training_curves"}
+    expected |= {"problems_generated chain_5", "problems_disjoint chain_5", "figure training_curves", "page_rollouts"}
     assert smoke_study.planned(config) == expected | AFTER_SCORES
 
 
@@ -161,7 +166,8 @@ def test_statistics_are_repeated_without_sampling(smoke_study: Project) -> None:
 
 
 def test_threads_and_intervals_change_no_result(smoke_study: Project) -> None:
-    config = smoke_study.changed_config({"execution.checkpoint_interval": 3, "execution.training_threads": 2})
+    changes = {"checkpoint_interval": 3, "training_threads": 2, "rollouts_kept_every": 3}
+    config = smoke_study.changed_config({f"execution.{key}": value for key, value in changes.items()})
     assert smoke_study.planned(config) == {"study_file", "report_html"}
 
 

@@ -104,6 +104,29 @@ rule page_responses:
         " --audit {input.audit:q} --results results {params.options:q} --out {output.page:q} > {log:q} 2>&1"
 
 
+# What the policies wrote while they were trained. The tables lie beside the trainings' declared files, which stand for
+# them; a training that was finished before any were kept is not repeated for them.
+rule page_rollouts:
+    input:
+        runs="results/{folder}runs.json",
+        manifests=given(PLAN.run_manifests),
+        problems="results/problems/train/manifest.json",
+        replayed=given(SHOWN.replayed_tokens),
+        code=code_of("rlvr.report.rollouts"),
+        template=page_templates("responses.html.jinja", "responses.js"),
+    output:
+        page="results/{folder}rollouts/index.html",
+        manifest="results/{folder}rollouts/manifest.json",
+        texts=directory("results/{folder}rollouts/texts"),
+    log:
+        "results/logs/{folder}rollouts.log",
+    params:
+        options=given(SHOWN.rollouts_options),
+    shell:
+        "python -m rlvr stage page rollouts --runs {input.runs:q} --results results {params.options:q}"
+        " --out {output.page:q} > {log:q} 2>&1"
+
+
 rule report_html:
     input:
         unpack(given(SHOWN.results_inputs)),

@@ -3,12 +3,14 @@
 const SHOWN = {
   correct: (flags) => flags & 1, wrong: (flags) => !(flags & 1), truncated: (flags) => flags & 2,
   unanswered: (flags) => flags & 4, disputed: (flags) => flags & 8,
+  raised: (flags) => flags & 4, lowered: (flags) => flags & 8, // of rollouts, which have no second grader
 };
+const RANKED = { tokens: (row) => row[3], reward: (row) => row[6], advantage: (row) => row[7] };
 const APART = 0.5; // difference between shares of correct responses at which methods disagree
 const byId = (name) => document.getElementById(name);
 const waiting = {}; // name of a file -> what to call with its content
 const files = {}; // name of a file -> promise of its content
-let index, opened = null, responseKind = null;
+let study, index, opened = null, responseKind = null; // index: the part of the study that is shown, a step's or all
 
 async function unpacked(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -36,21 +38,26 @@ function element(tag, content, attributes = {}) {
   return made;
 }
 
-const flagsOf = (run, problem) =>
-  Array.from(run.flags.slice(problem * index.samples, (problem + 1) * index.samples), (digit) => parseInt(digit, 16));
+const flagsOf = (run, problem) => Array.from(run.flags[problem], (digit) => parseInt(digit, 16));
+const isKnown = (value) => value !== null;
+const chosen = (name, otherwise) => byId(name)?.value ?? otherwise;
+const isChosen = (run) => ["all", run.run].includes(chosen("run", "all"));
+const hasProblem = (run, problem) => isChosen(run) && run.flags[problem].length > 0;
 
 function share(column, problem, kind) {
-  const flags = column.runs.flatMap((run) => flagsOf(run, problem));
-  return flags.filter(SHOWN[kind]).length / flags.length;
+  const flags = column.runs.filter(isChosen).flatMap((run) => flagsOf(run, problem));
+  return flags.length ? flags.filter(SHOWN[kind]).length / flags.length : null;
 }
 
 function describeRows(kind) {
+  const trained = index.columns.filter((column) => column.runs.some((run) => run.seed !== null));
+  const compared = trained.length > 1 ? trained : index.columns;
   return index.problems.map(([id, text], problem) => {
     const shares = index.columns.map((column) => share(column, problem, kind));
-    const correct = index.columns.map((column) => share(column, problem, "correct")).slice(index.columns.length > 2 ? 1 : 0);
-    const mean = shares.reduce((sum, each) => sum + each, 0) / shares.length;
+    const correct = compared.map((column) => share(column, problem, "correct")).filter(isKnown);
+    const known = shares.filter(isKnown), mean = known.reduce((sum, each) => sum + each, 0) / known.length;
     return { id, text, problem, shares, mean, spread: Math.max(...correct) - Math.min(...correct) };
-  });
+  }).filter((row) => row.shares.some(isKnown));
 }
 
 function drawTable() {
@@ -62,12 +69,14 @@ function drawTable() {
   const found = rows.filter((row) => `${row.id} ${row.text ?? ""}`.toLowerCase().includes(words));
   if (words && found.length) rows = found; // otherwise the words are of responses
   if (byId("order").value !== "file") rows.sort((a, b) => b[byId("order").value] - a[byId("order").value]);
-  const head = element("tr", [element("th", "Problem", { scope: "col" }), ...index.columns.map((column) =>
-    element("th", column.title, { scope: "col", id: `column-${column.name}` }))]);
+  const places = [...index.columns.keys()].filter((place) => index.columns[place].runs.some(isChosen));
+  const head = element("tr", [element("th", "Problem", { scope: "col" }), ...places.map((place) =>
+    element("th", index.columns[place].title, { scope: "col", id: `column-${index.columns[place].name}` }))]);
   const body = rows.map((row) => element("tr", [
     element("th", row.id, { scope: "row", title: row.text }),
-    ...row.shares.map((value, place) => {
-      const percent = Math.round(100 * value), column = index.columns[place];
+    ...places.map((place) => {
+      if (row.shares[place] === null) return element("td", []);
+      const percent = Math.round(100 * row.shares[place]), column = index.columns[place];
       const button = element("button", String(percent), {
         type: "button", tabindex: "-1", style: `--share: ${percent}`, "data-problem": row.problem, "data-column": place,
         "aria-label": `${column.title} on ${row.id}: ${percent} % ${kind}`,
@@ -77,8 +86,9 @@ function drawTable() {
   ]));
   byId("heat").replaceChildren(element("table", [element("thead", head), element("tbody", body)]));
   byId("heat").querySelector("button")?.setAttribute("tabindex", "0");
-  byId("summary").textContent = `${rows.length} of ${all} problems, ${index.columns.length} columns, ` +
-    `${(all * index.samples * index.columns.reduce((sum, column) => sum + column.runs.length, 0)).toLocaleString("en")} responses`;
+  const runs = index.columns.flatMap((column) => column.runs).filter(isChosen);
+  const responses = runs.reduce((sum, run) => sum + run.flags.join("").length, 0).toLocaleString("en");
+  byId("summary").textContent = `${rows.length} of ${all} problems, ${places.length} columns, ${responses} responses`;
   markOpened();
 }
 
@@ -90,7 +100,10 @@ function markOpened() {
 const buttonOf = (problem, column) =>
   document.querySelector(`#heat button[data-problem="${problem}"][data-column="${column}"]`);
 
-async function open(problem, column, seed = 0, kind = responseKind) {
+async function open(problem, column, seed, kind = responseKind) {
+  const runs = index.columns[column].runs;
+  if (!runs[seed] || !hasProblem(runs[seed], problem)) seed = runs.findIndex((run) => hasProblem(run, problem));
+  if (seed < 0) return close();
   opened = { problem, column, seed };
   responseKind = kind;
   markOpened();
@@ -99,7 +112,7 @@ async function open(problem, column, seed = 0, kind = responseKind) {
   cell.hidden = false;
   cell.setAttribute("aria-busy", "true");
   try {
-    const content = await load(`${run.run}-${Math.floor(problem / run.chunk)}`);
+    const content = await load(`${run.texts}-${Math.floor(problem / run.chunk)}`);
     if (opened === place) drawCell(content[problem % run.chunk], run);
   } catch (error) {
     cell.replaceChildren(element("p", `${error.message}: this page needs the folder beside it.`, { class: "bad" }));
@@ -107,51 +120,67 @@ async function open(problem, column, seed = 0, kind = responseKind) {
   cell.removeAttribute("aria-busy");
 }
 
+function close() {
+  opened = null;
+  byId("cell").hidden = true;
+  markOpened();
+}
+
+const colour = () => study.colours.find((each) => each.key === chosen("colour")) ?? study.colours[0];
+const textOf = (row) => row[0] ?? row[4].join("");
+
 function drawCell(responses, run) {
   const { problem, column, seed } = opened, [id, text, answer] = index.problems[problem], own = index.columns[column];
   const flags = flagsOf(run, problem), words = byId("search").value.toLowerCase();
-  const isFound = (response) => response[0].toLowerCase().includes(words);
-  const searched = words && responses.some(isFound);
-  const chosen = responses.map((response, sample) => ({ response, sample, flag: flags[sample] }))
+  const isFound = (response) => textOf(response).toLowerCase().includes(words);
+  const searched = words && responses.some(isFound), rank = RANKED[chosen("sort")];
+  const shown = responses.map((response, sample) => ({ response, sample, flag: flags[sample] }))
     .filter(({ response, flag }) => (!responseKind || SHOWN[responseKind](flag)) && (!searched || isFound(response)));
-  const seeds = own.runs.map((each, place) => {
-    const correct = flagsOf(each, problem).filter(SHOWN.correct).length;
+  if (rank) shown.sort((a, b) => rank(b.response) - rank(a.response));
+  const seeds = own.runs.flatMap((each, place) => {
+    if (!hasProblem(each, problem)) return [];
+    const found = flagsOf(each, problem), correct = found.filter(SHOWN.correct).length;
     const name = each.seed === null ? "base model" : `seed ${each.seed}`;
-    const button = element("button", `${name}: ${correct}/${index.samples}`, { type: "button", "aria-pressed": String(place === seed) });
+    const button = element("button", `${name}: ${correct}/${found.length}`, { type: "button", "aria-pressed": String(place === seed) });
     button.onclick = () => open(problem, column, place);
-    return button;
+    return [button];
   });
-  const kinds = [null, ...Object.keys(SHOWN)].map((kind) => {
+  const kinds = [[null, "all"], ...Array.from(byId("kind").options, (each) => [each.value, each.text])].map(([kind, name]) => {
     const count = kind ? flags.filter(SHOWN[kind]).length : flags.length;
-    const label = { null: "all", unanswered: "no answer", disputed: "graders disagree" }[kind] ?? kind;
-    const button = element("button", `${label} ${count}`, { type: "button", "aria-pressed": String(kind === responseKind) });
+    const button = element("button", `${name} ${count}`, { type: "button", "aria-pressed": String(kind === responseKind) });
     button.onclick = () => open(problem, column, seed, kind);
     return button;
   });
   byId("cell").replaceChildren(
-    element("h2", `${own.title} on ${id}`),
+    element("h2", `${own.title} on ${id}${index.step === null ? "" : `, step ${index.step}`}`),
     element("pre", text ?? "(This benchmark's terms forbid showing its problems.)"),
     element("p", ["Answer: ", element("code", String(answer)), element("span", ` · ${run.run}`, { class: "quiet" })]),
     element("p", seeds, { class: "choices", "aria-label": "Seeds" }),
     element("p", kinds, { class: "choices", "aria-label": "Responses" }),
-    ...chosen.map((each) => drawResponse(...each.response, each)),
-    ...(chosen.length ? [] : [element("p", "No response of this kind.", { class: "quiet" })]),
+    ...(shown.some(({ response }) => response[5]) ? [element("p", `The colour is the ${colour().title}: ${colour().meaning}.`, { class: "quiet" })] : []),
+    ...shown.map(drawResponse),
+    ...(shown.length ? [] : [element("p", "No response of this kind.", { class: "quiet" })]),
   );
 }
 
-function drawResponse(text, answer, reason, tokens, ...rest) {
-  const { sample, flag } = rest.pop(), [texts, colours] = rest;
-  const facts = [answer === null ? "no answer found" : "answer ", ...(answer === null ? [] : [element("code", answer)]),
-    `, ${reason.replaceAll("_", " ")}, ${tokens} tokens`, flag & 2 ? ", cut off" : "", flag & 8 ? ", a second grader disagrees" : ""];
+function drawResponse({ response, sample, flag }) {
+  const [, answer, remark, tokens, texts, levels, reward, advantage] = response;
+  const found = answer === null ? ["no answer found"] : ["answer ", element("code", answer)];
+  const facts = reward === undefined ? [...found, `, ${remark}`, flag & 8 ? ", a second grader disagrees" : ""]
+    : [`reward ${reward}, advantage ${advantage.toFixed(3)}, ${remark}`];
   const verdict = element("span", flag & 1 ? "correct" : "wrong", { class: flag & 1 ? "good" : "bad" });
-  const shown = texts ? texts.map((token, place) => element("span", token, { class: `token-${colours[place]}` })) : text;
-  return element("article", [element("p", [element("b", `Sample ${sample} `), verdict, ": ", ...facts]),
-    element("pre", shown, texts ? { title: "blue: more likely after training, orange: less likely" } : {})], { tabindex: "-1" });
+  const own = levels?.[colour().key]; // a letter a token, "e" for no colour
+  const shown = own ? texts.map((token, place) =>
+    element("span", token, { class: `token-${own.charCodeAt(place) - "e".charCodeAt(0)}` })) : textOf(response);
+  return element("article", [
+    element("p", [element("b", `Sample ${sample} `), verdict, ": ", ...facts, `, ${tokens} tokens`, flag & 2 ? ", cut off" : ""]),
+    element("pre", shown, { title: own ? colour().meaning : null })], { tabindex: "-1" });
 }
 
 function remember() {
   const own = index.columns[opened.column], state = new URLSearchParams(
-    { problem: index.problems[opened.problem][0], run: own.runs[opened.seed].run, ...(responseKind && { show: responseKind }) });
+    { problem: index.problems[opened.problem][0], run: own.runs[opened.seed].run, ...(responseKind && { show: responseKind }),
+      ...(index.step !== null && { step: index.step }) });
   history.replaceState(null, "", `#${state}`);
   const run = new URLSearchParams({ run: own.runs[opened.seed].run });
   for (const link of document.querySelectorAll("a.benchmark")) link.hash = `#${run}`;
@@ -160,15 +189,20 @@ function remember() {
 function restore() {
   const state = new URLSearchParams(location.hash.slice(1));
   const wanted = state.get("run") ?? "", named = state.get("column") ?? "";
+  const step = study.steps.findIndex((each) => String(each.step) === state.get("step"));
+  if (step >= 0 && study.steps[step] !== index) showStep(step);
   const column = index.columns.findIndex((each) => each.name === named || each.runs.some((run) => run.run === wanted));
   if (column < 0) return;
   const seed = Math.max(0, index.columns[column].runs.findIndex((run) => run.run === wanted));
-  const problem = Math.max(0, index.problems.findIndex(([id]) => id === state.get("problem")));
+  const ids = index.problems.map(([id]) => id), flags = index.columns[column].runs[seed]?.flags ?? [];
+  const first = flags.findIndex((each) => each.length > 0);
+  const problem = Math.max(0, ids.includes(state.get("problem")) ? ids.indexOf(state.get("problem")) : first);
   open(problem, column, seed, state.get("show") in SHOWN ? state.get("show") : null);
 }
 
 function move(button, dx, dy) {
-  const cells = [...byId("heat").querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("button")]);
+  const cells = Array.from(byId("heat").querySelectorAll("tbody tr"), (row) =>
+    Array.from(row.querySelectorAll("td"), (cell) => cell.querySelector("button")));
   const y = cells.findIndex((row) => row.includes(button)), x = cells[y].indexOf(button);
   const next = cells[y + dy]?.[x + dx];
   if (!next) return;
@@ -188,6 +222,21 @@ function stepProblem(by) {
   if (next !== undefined) open(next, opened.column, opened.seed);
 }
 
+// Show another step, and there the problem that was open if it is among the step's.
+function showStep(number) {
+  const id = opened && index.problems[opened.problem][0];
+  index = study.steps[number];
+  if (byId("step")) byId("step").value = number;
+  drawTable();
+  const problem = index.problems.findIndex(([each]) => each === id);
+  if (problem >= 0 && index.columns[opened.column]) open(problem, opened.column, opened.seed);
+  else close();
+}
+
+function fill(name, options) {
+  byId(name)?.append(...options.map(([value, text]) => element("option", text, { value })));
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT)$/.test(event.target.tagName)) return;
   const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
@@ -205,20 +254,28 @@ byId("heat").addEventListener("click", async (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   const kind = byId("kind").value;
-  await open(Number(button.dataset.problem), Number(button.dataset.column), 0, kind === "correct" ? null : kind);
+  await open(Number(button.dataset.problem), Number(button.dataset.column), -1, kind === "correct" ? null : kind);
   byId("cell").focus();
   byId("cell").scrollIntoView({ block: "nearest" });
 });
 for (const name of ["kind", "rows", "order"]) byId(name).addEventListener("change", drawTable);
-byId("search").addEventListener("input", () => {
+function redraw() {
   drawTable();
   if (opened) open(opened.problem, opened.column, opened.seed);
-});
+}
+byId("search").addEventListener("input", redraw);
+for (const name of ["run", "sort", "colour"]) byId(name)?.addEventListener("change", redraw);
+byId("step")?.addEventListener("change", (event) => showStep(Number(event.target.value)));
 document.querySelector("form.controls").addEventListener("submit", (event) => event.preventDefault());
 window.addEventListener("hashchange", restore);
 unpacked(byId("index").textContent).then((content) => {
-  index = content;
-  drawTable();
-  restore();
+  study = content;
+  fill("step", study.steps.map((each, number) => [number, each.step]));
+  fill("run", study.runs ?? []);
+  fill("colour", study.colours.map((each) => [each.key, each.title]));
+  if (study.steps.length) {
+    showStep(0);
+    restore();
+  }
   document.body.dataset.ready = "true";
 });

@@ -12,7 +12,7 @@ import pytest
 
 from evals.core.manifest import verify_outputs
 from rlvr.diagnostics.tokens.table import COMPARISON_COLUMNS
-from rlvr.report import responses
+from rlvr.report import viewer
 from tests.browser import CHROMIUM, Page, browser
 from tests.commands import rlvr_bench
 from tests.unit.report.test_report import make_report, with_figures
@@ -162,7 +162,7 @@ def test_tokens_are_coloured_where_two_checkpoints_were_compared(study: Study, p
 
 
 def test_texts_are_divided_into_files_that_the_manifest_names(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(responses, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(viewer, "CHUNK_BYTES", 1000)
     assert make_page(study) == 0
     files = {path.name for path in out(study).with_name("texts").glob("*.js")}
     assert len(files) > 2 * len(study.runs())

@@ -63,6 +63,21 @@ def test_every_methods_first_seed_is_trained_before_any_second(smoke: dict[str, 
     assert all(30 < plan.training_priority(run) <= 50 for run in plan.trained), "before samples and grades"
 
 
+def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_another(smoke: dict[str, Any]) -> None:
+    every = changed(smoke, "execution.rollouts_kept_every", 3)
+    execution = {key: value for key, value in smoke["execution"].items() if key != "rollouts_kept_every"}
+    none = changed(smoke, "execution", execution)
+    page = "results/rollouts/index.html"
+    assert page in Displayed(every).files("") and page not in Displayed(none).files("")
+    assert "--rollouts-kept-every 3" in every.training_options and "rollouts" not in none.training_options
+    assert not Displayed(none).report_options("") and "rollouts" not in Displayed(none).responses_options("", "chain_3")
+    for run in none.trained_runs(""):
+        assert every.run_spec(run) == none.run_spec(run) and "rollouts" not in every.run_spec(run)
+    for value in (0, 1.5, None):
+        with pytest.raises(InvalidInput, match=r"execution\.rollouts_kept_every"):
+            changed(smoke, "execution.rollouts_kept_every", value)
+
+
 def test_a_mistake_of_the_user_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def refuse() -> None:
         raise UserError("models.x: is not there")

@@ -12,7 +12,8 @@ from pathlib import Path
 TYPICAL: Mapping[str, float] = {
     "base_model": 350, "train": 55, "policy_at_step": 30, "sample": 11, "grade": 2, "score": 7, "audit": 15,
     "compare": 10, "table_main": 13, "table": 11, "figure": 19, "page_responses": 20, "report_html": 18, "track": 30,
-    "token_table": 60, "probes": 60, "phenomenon": 40, "decoding_sweep": 120, "decoding_sample": 60,
+    "page_rollouts": 10, "token_table": 60, "probes": 60, "phenomenon": 40, "decoding_sweep": 120,
+    "decoding_sample": 60,
 }  # fmt: skip
 """Seconds of a job of each rule in the default study, for rules none of whose jobs has been measured here."""
 _SHORT = 3.0  # seconds of a job of any other rule

@@ -1,0 +1,153 @@
+"""The page with what the policies of a study wrote while they were trained, step by step."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from evals.core.files import fingerprint, read_jsonl
+from evals.core.manifest import Manifest, read_manifest, verify_outputs
+from evals.core.records import conditions_of, read_runs
+from rlvr.diagnostics.tokens.table import read_token_table
+from rlvr.diagnostics.tokens.view import Quantity, StepView, recorded, scale_of
+from rlvr.engines.rollouts import KIND, kept_steps
+from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
+
+RAISED, LOWERED = 4, 8
+"""Flags of rollouts: the sign of the advantage."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The rollouts of one run in one step."""
+
+    run: str
+    seed: int | None
+    longest: int  # response in tokens
+    step: int
+    directory: Path
+
+    def read(self) -> pd.DataFrame:
+        return read_token_table(self.directory, self.step)
+
+
+def write_rollouts_page(
+    runs: Path,
+    results: Path,
+    out: Path,
+    benchmarks: Sequence[str] = (),
+    replayed: Sequence[Path] = (),
+) -> None:
+    """Write the page of all rollouts that a study's trainings have kept, with the files that it loads beside it.
+
+    Args:
+        runs: the run sheet.
+        results: results/, where runs and problems are.
+        out: the page; the texts go to the directory texts/ beside it.
+        benchmarks: of the study, each with a page in responses/, beside this page's directory.
+        replayed: directories RUN made by `rlvr-bench tokens replay`; a step that is replayed has more to colour by.
+
+    Raises:
+        UserError: an input is missing or malformed.
+    """
+    sheet, problems_file = read_runs(runs), results / "problems/train/problems.jsonl"
+    trained = [run for run in sheet if run.seed is not None]
+    texts = {str(row["id"]): (row.get("problem"), row["answer"]) for row in read_jsonl(problems_file, ("id", "answer"))}
+    tables, inputs = defaultdict[int, list[_Table]](list), [runs, problems_file]
+    replays = {directory.name: directory for directory in replayed}
+    for run in trained:
+        place = results / "runs" / run.run
+        training = read_manifest(place / "manifest.json", "run")
+        found = dict(kept_steps(place)) | _replayed_steps(training, replays.get(run.run))
+        longest = training.parameters["training"]["max_new_tokens"] if found else 0
+        for step, directory in found.items():
+            tables[step].append(_Table(run.run, run.seed, longest, step, directory))
+            inputs.append(directory / "tokens.parquet")
+        inputs.append(place / "manifest.json")
+    chunks, parts, quantities = list[Path](), list[Part](), dict[str, Quantity]()
+    for step in sorted(tables):
+        scales = _scales(tables[step])
+        quantities |= {key: quantity for key, (quantity, _) in scales.items()}
+        problems = list(dict.fromkeys(str(id_) for table in tables[step] for id_ in table.read()["problem"]))
+        places, shown = {id_: place for place, id_ in enumerate(problems)}, {}
+        for table in tables[step]:
+            flags, rows = _responses(table, places, scales)
+            name = f"{table.run}-step{step}"
+            shown[table.run], written = write_responses(
+                name, table.run, table.seed, flags, rows, out.with_name("texts")
+            )
+            chunks += written
+        columns = [column_of(condition, shown) for condition in conditions_of(trained)]
+        parts.append(Part([(id_, *texts.get(id_, (None, None))) for id_ in problems], columns, step))
+    with_rollouts = {table.run for of_step in tables.values() for table in of_step}
+    write_viewer(
+        "rollouts",
+        out,
+        list(dict.fromkeys(inputs)),
+        chunks,
+        parts,
+        [_colour(quantity) for quantity in StepView.quantities if quantity.key in quantities],
+        [(run.run, f"{run.title}, seed {run.seed}") for run in trained if run.run in with_rollouts],
+        title="Training rollouts",
+        benchmark="",
+        benchmarks=benchmarks,
+        report="../report.html",
+        rollouts="",
+        of_training=True,
+    )
+
+
+def _replayed_steps(training: Manifest, directory: Path | None) -> dict[int, Path]:
+    """The steps of a replay, if it is of this training."""
+    if directory is None:
+        return {}
+    replay = verify_outputs(directory / "manifest.json", KIND)
+    if replay.fingerprint != fingerprint({"parameters": dict(replay.parameters), "run": training.fingerprint}):
+        return {}
+    return dict.fromkeys(replay.parameters["steps"], directory)
+
+
+def _scales(tables: Sequence[_Table]) -> dict[str, tuple[Quantity, float]]:
+    """The quantities that rows of a step have, each with the scale of its colours: one for all runs."""
+    values = defaultdict[str, list[Any]](list)
+    for table in tables:
+        rows = table.read()
+        for quantity in recorded(rows):
+            values[quantity.key].append(quantity.values(rows))
+    known = [quantity for quantity in StepView.quantities if quantity.key in values]
+    return {each.key: (each, scale_of(np.concatenate(values[each.key]), each.middle)) for each in known}
+
+
+def _responses(
+    table: _Table, places: dict[str, int], scales: dict[str, tuple[Quantity, float]]
+) -> tuple[list[list[int]], list[list[list[Any]]]]:
+    """The flags and the rows of a run's rollouts, by problem; ``places`` numbers the step's problems."""
+    frame = table.read()
+    keys = [quantity.key for quantity in recorded(frame)]
+    for key in keys:
+        quantity, scale = scales[key]
+        frame[f"letter_{key}"] = list(level_letters(quantity.values(frame), quantity.middle, scale))
+    flags: list[list[int]] = [[] for _ in places]
+    rows: list[list[list[Any]]] = [[] for _ in places]
+    for _, tokens in frame.groupby(["group", "sample"], sort=False):
+        first = tokens.iloc[0]
+        reward, advantage = float(first["reward"]), float(first["advantage"])
+        flag = CORRECT * (reward > 0) + TRUNCATED * (len(tokens) >= table.longest)
+        flag += RAISED * (advantage > 0) + LOWERED * (advantage < 0)
+        letters = {key: "".join(tokens[f"letter_{key}"]) for key in keys}
+        place, remark = places[str(first["problem"])], f"optimizer step {first['mini_batch']}"
+        flags[place].append(flag)
+        row = [None, None, remark, len(tokens), tokens["text"].tolist(), letters, round(reward, 4), round(advantage, 4)]
+        rows[place].append(row)
+    return flags, rows
+
+
+def _colour(quantity: Quantity) -> dict[str, str]:
+    """A quantity as the page offers it."""
+    side = "" if quantity.one_sided else ", orange below"
+    meaning = f"blue above {quantity.middle:g}{quantity.unit}{side}; 2 % of the step's tokens have the strongest"
+    return {"key": quantity.key, "title": quantity.title, "meaning": meaning}
