@@ -2,6 +2,7 @@
 
 import contextlib
 import platform
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -157,4 +158,19 @@ def describe_environment() -> dict[str, Any]:
         "command": " ".join(Path(part).name if index == 0 else part for index, part in enumerate(sys.argv)),
         "packages": dict(installed_packages()),
         "arithmetic": arithmetic.describe(),
+        **({"commit": commit} if (commit := source_commit()) else {}),
     }
+
+
+@cache
+def source_commit() -> str | None:
+    """The git commit of this source, followed by ``-dirty`` if files differ from it; None outside a clone."""
+    clone = Path(__file__).parents[2]
+    if not (clone / ".git").exists():  # installed, perhaps somewhere in a clone of something else
+        return None
+    command = ["git", "--no-optional-locks", "-C", str(clone)]  # the user may be committing
+    command += ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return found.stdout.strip()
+    return None

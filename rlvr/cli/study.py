@@ -195,11 +195,11 @@ def watch(
     """Show running trainings as MLflow runs that grow, until what started this command is gone."""
     from rlvr.report.mlflow.database import Store
     from rlvr.report.mlflow.in_progress import watch
-    from rlvr.report.mlflow.server import links, wait_until_served
+    from rlvr.report.mlflow.server import HOST, links, wait_until_served
 
     if seconds <= 0:
         raise UserError(f"--seconds: {seconds:g}; accepted: above 0")
     with contextlib.suppress(KeyboardInterrupt):
         if port is not None and wait_until_served(port, parent):
-            print(*links(Store.of(results), port), sep="\n", flush=True)
+            print(*links(Store.of(results), f"http://{HOST}:{port}"), sep="\n", flush=True)
         watch(results, Store.of(results), seconds, parent)

@@ -42,12 +42,12 @@ def show_in_progress(results: Path, store: Store) -> int:
     studies = [(StudyName.read(sheet.with_name("study.json")).study, read_runs(sheet)) for sheet in started]
     if not studies:
         return 0
-    if not store.database.exists() and any([*results.glob("*tracking.json"), *results.glob("studies/*/tracking.json")]):
+    if not store.exists and any([*results.glob("*tracking.json"), *results.glob("studies/*/tracking.json")]):
         raise UserError(f"{store.database}: is missing; `make ui` makes it again from the results")
     number, problems = 0, list[Exception]()
     with store.writing() as client:
         for study, runs in studies:
-            experiment = Experiment.of(client, study, store.artifacts)
+            experiment = Experiment.of(client, study, store)
             shown = experiment.runs()
             finished = {run.data.tags.get("fingerprint") for run in shown.values() if GROUP_TAG not in run.data.tags}
             planned, untouched = list[PlannedRun](), set[str]()

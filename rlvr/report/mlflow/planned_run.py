@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -14,11 +14,12 @@ from mlflow.entities import Metric
 
 from evals.core.files import fingerprint
 from evals.core.records import ProblemFile
+from rlvr.report.mlflow.models import PlannedModel
 
 NOTE_TAG = "mlflow.note.content"  # the tag that MLflow renders as a run's description
 
 # Part of every content hash: raise it when this package shows the same files differently.
-_VERSION = 2
+_VERSION = 3
 _LONGEST_NOTE = 8000  # characters of a tag that MLflow keeps
 _METRICS_PER_CALL = 900  # MLflow takes 1,000 metrics and tags together
 
@@ -41,6 +42,8 @@ class PlannedRun:
     status: str = "FINISHED"  # or RUNNING, KILLED
     growing: bool = False  # later steps are added to the run that shows the earlier ones, instead of writing it again
     final_tags: Mapping[str, str] = field(default_factory=dict)  # written when everything else is
+    model: PlannedModel | None = None  # the policy that it makes; a nested run without one measures its parent's
+    table: Callable[[], pd.DataFrame] | None = None  # reads what MLflow shows as the run's table of responses
 
     @classmethod
     def at_once(cls, result: str, name: str, tags: Mapping[str, str], time: int, *content: Any, **shown: Any) -> Self:

@@ -91,7 +91,7 @@ def project(tracked: TrackedStudy | TrackedExtra, record: Path, results: Path, s
     planned = tracked.plan(record, results)
     projected: str | dict[str, str]
     with store.writing() as client:
-        experiment = Experiment.of(client, tracked.study, store.artifacts)
+        experiment = Experiment.of(client, tracked.study, store)
         if isinstance(tracked, TrackedExtra):
             counts, projected = experiment.bring_into_line(planned, tracked.name), planned[0].content
         else:
@@ -108,4 +108,4 @@ def project_newer(record: Path, results: Path, store: Store, lost: bool = False)
     tracked = (TrackedStudy if record.name == "tracking.json" else TrackedExtra).read(record)
     written = record.stat().st_mtime_ns
     newer = any(path.stat().st_mtime_ns > written for path in tracked.sources(record, results) if path.exists())
-    return project(tracked, record, results, store) if newer or lost or not store.database.exists() else None
+    return project(tracked, record, results, store) if newer or lost or not store.exists else None

@@ -14,22 +14,27 @@ from urllib.parse import quote, urlencode
 
 from evals.core.errors import InvalidInput, UserError
 from rlvr.report.mlflow.database import Store
+from rlvr.report.mlflow.experiment import OWNER_TAG
 from rlvr.report.mlflow.in_progress import show_in_progress
 from rlvr.report.mlflow.projected import project_newer
 
 HOST = "127.0.0.1"
 
 
-def browse(results: Path, port: int = 5000) -> NoReturn:
+def browse(results: Path, port: int = 5000) -> None:
     """Show the runs in MLflow's web interface, on this machine only; trainings under way are watched as well.
+
+    With a tracking server in ``MLFLOW_TRACKING_URI`` they are brought there, and its addresses are printed.
 
     Args:
         results: results/, where runs, samples and grades lie.
         port: on loopback.
     """
-    check_port(port)
     store = Store.of(results)
-    lost = not store.database.exists()  # then everything is projected again, whoever makes the file first
+    if store.server is None:
+        check_port(port)
+    # A lost database is made again, whoever makes the file first; what a server has is not known here.
+    lost = store.server is not None or not store.database.exists()
     studies = [results / "tracking.json", *sorted(results.glob("studies/*/tracking.json"))]
     for record in [*filter(Path.exists, studies), *sorted(results.glob("*.tracking.json"))]:
         with _warning():
@@ -38,6 +43,9 @@ def browse(results: Path, port: int = 5000) -> NoReturn:
     with _warning():
         if number := show_in_progress(results, store):
             print(f"trainings in progress, or of a study that is: {number}")
+    if store.server is not None:
+        print(*links(store, store.address), sep="\n")
+        return
     if not store.database.exists():
         raise UserError(f"{results}: holds no study that was started; run one first")
     serve(results, store, port)
@@ -81,16 +89,17 @@ def wait_until_served(port: int, parent: int, seconds: float = 0.3) -> bool:
     return False
 
 
-def links(store: Store, port: int) -> list[str]:
+def links(store: Store, root: str) -> list[str]:
     """Where each study's trainings are in the web interface: their curves, and their table.
 
     MLflow opens an experiment on its page of chat traces, of which a study has none. There, "Group by" method draws the
     mean and the range over seeds.
     """
-    root, query = f"http://{HOST}:{port}", urlencode({"searchFilter": "tags.stage LIKE 'train%'"}, quote_via=quote)
-    lines = [f"MLflow on {root} (Ctrl-C ends it)"]
+    query = urlencode({"searchFilter": "tags.stage LIKE 'train%'"}, quote_via=quote)
+    lines = [f"MLflow on {root}" + ("" if store.server else " (Ctrl-C ends it)")]
     with store.writing() as client:
-        experiments = [each for each in client.search_experiments() if each.name != "Default"]
+        mine = f'tags.`{OWNER_TAG}` = "{store.owner}"' if store.server else "name != 'Default'"
+        experiments = client.search_experiments(filter_string=mine)
     for experiment in experiments:
         page = f"{root}/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning&{query}"
         lines += [f"  {experiment.name}: curves  {page}&compareRunsMode=CHART", f"  {experiment.name}: runs    {page}"]

@@ -3,22 +3,31 @@
 Trainings stand at the top level, with their scores beside their settings, so that MLflow sorts and plots them together.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from statistics import fmean
 
-from evals.core.errors import UserError
-from evals.core.files import read_parquet, sha256_file
+import pandas as pd
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.files import parse_json, read_lines, read_parquet, sha256_file
 from evals.core.manifest import Manifest
-from evals.core.records import ALL_BENCHMARKS, BASE, Condition, ProblemFile, Run
+from evals.core.record import scan_rows
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Grade, ProblemFile, Run, Sample
 from evals.results import Results
+from evals.statistics.weighting import weighted_mean
 from evals.tables.layout import interval_columns
 from rlvr.report.mlflow import planned_run
+from rlvr.report.mlflow.models import PlannedModel
 from rlvr.report.mlflow.planned_run import NOTE_TAG, PlannedRun, content_hash, metrics_of_steps
 from rlvr.report.provenance import read_run_manifest, run_directory
 
 _SHOWN_ENDINGS = (".md", ".csv", ".tex", ".png", ".svg")
+COMMIT_TAG = "mlflow.source.git.commit"
+_PROBLEMS_IN_TABLE = 10  # of each benchmark
+_LONGEST_TEXT = 4000  # characters of a response in a table
 _RATES = ("truncation_rate", "no_answer_rate", "timeout_rate", "unparsable_rate")
 
 
@@ -34,7 +43,7 @@ def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iter
     for place, condition in enumerate(reversed(results.conditions)):
         yield _condition(study, results, condition, latest + place)
         for run in condition.runs:
-            yield _training(study, run, manifests[run.run], directory, _final_scores(results, run))
+            yield _training(study, results, run, manifests[run.run], directory, own)
             for benchmark in results.benchmarks:
                 yield _evaluation(study, results, run, benchmark, manifests[run.run], directory)
 
@@ -88,36 +97,44 @@ def _condition(study: str, results: Results, condition: Condition, now: int) -> 
 def _final_scores(results: Results, run: Run) -> dict[str, float | None]:
     """What a policy scored on every benchmark, and their mean."""
     k, scores = results.samples_per_problem, [results.scores[run.run, name] for name in results.benchmarks]
-    values: dict[str, float | None] = {f"eval/all/avg_at_{k}": fmean(score.average_at_k for score in scores)}
+    averages = [score.average_at_k for score in scores]
+    values: dict[str, float | None] = {f"eval/all/avg_at_{k}": float(weighted_mean(averages, results.weights))}
     for name, score in zip(results.benchmarks, scores, strict=True):
         values |= {f"eval/{name}/avg_at_{k}": score.average_at_k, f"eval/{name}/maj_at_{k}": score.majority_at_k}
         values |= {f"eval/{name}/{key}": getattr(score, key) for key in ("truncation_rate", "mean_tokens")}
     return values
 
 
-def _training(
-    study: str, run: Run, manifest: Manifest, directory: Path, scores: Mapping[str, float | None]
-) -> PlannedRun:
-    """One seed: its metrics at every step, its final scores, its settings, the hashes of its weights."""
-    folder, is_base = run_directory(run, directory), run.method == BASE
+def _training(study: str, results: Results, run: Run, manifest: Manifest, directory: Path, own: Path) -> PlannedRun:
+    """One seed: its metrics at every step, its final scores, its settings, its policy, and some of what that wrote."""
+    folder, is_base, scores = run_directory(run, directory), run.method == BASE, _final_scores(results, run)
     tags = run_tags(study, "base_model" if is_base else "train", run)
-    tags |= {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items()}
     problems = None if is_base else ProblemFile.of(directory / "problems" / "train")
     tags |= {f"sha256/problems/{problems.name}": problems.sha256} if problems else {}
     ended, path = _ended(manifest), folder / "metrics.parquet"
     steps = metrics_of_steps(read_parquet(path, ["step"]), ended) if path.name in manifest.outputs else []
     metrics = [*planned_run.single_metrics(scores, ended), *steps]
+    commit = manifest.environment.get("commit")
+    weights = {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items() if name.startswith("checkpoint/")}
+    checkpoint = (folder / "checkpoint").resolve().as_uri() if weights else None  # a server's model has none
+    registered, alias = f"{study}-{run.model}-{run.method}", BASE if is_base else f"s{run.seed}"
+    pages = (own / "responses" / "BENCHMARK" / "index.html").as_posix()
+    about = (
+        f"`responses.json` has a response to {_PROBLEMS_IN_TABLE} problems of each benchmark, `{pages}` all of them."
+    )
     return PlannedRun(
         f"run {run.run}",
         run.run,
-        content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters), dict(scores)),
-        tags | {"fingerprint": manifest.fingerprint},
+        content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters), scores),
+        tags | {"fingerprint": manifest.fingerprint, NOTE_TAG: about} | ({COMMIT_TAG: commit} if commit else {}),
         min((metric.timestamp for metric in metrics), default=ended),
         ended,
         params=planned_run.flatten(manifest.parameters),
         metrics=metrics,
         problems=problems,
         artifacts={folder / "manifest.json": ""},
+        model=PlannedModel(run.run, registered, alias, checkpoint, tags | weights),
+        table=partial(_responses, directory, run, results.benchmarks),
     )
 
 
@@ -148,6 +165,36 @@ def _evaluation(
         metrics=planned_run.single_metrics(values, now),
         problems=problems,
     )
+
+
+def _responses(directory: Path, run: Run, benchmarks: Sequence[str]) -> pd.DataFrame:
+    """The first response to the first problems of every benchmark, with its verdict.
+
+    Of files in the order of the problems no more than the beginning is read. A benchmark whose samples were deleted has
+    no rows.
+    """
+    rows = []
+    for benchmark in benchmarks:
+        files = [directory / kind / run.run / benchmark / f"{kind}.jsonl" for kind in ("samples", "grades")]
+        if not all(path.exists() for path in files):
+            continue
+        lines = islice(read_lines(directory / "problems" / benchmark / "problems.jsonl"), _PROBLEMS_IN_TABLE)
+        problems = {str(row["id"]): row for row in (parse_json(line, where) for where, line in lines)}
+        for sample, grade in zip(scan_rows(files[0], Sample), scan_rows(files[1], Grade), strict=False):
+            if (sample.problem_id, sample.sample) != (grade.problem_id, grade.sample):
+                raise InvalidInput(str(files[1]), "", "has not the samples in their order", "grades of these samples")
+            if problem := problems.pop(str(sample.problem_id), None):
+                asked = {"benchmark": benchmark, "problem_id": problem["id"], "problem": problem.get("problem", "")}
+                verdict = {"correct": grade.correct, "answer": grade.answer, "expected": problem["answer"]}
+                rows.append(asked | {"response": _shortened(sample.text)} | verdict | {"reason": grade.reason})
+            if not problems:
+                break
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _shortened(text: str) -> str:
+    """A text, or its beginning and how long it was."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} [... of {len(text):,} characters]"
 
 
 def _ended(manifest: Manifest) -> int:

@@ -105,9 +105,9 @@ def test_a_database_that_another_program_holds_is_one_line(
 def test_a_deleted_experiment_is_restored(tmp_path: Path) -> None:
     store = Store.of(tmp_path)
     with store.writing() as client:
-        experiment = Experiment.of(client, "laptop", tmp_path / "here").identity
+        experiment = Experiment.of(client, "laptop", store).identity
         client.delete_experiment(experiment)
-        assert Experiment.of(client, "laptop", tmp_path / "here").identity == experiment
+        assert Experiment.of(client, "laptop", store).identity == experiment
     assert MlflowClient(store.uri).get_experiment(experiment).lifecycle_stage == "active"
 
 
@@ -116,7 +116,7 @@ def test_a_copied_study_has_an_experiment_of_its_own_and_keeps_the_other(tmp_pat
     store, seen = Store.of(tmp_path), []
     with store.writing() as client:
         for place in ("here", "there", "here", "there"):
-            seen.append(Experiment.of(client, "laptop", tmp_path / place).identity)
+            seen.append(Experiment.of(client, "laptop", Store(store.database, tmp_path / place)).identity)
             if place == "there":
                 client.delete_experiment(seen[-1])
         names = {each.experiment_id: each.name for each in client.search_experiments(view_type=ViewType.ALL)}
@@ -185,7 +185,7 @@ def test_the_printed_addresses_lead_to_the_trainings_of_each_study(small_study: 
     shutil.copy(empty_database, store.database)
     with store.writing() as client:
         number = client.create_experiment("laptop")
-    first, curves, runs = server.links(store, 5123)
+    first, curves, runs = server.links(store, "http://127.0.0.1:5123")
     assert first.startswith("MLflow on http://127.0.0.1:5123 ")
     page = f"http://127.0.0.1:5123/#/experiments/{number}/runs?workflowType=machine_learning"
     assert page in curves and curves.endswith("&compareRunsMode=CHART") and page in runs

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from mlflow.entities import Run, ViewType
 
-from evals.core.files import sha256_file
+from evals.core.errors import UserError
+from evals.core.files import read_jsonl, sha256_file
 from rlvr.report.mlflow.planned_run import metric_name
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
@@ -82,7 +85,10 @@ def test_runs_carry_settings_hashes_and_data_sets(projected: Study) -> None:
     assert run.data.params["training.learning_rate"] == "0.0003" and run.data.params["method.loss.clip_high"] == "0.28"
     tags = run.data.tags
     assert tags["fingerprint"] == json.loads((folder / "manifest.json").read_text())["fingerprint"]
-    assert tags["sha256/checkpoint/model.safetensors"] == sha256_file(folder / "checkpoint/model.safetensors")
+    assert tags["mlflow.source.name"] == "rlvr-bench" and tags["mlflow.user"] == getpass.getuser()
+    assert not [key for key in tags if key.startswith("sha256/checkpoint")], "they are the model's"
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert tags["mlflow.source.git.commit"] in (commit, f"{commit}-dirty")
     wanted = {"study": "laptop", "method": "delta", "model": "tiny", "seed": "1", "stage": "train"}
     assert {key: tags[key] for key in wanted} == wanted
     for result, name, context in (
@@ -107,6 +113,76 @@ def test_a_training_has_its_final_scores_beside_its_settings(projected: Study) -
     assert run.data.metrics["eval/all/avg_at_32"] == pytest.approx(sum(expected) / 2)
     assert run.data.params["training.learning_rate"] == "0.0003"
     assert {name.partition("/")[0] for name in run.data.metrics} == {"eval", "time", "train"}
+
+
+def test_a_policy_is_a_model_with_its_checkpoint_and_its_scores_by_data_set(projected: Study) -> None:
+    client, shown = client_of(projected), _shown(projected)
+    training, folder = shown["run tiny-delta-s2"], projected.results / "runs/tiny-delta-s2/checkpoint"
+    version = client.get_model_version_by_alias("laptop-tiny-delta", "s2")
+    model = client.get_logged_model(version.tags["rlvr.model"])
+    assert (model.name, model.source_run_id, version.run_id) == ("tiny-delta-s2", *2 * [training.info.run_id])
+    assert model.tags["checkpoint"] == version.tags["checkpoint"] == folder.as_uri() and model.tags["method"] == "delta"
+    assert json.loads(model.tags["mlflow.modelVersions"]) == [{"name": version.name, "version": version.version}]
+    assert not client.list_logged_model_artifacts(model.model_id), "nothing of a checkpoint is copied, or pickled"
+    assert model.tags["sha256/checkpoint/model.safetensors"] == sha256_file(folder / "model.safetensors")
+    made = client.get_run(training.info.run_id).outputs.model_outputs
+    assert [each.model_id for each in made] == [model.model_id]
+    evaluation = client.get_run(shown["score tiny-delta-s2 chain_3"].info.run_id)
+    assert [each.model_id for each in evaluation.inputs.model_inputs] == [model.model_id]
+    scores = {(each.dataset_name, each.key): each.value for each in model.metrics}
+    for benchmark in BENCHMARKS:
+        run = shown[f"score tiny-delta-s2 {benchmark}"]
+        assert scores[benchmark, "avg_at_32"] == run.data.metrics["avg_at_32"]
+    names = {model.name for model in client.search_registered_models()}
+    assert names == {f"laptop-tiny-{method}" for method in ("base", "grpo", "dapo", "delta")}
+
+
+def test_a_training_shows_first_responses_with_their_verdicts(projected: Study) -> None:
+    run, results = _shown(projected)["run tiny-base"], projected.results
+    table = _table(projected, run)
+    shown = {}
+    for benchmark in BENCHMARKS:
+        files = [f"problems/{benchmark}/problems"]
+        files += [f"{kind}/tiny-base/{benchmark}/{kind}" for kind in ("samples", "grades")]
+        problems, samples, grades = (read_jsonl(results / f"{name}.jsonl") for name in files)
+        assert len(problems) == 12 and len(samples) == 12 * 4
+        for problem in problems[:10]:
+            place = [row["problem_id"] for row in samples].index(problem["id"])
+            shown[benchmark, problem["id"]] = [
+                *(problem["problem"], samples[place]["text"], grades[place]["correct"], grades[place]["answer"]),
+                *(problem["answer"], grades[place]["reason"]),
+            ]
+    rows = table.set_index(["benchmark", "problem_id"])
+    assert list(rows) == ["problem", "response", "correct", "answer", "expected", "reason"]
+    assert dict(zip(rows.index, rows.to_numpy().tolist(), strict=True)) == shown
+    assert set(rows["correct"]) == {True, False}
+    assert (results / "responses/BENCHMARK/index.html").as_posix() in run.data.tags["mlflow.note.content"]
+
+
+def test_a_long_response_is_cut_and_deleted_samples_have_no_rows(projected_copy: Study) -> None:
+    samples = projected_copy.results / "samples"
+    path = samples / "tiny-dapo-s1/chain_3/samples.jsonl"
+    first, *others = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(first) | {"text": "x" * 5000}), *others]) + "\n")
+    shutil.rmtree(samples / "tiny-dapo-s2")
+    assert project(projected_copy, database="again.db")["created"] == _ALL
+    shown = _shown(projected_copy, database="again.db")
+    table = _table(projected_copy, shown["run tiny-dapo-s1"], database="again.db")
+    assert table["response"][0] == "x" * 4000 + " [... of 5,000 characters]"
+    without = client_of(projected_copy, "again.db").list_artifacts(shown["run tiny-dapo-s2"].info.run_id)
+    assert [file.path for file in without] == ["manifest.json"]
+    grades = projected_copy.results / "grades/tiny-dapo-s1/chain_3/grades.jsonl"
+    grades.write_text("\n".join(reversed(grades.read_text().splitlines())))
+    with pytest.raises(UserError, match=r"grades\.jsonl: has not the samples in their order"):
+        project(projected_copy, database="thrice.db")
+
+
+def _table(study: Study, run: Run, database: str = "mlflow.db") -> pd.DataFrame:
+    """The responses of a run that MLflow shows as a table."""
+    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [{"path": "responses.json", "type": "table"}]
+    path = client_of(study, database).download_artifacts(run.info.run_id, "responses.json")
+    content = json.loads(Path(path).read_text())
+    return pd.DataFrame(content["data"], columns=content["columns"])
 
 
 def test_evaluations_have_metric_names_that_mlflow_accepts(projected: Study) -> None:
@@ -158,6 +234,10 @@ def test_a_changed_run_replaces_the_old_one_and_keeps_its_children(projected_cop
     changed = {result for result in after if after[result].info.run_id != before[result].info.run_id}
     assert changed == {"run tiny-delta-s1", *(f"score tiny-delta-s1 {name}" for name in BENCHMARKS)}
     old = before["run tiny-delta-s1"].info.run_id
+    versions = client_of(study).search_model_versions("name = 'laptop-tiny-delta'")
+    assert {version.run_id for version in versions} == {after[f"run tiny-delta-s{seed}"].info.run_id for seed in (1, 2)}
+    models = client_of(study).search_logged_models([after["study laptop"].info.experiment_id])
+    assert len(models) == 7 and old not in {model.source_run_id for model in models}
     assert client_of(study).get_run(old).info.lifecycle_stage == "deleted"
     assert not list((study.results / "mlflow-artifacts").glob(f"{old}*"))
 
@@ -177,8 +257,23 @@ def test_what_a_killed_projection_left_is_written_again(projected_copy: Study) -
     study = projected_copy
     half = _shown(study)["run tiny-grpo-s1"].info.run_id
     client_of(study).update_run(half, status="RUNNING")
-    assert project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
+    # With its evaluations, which name its model.
+    assert project(study) == {"created": 0, "kept": _ALL - 3, "replaced": 3, "removed": 0}
     assert _shown(study)["run tiny-grpo-s1"].info.run_id != half
+
+
+def test_scores_of_other_weights_are_those_of_new_models(projected_copy: Study) -> None:
+    study = projected_copy
+    content = json.loads(study.comparisons.read_text())
+    study.comparisons.write_text(json.dumps(content | {"weighting": {"chain_3": 3, "nested_sums": 1}}))
+    project(study)
+    shown, client = _shown(study), client_of(study)
+    training = shown["run tiny-delta-s1"]
+    scores = {name: shown[f"score tiny-delta-s1 {name}"].data.metrics["avg_at_32"] for name in BENCHMARKS}
+    mean = (3 * scores["chain_3"] + scores["nested_sums"]) / 4
+    assert training.data.metrics["eval/all/avg_at_32"] == pytest.approx(mean)
+    model = client.get_logged_model(training.data.tags["rlvr.model"])
+    assert {each.dataset_name: each.value for each in model.metrics if each.key == "avg_at_32"} == scores
 
 
 def test_results_that_left_the_study_are_hidden_and_the_users_own_runs_are_not(projected_copy: Study) -> None:
