@@ -34,7 +34,7 @@ ROLLOUT_COLUMNS = {
 """The columns of a step's rollouts and their types; docs/diagnostics.md describes each."""
 MOST_TOKENS = 1_000_000
 """Response tokens of a step that are kept, about 14 MB; of a larger batch whole groups are left out."""
-KIND = "token_table"
+KIND = "kept_rollouts"  # the manifest's
 _FOLDER, _PREFIX = "rollouts", "step-"
 
 

@@ -14,7 +14,7 @@ from evals.core.manifest import Manifest, read_manifest, verify_outputs
 from evals.core.records import conditions_of, read_runs
 from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.diagnostics.tokens.view import Quantity, StepView, recorded, scale_of
-from rlvr.engines.rollouts import KIND, kept_steps
+from rlvr.engines.rollouts import kept_steps
 from rlvr.report.viewer import CORRECT, TRUNCATED, Part, column_of, level_letters, write_responses, write_viewer
 
 RAISED, LOWERED = 4, 8
@@ -105,7 +105,7 @@ def _replayed_steps(training: Manifest, directory: Path | None) -> dict[int, Pat
     """The steps of a replay, if it is of this training."""
     if directory is None:
         return {}
-    replay = verify_outputs(directory / "manifest.json", KIND)
+    replay = verify_outputs(directory / "manifest.json", "token_table")
     if replay.fingerprint != fingerprint({"parameters": dict(replay.parameters), "run": training.fingerprint}):
         return {}
     return dict.fromkeys(replay.parameters["steps"], directory)

@@ -7,7 +7,7 @@ from typing import Any
 
 from evals.core.config.named_study import NamedStudy
 from evals.core.errors import UserError
-from evals.core.files import canonical_json
+from evals.core.files import canonical_json, sha256_file
 from evals.core.run_spec import VERL
 from rlvr.study.plan import Plan
 from rlvr.study.rules import words
@@ -197,14 +197,19 @@ class Displayed:
         """Whether the trainings of the studies keep rollouts, and a page shows them."""
         return bool(self.plan.study.methods) and "rollouts_kept_every" in self.plan.execution
 
-    def replayed_tokens(self, folder: str) -> list[str]:
-        """Token tables of replayed trainings, where somebody made them."""
-        paths = [f"results/diagnostics/{run}/tokens.parquet" for run in self.plan.trained_runs(folder)]
-        return [path for path in paths if Path(path).is_file()]
+    def replays(self, folder: str) -> dict[str, str]:
+        """Directory and hash of the manifest of every replayed training, where somebody made them.
+
+        The page of rollouts has them as parameters: as inputs they would make a training that is done again be replayed
+        again, too, for a page that shows whatever is there.
+        """
+        directories = [f"results/diagnostics/{run}" for run in self.plan.trained_runs(folder)]
+        found = {directory: Path(directory, "manifest.json") for directory in directories}
+        return {directory: sha256_file(path) for directory, path in found.items() if path.is_file()}
 
     def rollouts_options(self, folder: str) -> list[str]:
         """Options of the page of rollouts: the benchmarks that have a page of responses, and the token tables."""
-        replayed = [path.rpartition("/")[0] for path in self.replayed_tokens(folder)]
+        replayed = list(self.replays(folder))
         return words({"benchmarks": list(self.plan.study.benchmarks), **({"replayed": replayed} if replayed else {})})
 
     def compared_tokens(self, folder: str, benchmark: str) -> list[str]:

@@ -111,7 +111,6 @@ rule page_rollouts:
         runs="results/{folder}runs.json",
         manifests=given(PLAN.run_manifests),
         problems="results/problems/train/manifest.json",
-        replayed=given(SHOWN.replayed_tokens),
         code=code_of("rlvr.report.rollouts"),
         template=page_templates("responses.html.jinja", "responses.js"),
     output:
@@ -122,6 +121,7 @@ rule page_rollouts:
         "results/logs/{folder}rollouts.log",
     params:
         options=given(SHOWN.rollouts_options),
+        replays=given(SHOWN.replays),
     shell:
         "python -m rlvr stage page rollouts --runs {input.runs:q} --results results {params.options:q}"
         " --out {output.page:q} > {log:q} 2>&1"

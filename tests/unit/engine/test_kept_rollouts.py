@@ -13,6 +13,7 @@ from evals.core.errors import UserError
 from evals.core.files import sha256_file, write_parquet
 from evals.core.manifest import verify_outputs
 from evals.core.run_spec import Execution, LocalRun
+from rlvr.diagnostics.policy import read_snapshots
 from rlvr.diagnostics.replay import write_token_table
 from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines import rollouts
@@ -50,6 +51,8 @@ def test_kept_rollouts_are_those_of_a_replay_and_change_nothing_of_the_run(make_
     replayed = pd.read_parquet(tmp_path / "replay" / "tokens.parquet", columns=list(ROLLOUT_COLUMNS))
     found = pd.concat([pd.read_parquet(place / "tokens.parquet") for _, place in kept_steps(directory)])
     pd.testing.assert_frame_equal(found.reset_index(drop=True), replayed)
+    with pytest.raises(UserError, match="expected 'token_table'"):
+        read_snapshots(directory / "rollouts/step-2")
     completed = read_token_table(directory / "rollouts/step-2")
     assert completed["new_log_prob"].isna().all() and set(completed["side"]) <= {-1, 0, 1}
     pd.testing.assert_series_equal(

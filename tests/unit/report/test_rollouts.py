@@ -174,7 +174,7 @@ def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> No
     parameters = {"steps": [2]}
     identity = fingerprint({"parameters": parameters, "run": training})
     hashes = hash_files(directory, directory / "tokens.parquet")
-    manifest = Manifest(KIND, {}, hashes, parameters, identity)
+    manifest = Manifest("token_table", {}, hashes, parameters, identity)
     manifest.write(directory / "manifest.json")
     assert make_page(study, "--replayed", directory) == 0
     page.open(f"{out(study).as_uri()}#step=2&run=tiny-grpo-s1")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.files import write_text
 from evals.core.records import conditions_of
 from evals.core.yaml_file import read_yaml
 from evals.grading.code import VERIFIER_VERSION
@@ -63,7 +64,9 @@ def test_every_methods_first_seed_is_trained_before_any_second(smoke: dict[str, 
     assert all(30 < plan.training_priority(run) <= 50 for run in plan.trained), "before samples and grades"
 
 
-def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_another(smoke: dict[str, Any]) -> None:
+def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_another(
+    smoke: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     every = changed(smoke, "execution.rollouts_kept_every", 3)
     execution = {key: value for key, value in smoke["execution"].items() if key != "rollouts_kept_every"}
     none = changed(smoke, "execution", execution)
@@ -71,6 +74,14 @@ def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_ano
     assert page in Displayed(every).files("") and page not in Displayed(none).files("")
     assert "--rollouts-kept-every 3" in every.training_options and "rollouts" not in none.training_options
     assert not Displayed(none).report_options("") and "rollouts" not in Displayed(none).responses_options("", "chain_3")
+    run = every.trained_runs("")[0]
+    monkeypatch.chdir(tmp_path)
+    assert Displayed(every).replays("") == {} and "--replayed" not in Displayed(every).rollouts_options("")
+    write_text(Path("results/diagnostics", run, "manifest.json"), "a")
+    first = Displayed(every).replays("")
+    write_text(Path("results/diagnostics", run, "manifest.json"), "b")
+    assert Displayed(every).replays("") != first and list(first) == [f"results/diagnostics/{run}"]
+    assert Displayed(every).rollouts_options("")[-2:] == ["--replayed", f"results/diagnostics/{run}"]
     for run in none.trained_runs(""):
         assert every.run_spec(run) == none.run_spec(run) and "rollouts" not in every.run_spec(run)
     for value in (0, 1.5, None):
