@@ -59,7 +59,9 @@ def write_responses(
     Returns:
         The run as a column of the page has it, and the files.
     """
-    size = sum(len(text) for responses in rows for row in responses for text in ([row[0]] if row[0] else row[4]))
+    # An empty text stands for that of the tokens, if there are any.
+    shown = (row[4] if not row[0] and len(row) > 4 else row[:1] for responses in rows for row in responses)
+    size = sum(len(text) for texts_of_row in shown for text in texts_of_row)
     problems = max(1, min(len(rows), CHUNK_BYTES * len(rows) // max(size, 1)))
     paths = []
     for number, first in enumerate(range(0, len(rows), problems)):

@@ -54,6 +54,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         yield opened
 
 
+def test_responses_may_be_empty(editable_study: Study) -> None:
+    path = editable_study.results / "samples/tiny-delta-s1/chain_3/samples.jsonl"
+    rows = [{**row, "text": ""} for row in rows_of(editable_study, "samples", "tiny-delta-s1")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert make_page(editable_study) == 0
+
+
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
 def test_a_reader_goes_from_a_score_to_a_response_and_back(study: Study, page: Page, width: int, dark: bool) -> None:
