@@ -125,7 +125,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         "_run_verl": found.verl,
         "merge": merge,
         "require_machine": require_machine,
-        "_write_prompts": lambda *_: 1,
+        "_write_prompts": lambda *_, with_rows: 1,
     }
     for name, function in replaced.items():
         monkeypatch.setattr(module, name, function)
