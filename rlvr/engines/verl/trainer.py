@@ -84,12 +84,15 @@ class MethodTrainer(PPOTrainerSync):
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Call the advantage as verl does, then multiply by the token weights."""
         batch = super()._compute_advantage(batch, metrics)
-        run, method = self._current.run, self._current.method
+        method = self._current.method
         wanted = ["response_mask", Field.ADVANTAGE, "old_log_probs", "rollout_log_probs", "entropy"]
+        kept = is_kept(self.global_steps, self._current.cluster.rollouts_kept_every)
         if method.needs_hidden_states:  # the workers have weighed the tokens
             wanted += [Field.TOKEN_WEIGHTS, Field.WEIGHT_METRICS]
-        elif method.token_weights is not None:
+        if kept or (method.token_weights is not None and not method.needs_hidden_states):
             wanted += ["responses", Field.GROUP, Field.MINI_BATCH]
+        if kept:
+            wanted += ["rm_scores", "extra_info"]
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
         lengths = [row.numel() for row in data["response_mask"].unbind()]
         mask = data["response_mask"].to_padded_tensor(0).bool()
@@ -101,22 +104,10 @@ class MethodTrainer(PPOTrainerSync):
             weights = data[Field.TOKEN_WEIGHTS].to_padded_tensor(0.0)
             found = unpacked_metrics(data[Field.WEIGHT_METRICS][0])
         elif method.token_weights is not None:
-            whole_batch = RolloutBatch(
-                advantages=data[Field.ADVANTAGE],
-                old_log_probs=old,
-                entropies=entropies,
-                response_mask=mask,
-                mini_batch_ids=data[Field.MINI_BATCH],
-                group_ids=data[Field.GROUP],
-                token_ids=data["responses"].to_padded_tensor(0),
-                temperature=run.training.temperature,
-                generator=generator_for("token_weights", run.seed, self.global_steps - 1),
-                first_metrics=self._first_metrics(),
-            )
-            weights, found = method.token_weights(whole_batch)
+            weights, found = method.token_weights(self._rollout_batch(data, mask, old, entropies))
         found.setdefault("seconds_token_weights", time.monotonic() - started)
-        if is_kept(self.global_steps, self._current.cluster.rollouts_kept_every):
-            self._keep_rollouts(batch, mask, old, entropies, weights)
+        if kept:
+            self._keep_rollouts(data, self._rollout_batch(data, mask, old, entropies), weights)
         if not self._first_metrics():
             write_json(self._first_metrics_path, {"step": self.global_steps, **found})
         metrics.update({PREFIX + name: value for name, value in found.items()})
@@ -133,12 +124,10 @@ class MethodTrainer(PPOTrainerSync):
         of_weights = metrics[PREFIX + "seconds_token_weights"] if self._current.method.needs_hidden_states else 0.0
         metrics[PREFIX + "seconds_log_probs"] = timing_raw["old_log_prob"] - of_weights
 
-    def _keep_rollouts(self, batch: Any, mask: Tensor, old: Tensor, entropies: Tensor, weights: Tensor) -> None:
-        """Write the rollouts of this step; what is known of their tokens is [B, T]."""
-        run, step = self._current.run, self.global_steps
-        names = ["responses", "rm_scores", "extra_info", Field.ADVANTAGE, Field.GROUP, Field.MINI_BATCH]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        rollouts = RolloutBatch(
+    def _rollout_batch(self, data: Any, mask: Tensor, old: Tensor, entropies: Tensor) -> RolloutBatch:
+        """The whole batch of this step; what is known of its tokens is [B, T]."""
+        run = self._current.run
+        return RolloutBatch(
             advantages=data[Field.ADVANTAGE],
             old_log_probs=old,
             entropies=entropies,
@@ -147,15 +136,19 @@ class MethodTrainer(PPOTrainerSync):
             group_ids=data[Field.GROUP],
             token_ids=data["responses"].to_padded_tensor(0),
             temperature=run.training.temperature,
-            generator=torch.Generator(),
+            generator=generator_for("token_weights", run.seed, self.global_steps - 1),
+            first_metrics=self._first_metrics(),
         )
+
+    def _keep_rollouts(self, data: Any, rollouts: RolloutBatch, weights: Tensor) -> None:
+        """Write the rollouts of this step, whose tokens have the weights [B, T]."""
         problems = [str(getattr(about, "data", about)["id"]) for about in data["extra_info"]]
         rewards = torch.stack([scores.sum() for scores in data["rm_scores"].unbind()]).float()
         keep_rollouts(
             Path(os.environ[RUN_VARIABLE]).parent,
             self._state.name,  # begins the training's fingerprint
-            run.run,
-            step,
+            self._current.run.run,
+            self.global_steps,
             problems,
             rewards,
             rollouts,
