@@ -26,7 +26,7 @@ from rlvr.diagnostics.policy import Rollout, snapshot_directory
 from rlvr.diagnostics.tokens.table import completed
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
 from rlvr.engines.local.policy import score_in_chunks, unpack
-from rlvr.engines.rollouts import token_rows
+from rlvr.engines.rollouts import StepRollouts, token_rows
 from rlvr.runs.state import save_tensors
 
 
@@ -117,7 +117,8 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
 def _token_rows(run: str, replayed: ReplayedStep, text: Callable[[int], str]) -> pd.DataFrame:
     """The table's rows of one step, rollout by rollout; ``text`` gives each token's text."""
     prepared, updates, batch = replayed.prepared, replayed.updates, replayed.prepared.batch
-    rows = token_rows(run, replayed.step, prepared.problems, prepared.rewards, batch, prepared.weights, text)
+    step = StepRollouts(run, replayed.step, prepared.problems, prepared.rewards, batch, prepared.weights)
+    rows = token_rows(step, text)
     mask = batch.response_mask.cpu()
 
     def packed(values: Tensor) -> np.ndarray:

@@ -12,6 +12,7 @@ tables of an earlier configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,27 @@ MOST_TOKENS = 1_000_000
 """Response tokens of a step that are kept, about 14 MB; of a larger batch whole groups are left out."""
 KIND = "kept_rollouts"  # the manifest's
 _FOLDER, _PREFIX = "rollouts", "step-"
+
+
+@dataclass(frozen=True)
+class StepRollouts:
+    """The B rollouts that a step of a training learns from, as they are before its update.
+
+    Attributes:
+        run: name of the training.
+        step: from 1.
+        problems: id of each rollout's problem.
+        rewards: [B].
+        batch: what the weights were computed from.
+        weights: [B, T], of the tokens; anything at padding.
+    """
+
+    run: str
+    step: int
+    problems: Sequence[str]
+    rewards: Tensor
+    batch: RolloutBatch
+    weights: Tensor
 
 
 def is_kept(step: int, every: int | None) -> bool:
@@ -82,32 +104,19 @@ def chosen_rollouts(batch: RolloutBatch, most_tokens: int) -> list[int]:
     return np.flatnonzero(frame["group"].isin(fitting)).tolist()
 
 
-def token_rows(
-    run: str,
-    step: int,
-    problems: Sequence[str],
-    rewards: Tensor,
-    batch: RolloutBatch,
-    weights: Tensor,
-    text: Callable[[int], str],
-    rollouts: Sequence[int] | None = None,
-) -> pd.DataFrame:
+def token_rows(step: StepRollouts, text: Callable[[int], str], chosen: Sequence[int] | None = None) -> pd.DataFrame:
     """Make the rows of a step's rollouts, rollout by rollout.
 
     Args:
-        run: its name.
-        step: of the run, from 1.
-        problems: id of each of the B rollouts' problem.
-        rewards: [B].
-        batch: what the weights were computed from.
-        weights: [B, T], of the tokens; anything at padding.
+        step: the rollouts.
         text: of a token.
-        rollouts: those whose rows are made; default: all.
+        chosen: those whose rows are made; default: all.
     """
+    batch = step.batch
     mask, groups = batch.response_mask.cpu(), batch.group_ids.cpu().numpy()
-    if rollouts is not None:
+    if chosen is not None:
         is_chosen = mask.new_zeros(len(mask))
-        is_chosen[rollouts] = True
+        is_chosen[chosen] = True
         mask = mask & is_chosen[:, None]
     row, position = (index.numpy() for index in mask.nonzero(as_tuple=True))
 
@@ -117,17 +126,17 @@ def token_rows(
     tokens = packed(batch.token_ids)
     texts = {token: text(token) for token in np.unique(tokens).tolist()}
     columns = {
-        "run": run,
-        "step": step,
-        "problem": np.array(problems, dtype=object)[row],
+        "run": step.run,
+        "step": step.step,
+        "problem": np.array(step.problems, dtype=object)[row],
         "group": groups[row],
         "sample": pd.Series(groups).groupby(groups).cumcount().to_numpy()[row],
         "position": position,
         "token": tokens,
         "text": [texts[token] for token in tokens.tolist()],
-        "reward": rewards.cpu().numpy()[row],
+        "reward": step.rewards.cpu().numpy()[row],
         "advantage": batch.advantages.cpu().numpy()[row],
-        "weight": packed(weights),
+        "weight": packed(step.weights),
         "mini_batch": batch.mini_batch_ids.cpu().numpy()[row],
         "old_log_prob": packed(batch.old_log_probs),
         "entropy": packed(batch.entropies),
@@ -135,27 +144,21 @@ def token_rows(
     return pd.DataFrame(columns)[list(ROLLOUT_COLUMNS)].astype(ROLLOUT_COLUMNS)
 
 
-def keep_rollouts(
-    run_directory: Path,
-    training: str,
-    run: str,
-    step: int,
-    problems: Sequence[str],
-    rewards: Tensor,
-    batch: RolloutBatch,
-    weights: Tensor,
-    text: Callable[[int], str],
-) -> None:
-    """Write the rollouts of a step, at most ``MOST_TOKENS``; ``training`` is the fingerprint of the run's training.
+def keep_rollouts(run_directory: Path, training: str, step: StepRollouts, text: Callable[[int], str]) -> None:
+    """Write the rollouts of a step, at most ``MOST_TOKENS``.
 
-    The other arguments are those of :func:`token_rows`.
+    Args:
+        run_directory: of the training.
+        training: its fingerprint, or the beginning of it.
+        step: the rollouts.
+        text: of a token.
     """
-    chosen = chosen_rollouts(batch, MOST_TOKENS)
-    rows = token_rows(run, step, problems, rewards, batch, weights, text, chosen)
-    directory = rollout_directory(run_directory, step)
+    chosen = chosen_rollouts(step.batch, MOST_TOKENS)
+    rows = token_rows(step, text, chosen)
+    directory = rollout_directory(run_directory, step.step)
     file, manifest = directory / "tokens.parquet", directory / "manifest.json"
     manifest.unlink(missing_ok=True)  # of an earlier configuration
     write_parquet(file, rows)
-    parameters = {"run": run, "training": training[:16], "steps": [step]}
-    details = {"rows": len(rows), "rollouts": len(chosen), "rollouts_of_step": len(problems)}
+    parameters = {"run": step.run, "training": training[:16], "steps": [step.step]}
+    details = {"rows": len(rows), "rollouts": len(chosen), "rollouts_of_step": len(step.problems)}
     Manifest(KIND, {}, hash_files(directory, file), parameters, fingerprint(parameters), details).write(manifest)

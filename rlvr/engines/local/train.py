@@ -23,7 +23,7 @@ from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
 from rlvr.engines.local.preflight import check_memory
 from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
-from rlvr.engines.rollouts import is_kept, keep_rollouts
+from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
 from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
 from rlvr.runs.termination import Interrupted, save_when_due, termination
@@ -73,8 +73,8 @@ def _keep_rollouts(training: Training, directory: Path, learner: Learner, every:
     """Write the rollouts of the step that ``learner`` has just done, if they are to be kept."""
     run, step = training.run.run, learner.position.step
     if is_kept(step, every):
-        about = run, step, prepared.problems, prepared.rewards, prepared.batch, prepared.weights
-        keep_rollouts(directory, training.fingerprint, *about, learner.token_text)
+        rollouts = StepRollouts(run, step, prepared.problems, prepared.rewards, prepared.batch, prepared.weights)
+        keep_rollouts(directory, training.fingerprint, rollouts, learner.token_text)
 
 
 @dataclass

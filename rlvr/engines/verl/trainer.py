@@ -24,7 +24,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
-from rlvr.engines.rollouts import is_kept, keep_rollouts
+from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
 from rlvr.engines.verl.mini_batches import canonical_order, lay_out, truncations, whole_groups_fraction
@@ -144,15 +144,11 @@ class MethodTrainer(PPOTrainerSync):
         """Write the rollouts of this step, whose tokens have the weights [B, T]."""
         problems = [str(getattr(about, "data", about)["id"]) for about in data["extra_info"]]
         rewards = torch.stack([scores.sum() for scores in data["rm_scores"].unbind()]).float()
+        step = StepRollouts(self._current.run.run, self.global_steps, problems, rewards, rollouts, weights)
         keep_rollouts(
             Path(os.environ[RUN_VARIABLE]).parent,
             self._state.name,  # begins the training's fingerprint
-            self._current.run.run,
-            self.global_steps,
-            problems,
-            rewards,
-            rollouts,
-            weights,
+            step,
             lambda token: str(self.tokenizer.decode([token], skip_special_tokens=False)),
         )
 
