@@ -119,7 +119,7 @@ class Study:
         return {path: path.stat().st_mtime_ns for path in manifests if path not in unfinished}
 
     def made_again(self, before: dict[Path, int]) -> list[str]:
-        """Which of the manifests in ``before`` were written anew, or are gone."""
+        """Return which of the manifests in ``before`` were written anew, or are gone."""
         changed = [path for path, written in before.items() if not path.exists() or path.stat().st_mtime_ns != written]
         return [path.relative_to(self.directory.parent).as_posix() for path in changed]
 

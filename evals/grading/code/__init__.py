@@ -1,4 +1,4 @@
-"""What runs in the sandbox: programs of a model against tests that they never see, and verifiers of a user's."""
+"""The sandbox, and what runs in it: a model's programs against tests that they never see, and a user's verifiers."""
 
 VERSION = 2
 """Raised whenever the same program and tests could get another verdict."""

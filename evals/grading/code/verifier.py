@@ -22,11 +22,11 @@ from evals.grading.code.sandbox import Limits, Sandbox, require_sandbox, start
 from evals.grading.verdict import Case, Reason, Verdict
 
 ALLOWED_FAILURES, ALLOWED_SHARE = 10, 0.1
-"""So many responses, or this share of all so far, may end in no verdict; more of them stop the work."""
+"""The number of responses, and the share of all so far, that may end in no verdict; more than both stop the work."""
 
 _SIGNATURE = "def verify(problem, response)"
 _LIMITS = Limits(cpu=24 * 3600, file_size=0, disk=0)
-"""Of the process that loads the file and hands responses on; those that judge one have the limits of the pool."""
+"""The limits of the process that loads the file and hands responses on; those that judge one have the pool's."""
 _SECONDS_TO_LOAD = 120.0
 _WALL_CLOCK = 20  # wall-clock seconds of a response for each second of processor time, as in evals.grading.workers
 _GRACE = 10.0

@@ -17,7 +17,7 @@ from evals.problems.arithmetic import OPERATOR_WORDS, OPERATORS
 from rlvr.engines.rollouts import ROLLOUT_COLUMNS
 
 _OF_UPDATE = ("new_log_prob", "ratio", "gate")
-"""What a replay measures of the optimizer steps, and a training that keeps its rollouts does not."""
+"""The columns that a replay measures of the optimizer steps; a training that keeps its rollouts lacks them."""
 REPLAY_COLUMNS = {
     **ROLLOUT_COLUMNS,
     **dict.fromkeys(_OF_UPDATE, "float32"),

@@ -1,4 +1,4 @@
-"""Where the projection goes: a tracking server, or the MLflow database, which one process at a time makes and writes.
+"""The tracking server, or the MLflow database, that a study is projected into; one process at a time writes it.
 
 MLflow 3.17 creates its tables without a lock: of several processes that open a new database at once most fail and may
 leave it broken. Here it is made under a file lock, in a temporary file, and renamed when it is whole.
