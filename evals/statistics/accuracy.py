@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import hypergeom
+from scipy.special import gammaln
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -59,8 +59,28 @@ def g_pass_at_k(correct_counts: npt.ArrayLike, samples: int, k: int, threshold: 
         raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
     # Rounding before ceil keeps thresholds such as 0.3 * 10 = 3.0000000000000004 from asking for one success more.
     needed = math.ceil(round(threshold * k, 9))
-    tail_by_count = hypergeom.sf(needed - 1, samples, np.arange(samples + 1), k)
-    return np.asarray(tail_by_count[counts].mean(axis=-1))
+    return np.asarray(_hypergeometric_tail(samples, k, needed)[counts].mean(axis=-1))
+
+
+def _hypergeometric_tail(samples: int, k: int, needed: int) -> FloatArray:
+    """The chance [samples + 1], by how many samples are correct, that ``needed`` or more of ``k`` drawn ones are.
+
+    scipy.stats.hypergeom has it too, but takes longer to import than most jobs to run.
+    """
+
+    def log_choose(total: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> FloatArray:
+        is_possible = (chosen >= 0) & (chosen <= total)
+        rest = np.where(is_possible, total - chosen, 0)
+        logs = gammaln(total + 1) - gammaln(np.where(is_possible, chosen, 0) + 1) - gammaln(rest + 1)
+        return np.asarray(np.where(is_possible, logs, -np.inf))
+
+    correct = np.arange(samples + 1)[:, None]
+    # The sum of fewer terms: either the drawn counts that suffice, or those that do not.
+    suffices = needed > k // 2
+    drawn = np.arange(needed, k + 1) if suffices else np.arange(needed)
+    logs = log_choose(correct, drawn) + log_choose(samples - correct, k - drawn)
+    chance = np.exp(logs - log_choose(np.array(samples), np.array(k))).sum(axis=-1)
+    return np.asarray(np.clip(chance if suffices else 1.0 - chance, 0.0, 1.0))
 
 
 def majority_at_k(

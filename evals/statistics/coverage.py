@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import expit
-from scipy.stats import norm
+from scipy.special import expit, ndtri
 
 from evals.core.errors import UserError
 from evals.statistics import interval
@@ -46,7 +45,7 @@ class Population:
         if self.family == "beta":
             accuracies = generator.beta(mean * spread, (1.0 - mean) * spread, shape)
         elif self.family == "normal":
-            grid = norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+            grid = ndtri((np.arange(20_000) + 0.5) / 20_000)
             centre = brentq(lambda logit: expit(logit + spread * grid).mean() - mean, -60.0, 60.0)
             accuracies = expit(float(centre) + spread * generator.normal(size=shape))
         elif self.family == "two":

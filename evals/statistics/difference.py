@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import elementwise
 from scipy.special import stdtrit
 
 from evals.statistics.accuracy import FloatArray
@@ -65,6 +64,8 @@ class Difference:
 
     def p_values(self) -> FloatArray:
         """Two-sided p-values [...]: 1 less the confidence of the interval that just reaches 0; NaN where unknown."""
+        from scipy.optimize import elementwise  # slow to import, and most readers of intervals ask for no p-value
+
         with np.errstate(divide="ignore", invalid="ignore"):
             statistic = np.abs(self.estimate) / self.standard_error
         statistic = np.where((self.estimate == 0.0) & (self.standard_error == 0.0), 0.0, statistic)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest, trim_mean
+from scipy.special import betaincinv
 
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import estimate_difference
@@ -45,8 +45,10 @@ def fell_below(accuracies: Sequence[npt.ArrayLike], base: Sequence[npt.ArrayLike
 
 def share_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """The exact interval of a share (Clopper and Pearson 1934, Biometrika 26), which never covers less than it says."""
-    interval = binomtest(successes, trials).proportion_ci(confidence, method="exact")
-    return float(interval.low), float(interval.high)
+    failures, tail = trials - successes, (1.0 - confidence) / 2.0
+    low = betaincinv(successes, failures + 1, tail) if successes else 0.0
+    high = betaincinv(successes + 1, failures, 1.0 - tail) if failures else 1.0
+    return float(low), float(high)
 
 
 def interquartile_mean(scores: npt.ArrayLike) -> FloatArray:
@@ -55,7 +57,9 @@ def interquartile_mean(scores: npt.ArrayLike) -> FloatArray:
     A quarter of the S * M values is cut off at either end, rounded down to a whole number of them.
     """
     values = np.asarray(scores, dtype=np.float64)
-    return np.asarray(trim_mean(values.reshape(*values.shape[:-2], -1), 0.25, axis=-1))
+    ordered = np.sort(values.reshape(*values.shape[:-2], -1), axis=-1)
+    cut = ordered.shape[-1] // 4
+    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
 
 
 def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> FloatArray:
