@@ -8,10 +8,12 @@ from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_tem
 from rlvr.study.launch import end_jobs_on_termination
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, one_line_errors, pattern, set_job_environment
+from rlvr.study.sampled import SamplingJobs
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import TRAIN, VALIDATION
 from rlvr.study.study_file import read_study
+from rlvr.study.trained import TrainingJobs
 
 min_version("9.25")
 
@@ -25,7 +27,7 @@ if not workflow.configfiles:
     configfile: FILES[0]
 
 
-SHOWN = Displayed(PLAN)
+TRAINING, SAMPLING, SHOWN = TrainingJobs(PLAN), SamplingJobs(PLAN), Displayed(PLAN)
 set_job_environment()
 if workflow.is_main_process:
     print_cost(PLAN.study)

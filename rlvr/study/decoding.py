@@ -14,6 +14,7 @@ from evals.decoding import SCHEMES
 from rlvr.study.benchmarks import CONFIG
 from rlvr.study.plan import Plan
 from rlvr.study.rules import manifests, words
+from rlvr.study.sampled import SamplingJobs
 
 _TITLES = {
     "replacement": "{}: replacement, base driving",
@@ -50,7 +51,7 @@ class DecodingJobs:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.sampling = plan, SamplingJobs(plan)
         self.settings = DecodingConfig.parse(read_yaml(CONFIG / "decoding.yaml"), "config/decoding.yaml")
         config = plan.study.config
         of_reference = [run for run in plan.study.trained_runs if run.method == config.reference_method]
@@ -97,7 +98,7 @@ class DecodingJobs:
 
     def _pair_options(self, run: str, benchmark: str = "") -> dict[str, Any]:
         """Models and sampling."""
-        settings = self.plan.evaluation(run, benchmark)
+        settings = self.sampling.evaluation(run, benchmark)
         settings["batch_size"] = settings.pop("sampling_batch_size")
         settings.pop("tensor_parallel_size")
         base, trained = (str(Path(path).parent) for path in self.pair(run))
@@ -115,12 +116,12 @@ class DecodingJobs:
     def sampling_options(self, decoded: str, benchmark: str) -> list[str]:
         """Options of a run that both models decode."""
         row = self.decoded[decoded]
-        prompt = self.plan.prompt(row.trained.run, benchmark)
+        prompt = self.sampling.prompt(row.trained.run, benchmark)
         return words({**self._pair_options(row.trained.run, benchmark), "prompt": prompt, "scheme": row.scheme})
 
     def other_benchmarks(self, decoded: str, benchmark: str) -> str:
         """The run's other benchmarks, which a job goes on with once it has loaded the models."""
-        return self.plan.other_benchmarks(self.decoded[decoded].trained.run, benchmark)
+        return self.sampling.other_benchmarks(self.decoded[decoded].trained.run, benchmark)
 
     def grades(self, benchmark: str) -> list[str]:
         """The grades of all runs of the table on a benchmark: of one model from the study, of both from here."""

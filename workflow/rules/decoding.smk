@@ -94,7 +94,7 @@ rule decoding_sample:
         manifest="results/decoding/samples/{decoded}/{benchmark}/manifest.json",
     log:
         "results/logs/decoding/sample/{decoded}/{benchmark}.log",
-    priority: given(PLAN.sampling_priority)
+    priority: given(SAMPLING.sampling_priority)
     threads: PLAN.execution["sampling_threads"]
     resources:
         others=given(DECODING.other_benchmarks),

@@ -4,7 +4,7 @@ from evals.generation import VERSION as SAMPLER_VERSION
 
 with one_line_errors():
     SAMPLE = (
-        f"{PLAN.sampling_command} --source {{params.source:q}} --problems results/problems/{{wildcards.benchmark}}"
+        f"{SAMPLING.sampling_command} --source {{params.source:q}} --problems results/problems/{{wildcards.benchmark}}"
         " --prompt {params.prompt:q} {params.options:q} --out results/samples/{wildcards.run}/{wildcards.benchmark}"
         " --others {resources.others:q}"
     )
@@ -22,16 +22,16 @@ rule sample_split:
     wildcard_constraints:
         part=r"\d+",
         parts=r"\d+",
-    priority: given(PLAN.sampling_priority)
+    priority: given(SAMPLING.sampling_priority)
     threads: PLAN.execution["sampling_threads"]
     resources:
-        gpu=PLAN.sampling_gpus,
-        others=given(PLAN.other_benchmarks),
+        gpu=SAMPLING.sampling_gpus,
+        others=given(SAMPLING.other_benchmarks),
     params:
         source=given(PLAN.checkpoint),
-        prompt=given(PLAN.prompt),
-        evaluation=given(PLAN.evaluation),
-        options=given(PLAN.sampling_options),
+        prompt=given(SAMPLING.prompt),
+        evaluation=given(SAMPLING.evaluation),
+        options=given(SAMPLING.sampling_options),
         version=SAMPLER_VERSION,
     shell:
         f"{SAMPLE} --splits {{wildcards.parts}} --split {{wildcards.part}} > {{log:q}} 2>&1"
@@ -42,7 +42,7 @@ rule sample:
         checkpoint=given(PLAN.checkpoint_manifest),
         problems="results/problems/{benchmark}/manifest.json",
         disjoint="results/problems/{benchmark}/disjoint.json",
-        parts=given(PLAN.sample_parts),
+        parts=given(SAMPLING.sample_parts),
     output:
         samples="results/samples/{run}/{benchmark}/samples.jsonl",
         manifest="results/samples/{run}/{benchmark}/manifest.json",
@@ -50,16 +50,16 @@ rule sample:
         "results/logs/sample/{run}/{benchmark}.log",
     benchmark:
         "results/costs/sample/{run}/{benchmark}.tsv"
-    priority: given(PLAN.sampling_priority)
+    priority: given(SAMPLING.sampling_priority)
     threads: PLAN.execution["sampling_threads"]
     resources:
-        gpu=PLAN.sampling_gpus,
-        others=given(PLAN.other_benchmarks),
+        gpu=SAMPLING.sampling_gpus,
+        others=given(SAMPLING.other_benchmarks),
     params:
         source=given(PLAN.checkpoint),
-        prompt=given(PLAN.prompt),
-        evaluation=given(PLAN.evaluation),
-        options=given(PLAN.sampling_options),
+        prompt=given(SAMPLING.prompt),
+        evaluation=given(SAMPLING.evaluation),
+        options=given(SAMPLING.sampling_options),
         version=SAMPLER_VERSION,
     shell:
         f"{SAMPLE} > {{log:q}} 2>&1"
@@ -81,8 +81,8 @@ rule grade:
     priority: 30
     threads: 1
     params:
-        version=given(PLAN.grader_version),
-        kind=given(PLAN.grading_kind),
+        version=given(SAMPLING.grader_version),
+        kind=given(SAMPLING.grading_kind),
     shell:
         "python -m rlvr stage grade --samples {input.samples:q} --problems {input.problems:q} --kind {params.kind}"
         " --verifier {input.verifier}"

@@ -11,8 +11,8 @@ rule base_corpus:
     log:
         "results/logs/base/{model}.corpus.log",
     params:
-        settings=given(PLAN.corpus_settings),
-        examples=given(PLAN.corpus_count),
+        settings=given(TRAINING.corpus_settings),
+        examples=given(TRAINING.corpus_count),
         version=BASE_MODEL_VERSION,
     shell:
         "python -m rlvr stage corpus --settings {params.settings:q} --count {params.examples}"
@@ -21,7 +21,7 @@ rule base_corpus:
 
 rule import_model:
     input:
-        given(lambda model: PLAN.model_files(model, only_planning=workflow.dryrun)),  # known once the rules are read
+        given(lambda model: TRAINING.model_files(model, only_planning=workflow.dryrun)),  # known once the rules are read
     output:
         manifest="results/base/{model}/manifest.json",
     log:
@@ -29,7 +29,7 @@ rule import_model:
     wildcard_constraints:
         model=pattern(PLAN.imported),
     params:
-        options=given(PLAN.model_source),
+        options=given(TRAINING.model_source),
     shell:
         "python -m rlvr stage import-model {params.options:q} --out results/base/{wildcards.model} > {log:q} 2>&1"
 
@@ -42,7 +42,7 @@ rule reach_server:
     wildcard_constraints:
         model=pattern(PLAN.study.served_models),
     params:
-        service=given(PLAN.service),
+        service=given(TRAINING.service),
     shell:
         "python -m rlvr stage reach-server --service {params.service:q} --out results/base/{wildcards.model}"
         " > {log:q} 2>&1"
@@ -63,7 +63,7 @@ rule base_model:
     priority: 100
     threads: PLAN.base_threads
     params:
-        settings=given(PLAN.base_model_settings),
+        settings=given(TRAINING.base_model_settings),
         version=BASE_MODEL_VERSION,
     shell:
         # The number of threads is the study's, not the machine's: it is part of how sums are rounded.
@@ -88,9 +88,9 @@ rule fine_tuned_model:
     priority: 100
     threads: PLAN.training_threads
     resources:
-        gpu=PLAN.local_gpus,
+        gpu=TRAINING.local_gpus,
     params:
-        settings=given(PLAN.fine_tuning),
+        settings=given(TRAINING.fine_tuning),
         version=LOCAL_ENGINE_VERSION,
     shell:
         "python -m rlvr stage fine-tune --settings {params.settings:q} --base $(dirname {input.base:q})"
@@ -116,20 +116,20 @@ rule train:
         "results/costs/train/{run}.tsv"
     wildcard_constraints:
         run=pattern(PLAN.trained),
-    priority: given(PLAN.training_priority)
+    priority: given(TRAINING.training_priority)
     threads: PLAN.training_threads
     resources:
         nodes=1,
-        gpu=given(PLAN.training_gpus),
-        ray_cluster=given(PLAN.ray_clusters),
-        cluster_json=given(PLAN.cluster),
-        kept_steps=given(PLAN.kept_steps),
+        gpu=given(TRAINING.training_gpus),
+        ray_cluster=given(TRAINING.ray_clusters),
+        cluster_json=given(TRAINING.cluster),
+        kept_steps=given(TRAINING.kept_steps),
     params:
-        resolved=given(PLAN.run_spec),
-        versions=PLAN.training_versions,
+        resolved=given(TRAINING.run_spec),
+        versions=TRAINING.training_versions,
     shell:
         "python -m rlvr train {output.run:q} --run-json {params.resolved:q} --checkpoints-at {resources.kept_steps}"
-        f" {PLAN.training_options} > {{log:q}} 2>&1"
+        f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 
 # A policy along a training, which a named study is scored at (`score_at`). The trainer's own files lie in the directory
@@ -144,16 +144,16 @@ rule policy_at_step:
     wildcard_constraints:
         run=pattern(PLAN.trained),
         step="[0-9]+",
-    priority: given(PLAN.training_priority)
+    priority: given(TRAINING.training_priority)
     threads: PLAN.training_threads
     resources:
         nodes=1,
-        gpu=given(PLAN.training_gpus),
-        ray_cluster=given(PLAN.ray_clusters),
-        cluster_json=given(PLAN.cluster),
+        gpu=given(TRAINING.training_gpus),
+        ray_cluster=given(TRAINING.ray_clusters),
+        cluster_json=given(TRAINING.cluster),
     shell:
         "python -m rlvr train results/runs/{wildcards.run}/run.json --checkpoints-at {wildcards.step}"
-        f" {PLAN.training_options} > {{log:q}} 2>&1"
+        f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 
 # The policies that the best one of a training is chosen among (`checkpoint` in a study), kept as above, all by one job.
@@ -170,20 +170,20 @@ rule candidates:
     threads: PLAN.training_threads
     resources:
         nodes=1,
-        gpu=given(PLAN.training_gpus),
-        ray_cluster=given(PLAN.ray_clusters),
-        cluster_json=given(PLAN.cluster),
+        gpu=given(TRAINING.training_gpus),
+        ray_cluster=given(TRAINING.ray_clusters),
+        cluster_json=given(TRAINING.cluster),
     params:
-        steps=given(PLAN.candidate_steps),
+        steps=given(TRAINING.candidate_steps),
     shell:
         "python -m rlvr train results/runs/{wildcards.run}/run.json --checkpoints-at {params.steps}"
-        f" {PLAN.training_options} > {{log:q}} 2>&1"
+        f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 
 # Laid out as a run; checkpoint/ beside the outputs has the chosen policy's files, by hard links.
 rule best_policy:
     input:
-        grades=given(PLAN.candidate_grades),
+        grades=given(TRAINING.candidate_grades),
     output:
         multiext("results/runs/{run}/", "manifest.json", "metrics.parquet", "chosen.json", "chosen.manifest.json"),
     log:
@@ -191,8 +191,8 @@ rule best_policy:
     wildcard_constraints:
         run=pattern(PLAN.best),
     params:
-        trained=given(PLAN.trained_run),
-        candidates=given(PLAN.candidates),
+        trained=given(TRAINING.trained_run),
+        candidates=given(TRAINING.candidates),
     shell:
         "python -m rlvr stage choose-best --trained {params.trained} --candidates {params.candidates:q}"
         " --out results/runs/{wildcards.run} > {log:q} 2>&1"

@@ -13,9 +13,11 @@ from rlvr.study.cost import run_cost
 from rlvr.study.displayed import Displayed
 from rlvr.study.model_size import ModelSize
 from rlvr.study.plan import Plan
+from rlvr.study.sampled import SamplingJobs
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
+from rlvr.study.trained import TrainingJobs
 
 BEST = {"best": {"benchmark": "chain_3", "k": 2, "every": 2}}
 
@@ -35,32 +37,34 @@ def test_the_best_policies_stand_in_a_folder_of_their_own_under_their_methods_na
     assert [row["method"] for row in rows[:3]] == ["base", "dapo", "dapo"]
     assert plan.reference_method("best/") == "dapo"
     assert plan.checkpoint_manifest("tiny-dapo_best-s1") == "results/runs/tiny-dapo_best-s1/manifest.json"
-    assert plan.trained_run("tiny-dapo_best-s1") == "results/runs/tiny-dapo-s1"
+    assert TrainingJobs(plan).trained_run("tiny-dapo_best-s1") == "results/runs/tiny-dapo-s1"
     assert "tiny-dapo_best-s1" not in plan.run_sheet("")
     assert "tiny-dapo_best-s2" in plan.run_sheet("studies/aggregation/best/")
 
 
 def test_a_best_policy_is_chosen_among_those_of_its_training_by_samples_of_their_own(plan: Plan) -> None:
     choices = {step: f"results/grades/tiny-dapo_choice{step}-s1/chain_3" for step in (2, 4)}
-    assert json.loads(plan.candidates("tiny-dapo_best-s1")) == {str(step): path for step, path in choices.items()}
+    candidates = json.loads(TrainingJobs(plan).candidates("tiny-dapo_best-s1"))
+    assert candidates == {str(step): path for step, path in choices.items()}
     assert plan.checkpoint("tiny-dapo_choice2-s1") == "results/runs/tiny-dapo-s1/checkpoints/step-2"
     assert plan.checkpoint("tiny-dapo_choice4-s1") == "results/runs/tiny-dapo-s1"  # the last one
     assert plan.checkpoint_manifest("tiny-dapo_choice2-s1") == "results/runs/tiny-dapo-s1/candidates.kept"
-    assert plan.kept_steps("tiny-dapo-s1") == plan.candidate_steps("tiny-dapo-s1") == "2"
-    chosen, scored = (plan.evaluation(f"tiny-dapo{kind}-s1", "chain_3") for kind in ("_choice2", ""))
+    assert TrainingJobs(plan).kept_steps("tiny-dapo-s1") == TrainingJobs(plan).candidate_steps("tiny-dapo-s1") == "2"
+    chosen, scored = (SamplingJobs(plan).evaluation(f"tiny-dapo{kind}-s1", "chain_3") for kind in ("_choice2", ""))
     assert (chosen["samples_per_problem"], chosen["seed"]) == (2, scored["seed"] + 1)
     assert {key for key in scored if scored[key] != chosen[key]} == {"samples_per_problem", "seed"}
-    assert json.loads(plan.other_benchmarks("tiny-dapo_choice2-s1", "chain_3")) == {}
+    assert json.loads(SamplingJobs(plan).other_benchmarks("tiny-dapo_choice2-s1", "chain_3")) == {}
 
 
 def test_nothing_of_the_study_itself_changes(plan: Plan) -> None:
     before = Plan.read(smoke(), "smoke.yaml")
     assert before.best == {} and Plan.read(smoke(checkpoint="last"), "last.yaml").best == {}
     for run in before.trained:
-        assert plan.run_spec(run) == before.run_spec(run)
-        assert before.kept_steps(run) == "" or before.studies.runs[run][0] is not before.study
+        assert TrainingJobs(plan).run_spec(run) == TrainingJobs(before).run_spec(run)
+        assert TrainingJobs(before).kept_steps(run) == "" or before.studies.runs[run][0] is not before.study
     assert plan.run_sheet("") == before.run_sheet("")
-    assert plan.evaluation("tiny-dapo-s1", "chain_3") == before.evaluation("tiny-dapo-s1", "chain_3")
+    scored, scored_before = (SamplingJobs(each).evaluation("tiny-dapo-s1", "chain_3") for each in (plan, before))
+    assert scored == scored_before
     added = set(Displayed(plan).files("")) - set(Displayed(before).files(""))
     assert added == {"results/tables/checkpoints.md"}
     assert set(plan.intermediate("")) > set(before.intermediate(""))

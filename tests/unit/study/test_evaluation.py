@@ -11,7 +11,9 @@ import pytest
 from evals.core.errors import UserError
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
 from rlvr.study.plan import Plan
+from rlvr.study.sampled import SamplingJobs
 from rlvr.study.study import Study
+from rlvr.study.trained import TrainingJobs
 from tests.commands import rlvr_bench
 
 REAL = ["aime_2025,hmmt_feb_2025", "gpqa_diamond"]
@@ -27,16 +29,16 @@ def test_a_command_line_is_a_study(tmp_path: Path) -> None:
     prompting = Prompting(enable_thinking="false", system_prompt="Think.", few_shot=examples, stop=["Problem:"])
     evaluated = Evaluated("Qwen/Qwen3-8B", REAL, ["32", "gpqa_diamond=8"], revision="v1.0")
     plan = Plan.read(content_of(evaluated, prompting, backend="vllm"), "eval")
-    assert plan.model_source("qwen3_8b") == ["--model", "Qwen/Qwen3-8B", "--revision", "v1.0"]
-    of_aime, of_gpqa = (plan.evaluation("qwen3_8b-base", name) for name in ("aime_2025", "gpqa_diamond"))
+    assert TrainingJobs(plan).model_source("qwen3_8b") == ["--model", "Qwen/Qwen3-8B", "--revision", "v1.0"]
+    of_aime, of_gpqa = (SamplingJobs(plan).evaluation("qwen3_8b-base", name) for name in ("aime_2025", "gpqa_diamond"))
     assert (of_aime["samples_per_problem"], of_gpqa["samples_per_problem"]) == (32, 8)
     assert of_aime | {"samples_per_problem": 8} == of_gpqa and "samples_of" not in of_aime
-    options = plan.sampling_options("qwen3_8b-base", "aime_2025")
+    options = SamplingJobs(plan).sampling_options("qwen3_8b-base", "aime_2025")
     given = dict(zip(options[::2], options[1::2], strict=True))
     assert json.loads(given["--few-shot"]) == [{"problem": "1+1", "solution": "2"}]
     assert json.loads(given["--stop"]) == ["Problem:"] and given["--system-prompt"] == "Think."
     assert json.loads(given["--chat-template-kwargs"]) == {"enable_thinking": False}
-    others = json.loads(plan.other_benchmarks("qwen3_8b-base", "aime_2025"))
+    others = json.loads(SamplingJobs(plan).other_benchmarks("qwen3_8b-base", "aime_2025"))
     assert others["results/problems/gpqa_diamond"]["samples_per_problem"] == 8
 
 
@@ -57,7 +59,10 @@ def test_a_directory_and_copies_of_benchmarks_are_found_from_anywhere(
 def test_a_gguf_file_is_a_model_and_no_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = Plan.read(content_of(Evaluated("models/Small-1B.Q4_1.gguf", ["chain_3"], ["1"])), "eval")
-    assert plan.model_source("small_1b_q4_1_gguf") == ["--model", str(tmp_path / "models/Small-1B.Q4_1.gguf")]
+    assert TrainingJobs(plan).model_source("small_1b_q4_1_gguf") == [
+        "--model",
+        str(tmp_path / "models/Small-1B.Q4_1.gguf"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -95,11 +100,12 @@ def test_a_model_behind_an_address(tmp_path: Path) -> None:
     evaluated = Evaluated("Org/Model-7B", ["chain_3"], ["2"], server=address, extra_body='{"top_k": -1}')
     plan = Plan.read(configuration(evaluated, Prompting(), Sampling(), Machine()), "eval")
     service = {"base_url": address, "model": "Org/Model-7B", "extra_body": {"top_k": -1}}
-    assert json.loads(plan.service("model_7b")) == service
-    settings = plan.evaluation("model_7b-base", "chain_3")
+    assert json.loads(TrainingJobs(plan).service("model_7b")) == service
+    settings = SamplingJobs(plan).evaluation("model_7b-base", "chain_3")
     assert settings["backend"] == "server" and "base_url" not in settings
     assert (
-        plan.sampling_gpus == 0 and plan.checkpoint_manifest("model_7b-base") == "results/base/model_7b/manifest.json"
+        SamplingJobs(plan).sampling_gpus == 0
+        and plan.checkpoint_manifest("model_7b-base") == "results/base/model_7b/manifest.json"
     )
     evaluated = Evaluated("m", ["chain_3"], ["2"], server="127.0.0.1:8000")
     with pytest.raises(UserError, match=r"base_url: is '127\.0\.0\.1:8000'; accepted: an address"):

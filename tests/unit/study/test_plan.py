@@ -19,8 +19,10 @@ from rlvr.study import benchmarks, cost
 from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, pattern, words
+from rlvr.study.sampled import SamplingJobs
 from rlvr.study.source_files import REPOSITORY, code_of
 from rlvr.study.study_file import read_study
+from rlvr.study.trained import TrainingJobs
 
 CONFIG = REPOSITORY / "config"
 SELECTION = "studies/selection/"
@@ -57,11 +59,12 @@ def test_a_rules_function_takes_the_wildcards_that_it_names(plan: Plan) -> None:
 
 def test_every_methods_first_seed_is_trained_before_any_second(smoke: dict[str, Any]) -> None:
     plan = changed(smoke, "seeds", [3, 1, 2])
-    order = sorted(plan.trained_runs(""), key=plan.training_priority, reverse=True)
+    order = sorted(plan.trained_runs(""), key=TrainingJobs(plan).training_priority, reverse=True)
     seeds = [plan.studies.runs[run][1].seed for run in order]
     methods = len({run.method for run in plan.study.trained_runs})
     assert seeds == [3] * methods + [1] * methods + [2] * methods
-    assert all(30 < plan.training_priority(run) <= 50 for run in plan.trained), "before samples and grades"
+    priorities = map(TrainingJobs(plan).training_priority, plan.trained)
+    assert all(30 < priority <= 50 for priority in priorities), "before samples and grades"
 
 
 def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_another(
@@ -72,7 +75,8 @@ def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_ano
     none = changed(smoke, "execution", execution)
     page = "results/rollouts/index.html"
     assert page in Displayed(every).files("") and page not in Displayed(none).files("")
-    assert "--rollouts-kept-every 3" in every.training_options and "rollouts" not in none.training_options
+    assert "--rollouts-kept-every 3" in TrainingJobs(every).training_options
+    assert "rollouts" not in TrainingJobs(none).training_options
     assert not Displayed(none).report_options("") and "rollouts" not in Displayed(none).responses_options("", "chain_3")
     run = every.trained_runs("")[0]
     monkeypatch.chdir(tmp_path)
@@ -83,7 +87,8 @@ def test_rollouts_are_kept_and_shown_where_a_study_asks_for_it_and_no_run_is_ano
     assert Displayed(every).replays("") != first and list(first) == [f"results/diagnostics/{run}"]
     assert Displayed(every).rollouts_options("")[-2:] == ["--replayed", f"results/diagnostics/{run}"]
     for run in none.trained_runs(""):
-        assert every.run_spec(run) == none.run_spec(run) and "rollouts" not in every.run_spec(run)
+        spec = TrainingJobs(every).run_spec(run)
+        assert spec == TrainingJobs(none).run_spec(run) and "rollouts" not in spec
     for value in (0, 1.5, None):
         with pytest.raises(InvalidInput, match=r"execution\.rollouts_kept_every"):
             changed(smoke, "execution.rollouts_kept_every", value)
@@ -140,36 +145,39 @@ def test_options_and_patterns() -> None:
 def test_samples_depend_on_the_evaluation_alone(smoke: dict[str, Any], plan: Plan) -> None:
     """With other threads, workers and intervals nothing is a parameter's change."""
     other = changed(smoke, "execution.sampling_threads", 7)
-    assert other.sampling_command != plan.sampling_command
+    before, after = SamplingJobs(plan), SamplingJobs(other)
+    assert before.sampling_command != after.sampling_command
     for run in plan.runs:
-        assert other.sampling_options(run, "chain_3") == plan.sampling_options(run, "chain_3")
-        assert other.evaluation(run, "chain_3") == plan.evaluation(run, "chain_3")
+        assert before.sampling_options(run, "chain_3") == after.sampling_options(run, "chain_3")
+        assert before.evaluation(run, "chain_3") == after.evaluation(run, "chain_3")
     hotter = changed(smoke, "evaluation.temperature", 0.5)
-    assert hotter.evaluation("tiny-base", "chain_3") != plan.evaluation("tiny-base", "chain_3")
+    assert SamplingJobs(hotter).evaluation("tiny-base", "chain_3") != before.evaluation("tiny-base", "chain_3")
 
 
 def test_a_coefficient_changes_the_runs_of_its_method_alone(smoke: dict[str, Any], plan: Plan) -> None:
     other = changed(smoke, "methods.delta", {"token_weights": {"lambda_max": 1.3}})
-    differing = {run for run in plan.trained_runs("") if other.run_spec(run) != plan.run_spec(run)}
+    before, after = TrainingJobs(plan), TrainingJobs(other)
+    differing = {run for run in plan.trained_runs("") if after.run_spec(run) != before.run_spec(run)}
     assert differing == {"tiny-delta-s1", "tiny-delta-s2"}
 
 
 def test_a_validation_draws_problems_of_its_own_for_every_training(smoke: dict[str, Any], plan: Plan) -> None:
     settings = {"seed": 9, "count": 20, "every": 2, "samples_per_problem": 4}
     other = changed(smoke, "validation", settings)
-    assert plan.trained_with == ["train"] and "validation" not in plan.run_spec("tiny-dapo-s1")
+    assert plan.trained_with == ["train"] and "validation" not in TrainingJobs(plan).run_spec("tiny-dapo-s1")
     assert other.trained_with == ["train", "validation"]
     assert (other.problem_kinds("validation"), other.problem_count("validation")) == (plan.problem_kinds("train"), 20)
-    spec = json.loads(other.run_spec("tiny-dapo-s1"))
+    spec = json.loads(TrainingJobs(other).run_spec("tiny-dapo-s1"))
     problems = "results/problems/validation"
     assert spec.pop("validation") == {"problems": problems, "every": 2, "samples_per_problem": 4}
-    assert spec == json.loads(plan.run_spec("tiny-dapo-s1"))
+    assert spec == json.loads(TrainingJobs(plan).run_spec("tiny-dapo-s1"))
 
 
 def test_the_order_of_keys_means_nothing(smoke: dict[str, Any], plan: Plan) -> None:
     other = changed(smoke, "evaluation", dict(reversed(smoke["evaluation"].items())))
     assert other.study_json("") == plan.study_json("")
-    assert other.evaluation("tiny-base", "chain_3") == plan.evaluation("tiny-base", "chain_3")
+    settings = [SamplingJobs(each).evaluation("tiny-base", "chain_3") for each in (plan, other)]
+    assert settings[0] == settings[1]
 
 
 def test_a_benchmark_more_adds_its_own_files(smoke: dict[str, Any], plan: Plan) -> None:
@@ -190,7 +198,7 @@ def test_a_run_starts_from_its_model_and_is_evaluated_at_its_end(plan: Plan) -> 
     assert plan.base_manifest("tiny-dapo-s1") == "results/base/tiny/manifest.json"
     assert plan.checkpoint_manifest("tiny-dapo-s1") == "results/runs/tiny-dapo-s1/manifest.json"
     assert plan.checkpoint_manifest("tiny-base") == "results/base/tiny/manifest.json"
-    assert plan.training_gpus("tiny-dapo-s1") == plan.ray_clusters("tiny-dapo-s1") == 0
+    assert TrainingJobs(plan).training_gpus("tiny-dapo-s1") == TrainingJobs(plan).ray_clusters("tiny-dapo-s1") == 0
 
 
 def test_the_main_studys_results_lie_in_no_folder_of_their_own(plan: Plan) -> None:
@@ -221,7 +229,7 @@ def test_a_decayed_learning_rate_stands_beside_published_numbers(smoke: dict[str
 def test_what_is_not_there_is_named(smoke: dict[str, Any]) -> None:
     python = changed(smoke, "execution.sampling_python", ".venv-nowhere/bin/python")
     with pytest.raises(UserError, match=r"execution.sampling_python: .venv-nowhere/bin/python"):
-        python.sampling_command  # noqa: B018
+        SamplingJobs(python).sampling_command  # noqa: B018
     problems = {"source": "deepmath_103k", "path": "nowhere.jsonl", "prompt": "{problem}"}
     with pytest.raises(UserError, match=r"problems: path: .*nowhere\.jsonl: no such file or directory"):
         changed(smoke, "problems", problems)
@@ -233,19 +241,20 @@ def test_a_model_that_is_not_there_stops_a_study_but_not_the_plan_of_one_by_verl
     plan = Plan.read(read_yaml(CONFIG / "papers" / "delta.yaml"), "config/papers/delta.yaml")
     model = next(name for name, entry in plan.study.existing_models.items() if entry.path)
     with pytest.raises(UserError, match=rf"models.{model}.path: .*: no such directory"):
-        plan.model_files(model, only_planning=False)
-    assert plan.model_files(model, only_planning=True) == []
+        TrainingJobs(plan).model_files(model, only_planning=False)
+    assert TrainingJobs(plan).model_files(model, only_planning=True) == []
     assert f"not here yet: models.{model}.path" in capsys.readouterr().err
 
 
 def test_a_run_by_verl_on_several_machines_has_its_gpus_from_ray() -> None:
     content = read_yaml(CONFIG / "papers" / "delta.yaml")
-    alone = Plan.read(content, "delta")
-    run = alone.trained_runs("")[0]
+    plan = Plan.read(content, "delta")
+    run, alone = plan.trained_runs("")[0], TrainingJobs(plan)
     assert alone.training_gpus(run) == json.loads(alone.cluster(run))["gpus_per_node"] > 0
-    several = Plan.read(read_yaml(CONFIG / "papers" / "dapo.yaml"), "dapo")
-    assert all(several.training_gpus(run) == 0 and several.ray_clusters(run) == 1 for run in several.trained)
-    assert several.sampling_gpus == 2
+    plan = Plan.read(read_yaml(CONFIG / "papers" / "dapo.yaml"), "dapo")
+    several = TrainingJobs(plan)
+    assert all(several.training_gpus(run) == 0 and several.ray_clusters(run) == 1 for run in plan.trained)
+    assert SamplingJobs(plan).sampling_gpus == 2
 
 
 def test_a_steps_code_is_all_of_ours_that_it_imports() -> None:
@@ -269,8 +278,8 @@ def test_policies_along_a_training_are_evaluated_and_not_trained(plan: Plan) -> 
     assert run not in plan.trained and trained in plan.trained
     assert plan.checkpoint(run) == f"results/runs/{trained}/checkpoints/step-2"
     assert plan.checkpoint_manifest(run) == f"results/runs/{trained}/checkpoints/step-2.kept"
-    assert "2" in plan.kept_steps(trained).split()
-    assert plan.kept_steps("tiny-dapo-s1") == ""  # of the main study
+    assert "2" in TrainingJobs(plan).kept_steps(trained).split()
+    assert TrainingJobs(plan).kept_steps("tiny-dapo-s1") == ""  # of the main study
     sheet = [row["run"] for row in json.loads(plan.run_sheet(f"{SELECTION}steps/"))]
     assert sheet[0] == "tiny-base" and run in sheet
 
@@ -321,11 +330,11 @@ def test_a_fine_tuned_model_is_made_from_one_that_is_imported(smoke: dict[str, A
     }
     plan = changed(smoke, "models", {"warm": entry})
     assert list(plan.imported) == ["warm-pretrained"]
-    assert plan.model_source("warm-pretrained") == ["--model", str(tmp_path)]
+    assert TrainingJobs(plan).model_source("warm-pretrained") == ["--model", str(tmp_path)]
     assert plan.solutions("warm") == str(tmp_path / "solutions.jsonl") and plan.solutions("warm") in plan.trained_on
-    assert json.loads(plan.fine_tuning("warm")) == {**tuning, "dtype": "float32", "prompt_form": "chat"}
+    assert json.loads(TrainingJobs(plan).fine_tuning("warm")) == {**tuning, "dtype": "float32", "prompt_form": "chat"}
     assert plan.base_manifest("warm-dapo-s1") == "results/base/warm/manifest.json"
-    assert json.loads(plan.run_spec("warm-dapo-s1"))["prompt_form"] == "chat"
+    assert json.loads(TrainingJobs(plan).run_spec("warm-dapo-s1"))["prompt_form"] == "chat"
     assert "results/base/warm-pretrained/manifest.json" in plan.intermediate("")
     with pytest.raises(UserError, match=r"models\.warm\.solutions: .*: no such file"):
         changed(smoke, "models", {"warm": {**entry, "solutions": "none.jsonl"}})
@@ -342,11 +351,10 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
     plan = Plan.read(content, "smollm2.yaml")
     assert plan.solutions("smollm2") == "results/problems/train/problems.jsonl"
     assert plan.trained_on == [plan.solutions("smollm2")]  # once, though both a method and the warm start learn from it
-    assert plan.model_files("smollm2-pretrained", only_planning=True) == [
-        str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")
-    ]
+    files = TrainingJobs(plan).model_files("smollm2-pretrained", only_planning=True)
+    assert files == [str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")]
     assert len(plan.study.trained_runs) == 12
-    assert json.loads(plan.run_spec("smollm2-delta-s2"))["training"]["share_prompts"] is True
+    assert json.loads(TrainingJobs(plan).run_spec("smollm2-delta-s2"))["training"]["share_prompts"] is True
     (tmp_path / "svamp.json").unlink()
     with pytest.raises(UserError, match=r"^svamp: path: .*svamp\.json: no such file or directory$"):
         Plan.read(content, "smollm2.yaml")
@@ -362,9 +370,9 @@ def test_a_verifier_changes_what_it_grades_and_nothing_else(
     own = Plan.read({**without, "problems": {**smoke["problems"], "verifier": str(mine)}}, "mine.yaml")
     assert own.problem_kinds("train") == plan.problem_kinds("train")
     assert own.verifier("train") == ["results/verifiers/train/verifier.py"] and own.verifier("chain_3") == []
-    assert own.grading_kind("chain_3") == plan.grading_kind("chain_3") == "completion"
+    assert SamplingJobs(own).grading_kind("chain_3") == SamplingJobs(plan).grading_kind("chain_3") == "completion"
     (run, *_) = own.trained
-    spec, before = (json.loads(each.run_spec(run)) for each in (own, plan))
+    spec, before = (json.loads(TrainingJobs(each).run_spec(run)) for each in (own, plan))
     assert spec == {**before, "verifier": {"directory": "results/verifiers/train", "version": VERIFIER_VERSION}}
     assert "results/verifiers/train/manifest.json" in own.intermediate("")
 
@@ -372,9 +380,10 @@ def test_a_verifier_changes_what_it_grades_and_nothing_else(
     monkeypatch.setattr(benchmarks, "_read_benchmark", lambda *_: benchmark)
     graded = Plan.read({**without, "benchmarks": ["chain_3"]}, "mine.yaml")
     assert graded.verifier("chain_3") == ["results/verifiers/chain_3/verifier.py"] and graded.verifier("train") == []
-    assert (graded.grading_kind("chain_3"), graded.grader_version("chain_3")) == ("verifier", "verifier 1")
+    jobs = SamplingJobs(graded)
+    assert (jobs.grading_kind("chain_3"), jobs.grader_version("chain_3")) == ("verifier", "verifier 1")
     assert graded._problem_settings("chain_3") == plan._problem_settings("chain_3")
-    assert json.loads(graded.run_spec(run)) == before
+    assert json.loads(TrainingJobs(graded).run_spec(run)) == before
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,10 @@ from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
 from rlvr.study.plan import Plan
+from rlvr.study.sampled import SamplingJobs
 from rlvr.study.status import describe, study_status
 from rlvr.study.study import Study
+from rlvr.study.trained import TrainingJobs
 from tests.commands import rlvr_bench
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
@@ -260,10 +262,10 @@ def test_samples_of_a_server_are_current(tmp_path: Path, monkeypatch: pytest.Mon
     rows = [{"id": "a", "problem": "1+2", "answer": "3"}]
     write_jsonl(Path("results/problems/chain_3/problems.jsonl"), rows)
     write("problems/chain_3/manifest.json", "problems", {}, {})
-    write("base/small/manifest.json", "base_model", {}, {"server.json": study.service("small")})
-    given = study.evaluation("small-base", "chain_3")
+    write("base/small/manifest.json", "base_model", {}, {"server.json": TrainingJobs(study).service("small")})
+    given = SamplingJobs(study).evaluation("small-base", "chain_3")
     given |= {"batch_size": given.pop("sampling_batch_size"), "threads": 1}
-    settings = EvaluationSettings.parse(given | {"prompt": study.prompt("small-base", "chain_3")}, "")
+    settings = EvaluationSettings.parse(given | {"prompt": SamplingJobs(study).prompt("small-base", "chain_3")}, "")
     plan = make_plan([ServedModel(Path("results/base/small"))], Path("results/problems/chain_3"), settings)
     write("samples/small-base/chain_3/manifest.json", "samples", plan.parameters, {"samples.jsonl": "s"})
     result = "samples of base model small-base on chain_3"

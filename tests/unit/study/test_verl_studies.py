@@ -26,6 +26,7 @@ from rlvr.study.cost import Decoding, plan_lines, prompt_lines, run_cost, step_s
 from rlvr.study.displayed import Displayed
 from rlvr.study.model_size import ModelSize, size_of_architecture
 from rlvr.study.plan import Plan
+from rlvr.study.sampled import SamplingJobs
 from rlvr.study.status import study_status
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
@@ -211,8 +212,8 @@ def test_another_prompt_is_a_departure_that_is_shown_and_recorded() -> None:
     assert prompt_lines(plan.study) == [f"Departure: evaluation has another prompt than training on {names}."]
     assert json.loads(Displayed(plan).own_settings())["evaluation_prompt"] == "another than in training"
     run = "qwen3_8b_base-dapo-s1"
-    asked = plan.evaluation(run, "aime_2024")
-    assert "prompt" not in asked and plan.prompt(run, "aime_2024").startswith("Problem:")
+    asked = SamplingJobs(plan).evaluation(run, "aime_2024")
+    assert "prompt" not in asked and SamplingJobs(plan).prompt(run, "aime_2024").startswith("Problem:")
     # How it is asked is no part of what was trained.
     assert plan.study.resolved_run(run) == alike.resolved_run(run)
 

@@ -1,0 +1,110 @@
+"""What the rules that sample and grade need: prompts, settings, options, devices, and the form of an answer."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from evals.core.errors import UserError
+from evals.core.files import canonical_json
+from evals.grading import VERSION as GRADER_VERSION
+from evals.grading.code import VERIFIER_VERSION
+from evals.grading.code import VERSION as CODE_GRADER_VERSION
+from evals.grading.verdict import CODE, VERIFIER, Kind
+from rlvr.study.plan import Plan
+from rlvr.study.rules import words
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.studies import Candidate
+
+
+@dataclass(frozen=True)
+class SamplingJobs:
+    """The jobs that sample the responses of policies to benchmarks, and grade them."""
+
+    plan: Plan
+
+    def prompt(self, run: str, benchmark: str) -> str:
+        """A benchmark's prompt template, for the model of a run."""
+        return self.plan.study.prompt(benchmark, self.plan.model_of(run))
+
+    def evaluation(self, run: str, benchmark: str) -> dict[str, Any]:
+        """The values that decide a run's samples beside model and problems: settings of sampling, and of the model."""
+        model, evaluation = self.plan.study.config.models[self.plan.model_of(run)], self.plan.study.config.evaluation
+        settings = {"backend": "local", "tensor_parallel_size": 1, **evaluation.to_json(), **model.prompting}
+        settings |= {"samples_per_problem": evaluation.samples(benchmark), "samples_of": None}
+        settings |= {"dtype": model.sampling_dtype, "prompt_form": model.prompt_form}
+        settings.pop("prompt", None)  # every benchmark's own, see prompt()
+        if self.plan.model_of(run) in self.plan.study.served_models:
+            settings["backend"] = "server"
+        best = self.plan.study.config.best_checkpoint
+        if best is not None and isinstance(self.plan.earlier.get(run), Candidate):
+            # Samples of their own: else the noise of those that are scored would be selected on.
+            settings |= {"samples_per_problem": best.k, "seed": evaluation.seed + 1}
+        return {key: value for key, value in sorted(settings.items()) if value is not None}
+
+    def sampling_options(self, run: str, benchmark: str) -> list[str]:
+        renamed = {"sampling_batch_size": "batch_size"}
+        settings = {renamed.get(key, key): value for key, value in self.evaluation(run, benchmark).items()}
+        structured = {key: canonical_json(value) for key, value in settings.items() if isinstance(value, list | dict)}
+        return words(settings | structured)
+
+    @cached_property
+    def sampling_command(self) -> str:
+        """The beginning of the command that samples, in the environment of the backend."""
+        python = self.plan.execution.get("sampling_python", "python")
+        if "/" in python:  # relative to the repository; a bare name is on the PATH
+            path = REPOSITORY / Path(python).expanduser()
+            if not path.is_file():
+                advice = "`make test-engines` makes .venv-engines"
+                raise UserError(f"execution.sampling_python: {python}: no such file; {advice}")
+            python = shlex.quote(str(path))
+        options = {"threads": self.plan.execution["sampling_threads"], "device": self.plan.execution["device"]}
+        options |= {"gpu_memory_utilization": self.plan.execution.get("gpu_memory_utilization", 0.9)}
+        return f"{python} -m rlvr stage sample {shlex.join(words(options))}"
+
+    def other_benchmarks(self, run: str, benchmark: str) -> str:
+        """What a job goes on with once it has loaded the model: the run's other benchmarks, and settings of theirs."""
+        samples = self.plan.study.config.evaluation.samples
+        if isinstance(self.plan.earlier.get(run), Candidate):
+            return canonical_json({})
+        return canonical_json(
+            {
+                f"results/problems/{name}": {"prompt": self.prompt(run, name), "samples_per_problem": samples(name)}
+                for name in self.plan.study.benchmarks
+                if name != benchmark
+            }
+        )
+
+    def sampling_priority(self, benchmark: str) -> float:
+        """All runs' first benchmarks come first: those jobs sample the others too, which are then only written."""
+        names = list(self.plan.study.benchmarks)
+        return 20 - names.index(benchmark) / len(names)
+
+    @property
+    def sampling_gpus(self) -> int:
+        return (
+            (self.plan.study.config.evaluation.tensor_parallel_size or 1)
+            if self.plan.execution["device"] == "cuda"
+            else 0
+        )
+
+    def sample_parts(self, run: str, benchmark: str) -> list[str]:
+        """Marks of the jobs that a benchmark is divided into; none if one job does it all."""
+        splits = self.plan.execution.get("sampling_splits", 1)
+        directory = f"results/samples/{run}/{benchmark}/splits"
+        return [f"{directory}/{part}-of-{splits}" for part in range(1, splits + 1)] if splits > 1 else []
+
+    def grading_kind(self, benchmark: str) -> str:
+        """The form in which a benchmark's responses are read."""
+        if benchmark in self.plan.study.verifiers:
+            return VERIFIER
+        grader = self.plan.study.benchmarks[benchmark].grader
+        return grader if grader in (Kind.CHOICE, CODE) else Kind.COMPLETION.value
+
+    def grader_version(self, benchmark: str) -> Any:
+        """The version of what grades a benchmark."""
+        versions = {CODE: f"{CODE} {CODE_GRADER_VERSION}", VERIFIER: f"{VERIFIER} {VERIFIER_VERSION}"}
+        return versions.get(self.grading_kind(benchmark), GRADER_VERSION)
