@@ -15,7 +15,7 @@ NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke test test-engines test-engines-short lint docs ui status clean-state lock lock-engines licences audit
+.PHONY: help environment reproduce smoke test fuzz test-engines test-engines-short lint docs ui status clean-state lock lock-engines licences audit
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ smoke: environment ## run the same study cut down to about a minute, in results/
 
 test: environment ## run all tests that need no GPU
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore=tests/engines --numprocesses $(or $(CORES),auto) $(ARGS)
+
+fuzz: environment ## try CASES=100000 hostile inputs a test: configurations, files, logs, manifests, texts of models
+	@HOSTILE_CASES=$(or $(CASES),100000) $(BIN)/python -m pytest tests/security/test_hostile_input.py \
+		tests/security/test_hostile_files.py --numprocesses $(or $(CORES),auto) $(ARGS)
 
 test-engines: ## run the tests against real verl and vLLM, in an environment of their own (.venv-engines)
 	@$(NEEDS_PYTHON)

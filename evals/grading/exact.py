@@ -195,7 +195,7 @@ def _decide_in_base(answer: str, gold: str) -> bool | None:
     values = _value_in_base(ours, answer), _value_in_base(theirs, gold)
     if (ours is None or theirs is None) and None not in values and values[0] == values[1]:
         return True  # 1010_2 is ten
-    if not (answer + gold)[0].isdigit() or not gold[0].isdigit():
+    if not (answer + gold)[:1].isdigit() or not gold[:1].isdigit():
         return None
     numerals = [
         (match[1], match[2] or match[3]) if match else (text, None) for match, text in ((ours, answer), (theirs, gold))

@@ -19,7 +19,7 @@ IN_DIRECTORIES = ("samples_*.jsonl", "*.eval", "details_*.parquet", "*/details_*
 """The files of a directory that are logs, one policy and benchmark each."""
 
 _MATHARENA_FILES = ("[0-9]*.json.zst", "[0-9]*.json")
-_ZIP, _PARQUET, _ZSTANDARD = b"PK\x03\x04", b"PAR1", b"\x28\xb5\x2f\xfd"
+_ZIP, _ZSTANDARD = b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
 
 
 def logs_in(directory: Path) -> list[Path]:
@@ -70,7 +70,7 @@ def _detected(path: Path) -> list[Log]:
         start = file.read(4)
     if start == _ZIP:
         return documents.read_inspect_archive(path)
-    if start == _PARQUET:
+    if start == rows.PARQUET:
         names = rows.parquet_columns(path)
         if set(rows.LIGHTEVAL_COLUMNS) <= set(names):
             return rows.read_lighteval(path)

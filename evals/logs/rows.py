@@ -3,7 +3,8 @@
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from evals.core.record import ExtensibleRecord, read_rows
 from evals.logs.response import Judgement, Log, Response, number_of
 from evals.logs.unpacking import MOST_BYTES
 
+PARQUET = b"PAR1"
+"""The first bytes of a parquet file."""
 COLUMNS = ("problem", "correct", "text", "gold", "answer", "tokens")
 """The parts of a response that a column of any table can give; a problem, and correct or text, are needed."""
 
@@ -147,26 +150,31 @@ def read_lighteval(path: Path) -> list[Log]:
     return [Log(path, place.parent.name, tasks[0] if tasks else "–", responses)]
 
 
-def _parquet_rows(path: Path, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq  # not for those who read other formats
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """Open a parquet file; one that is damaged is a UserError, whenever it is noticed."""
+    import pyarrow as pa  # not for those who read other formats
+    import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(path)
-    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
-        raise UserError(f"{path}: unpacks to {size} bytes; accepted: up to {MOST_BYTES}")
-    rows: list[dict[str, Any]] = file.read(columns=None if columns is None else list(columns)).to_pylist()
+    try:
+        yield pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: is no sound parquet file ({str(error).splitlines()[0]})") from None
+
+
+def _parquet_rows(path: Path, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    with _parquet(path) as file:
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
+            raise UserError(f"{path}: unpacks to {size} bytes; accepted: up to {MOST_BYTES}")
+        rows: list[dict[str, Any]] = file.read(columns=None if columns is None else list(columns)).to_pylist()
     return rows
 
 
 def parquet_columns(path: Path) -> list[str]:
     """The names of a parquet file's columns; UserError if it is none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return list(pq.ParquetFile(path).schema_arrow.names)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: is not parquet ({str(error).splitlines()[0]})") from None
+    with _parquet(path) as file:
+        return list(file.schema_arrow.names)
 
 
 # Any table, by names of its columns.
@@ -199,7 +207,7 @@ def read_table(path: Path, columns: Mapping[str, str]) -> list[Log]:
 
 def _table_rows(path: Path) -> list[dict[str, Any]]:
     with open(path, "rb") as file:
-        if file.read(4) == b"PAR1":
+        if file.read(4) == PARQUET:
             return _parquet_rows(path)
     lines = list(read_lines(path))
     if lines and lines[0][1].lstrip().startswith("{"):

@@ -1,18 +1,15 @@
 """Configurations, files and manifests that nobody would write: read, or refused in one line; never anything else.
 
-Seconds of it run with the other tests; ``HOSTILE_CASES=300000 pytest tests/security/test_hostile_input.py`` in a night.
-What is found becomes an ``@example``.
+Seconds of it run with the other tests, ``make fuzz CASES=100000`` for a night. What is found becomes an ``@example``.
 """
 
 from __future__ import annotations
 
-import copy
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evals.core.errors import UserError
@@ -21,34 +18,10 @@ from evals.core.manifest import Manifest, hash_files, is_sealed, read_any_manife
 from evals.core.yaml_file import read_yaml
 from evals.trace.directory import verify
 from rlvr.study.study import Study
+from tests.security.hostile import many, one_line, places, replaced, values
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMOKE: dict[str, Any] = read_yaml(REPOSITORY / "config/smoke.yaml")
-
-many = settings(
-    max_examples=int(os.environ.get("HOSTILE_CASES", "150")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-numbers = st.integers() | st.floats() | st.sampled_from([10**400, -(2**63), 2**53, 1e308, 5e-324, -0.0])
-texts = st.text(max_size=80) | st.sampled_from(
-    ["", "\n", "a\n", "../x", "{", "{problem}", "$(id)", "\ud800", "a" * 5000]
-)
-values = st.recursive(
-    st.none() | st.booleans() | numbers | texts,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
-    max_leaves=8,
-)
-
-
-def places(content: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where the values of a configuration stand."""
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    return [place, *(found for key, value in items for found in places(value, (*place, key)))]
-
-
-def one_line(error: UserError) -> None:
-    assert str(error) and "\n" not in str(error)
 
 
 @many
@@ -57,13 +30,8 @@ def one_line(error: UserError) -> None:
 @example(("seeds",), [10**400])
 @example(("methods",), {"a\n": {"extends": "dapo"}})
 def test_a_study_is_resolved_or_refused(place: tuple[Any, ...], value: Any) -> None:
-    content = copy.deepcopy(SMOKE)
-    inner = content
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
     try:
-        Study.resolve(content)
+        Study.resolve(replaced(SMOKE, place, value))
     except UserError as error:
         one_line(error)
 

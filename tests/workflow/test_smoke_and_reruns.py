@@ -180,12 +180,12 @@ def test_threads_and_intervals_change_no_result(smoke_study: Project) -> None:
         ("results/grades/tiny-base/chain_3/grades.jsonl", "results/scores/chain_3.json"),
     ],
 )
-def test_a_damaged_file_is_named_in_one_line(smoke_study: Project, damaged: str, target: str) -> None:
+def test_a_damaged_file_is_named_in_one_line(finished_copy: Project, damaged: str, target: str) -> None:
     """A flipped byte stops the stage that reads it, and nothing is made from it."""
-    path, logs = smoke_study.root / damaged, smoke_study.root / "results/logs"
+    path, logs = finished_copy.root / damaged, finished_copy.root / "results/logs"
     original = path.read_bytes()
     path.write_bytes(original[:-3] + bytes([original[-3] ^ 1]) + original[-2:])
-    answer = smoke_study.snakemake(target, "--force")
+    answer = finished_copy.snakemake(target, "--force")
     path.write_bytes(original)
     complaining = [log for log in logs.rglob("*.log") if "error: " in log.read_text()]
     assert answer.returncode != 0
@@ -194,7 +194,7 @@ def test_a_damaged_file_is_named_in_one_line(smoke_study: Project, damaged: str,
     assert complaint.startswith(f"error: {damaged}: ")
     assert "Traceback" not in complaining[0].read_text()
     complaining[0].unlink()
-    assert smoke_study.snakemake(target, "results/audits/chain_3.json").returncode == 0
+    assert finished_copy.snakemake(target, "results/audits/chain_3.json").returncode == 0
 
 
 def test_bad_configuration_is_refused_in_one_line_before_any_work(project_copy: Project) -> None:

@@ -39,6 +39,7 @@ def test_help_is_the_default_and_explains_every_target() -> None:
         (["reproduce", "CORES=4"], "--cores 4"),
         (["reproduce", "ARGS=-n --until train"], "-n --until train"),
         (["test", "CORES=2", "ARGS=-x"], "--numprocesses 2"),
+        (["fuzz", "CORES=2"], "--numprocesses 2"),
         (["smoke"], "--configfile config/smoke.yaml"),
     ],
 )
