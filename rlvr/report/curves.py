@@ -151,6 +151,7 @@ def draw_reward_curves(
     for runs, own, column in zip(studies, rows, columns, strict=True):
         for axes in column[len(own) :]:
             axes.set_visible(False)
+        column[len(own) - 1].tick_params(labelbottom=True)
         _draw_methods(column[: len(own)], runs, CURVES[0], metrics, black=place)
     seeds = number_of_seeds(len(row.runs) for own in rows for row in own)
     words = f"Reward in training: mean and range of {seeds} seeds\nblack: {rows[0][place].title}; grey: the others"
