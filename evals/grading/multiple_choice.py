@@ -7,6 +7,7 @@ formula that begins with one, is no statement. The rules, with examples, are in 
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from evals.grading.boxes import boxes
 
@@ -40,47 +41,91 @@ _ASIDE = (  # between "answer" and "is"
     r"letter|(?:\([^()\n]{1,30}\)))\b"
     r"[^.!?:;\n]{0,60}?[ \t])?"
 )
-_ANSWER = (
-    r"(?:answers?(?: key)?|réponse|respuesta(?: correcta)?|antwort|\u043e\u0442\u0432\u0435\u0442|"
-    r"risposta(?: corretta)?|"
-    r"resposta(?: correta)?|antwoord|odpowiedź|cevap|jawaban|svar|đáp án|\u7b54\u6848|\u7b54\u3048|"
-    r"\u6b63\u89e3|\uc815\ub2f5)"
-)
-_CHOICE = (
-    r"(?:(?:correct|right|best|final|chosen|selected|my|our|the)[ \t]{1,3})?(?:option|choice|selection|"
-    r"alternative|letter|pick)"
-)
+_DETERMINERS = "correct|right|best|final|chosen|selected|my|our|the"
+_CHOICES = "option|choice|selection|alternative|letter|pick"
+_CONCLUDING = "thus|so|therefore|hence|only|that|then|conclude"
 _BE_RIGHT = (
     r"(?:is|must be|has to be|would be|seems|appears to be)\s{1,3}(?:(?:thus|therefore|clearly|indeed|"
     r"also|definitely)\s{1,3})?"
     r"(?:the\s{1,3})?(?:only\s{1,3})?(?:most\s{1,3})?(?:one that\s{1,3})?"
     r"(?:correct|right|best|true|accurate|answer|works|fits|appropriate|suitable|valid)\b"
 )
-_START = r"(?:^|[.!?\n;:]\s{0,4}|\b(?i:thus|so|therefore|hence|only|that|then|conclude)[,:]?\s{1,4})"
 _END = r"(?=[.!]?\s{0,3}(?:$|\n)|[.!](?:\s|$))"
-_STATEMENTS = tuple(  # white space is bounded: three optional gaps in a row would take cubic time
-    re.compile(pattern)
-    for pattern in (
-        rf"(?i:{_ANSWER}{_ASIDE}(?:{_LINK}|\s{{0,3}}))\s{{0,4}}{_LETTER}",
-        rf"(?i:\b{_CHOICE}{_ASIDE}{_LINK})\s{{0,4}}{_LETTER}",
-        r"(?i:\b(?:choose|chose|chosen|select|selected|pick|picked|go(?:ing)? with|opt for|opted for|"
-        r"settle on|mark)\s{1,4}"
-        rf"(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
-        r"(?i:\b(?:it|this|that)(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be))(?:[ \t]for sure)?"
+
+
+class _Rule(NamedTuple):
+    """One form of statement, and the strings of small letters that its matches begin with."""
+
+    beginnings: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+    def finditer(self, text: str, small: str, start: int) -> Iterator[re.Match[str]]:
+        """Find what ``pattern.finditer(text, start)`` does, in less time; ``small`` is the text in small letters."""
+        places, end = {start}, start
+        for beginning in self.beginnings:
+            place = start - 1
+            while (place := small.find(beginning, place + 1)) >= 0:
+                places.add(place)
+        for place in sorted(places):
+            if place >= end and (match := self.pattern.match(text, place)):
+                end = match.end()
+                yield match
+
+
+def _rule(beginnings: str, pattern: str) -> _Rule:
+    """Make a rule of a pattern, in which WORDS stands for the beginnings, in either case."""
+    each = beginnings.split("|")
+    shortest = [one for one in each if not any(one != other and one.startswith(other) for other in each)]
+    return _Rule(tuple(shortest), re.compile(pattern.replace("WORDS", f"(?i:{beginnings})")))
+
+
+_RULES = (  # white space is bounded: three optional gaps in a row would take cubic time
+    _rule(
+        "answer|réponse|respuesta|antwort|\u043e\u0442\u0432\u0435\u0442|risposta|resposta|antwoord|odpowiedź|cevap|jawaban|svar|"
+        "đáp án|\u7b54\u6848|\u7b54\u3048|\u6b63\u89e3|\uc815\ub2f5",
+        rf"WORDS(?i:s?(?: key| correcta| corretta| correta)?{_ASIDE}(?:{_LINK}|\s{{0,3}}))\s{{0,4}}{_LETTER}",
+    ),
+    _rule(
+        f"{_DETERMINERS}|{_CHOICES}",
+        rf"(?i:\b(?:(?:{_DETERMINERS})[ \t]{{1,3}})?(?:{_CHOICES}){_ASIDE}{_LINK})\s{{0,4}}{_LETTER}",
+    ),
+    _rule(
+        "choose|chose|chosen|select|selected|pick|picked|go with|going with|opt for|opted for|settle on|mark",
+        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
+    ),
+    _rule(
+        "it|this|that",
+        r"\bWORDS(?i:(?:'s|\u2019s|[ \t](?:is|must be|has to be|should be|can only be))(?:[ \t]for sure)?"
         rf"{_ADVERB}\s{{1,4}}(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}",
-        rf"{_START}(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}(?:\s{{1,4}}{_BE_RIGHT}|"
-        rf"[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b)",
-        rf"\b(?i:thus|so|therefore|hence),?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_END}",
-        r"\b(?i:corresponds to|matches|agrees with|corresponding to|which is|that is|gives|is given by)\s{1,4}"
-        rf"(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}",
-        rf"(?i:\b(?:is|be|represented by|described by|or)\s{{1,4}}(?:the\s{{1,3}})?(?:option|choice|"
-        rf"answer|letter))\s{{1,4}}{_LETTER}{_END}",
-        rf"(?i:\b(?:correct|right|best)\s{{1,3}}(?:option|choice|answer))\s{{1,3}}(?=[(]){_LETTER}{_END}",
-        r"(?i:[(]\s{0,2}(?:option|choice|answer))\s{1,4}(?P<letter>[A-J])[).*]{1,4}\s{0,9}$",
-        rf"\b(?:No|Rather|Instead|Actually),?\s{{1,4}}(?i:{_NOUN}){_LETTER}{_END}",
+    ),
+    _rule(
+        f".|!|?|\n|;|:|{_CONCLUDING}",
+        rf"(?:^|[.!?\n;:]\s{{0,4}}|\b(?i:{_CONCLUDING})[,:]?\s{{1,4}})(?i:(?:the\s{{1,3}})?{_NOUN})\s{{0,4}}{_LETTER}"
+        rf"(?:\s{{1,4}}{_BE_RIGHT}|[ \t]?[:\u2013-][ \t]?(?i:correct|true)\b)",
+    ),
+    _rule(
+        "thus|so|therefore|hence",
+        rf"\bWORDS,?\s{{1,4}}(?i:(?:the\s{{1,3}})?{_NOUN}){_LETTER}{_END}",
+    ),
+    _rule(
+        "corresponds to|matches|agrees with|corresponding to|which is|that is|gives|is given by",
+        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}",
+    ),
+    _rule(
+        "is|be|represented by|described by|or",
+        rf"\bWORDS\s{{1,4}}(?i:(?:the\s{{1,3}})?(?:option|choice|answer|letter))\s{{1,4}}{_LETTER}{_END}",
+    ),
+    _rule(
+        "correct|right|best",
+        rf"\bWORDS\s{{1,3}}(?i:option|choice|answer)\s{{1,3}}(?=[(]){_LETTER}{_END}",
+    ),
+    _rule("(", r"[(]\s{0,2}(?i:option|choice|answer)\s{1,4}(?P<letter>[A-J])[).*]{1,4}\s{0,9}$"),
+    _rule("no|rather|instead|actually", rf"\b(?:No|Rather|Instead|Actually),?\s{{1,4}}(?i:{_NOUN}){_LETTER}{_END}"),
+    _rule(
+        "\u6545|\u5e94|\u9009|\uc815\ub2f5\uc740",
         r"(?:\u6545?\u5e94?\u9009\u62e9?(?:\u9879)?(?:\u662f|\u4e3a)?|\uc815\ub2f5\uc740)\s{0,4}[:\uff1a]?\s{0,4}"
         rf"{_LETTER}",
-    )
+    ),
 )
 _TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 _LAST_LINE = re.compile(rf"(?:^|\n)[ \t]{{0,9}}[#>-]{{0,4}}[ \t]{{0,3}}{_LETTER}[.,:]?{_CLOSE}\s*$")
@@ -184,7 +229,9 @@ def choice_letter(text: str, truncated: bool = False) -> str | None:
         hedge = _HEDGE.match(text, end)
         chosen, chosen_at = None if hedge else letter, end
         hedged_until = hedge.end() if hedge else 0
-    if chosen and any(letter == chosen and begin > chosen_at for begin, letter in _rejections(text, chosen_at)):
+    if chosen is None or chosen not in text[chosen_at + 1 :]:
+        return chosen
+    if any(letter == chosen and begin > chosen_at for begin, letter in _rejections(text, chosen_at)):
         return None
     return chosen
 
@@ -210,13 +257,15 @@ def _tagged(text: str) -> Iterator[Statement]:
 
 def _stated(text: str, start: int = 0) -> Iterator[Statement]:
     """Statements in words from ``start`` on, those that are denied left out."""
-    for pattern in (*_STATEMENTS, _LAST_LINE):
-        for match in pattern.finditer(text, start):
-            letter_end = match.end("letter")
-            if _is_formula(text, letter_end) or _REJECTED.match(text, letter_end) or _REVOKED.match(text, letter_end):
-                continue
-            if pattern is _LAST_LINE or not _DENIED_BEFORE.search(text, max(0, match.start() - 60), match.start()):
-                yield match.start(), letter_end, match["letter"]
+    small = small_letters(text)
+    last_line = _LAST_LINE.match(text, max(text.rstrip().rfind("\n"), 0))
+    found = [match for rule in _RULES for match in rule.finditer(text, small, start)]
+    for match in [*found, *([last_line] if last_line else [])]:
+        letter_end = match.end("letter")
+        if _is_formula(text, letter_end) or _REJECTED.match(text, letter_end) or _REVOKED.match(text, letter_end):
+            continue
+        if match is last_line or not _DENIED_BEFORE.search(text, max(0, match.start() - 60), match.start()):
+            yield match.start(), letter_end, match["letter"]
     whole = _WHOLE_LINE.match(text)
     if (
         whole
@@ -225,6 +274,11 @@ def _stated(text: str, start: int = 0) -> Iterator[Statement]:
         and not _REJECTED.match(text, whole.end("letter"))
     ):
         yield whole.start("letter"), whole.end("letter"), whole["letter"]
+
+
+def small_letters(text: str) -> str:
+    """The text in small letters, of the same length: the one letter that would become two is replaced before."""
+    return text.replace("\u0130", "i").lower()
 
 
 def _is_formula(text: str, end: int) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +129,26 @@ def test_the_end_of_a_long_text_is_enough_only_where_it_decides(monkeypatch: pyt
     monkeypatch.setattr(multiple_choice, "_TAIL", max(map(len, texts)))
     assert letters == [choice_letter(text) for text in texts]
     assert {"D", "E", None} == set(letters)
+
+
+def test_each_rule_finds_what_its_pattern_finds() -> None:
+    """No match begins elsewhere than where its rule looks for one."""
+    cases = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text("utf-8").splitlines()]
+    texts = [str(case["text"]) for case in cases if case["kind"] == "choice"]
+    texts += [
+        "\u0130\u0130 So the ANSWER KEY is C. \u0130 It CORRESPONDS TO option D!",
+        "The correct choice (B).",
+        "that (option D)",
+        "\u6545\u9009C",
+        "\uc815\ub2f5\uc740 B",
+    ]
+    found = Counter[int]()
+    for text in ("".join(f"{one}\n" for one in texts), *texts):
+        for number, rule in enumerate(multiple_choice._RULES):
+            spans = [match.span() for match in rule.pattern.finditer(text)]
+            assert spans == [match.span() for match in rule.finditer(text, multiple_choice.small_letters(text), 0)]
+            found[number] += len(spans)
+    assert min(found.values()) > 0
 
 
 @pytest.mark.parametrize(
