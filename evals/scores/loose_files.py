@@ -1,6 +1,5 @@
 """Grades, samples and other tools' logs under any path that a person types; what has no grades is graded on the way."""
 
-import codecs
 import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.errors import UserError
-from evals.core.files import parse_json, read_jsonl, reading
+from evals.core.files import parse_json, read_jsonl, read_lines
 from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.record import read_rows, scan_rows
 from evals.core.records import Gold, Grade, Sample
@@ -185,10 +184,9 @@ def _first_row(path: Path) -> dict[str, Any]:
 
     A whole file need not be parsed to see what it is.
     """
-    with reading(path), open(path, "rb") as file:
-        first = next((line for line in file if line.strip()), b"")
     try:
-        row = parse_json(first.removeprefix(codecs.BOM_UTF8), str(path))
+        where, first = next(read_lines(path), (str(path), ""))
+        row = parse_json(first, where)
     except UserError:
         return {}
     return row if isinstance(row, dict) else {}

@@ -70,6 +70,14 @@ def test_samples_of_another_engine_need_neither_tokens_nor_finish_reason_nor_the
     assert row["no_answer_rate"] == 0.0
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
+def test_lines_may_end_as_on_other_systems(end: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "g.jsonl", grades())
+    as_usual = scored(capsys, path)
+    path.write_bytes(path.read_bytes().replace(b"\n", end))
+    assert scored(capsys, path) == as_usual
+
+
 def test_any_samples_get_a_second_grader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Plain math-verify takes the last number of a text for its answer, ours takes a marked one only."""
     problems = write(tmp_path / "p.jsonl", [{"id": 1, "answer": "7"}])
