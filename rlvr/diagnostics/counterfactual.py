@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 import torch
 from tokenizers import Tokenizer
 
+from evals.core.errors import UserError
 from evals.core.random import generator_for
 from evals.core.record import read_rows
 from evals.core.records import Gold
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder import Decoder
+from evals.generation.decoder import Decoder, DecoderModel
 from evals.generation.sampler import sample
 from evals.grading import Case, GradingPool
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -78,6 +79,8 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         chosen += members[torch.randperm(len(members), generator=generator)[:PLACES_PER_SIDE]].tolist()
     if not chosen:
         return []
+    if not isinstance(snapshot.model, DecoderModel):
+        raise UserError(f"{snapshot.unit}: token_value samples by the batched decoder; accepted: llama, qwen2, qwen3")
     checkpoint = Checkpoint(snapshot.run.base / "checkpoint")
     golds = {gold.id: gold.answer for gold in read_rows(snapshot.run.problems / "problems.jsonl", Gold)}
     places = []

@@ -16,9 +16,8 @@ from evals.core.manifest import verify_outputs
 from evals.core.record import Record, read_rows
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder import DecoderModel
 from rlvr.diagnostics.tokens.table import read_token_table
-from rlvr.engines.local.policy import TokenBatch
+from rlvr.engines.local.policy import Policy, TokenBatch, load_policy
 
 
 class Rollout(Record):
@@ -47,7 +46,7 @@ class PolicySnapshot:
 
     run: LocalRun
     step: int  # 1 for the run's first
-    model: DecoderModel  # the policy before the step; a probe may change its parameters and put them back
+    model: Policy  # the policy before the step; a probe may change its parameters and put them back
     tokens: TokenBatch
     groups: Tensor  # [B] int64, the prompt that each rollout answers
     rows: pd.DataFrame  # the token table's N rows of this step
@@ -125,7 +124,7 @@ def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[
     snapshots = []
     for step in steps or kept:
         place = snapshot_directory(directory, step)
-        model = Checkpoint(run.base / "checkpoint").model("cpu")
+        model = load_policy(Checkpoint(run.base / "checkpoint"), "cpu")
         weights = load_file(place / "weights.safetensors")
         for name, parameter in model.named_parameters():
             parameter.data.copy_(weights[name])

@@ -17,6 +17,7 @@ from rlvr.diagnostics.claims.drawing import SERIES, draw_means
 from rlvr.diagnostics.claims.findings import Claim, Direction, Findings, Measurement, beside, measure, select
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.probes import log_probs_of
+from rlvr.engines.local.policy import load_policy
 
 _STEPS_OF_A_POINT = 5
 _SMALLEST_DRIFT = 1e-9  # nats; a run that moved nothing
@@ -46,12 +47,12 @@ class LearningTax(Claim):
         reference = inputs.snapshots()[0]
         chosen = reference.of_class("format")
         right = reference.of_rollouts("reward") > 0
-        base = Checkpoint(reference.run.base / "checkpoint").model("cpu")
+        base = load_policy(Checkpoint(reference.run.base / "checkpoint"), "cpu")
         before = log_probs_of(base, reference.tokens, reference.temperature)
         # Everything that is spent at equal tokens: as much as the run that spent least.
         affordable = min(float(found[name].metrics["tokens_generated"].sum()) for name in whole.values())
         for name, run in found.items():
-            model = Checkpoint(inputs.results / "runs" / name / "checkpoint").model("cpu")
+            model = load_policy(Checkpoint(inputs.results / "runs" / name / "checkpoint"), "cpu")
             after = log_probs_of(model, reference.tokens, reference.temperature)
             drift = _log2(mean_drift(before, after, chosen))
             identity = {"run": whole[name], **conditions[whole[name]], "seed": run.run.seed}

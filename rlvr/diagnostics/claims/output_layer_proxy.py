@@ -60,7 +60,7 @@ class OutputLayerProxy(Claim):
 
     method = (
         "On the rollouts and the policy of each kept step, one step of plain SGD was made on all parameters, and "
-        "one of the same size on the language-model head alone (the embedding, tied to it in this model, stayed). "
+        "one of the same size on the language-model head alone (an embedding that is tied to it stayed). "
         f"Counted are tokens that both move by more than {_THRESHOLD:g} nats. Chance agreement is that of two "
         "updates with the same shares of boosted tokens. `First order` is the sum over the coupling kernel. The "
         "run's own update is AdamW with its moments over all mini-batches, so it differs in more than the layers "
