@@ -1,6 +1,6 @@
 """Cost of a user's verifier per response, and of starting its sandbox; JSON on standard output.
 
-``python benchmarks/verifier.py [--file my_verifier.py] [--responses 256] [--rounds 5]``
+``python benchmarks/verifier.py [--file FILE] [--case '{"response": "...", "problem": {}}'] [--responses 256]``
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ def processor_seconds() -> float:
     return sum(sum(each.cpu_times()[:4]) for each in processes)
 
 
-def measure(file: Path, responses: int, rounds: int) -> dict[str, object]:
-    """Judge ``responses`` one after the other in one sandbox, ``rounds`` times."""
+def measure(file: Path, given: str | None, responses: int, rounds: int) -> dict[str, object]:
+    """Judge ``responses`` one after the other in one sandbox, ``rounds`` times: all alike if one is ``given``."""
     cases = [Case(rf"3*3={n % 10} \boxed{{{n % 10}}}", "9", problem=_PROBLEM) for n in range(responses)]
+    if given is not None:
+        case = json.loads(given)
+        cases = [Case(case["response"], "", problem=case["problem"])] * responses
     with GradingPool(1, verifier=file) as pool:
         begin = time.perf_counter()
-        pool.grade(cases[:1])
+        (verdict,) = pool.grade(cases[:1])
         first, wall, processor = time.perf_counter() - begin, [], []
         for _ in range(rounds):
             begin, before = time.perf_counter(), processor_seconds()
@@ -45,6 +48,7 @@ def measure(file: Path, responses: int, rounds: int) -> dict[str, object]:
             wall.append((time.perf_counter() - begin) / responses * 1000)
             processor.append((processor_seconds() - before) / responses * 1000)
     return {
+        "reward_first": verdict.reward,
         "responses": responses,
         "rounds": rounds,
         "load": os.getloadavg()[0],
@@ -58,10 +62,11 @@ def measure(file: Path, responses: int, rounds: int) -> dict[str, object]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path)
+    parser.add_argument("--case")
     parser.add_argument("--responses", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         example = Path(scratch, "example.py")
         example.write_text(_EXAMPLE)
-        print(json.dumps(measure(given.file or example, given.responses, given.rounds), indent=2))
+        print(json.dumps(measure(given.file or example, given.case, given.responses, given.rounds), indent=2))

@@ -100,8 +100,8 @@ def conditions_of(runs: Sequence[Run]) -> tuple[Condition, ...]:
 class ProblemKind(Record):
     """A family of generated problems at one length."""
 
-    family: Literal["chain", "reverse", "variables", "worded"] = Field(
-        description="chain, reverse, variables or worded"
+    family: Literal["chain", "reverse", "variables", "worded", "program"] = Field(
+        description="chain, reverse, variables, worded or program, which needs a verifier"
     )
     operands: int = Field(ge=2, le=16, description="digits of a problem")
 

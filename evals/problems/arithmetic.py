@@ -1,4 +1,4 @@
-r"""Arithmetic modulo 10 in four structures: the problems of the generated studies.
+r"""Arithmetic modulo 10 in five structures: the problems of the generated studies.
 
 A solution works one operation a line and ends in its answer in ``\boxed{}``. The operation itself is passed in as a
 function, so that the same code writes correct solutions and flawed ones.
@@ -7,6 +7,7 @@ function, so that the same code writes correct solutions and flawed ones.
     reverse    Compute 3+4*7-2 from right to left, modulo 10.      7-2=5, 4*5=0, 3+0=3
     variables  Let a=3;b=a+4;c=7*b. Compute c modulo 10.           b=3+4=7, c=7*7=9
     worded     Start with 3, plus 4, note 9, times 7.              3+4=7, 7*7=9
+    program    Compute a+4*7 from left to right, modulo 10.        b=a+4, c=b*7 (a program, which is run)
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class Problem(Protocol):
     def statement(self) -> str:
         """The text that the policy is given."""
 
-    def solve(self, operation: Operation) -> tuple[list[str], int]:
-        """The lines of a worked solution under ``operation``, and the digit it ends in."""
+    def solve(self, operation: Operation) -> tuple[list[str], int | str]:
+        """The lines of a worked solution under ``operation``, and the digit or variable that it ends in."""
 
 
-def answer(problem: Problem) -> int:
-    """The correct answer."""
-    return problem.solve(exact)[1]
+def answer(problem: Problem) -> int | str:
+    """The correct answer; of a program, what it has to give."""
+    return problem.outputs if isinstance(problem, Program) else problem.solve(exact)[1]
 
 
 def worked_solution(problem: Problem, operation: Operation) -> str:
@@ -186,11 +187,48 @@ class Worded:
         return Chain((self.first, *digits), tuple(operators)).solve(operation)
 
 
+@dataclass(frozen=True)
+class Program:
+    """A chain that begins with a variable, for which a program in Python has to be written: one assignment a step.
+
+    Many programs do, so that they have to be run, with each digit as the input (config/verifiers/program.py).
+    """
+
+    steps: tuple[tuple[str, int], ...]
+    family: ClassVar[str] = "program"
+
+    @classmethod
+    def draw(cls, operands: int, generator: random.Random) -> Program:
+        """A random chain of the variable and ``operands - 1`` digits."""
+        return cls(tuple((generator.choice(OPERATORS), generator.randrange(10)) for _ in range(operands - 1)))
+
+    @property
+    def statement(self) -> str:
+        chain = "".join(f"{operator}{digit}" for operator, digit in self.steps)
+        return f"Compute a{chain} from left to right, modulo 10."
+
+    @property
+    def outputs(self) -> str:
+        """The ten digits that a right program gives for the inputs 0 to 9."""
+        digits, operators = zip(*((digit, operator) for operator, digit in self.steps), strict=True)
+        return "".join(str(Chain((value, *digits), operators).solve(exact)[1]) for value in range(10))
+
+    def solve(self, operation: Operation) -> tuple[list[str], str]:
+        """The program's lines and its last variable; a digit is as wrong as ``operation`` on it and the one before."""
+        lines, before = [], 0
+        for place, (operator, digit) in enumerate(self.steps):
+            written = (digit + operation(before, operator, digit) - exact(before, operator, digit)) % 10
+            lines.append(f"{chr(98 + place)}={chr(97 + place)}{operator}{written}")
+            before = digit
+        return lines, chr(97 + len(self.steps))
+
+
 FAMILIES: dict[str, Callable[[int, random.Random], Problem]] = {
     Chain.family: Chain.draw,
     Reverse.family: Reverse.draw,
     Variables.family: Variables.draw,
     Worded.family: Worded.draw,
+    Program.family: Program.draw,
 }
 """Family name -> function that draws a problem with a number of operands."""
 

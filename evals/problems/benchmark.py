@@ -76,7 +76,7 @@ def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
     """The columns of the source; a local file has the project's own names, and so have the rows of a release."""
     declared = settings.columns
     if isinstance(declared, str):
-        return Columns(id="id" if declared == "svamp" else None, problem="problem", answer="answer")
+        return Columns(id="id" if declared in ("svamp", "olympiadbench") else None, problem="problem", answer="answer")
     if declared is not None and not source.is_file:
         return declared
     own: dict[str, str | None] = {"id": "id", "problem": "problem", "answer": "answer"}

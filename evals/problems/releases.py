@@ -1,4 +1,4 @@
-"""Word problems with worked solutions, as the files of three public releases have them.
+"""Problems as the files of four public releases have them: three of word problems, with solutions, and OlympiadBench.
 
 GSM8K (arXiv 2110.14168), SVAMP (arXiv 2103.07191), and the training set of MAWPS and ASDiv-A in SVAMP's repository. On
 the Hugging Face Hub, GSM8K and SVAMP have the same columns.
@@ -63,6 +63,12 @@ def _svamp(row: Mapping[str, Any]) -> Row:
     return {"id": row["ID"], "problem": problem, "answer": _decimal(Fraction(str(row["Answer"])))}
 
 
+def _olympiadbench(row: Mapping[str, Any]) -> Row:
+    """A problem with one final answer in a list; the evaluation scripts of Qwen2.5-Math have 675 of them."""
+    (answer,) = row["final_answer"]
+    return {"id": row["id"], "problem": row["question"].strip(), "answer": answer}
+
+
 def _mawps(row: Mapping[str, Any]) -> Row | None:
     """A problem with places for its numbers and an equation in Polish notation, of which the solution's steps are made.
 
@@ -105,6 +111,7 @@ def _decimal(number: Fraction) -> str:
 RELEASES = {
     "gsm8k": Release(("question", "answer"), _gsm8k),
     "svamp": Release(("ID", "Body", "Question", "Answer"), _svamp),
+    "olympiadbench": Release(("id", "question", "final_answer"), _olympiadbench),
     "mawps": Release(("Question", "Numbers", "Equation", "Answer"), _mawps),
 }
 """Name in ``columns`` of a benchmark or a training set -> the form of its rows."""

@@ -40,12 +40,21 @@ class Source:
         return {str(self.path): sha256_file(self.path)} if self.is_file and self.path is not None else {}
 
     def read(self, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """All rows, with at least the named columns."""
-        rows = self.scan(columns)
-        return [{**row, "id": row.get(_UPSTREAM_ID, row.get("id"))} for row in rows] if self.is_file else list(rows)
+        """The set's rows, with at least the named columns; a local file in the project's form has these alone."""
+        if self.path is None or not self.is_file:
+            return list(self.scan(columns))
+        return [{**row, "id": row.get(_UPSTREAM_ID, row.get("id"))} for row in _read_file(self.path, columns)]
 
     def scan(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """All rows one by one, a local file's with the repository's own columns: for millions of rows."""
+        """The set's rows one by one, a local file's with the repository's own columns: for millions of rows."""
+        selected = self._at.rows
+        if selected is None:
+            yield from self._scan(columns)
+        else:
+            needed = list(dict.fromkeys([*columns, selected.column]))
+            yield from (row for row in self._scan(needed) if selected.take(row[selected.column]))
+
+    def _scan(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         if self.path is not None and self.is_file:
             yield from _read_file(self.path, columns)
         else:

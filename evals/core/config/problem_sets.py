@@ -1,5 +1,6 @@
 """Benchmarks (config/benchmarks/*.yaml) and published training sets (config/datasets/*.yaml)."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -26,6 +27,12 @@ GENERATED = "generated"
 
 _JsonLines = Annotated[str, Matching(r"[^\x00-\x1f]+\.jsonl", "a file name that ends in .jsonl")]
 Kinds = Annotated[tuple[ProblemKind, ...], Field(min_length=1)]
+
+
+def require_verifier(kinds: Sequence[ProblemKind], verifier: str | None) -> None:
+    """Check that problems with several right answers are not graded by the one that they have."""
+    if verifier is None and any(kind.family == "program" for kind in kinds):
+        raise NotAccepted("lacks verifier, which problems of family program need (config/verifiers/program.py)")
 
 
 class Prompts(Settings):
@@ -59,7 +66,7 @@ class Columns(Settings):
     metadata: Omittable[str] = optional("further data of the tests, with grader code")
 
 
-ReleaseName = Literal["gsm8k", "svamp", "mawps"]
+ReleaseName = Literal["gsm8k", "svamp", "olympiadbench", "mawps"]
 """The public releases whose files are read as they are (``evals.problems.releases``)."""
 _AS_RELEASED = "columns of the source, or the name of the release whose rows it has (docs/benchmarks.md)"
 
@@ -94,6 +101,11 @@ class GeneratedBenchmark(_Benchmark, ProblemKind):
     source: Literal["generated"] = Field(description="drawn from the seed")
     seed: Index = Field(description="decides which problems are drawn")
 
+    @model_validator(mode="after")
+    def _check_verifier(self) -> Self:
+        require_verifier([self], self.verifier)
+        return self
+
     @property
     def kind(self) -> dict[str, Any]:
         """Family and length of its problems."""
@@ -127,6 +139,28 @@ class _Reading(Settings):
         return self
 
 
+class SelectedRows(Settings):
+    """The rows of a source that a set consists of, by the value of one column."""
+
+    column: Text = Field(description="the column")
+    among: Omittable[Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE]] = optional("the values that are taken")
+    first: Omittable[Text] = optional("the first value that is taken, such as a date, 2024-08-01")
+    last: Omittable[Text] = optional("the last value that is taken; values are compared as text of this length")
+
+    @model_validator(mode="after")
+    def _check_condition(self) -> Self:
+        if (self.among is None) == (self.first is None and self.last is None):
+            raise NotAccepted(f"selects column {self.column}", "with among, or with first, last or both")
+        return self
+
+    def take(self, value: Any) -> bool:
+        """Say whether a row with this value belongs to the set."""
+        text = str(value)
+        if self.among is not None:
+            return text in self.among
+        return (self.first is None or text >= self.first) and (self.last is None or text[: len(self.last)] <= self.last)
+
+
 class SourceTable(Record):
     """The table that problems are read from; the values of a study's benchmark or training set.
 
@@ -135,6 +169,7 @@ class SourceTable(Record):
         repository: of the Hugging Face Hub; None where there is only a file.
         revision: a commit on the Hub; None is its newest.
         path: a file, or a directory with a copy of the repository, to read instead of the Hub.
+        rows: those that are taken; None takes all.
     """
 
     name: Text
@@ -144,6 +179,7 @@ class SourceTable(Record):
     split: Text = "train"
     files: tuple[str, ...] = ()
     path: Text | None = None
+    rows: SelectedRows | None = None
 
 
 class BenchmarkProblems(_Reading, SourceTable):
@@ -175,6 +211,7 @@ class HubBenchmark(ReadBenchmark):
     files: Omittable[Annotated[tuple[_JsonLines, ...], Field(min_length=1)]] = optional(
         "JSON lines files to read instead of a split"
     )
+    rows: Omittable[SelectedRows] = optional("the rows that are taken; without it all. A local file is taken whole")
     columns: Columns | ReleaseName = Field(description=_AS_RELEASED)
 
 
@@ -243,6 +280,7 @@ class _PublishedSet(Settings):
     revision: Omittable[Commit] = optional("a commit")
     configuration: Omittable[Text] = optional("the repository's configuration")
     split: Omittable[Text] = optional("the repository's split")
+    rows: Omittable[SelectedRows] = optional("the rows that are taken; without it all")
 
     @model_validator(mode="after")
     def _check_place(self) -> Self:

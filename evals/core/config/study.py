@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from evals.core.config.base_models import ClusterChanges, FineTuned, FromScratch, HuggingFace, Model, Served
 from evals.core.config.methods import Methods, TrainingChanges
-from evals.core.config.problem_sets import Kinds
+from evals.core.config.problem_sets import Kinds, require_verifier
 from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Seeds, Settings, Sha256, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share, ShareOrZero
@@ -41,6 +41,11 @@ class DrawnProblems(Settings):
     verifier: Omittable[Text] = optional(
         "a file with a Python function that gives the rewards, relative to the repository (docs/your_verifier.md)"
     )
+
+    @model_validator(mode="after")
+    def _check_verifier(self) -> Self:
+        require_verifier(self.kinds, self.verifier)
+        return self
 
 
 class PublishedProblems(Settings):

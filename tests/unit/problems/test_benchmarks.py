@@ -114,8 +114,31 @@ def test_a_copy_of_a_repository_is_read_as_the_hub_is(
 
 
 @pytest.mark.parametrize(
+    ("selected", "kept"),
+    [
+        ({"first": "2024-08-01"}, [8, 9]),
+        ({"first": "2024-07-31", "last": "2024-09-30"}, [7, 8]),
+        ({"last": "2024-09"}, [7, 8]),
+        ({"among": ["2024-07-31 23:59:59", "2025-01-02 00:00:00"]}, [7, 9]),
+    ],
+)
+def test_rows_are_selected_by_date_and_a_local_file_is_taken_whole(
+    settings: dict[str, Any], tmp_path: Path, selected: dict[str, Any], kept: list[int]
+) -> None:
+    dates = ("2024-07-31T23:59:59", "2024-09-30T10:30:00", "2025-01-02T00:00:00")  # the library reads them as times
+    as_jsonl([{**row, "date": date} for row, date in zip(ROWS, dates, strict=True)], tmp_path / "copy")
+    changed = {**settings, "rows": {"column": "date", **selected}}
+    write_benchmark({**changed, "path": str(tmp_path / "copy"), "count": len(kept)}, tmp_path / "out")
+    assert [row["id"] for row in read_jsonl(tmp_path / "out" / "problems.jsonl")] == [f"tiny-{id}" for id in kept]
+    write_jsonl(tmp_path / "file.jsonl", [{"id": n, "problem": f"{n}?", "answer": "1"} for n in range(3)])
+    write_benchmark({**changed, "path": str(tmp_path / "file.jsonl")}, tmp_path / "whole")
+    assert len(read_jsonl(tmp_path / "whole" / "problems.jsonl")) == 3
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"rows": {"column": "number"}}, "selects column number; accepted: with among, or with first, last or both"),
         ({"count": 4}, "has 3 problems; expected 4"),
         ({"sha256": "0" * 64}, "tiny: its problems have SHA-256 .*; expected 0000"),
         (
@@ -222,7 +245,7 @@ def test_repairs_change_the_form_only(gold: str, repaired: str) -> None:
 
 def test_every_entry_is_accepted_and_has_both_prompts() -> None:
     entries = read_benchmarks(REAL, {}, "study.yaml")
-    assert len(entries) == 19
+    assert len(entries) == 20
     markers = {"choice": "Answer: $LETTER", "math": r"\boxed{}", "code": "Markdown code block"}
     for name, entry in entries.items():
         assert entry.problem_settings()["name"] == name

@@ -14,8 +14,10 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.manifest import Manifest, hash_files
 from evals.core.records import ProblemKind
+from evals.grading import Case, GradingPool
 from evals.problems.arithmetic import (
     FAMILIES,
+    Program,
     answer,
     as_rows,
     draw_distinct,
@@ -67,7 +69,7 @@ def solve_independently(statement: str) -> int:
     return total % 10
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != Program.family])
 @pytest.mark.parametrize("operands", [2, 5, 16])
 def test_answers_follow_from_the_statement_and_the_worked_solution(family: str, operands: int) -> None:
     generator = random.Random(operands)
@@ -80,6 +82,37 @@ def test_answers_follow_from_the_statement_and_the_worked_solution(family: str, 
         for line in solution.split("\n")[:-1]:
             left, operator, right, result = re.search(r"(\d)([+*-])(\d)=(\d)$", line).groups()  # type: ignore[union-attr]
             assert exact(int(left), operator, int(right)) == int(result)
+
+
+def test_programs_are_run_on_every_digit() -> None:
+    by_hand = Program((("+", 4), ("*", 7)))
+    assert by_hand.statement == "Compute a+4*7 from left to right, modulo 10."
+    assert answer(by_hand) == "8529630741"  # (0 + 4) * 7, (1 + 4) * 7 ...
+    assert worked_solution(by_hand, exact) == "b=a+4\nc=b*7\n\\boxed{c}"
+    right = ("b=a+4\nc=b*7\n\\boxed{c}", "a=a*7+8\n\\boxed{a}", "b=a*3*9+4+4\n\\boxed{b}")
+    wrong = (
+        "b=a+4*7\n\\boxed{b}",  # products come first
+        *("b=8\n\\boxed{b}", "b=a+4\n\\boxed{b}", "b=a+4\nc=b*7\n\\boxed{d}", "c=b*7\n\\boxed{c}"),
+        *("b=08\n\\boxed{b}", "b=a**2\n\\boxed{b}", "b=print\n\\boxed{b}", "b=a+4\nc=b*7\n\\boxed{c"),
+        *("\\boxed{8529630741}", "8529630741", ""),
+    )
+    cases = [(text, by_hand, text in right) for text in (*right, *wrong)]
+    generator = random.Random(1)
+    drawn = [Program.draw(operands, generator) for operands in (2, 5, 16) for _ in range(10)]
+    cases += [(worked_solution(problem, exact), problem, True) for problem in drawn]
+    with GradingPool(1, 60.0, verifier=Path(__file__).parents[3] / "config/verifiers/program.py") as pool:
+        verdicts = pool.grade(Case(text, "", problem={"answer": answer(problem)}) for text, problem, _ in cases)
+    assert [verdict.error for verdict in verdicts] == [None] * len(cases)
+    assert [case for case, verdict in zip(cases, verdicts, strict=True) if verdict.correct != case[2]] == []
+
+
+def test_a_digit_of_a_flawed_program_is_as_wrong_as_the_arithmetic() -> None:
+    problem = Program((("-", 3), ("+", 2)))
+
+    def flawed(left: int, operator: str, right: int) -> int:
+        return (exact(left, operator, right) + 4 * ((left, operator, right) == (3, "+", 2))) % 10
+
+    assert worked_solution(problem, flawed) == "b=a-3\nc=b+6\n\\boxed{c}"
 
 
 def test_sets_are_deterministic_distinct_and_on_their_side() -> None:

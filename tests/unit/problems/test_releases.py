@@ -105,6 +105,17 @@ def test_a_json_array_is_read(tmp_path: Path) -> None:
     ]
 
 
+def test_olympiadbench_keeps_its_ids_and_has_one_answer(tmp_path: Path) -> None:
+    row = {"id": 1606, "question": "How many? ", "final_answer": ["$2$"], "context": None}
+    write_jsonl(tmp_path / "ob.jsonl", [{**row, "id": number} for number in (1606, 2045)])
+    settings = benchmark("olympiadbench_675", tmp_path / "ob.jsonl", 2)
+    write_benchmark({**settings, "exclude": []}, tmp_path / "out")
+    first = read_jsonl(tmp_path / "out" / "problems.jsonl")[0]
+    assert (first["id"], first["problem"], first["answer"]) == ("olympiadbench_675-1606", "How many?", "2")
+    with pytest.raises(InvalidInput, match=r"not of the form of the release \(ValueError"):
+        RELEASES["olympiadbench"].rows([{**row, "final_answer": ["1", "2"]}], "here")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

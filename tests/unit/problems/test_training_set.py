@@ -14,7 +14,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.yaml_file import read_yaml
 from evals.problems.training_set import write_training_set
-from rlvr.study.benchmarks import DATASETS, training_settings
+from rlvr.study.benchmarks import DATASETS, training_settings, training_verifier
 from rlvr.study.study import Study
 from tests.commands import rlvr_bench
 
@@ -116,6 +116,30 @@ def test_problems_that_a_benchmark_has_too_can_be_left_out(
         write_training_set({**settings, "exclude": ["e", "d"]}, tmp_path / "out")
 
 
+@pytest.mark.parametrize("copy", ["eurus.jsonl", "eurus/train.jsonl"])
+def test_of_a_set_with_mathematics_the_programs_are_taken_with_their_tests(
+    tmp_path: Path, copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    tests = json.dumps({"inputs": ["1 2"], "outputs": ["3"]})
+    (tmp_path / copy).parent.mkdir(exist_ok=True)
+    rows = [
+        {
+            "prompt": [{"role": "system", "content": "Act."}, {"role": "user", "content": text}],
+            "ability": ability,
+            "reward_model": {"ground_truth": truth, "style": "rule"},
+        }
+        for ability, text, truth in (("math", "1+1?", "2"), ("code", "Add.", tests))
+    ]
+    write_jsonl(tmp_path / copy, rows)
+    published = PublishedProblems(source="eurus_2_code", path=str(tmp_path / Path(copy).parts[0]), prompt="{problem}")
+    write_training_set(training_settings(published, "study.yaml"), tmp_path / "out")
+    (row,) = read_jsonl(tmp_path / "out" / "problems.jsonl")
+    assert (row["problem"], row["answer"]) == ("Add.", tests)
+    assert training_verifier(published, "study.yaml") == "config/verifiers/program_tests.py"
+
+
 @pytest.mark.parametrize("stage", COUNTS)
 def test_a_count_that_differs_stops_with_its_name(
     settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, stage: str
@@ -153,7 +177,7 @@ def test_the_published_counts_are_expected() -> None:
     assert deepmath["counts"]["rows"] == 103_022
     with pytest.raises(InvalidInput) as caught:
         training_settings(PublishedProblems(source="math", prompt="{problem}"), "x")
-    known = "dapo_math_17k, deepmath_103k, gsm8k_train, mawps_asdiv_a"
+    known = "dapo_math_17k, deepmath_103k, eurus_2_code, gsm8k_train, mawps_asdiv_a"
     assert (caught.value.key, caught.value.accepted) == ("problems.source", known)
 
 

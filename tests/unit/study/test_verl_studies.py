@@ -75,6 +75,7 @@ def test_the_papers_settings_are_published_or_marked(path: Path) -> None:
             "qwen3_8b_base-ppl-s1": (512, 16, 16, 2048, 20480, None),
         },
         "cancellation_conditions": {},
+        "delta_code": {"qwen3_8b_base-delta-s1": (128, 16, 4, 2048, 20480, None)},
         "delta_ablations": {"qwen3_8b_base-delta_without_range_map-s1": (128, 16, 4, 2048, 20480, 220)},
     }
     keys = (

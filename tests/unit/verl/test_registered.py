@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -101,31 +102,43 @@ def test_prompts_are_numbered_as_they_come() -> None:
     assert group_ids(["x", "a", "x", "b"]).tolist() == [0, 1, 0, 2]
 
 
+VERIFIERS = Path(__file__).parents[3] / "config/verifiers"
 VERIFIER = """
 def verify(problem, response):
     return 0.25 if response == problem["solution"] else response == problem["answer"]
 """
 
 
-@pytest.mark.parametrize("has_verifier", [False, True])
-def test_rewards_are_those_of_the_grader_or_of_the_users_verifier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_verifier: bool
+CODE = json.dumps({"inputs": ["1 2"], "outputs": ["3"]})
+
+
+@pytest.mark.parametrize(
+    ("verifier", "row", "rewards"),
+    [
+        (None, None, {"2": 0, r"\boxed{2}": 1, "1 + 1": 0}),
+        (VERIFIER, {"answer": "2", "solution": "1 + 1"}, {"2": 1, r"\boxed{2}": 0, "1 + 1": 0.25}),
+        ("program.py", {"answer": "4567890123"}, {"b=a+4\n\\boxed{b}": 1, "b=a+3\n\\boxed{b}": 0}),
+        ("program_tests.py", {"answer": CODE}, {"```python\nprint(3)\n```": 1, "```\nprint(input())\n```": 0}),
+    ],
+)
+def test_rewards_are_those_of_the_grader_or_of_a_verifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verifier: str | None, row: Any, rewards: dict[str, float]
 ) -> None:
     content = run_content()
-    if has_verifier:
+    if verifier is not None:
         content["verifier"] = {"directory": "results/verifiers/train", "version": 1}
         (tmp_path / "verl").mkdir()
-        (tmp_path / "verl/verifier.py").write_text(VERIFIER)
+        source = (VERIFIERS / verifier).read_text() if verifier.endswith(".py") else verifier
+        (tmp_path / "verl/verifier.py").write_text(source)
     for variable, name, each in ((RUN_VARIABLE, "run.json", content), (CLUSTER_VARIABLE, "cluster.json", CLUSTER)):
         write_json(tmp_path / name, each)
         monkeypatch.setenv(variable, str(tmp_path / name))
     for cached in (registered.current_run, registered._pool):
         cached.cache_clear()
-    truth = json.dumps({"id": "p", "answer": "2", "solution": "1 + 1"}) if has_verifier else "2"
+    truth = "2" if row is None else json.dumps({"id": "p", **row})
     try:
-        rewards = [registered.grade(text, truth, False).reward for text in ("2", r"\boxed{2}", "1 + 1")]
+        assert {text: registered.grade(text, truth, False).reward for text in rewards} == rewards
     finally:
         registered._pool().close()
         for cached in (registered.current_run, registered._pool):
             cached.cache_clear()
-    assert rewards == ([1.0, 0.0, 0.25] if has_verifier else [0.0, 1.0, 0.0])
