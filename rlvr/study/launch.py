@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psutil
 from filelock import FileLock, Timeout
@@ -36,6 +37,7 @@ _ANSWERS = (
 )  # fmt: skip
 
 _NOTICE_SECONDS = 0.5  # for Snakemake to say that it ends, so that its jobs' ends are no failures
+_SNAKEMAKES_JOBS_PER_SECOND = 100
 _SHELLS = {"bash", "sh", "dash"}
 
 
@@ -82,6 +84,17 @@ def end_jobs_on_termination() -> None:
         threading.Timer(_NOTICE_SECONDS, _end_jobs).start()
 
     signal.signal(signal.SIGTERM, end)
+
+
+def lift_job_rate(workflow: Any) -> None:
+    """Take away Snakemake's own limit of 100 jobs a second; another one, asked for by an option, stays.
+
+    Snakemake 9.27 renews the limit by a timer whenever it looks at the jobs that are ready, and looks at them whenever
+    a timer ends or a job does. So timers multiply: after some hundred jobs it looks at files all the time.
+    """
+    limiter = workflow.scheduler.job_rate_limiter
+    if limiter is not None and limiter.max_jobs == _SNAKEMAKES_JOBS_PER_SECOND:
+        workflow.scheduler.job_rate_limiter = None
 
 
 def _end_jobs() -> None:

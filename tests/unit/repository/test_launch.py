@@ -204,3 +204,34 @@ def test_a_termination_reaches_the_commands_of_the_jobs(workflow: Path, start: S
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.terminate()
     assert process.communicate(timeout=PATIENCE_SECONDS)[0].splitlines() == ["job None", "snakemake 143"]
+
+
+MANY_JOBS = """
+from rlvr.study.launch import lift_job_rate
+rounds = []
+onstart:
+    lift_job_rate(workflow)
+    select = workflow.scheduler.job_selector
+    workflow.scheduler.job_selector = lambda jobs: rounds.append(jobs) or select(jobs)
+onsuccess:
+    print("rounds", len(rounds), workflow.scheduler.job_rate_limiter, flush=True)
+rule all:
+    input: expand("{number}.txt", number=range(8))
+rule one:
+    output: touch("{number}.txt")
+    shell: "sleep 0.4"
+"""
+
+
+@pytest.mark.parametrize(("asked", "kept"), [((), False), (("--max-jobs-per-timespan", "7/1s"), True)])
+def test_the_scheduler_looks_at_jobs_when_one_has_ended(
+    workflow: Path, start: Start, asked: tuple[str, ...], kept: bool
+) -> None:
+    """By itself Snakemake does so more often every second, the more jobs have ended."""
+    (workflow / "Snakefile").write_text(MANY_JOBS)
+    process = start([sys.executable, "-m", "snakemake", "--cores", "1", *asked])
+    lines = process.communicate(timeout=PATIENCE_SECONDS)[0].splitlines()
+    assert process.returncode == 0, lines
+    (told,) = (line.split() for line in lines if line.startswith("rounds"))
+    assert (told[2] != "None") == kept
+    assert (int(told[1]) > 12) == kept
