@@ -17,6 +17,7 @@ from rlvr.report.mlflow.experiment import Experiment
 from rlvr.report.mlflow.in_progress import IN_PROGRESS
 from rlvr.report.mlflow.planned_run import NOTE_TAG, PlannedRun, note
 from rlvr.report.mlflow.study import study_runs, tables_and_figures
+from rlvr.report.mlflow.views import save_views
 from rlvr.report.provenance import run_directory
 
 _FOLDERS = {".png": "figures", ".svg": "figures", ".md": "tables", ".csv": "tables"}
@@ -97,6 +98,7 @@ def project(tracked: TrackedStudy | TrackedExtra, record: Path, results: Path, s
         else:
             counts, projected = experiment.bring_into_line(planned), {plan.result: plan.content for plan in planned}
             experiment.bring_into_line([], IN_PROGRESS)  # all trainings are shown as finished now
+            save_views(client, client.get_experiment(experiment.identity))
     write_json(record, tracked.to_json() | {"projected": projected})
     return counts
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
-from urllib.parse import quote, urlencode
 
 from evals.core.errors import InvalidInput, UserError
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import OWNER_TAG
 from rlvr.report.mlflow.in_progress import show_in_progress
 from rlvr.report.mlflow.projected import project_newer
+from rlvr.report.mlflow.views import CURVES, SCORES, save_views
 
 HOST = "127.0.0.1"
 
@@ -90,19 +90,22 @@ def wait_until_served(port: int, parent: int, seconds: float = 0.3) -> bool:
 
 
 def links(store: Store, root: str) -> list[str]:
-    """Where each study's trainings are in the web interface: their curves, and their table.
+    """Where each study's trainings are in the web interface: their curves, scores and responses.
 
-    MLflow opens an experiment on its page of chat traces, of which a study has none. There, "Group by" method draws the
-    mean and the range over seeds.
+    MLflow opens an experiment on its page of chat traces, of which a study has none. The views are kept with the
+    experiment before.
     """
-    query = urlencode({"searchFilter": "tags.stage LIKE 'train%'"}, quote_via=quote)
     lines = [f"MLflow on {root}" + ("" if store.server else " (Ctrl-C ends it)")]
     with store.writing() as client:
         mine = f'tags.`{OWNER_TAG}` = "{store.owner}"' if store.server else "name != 'Default'"
         experiments = client.search_experiments(filter_string=mine)
+        for experiment in experiments:
+            save_views(client, experiment)
     for experiment in experiments:
-        page = f"{root}/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning&{query}"
-        lines += [f"  {experiment.name}: curves  {page}&compareRunsMode=CHART", f"  {experiment.name}: runs    {page}"]
+        page = f"{root}/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey="
+        lines += [f"  {experiment.name}: curves     {page}{CURVES}&compareRunsMode=CHART"]
+        lines += [f"  {experiment.name}: scores     {page}{SCORES}"]
+        lines += [f"  {experiment.name}: responses  {page}{SCORES}&compareRunsMode=ARTIFACT"]
     return lines
 
 

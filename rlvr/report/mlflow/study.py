@@ -184,9 +184,12 @@ def _responses(directory: Path, run: Run, benchmarks: Sequence[str]) -> pd.DataF
             if (sample.problem_id, sample.sample) != (grade.problem_id, grade.sample):
                 raise InvalidInput(str(files[1]), "", "has not the samples in their order", "grades of these samples")
             if problem := problems.pop(str(sample.problem_id), None):
-                asked = {"benchmark": benchmark, "problem_id": problem["id"], "problem": problem.get("problem", "")}
+                # MLflow puts runs side by side by the first column, and shows the second.
+                shown = {"problem": problem.get("problem", problem["id"]), "response": _shortened(sample.text)}
                 verdict = {"correct": grade.correct, "answer": grade.answer, "expected": problem["answer"]}
-                rows.append(asked | {"response": _shortened(sample.text)} | verdict | {"reason": grade.reason})
+                rows.append(
+                    shown | verdict | {"reason": grade.reason, "benchmark": benchmark, "problem_id": problem["id"]}
+                )
             if not problems:
                 break
     return pd.DataFrame(rows, dtype=object)

@@ -22,7 +22,7 @@ from rlvr.report.mlflow.experiment import Experiment
 from rlvr.report.mlflow.projected import project_newer
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import project
+from tests.unit.tracking.conftest import client_of, project
 
 main = rlvr_bench()
 
@@ -180,16 +180,28 @@ def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: py
     assert command[command.index("--host") + 1] == "127.0.0.1" and command.count("--host") == 1
 
 
-def test_the_printed_addresses_lead_to_the_trainings_of_each_study(small_study: Study, empty_database: Path) -> None:
-    store = Store.of(small_study.results)
+def test_the_printed_addresses_lead_to_views_of_the_trainings_that_users_can_change(
+    small_study: Study, empty_database: Path
+) -> None:
+    store, tag = Store.of(small_study.results), "mlflow.sharedViewState.rlvr-scores"
     shutil.copy(empty_database, store.database)
-    with store.writing() as client:
-        number = client.create_experiment("laptop")
-    first, curves, runs = server.links(store, "http://127.0.0.1:5123")
+    project(small_study)
+    client = client_of(small_study)
+    number = client.get_experiment_by_name("laptop").experiment_id
+    first, *lines = server.links(store, "http://127.0.0.1:5123")
     assert first.startswith("MLflow on http://127.0.0.1:5123 ")
-    page = f"http://127.0.0.1:5123/#/experiments/{number}/runs?workflowType=machine_learning"
-    assert page in curves and curves.endswith("&compareRunsMode=CHART") and page in runs
-    assert "searchFilter=tags.stage%20LIKE%20%27train%25%27" in runs
+    page = f"http://127.0.0.1:5123/#/experiments/{number}/runs?workflowType=machine_learning&viewStateShareKey="
+    modes = {"curves": "rlvr-curves&compareRunsMode=CHART", "scores": "rlvr-scores"}
+    modes["responses"] = "rlvr-scores&compareRunsMode=ARTIFACT"
+    assert [line.split() for line in lines] == [["laptop:", name, page + mode] for name, mode in modes.items()]
+    view = json.loads(client.get_experiment(number).tags[tag])
+    assert view["name"] == "Final scores"
+    columns = json.loads(view["state"])["selectedColumns"]
+    assert columns[:3] == [f"metrics.`eval/{name}/avg_at_32`" for name in ("all", "chain_3", "nested_sums")]
+    changed = json.dumps(view | {"name": "mine", "updatedAt": view["updatedAt"] + 1})
+    client.set_experiment_tag(number, tag, changed)
+    server.links(store, "http://127.0.0.1:5123")
+    assert client.get_experiment(number).tags[tag] == changed
 
 
 def test_the_address_is_printed_once_something_answers_there() -> None:

@@ -78,7 +78,7 @@ def test_a_study_is_projected_to_the_server_that_the_environment_names(
     client.create_experiment("of_somebody")
     assert main(["ui", "--results", str(tracked_study.results)]) == 0
     shown = capsys.readouterr().out
-    assert f"laptop: curves  {server}/#/experiments/{experiment.experiment_id}/runs" in shown
+    assert f"laptop: curves     {server}/#/experiments/{experiment.experiment_id}/runs" in shown
     assert "of_somebody" not in shown
 
 
