@@ -14,6 +14,7 @@ from evals.core.records import BASE, Condition
 from evals.figures.efficiency import COSTS, over_cost
 from evals.figures.style import method_styles
 from evals.results import Results
+from evals.statistics.accuracy import FloatArray
 from evals.tables.efficiency import read_totals
 from rlvr.report.curves import CURVES, read_metrics
 
@@ -36,7 +37,10 @@ def charts(results: Results, training: Path) -> dict[str, Any]:
         {"title": row.title, "colour": styles[row.method].colour, "dashes": _dashes(styles[row.method].line)}
         for row in results.conditions
     ]
-    return {"methods": methods, "views": [*_of_trainings(results, training), *_of_scores(results)]}
+    return {
+        "methods": methods,
+        "views": [*_of_trainings(results, training), *_of_scores(results), *_of_problems(results)],
+    }
 
 
 def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
@@ -74,15 +78,34 @@ def _of_scores(results: Results) -> Iterator[dict[str, Any]]:
     for title, names in chosen.items():
         lines = {}
         for row in results.conditions:
-            counts = [
-                np.mean([results.scores[run.run, name].correct_counts for run in row.runs], axis=0)
-                / results.samples[name]
-                for name in names
-            ]
-            solved = np.mean(np.concatenate(counts) >= _SHARES[:, None] - 1e-9, axis=1)  # [shares]
+            counts = np.concatenate([_correct_shares(results, row, name) for name in names])
+            solved = np.mean(counts >= _SHARES[:, None] - 1e-9, axis=1)  # [shares]
             lines[row] = _line(100 * _SHARES, 100 * solved[None])
         axes = {"x": "at least this share of responses correct, %", "y": "Problems, %", "fromZero": True}
         yield _view(results, "Problems", f"Problems solved, {title}", lines, **axes)
+
+
+def _of_problems(results: Results) -> Iterator[dict[str, Any]]:
+    """Every problem as a point: how often a method solves it, over how often the reference method or the base does."""
+    against = dict.fromkeys((results.drawn_against[0], BASE)) if results.has_methods else {}
+    for method, name in ((method, name) for method in against for name in results.benchmarks):
+        lines = dict[Condition, _Line]()
+        for row in results.conditions:
+            given = [each for each in results.conditions if (each.model, each.method) == (row.model, method)]
+            if given and row.method not in (method, BASE):
+                shares = [_correct_shares(results, each, name) for each in (given[0], row)]
+                lines[row] = [[float(f"{100 * share:.4g}") for share in each] for each in shares]
+        title = "the base model" if method == BASE else results.drawn_against[1]
+        axes = {"x": f"correct responses of {title}, %", "y": "Correct responses, %", "isOfProblems": True}
+        if lines:
+            yield _view(results, "Problem by problem", f"{name}, against {title}", lines, **axes)
+
+
+def _correct_shares(results: Results, row: Condition, benchmark: str) -> FloatArray:
+    """The share of correct responses to each problem [N], over all seeds of a method."""
+    counts = [results.scores[run.run, benchmark].correct_counts for run in row.runs]
+    shares: FloatArray = np.mean(counts, axis=0) / results.samples[benchmark]
+    return shares
 
 
 def _view(results: Results, group: str, name: str, lines: Mapping[Condition, _Line], **axes: Any) -> dict[str, Any]:

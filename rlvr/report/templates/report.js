@@ -1,6 +1,7 @@
 "use strict";
 // Tables sort by a click on a heading and filter by a word; without scripts they are as they were written. The curves are
-// drawn from the data in the page: one at a time, a line for every method, whose button hides it and says its value.
+// drawn from the data in the page: one at a time, a line for every method, whose button hides it and says its value. Where
+// every problem is a point, the cursor is a problem's place instead of a value of x.
 const number = (text) => {
   const found = text.replace(/^[<≥≤]\s*/, "").match(/^[+-]?\d[\d.]*(?:\s*([kMG])\b)?/);
   return found ? parseFloat(found[0]) * ({ k: 1e3, M: 1e6, G: 1e9 }[found[1]] ?? 1) : null;
@@ -81,6 +82,7 @@ function explore(figure) {
 
   const shown = () => methods.map((_, place) => place).filter((place) => view.lines[place] && !hidden.has(place));
   const valueAt = (line) => { // where the cursor is, in its x; -1 beside the line
+    if (view.isOfProblems) return cursor;
     const found = line[0].reduce((best, x, at) => (Math.abs(x - cursor) < Math.abs(line[0][best] - cursor) ? at : best), 0);
     const reach = (line[0].at(-1) - line[0][0]) / line[0].length;
     return line[1][found] === null || Math.abs(line[0][found] - cursor) > reach ? -1 : found;
@@ -91,10 +93,11 @@ function explore(figure) {
     const drawn = places.length ? places.map((place) => view.lines[place]) : view.lines.filter(Boolean);
     const bent = (x) => (view.isLogarithmic ? Math.log(x) : x);
     const ends = (values) => [Math.min(...values), Math.max(...values)];
-    const [first, last] = ends(view.lines.filter(Boolean).flatMap((line) => line[0]).map(bent));
+    const [first, last] = view.isOfProblems ? [0, 100] : ends(view.lines.filter(Boolean).flatMap((line) => line[0]).map(bent));
     const withBands = (place) => place === nearest || places.length < 3;
     let [low, high] = ends(drawn.flatMap((line) => line.slice(1).flat()).filter((value) => value !== null));
     if (view.fromZero) low = Math.min(low, 0);
+    if (view.isOfProblems) [low, high] = [0, 100];
     if (high === low) high = low + 1;
     const right = (x) => LEFT + ((bent(x) - first) / (last - first || 1)) * (width - LEFT - RIGHT);
     const up = (y) => HEIGHT - BOTTOM - ((y - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
@@ -108,13 +111,19 @@ function explore(figure) {
     for (const x of view.isLogarithmic ? drawn[0][0] : ticks(first, last))
       parts.push(made("text", { x: right(x), y: HEIGHT - BOTTOM + 18, "text-anchor": "middle" }, short.format(x)));
     parts.push(made("text", { x: (LEFT + width - RIGHT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, view.x));
+    if (view.isOfProblems) // above it a method solves a problem more often
+      parts.push(made("line", { x1: right(0), y1: up(0), x2: right(100), y2: up(100), class: "cursor" }));
     for (const place of places) {
       const [xs, mean, lowest, highest] = view.lines[place], { colour, dashes } = methods[place];
       if (lowest && withBands(place)) {
         const band = path(xs, highest) + path([...xs].reverse(), [...lowest].reverse());
         parts.push(made("path", { d: `M${band.slice(1)}Z`, fill: colour, opacity: 0.18 }));
       }
-      parts.push(made("path", { d: `M${path(xs, mean).slice(1)}`, fill: "none", stroke: colour, "stroke-dasharray": dashes,
+      if (view.isOfProblems) { // a line of no length has round ends
+        const points = xs.map((x, at) => `M${right(x).toFixed(1)} ${up(mean[at]).toFixed(1)}h0`).join("");
+        parts.push(made("path", { d: points, stroke: colour, "stroke-width": place === nearest ? 9 : 7, "stroke-linecap": "round",
+          opacity: 0.6, "data-method": methods[place].title }));
+      } else parts.push(made("path", { d: `M${path(xs, mean).slice(1)}`, fill: "none", stroke: colour, "stroke-dasharray": dashes,
         "stroke-width": place === nearest ? 3 : 1.7, "data-method": methods[place].title }));
     }
     for (const [place, button] of buttons.entries()) {
@@ -128,19 +137,30 @@ function explore(figure) {
         parts.push(made("circle", { cx: right(line[0][at]), cy: up(line[1][at]), r: 3.5, fill: methods[place].colour }));
     }
     if (cursor !== null) {
-      const at = right(cursor), anchor = at > width / 2 ? "end" : "start";
+      const x = view.isOfProblems ? drawn[0][0][cursor] : cursor;
+      const label = view.isOfProblems ? `problem ${cursor + 1}, ${short.format(x)} %` : short.format(x);
+      const at = right(x), anchor = at > width / 2 ? "end" : "start";
       parts.push(made("line", { x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM, class: "cursor" }),
-        made("text", { x: at + (anchor === "end" ? -5 : 5), y: TOP + 8, "text-anchor": anchor }, short.format(cursor)));
+        made("text", { x: at + (anchor === "end" ? -5 : 5), y: TOP + 8, "text-anchor": anchor }, label));
     }
     drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    drawing.setAttribute("aria-label", `${view.name}: a line for each of ${places.length} methods. ${view.y} over ${view.x}`);
+    const [xs, ys] = drawn[0] ?? [[], []], count = (sign) => xs.filter((x, at) => sign * (ys[at] - x) > 0).length;
+    const counted = places.length === 1 ? `: ${count(1)} problems above the diagonal, ${count(-1)} below, of ${xs.length}` : "";
+    const what = view.isOfProblems ? `a point for each problem${counted}` : `a line for each of ${places.length} methods`;
+    drawing.setAttribute("aria-label", `${view.name}: ${what}. ${view.y} over ${view.x}`);
     drawing.replaceChildren(...parts);
-    figure.querySelector(".axis").textContent = view.y;
+    figure.querySelector(".axis").textContent = view.y + (view.isOfProblems ? counted : "");
   }
 
   function point(event) {
     const box = drawing.getBoundingClientRect(), x = event.clientX - box.x, y = event.clientY - box.y;
     const all = scales.drawn.flatMap((line) => line[0]);
+    if (view.isOfProblems) {
+      const away = (line, at) => Math.hypot(scales.right(line[0][at]) - x, scales.up(line[1][at]) - y);
+      const points = shown().flatMap((place) => view.lines[place][0].map((_, at) => [away(view.lines[place], at), at, place]));
+      [, cursor, nearest] = points.reduce((best, each) => (each[0] < best[0] ? each : best), [Infinity, null, null]);
+      return draw();
+    }
     cursor = all.reduce((best, each) => (Math.abs(scales.right(each) - x) < Math.abs(scales.right(best) - x) ? each : best));
     const distance = (place) => {
       const at = valueAt(view.lines[place]);
@@ -154,7 +174,8 @@ function explore(figure) {
   drawing.onpointermove = drawing.onpointerdown = point;
   drawing.onpointerleave = (event) => { if (event.pointerType === "mouse") forget(); };
   drawing.onkeydown = (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key], xs = [...new Set(scales.drawn.flatMap((line) => line[0]))];
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key], drawn = scales.drawn;
+    const xs = view.isOfProblems ? drawn[0][0].map((_, at) => at) : [...new Set(drawn.flatMap((line) => line[0]))];
     if (event.key === "Escape") return forget();
     if (!by) return;
     xs.sort((a, b) => a - b);
@@ -162,7 +183,13 @@ function explore(figure) {
     draw();
     event.preventDefault();
   };
-  choice.onchange = () => { view = views[choice.value]; forget(); };
+  choice.onchange = () => {
+    if (view.isOfProblems) hidden.clear();
+    view = views[choice.value];
+    if (view.isOfProblems) methods.forEach((_, place) => hidden.add(place)); // points of all methods cover one another
+    if (view.isOfProblems) hidden.delete(view.lines.findIndex(Boolean));
+    forget();
+  };
   const [all, none] = figure.querySelectorAll(".controls button");
   all.onclick = () => { hidden.clear(); draw(); };
   none.onclick = () => { methods.forEach((_, place) => hidden.add(place)); draw(); };

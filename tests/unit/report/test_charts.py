@@ -63,6 +63,20 @@ def test_scores_are_those_of_the_files(synthetic_study: Study) -> None:
     assert solved[0] == 100
 
 
+def test_a_point_is_how_often_a_method_and_the_reference_solve_a_problem(synthetic_study: Study) -> None:
+    views = views_of(synthetic_study)
+    scores = json.loads(next(path for path in synthetic_study.scores if path.stem == "chain_3").read_text())["scores"]
+    shares = {
+        method: 100 * np.mean([row["correct_counts"] for row in scores if row["method"] == method], axis=0) / 32
+        for method in ("base", "dapo", "delta")
+    }
+    base, grpo, dapo, (xs, ys) = views["chain_3, against DAPO"]["lines"]
+    assert base is None and dapo is None and grpo is not None
+    assert xs == pytest.approx(shares["dapo"], rel=1e-3) and ys == pytest.approx(shares["delta"], rel=1e-3)
+    base, *_, (xs, ys) = views["chain_3, against the base model"]["lines"]
+    assert base is None and xs == pytest.approx(shares["base"], rel=1e-3)
+
+
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["desktop light", "phone dark"])
 def test_a_reader_chooses_a_curve_reads_values_and_hides_methods(
@@ -100,5 +114,17 @@ def test_a_reader_chooses_a_curve_reads_values_and_hides_methods(
         page.value(f"{choice}.value = [...{choice}.options].find((each) => each.text === '{name}').value, 0")
         page.value(f"{choice}.dispatchEvent(new Event('change')), 0")
         assert page.value(lines) == 4 and page.text("#curves .axis") == "pass@k, %"
+        name = "chain_3, against DAPO"
+        page.value(f"{choice}.value = [...{choice}.options].find((each) => each.text === '{name}').value, 0")
+        page.value(f"{choice}.dispatchEvent(new Event('change')), 0")
+        assert page.value(lines) == 1, "points of all methods would cover one another"
+        xs, ys = views_of(study)[name]["lines"][1]
+        above = sum(y > x for x, y in zip(xs, ys, strict=True))
+        assert f": {above} problems above the diagonal" in page.text("#curves .axis")
+        page.click("#curves .drawing svg")
+        page.press("ArrowRight")
+        found = re.search(r"problem (\d+), ", page.value("document.querySelector('#curves svg[role]').textContent"))
+        said = page.text("#curves .legend button:nth-child(2)").split()[-1]
+        assert found and float(said) == pytest.approx(ys[int(found[1]) - 1], abs=0.5)
         assert page.value("document.documentElement.scrollWidth") == width, "nothing is wider than the window"
         assert page.complaints() == []
