@@ -37,6 +37,7 @@ if workflow.is_main_process:
 onstart:
     lift_job_rate(workflow)
     end_jobs_on_termination()  # Snakemake has set its own way of ending by now, which this one calls
+    PLAN.register()
 
 
 report: "workflow/report/study.rst"

@@ -19,7 +19,7 @@ from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, is_sealed, read_any_manifest
 
 _SOURCES = {
-    *("study.json", "runs.json", "status.json"),  # what was asked for, and what is current
+    *("study.json", "runs.json", "status.json", "registration.json"),  # what was asked for, and what is current
     *("published.csv", "settings.yaml"),  # of config/reference
 }
 _COSTS = "costs"

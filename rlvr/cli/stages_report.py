@@ -61,6 +61,9 @@ def report(
     own_figures: Annotated[Words, Option(help="of a named study: names of its figures")] = [],
     reference: Path | None = None,
     rollouts: Annotated[str, Option(help="address of the page of rollouts, from the report; default: none")] = "",
+    registrations: Annotated[
+        Path | None, Option(help="of a study with a registered comparison", show_default=False)
+    ] = (None),
 ) -> None:
     """Write the report, one self-contained HTML file."""
     from rlvr.report.page import write_report
@@ -69,7 +72,7 @@ def report(
         raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
     published = reference / "published.csv" if title is not None and reference is not None else None
     named = (title, published, own_figures)
-    write_report(study, files.read(), audits, results, figures, status, note, out, *named, rollouts)
+    write_report(study, files.read(), audits, results, figures, status, note, out, *named, rollouts, registrations)
 
 
 @commands.add("track")

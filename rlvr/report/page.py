@@ -13,6 +13,7 @@ from evals.core.files import read_json, read_jsonl, read_parquet
 from evals.core.record import R
 from evals.core.records import BASE, Gold, Grade, ProblemFile, Sample
 from evals.results import Results
+from evals.scores.registration import read_entries
 from evals.tables import audit, efficiency, main, numbers, paper, robust
 from evals.tables.by_seed import by_seed_tables
 from evals.tables.costs import cost_files
@@ -21,7 +22,7 @@ from evals.tables.published import read_published
 from rlvr.report.charts import charts
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
-from rlvr.report.summary import alternatives, best_condition, findings, headline, question
+from rlvr.report.summary import alternatives, best_condition, findings, headline, question, registered
 
 _FIGURES = ("differences", "scores", "profiles", "power", "cost_curves", "compute_performance", "training_curves")
 _PHASES = {
@@ -50,6 +51,7 @@ def write_report(
     published: Path | None = None,
     own_figures: Sequence[str] = (),  # names of figures that only a named study has
     rollouts: str = "",  # the address of their page
+    registrations: Path | None = None,  # of a study with a registered comparison
 ) -> None:
     """Write the report with its manifest."""
     study, status = read_json(study_file), read_status(status_file)
@@ -70,6 +72,8 @@ def write_report(
         inputs.append(run_directory(run, directory) / "manifest.json")
         inputs += cost_files(run, results.benchmarks, directory / "costs", directory / "runs")
     inputs += [*read, *([published] if published else [])]
+    entries = read_entries(registrations) if registrations else []
+    inputs += [registrations] if registrations and entries else []
     write_page(
         "report.html.jinja",
         out,
@@ -82,6 +86,7 @@ def write_report(
         rollouts=rollouts,
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
+        registered=registered(results, study, entries) if registrations else [],
         paper_tables=paper.paper_tables(results, read_published(published), title, []) if title and published else [],
         main_table=replace(summary, notes=summary.notes[len(notes) :]),
         tables_of_seeds=[robust_table, *efficiency_tables] if falls else [],

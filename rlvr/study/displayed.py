@@ -9,6 +9,7 @@ from evals.core.config.named_study import NamedStudy
 from evals.core.errors import UserError
 from evals.core.files import canonical_json, sha256_file
 from evals.core.run_spec import VERL
+from evals.scores.registration import REGISTRATIONS
 from rlvr.study.plan import Plan
 from rlvr.study.rules import words
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
@@ -227,11 +228,13 @@ class Displayed:
         return words({**options, **({"tokens": tokens} if tokens else {})})
 
     def report_options(self, folder: str) -> list[str]:
-        """Options of the report: a named study's heading, its own figures, and where published numbers are."""
+        """Options of the report: of a named study its heading, figures and published numbers; registrations."""
         options: dict[str, Any] = {"rollouts": "rollouts/index.html"} if self.keeps_rollouts else {}
         if folder:
             title, own = self.named_study(folder).title, self.own_figures(folder)
             options |= {"title": title, "reference": REFERENCE, "own_figures": own}
+        elif self.plan.study.config.registration is not None:
+            options["registrations"] = f"results/{REGISTRATIONS}"
         return words(options)
 
     def own_settings(self) -> str:

@@ -18,6 +18,7 @@ from evals.core.run_spec import VERIFIER_FILE
 from evals.grading.code.sandbox import require_sandbox
 from evals.grading.code.verifier import read_verifier
 from evals.grading.verdict import CODE
+from evals.scores.registration import REGISTRATIONS, register
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.rules import files_of, manifests, words
 from rlvr.study.studies import BEST, BestPolicy, Candidate, EarlierPolicy, Studies, resolve_studies
@@ -241,6 +242,11 @@ class Plan:
 
     def study_json(self, folder: str) -> str:
         return canonical_json(self.in_folder(folder).config.to_json())
+
+    def register(self) -> None:
+        """Register the study's comparison, if it has one, before the first job starts."""
+        trainings = [Path(path) for path in self.run_manifests("")]
+        register(self.study.config.to_json(), trainings, Path("results") / REGISTRATIONS)
 
     def run_sheet(self, folder: str) -> str:
         """All runs of a study."""

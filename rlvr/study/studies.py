@@ -42,8 +42,8 @@ def read_named_study(path: Path) -> NamedStudy:
 def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Study:
     """Resolve a named study on top of the main study ``config``; mistakes are a :class:`UserError` of one line.
 
-    It keeps all of ``config`` but seeds, methods, reference method and diagnostics; the controls of ``config`` are
-    added to the methods where both have the same reference method. With fewer seeds in ``config`` than
+    It keeps all of ``config`` but seeds, methods, reference method, registration and diagnostics; the controls of
+    ``config`` are added to the methods where both have the same reference method. With fewer seeds in ``config`` than
     in the file, as in the smoke study, the named study has fewer too. Where the named study changes training settings,
     its methods are named after it, for they are not what other studies mean by their names.
     """
@@ -69,7 +69,7 @@ def resolve_named_study(name: str, path: Path, config: Mapping[str, Any]) -> Stu
             parent = changes.get("extends", method)
             title = load_catalogue().get(parent, {}).get("title", method) if parent == method else method
             own["methods"][f"{name}_{method}"] = {"extends": parent, "title": title, **changes}
-    kept = {key: value for key, value in config.items() if key not in ("diagnostics", "controls")}
+    kept = {key: value for key, value in config.items() if key not in ("diagnostics", "controls", "registration")}
     own |= {"controls": controls} if controls else {}
     return Study.resolve({**kept, **own, "study": name}, source)
 

@@ -157,6 +157,18 @@ class Checkpoint(Settings):
     best: BestCheckpoint = Field(description="the best on one benchmark")
 
 
+class Registration(Settings):
+    """A comparison with the reference method that is fixed before the trainings and gets one verdict.
+
+    What was registered, and when, stays in ``results/registration.json`` (docs/evaluation.md).
+    """
+
+    method: str = Field(description="the method that is compared with the reference method, over all benchmarks")
+    smallest_effect: Share = Field(
+        description="the smallest difference that would matter, as a fraction of one: 0.02 is 2 points"
+    )
+
+
 class Diagnostics(Settings):
     """The runs that ``snakemake phenomena`` analyses (docs/diagnostics.md).
 
@@ -271,6 +283,9 @@ class StudyConfig(Settings):
         "along it (docs/evaluation.md)"
     )
     statistics: Statistics = Field(description="intervals and tests")
+    registration: Omittable[Registration] = optional(
+        "a comparison that gets one verdict: superior, equivalent, inferior or undecided"
+    )
     diagnostics: Omittable[Diagnostics] = optional("runs that `snakemake phenomena` analyses")
     execution: Execution = Field(description="where and how jobs are carried out")
 
@@ -318,6 +333,13 @@ class StudyConfig(Settings):
             self._check_validation()
         if self.best_checkpoint is not None:
             self._check_best(self.best_checkpoint)
+        if self.registration is not None:
+            compared = [method for method in self.methods if method != self.reference_method]
+            if self.registration.method not in compared:
+                accepted = ", ".join(compared) or "a study with methods"
+                raise NotAccepted(f"is {self.registration.method!r}", accepted, "registration.method")
+            if len(self.models) > 1:
+                raise NotAccepted(f"is given in a study of {len(self.models)} models", "one model", "registration")
         return self
 
     def _check_best(self, best: BestCheckpoint) -> None:
