@@ -1,4 +1,4 @@
-"""A whole results directory, checked on whatever machine it lies; ``rlvr-bench verify``."""
+"""A whole results directory, checked wherever it lies, and described: ``rlvr-bench verify`` and ``crate``."""
 
 import json
 import os
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evals.core.errors import InvalidInput, UserError
+from evals.core.files import read_json
 from evals.trace.chain import Chain, Maker
+from evals.trace.crate import check_crate, write_crate
 from evals.trace.rows import print_verdict, refuse
 
 _NOT_RESULTS = {"state", "logs", "mlflow-artifacts", ".snakemake", ".writer"}
@@ -30,6 +32,45 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
     Raises:
         UserError: the directory holds no results, or something does not fit.
     """
+    results, chain, faults = _checked(directory)
+    found = chain.root_hash()
+    if root_hash and root_hash != found:
+        faults.append(f"{directory}: its root hash is {found}, not {root_hash}")
+    faults += check_crate(results, found)
+    if as_json:
+        elsewhere = [str(path) for path in chain.elsewhere]
+        report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": found}
+        print(json.dumps(report | {"sources_elsewhere": elsewhere}, indent=2, ensure_ascii=False))
+    else:
+        print_verdict(chain, directory, faults, found)
+    refuse(faults)
+
+
+def describe(directory: Path, licence: str, name: str = "") -> None:
+    """Describe a finished study's results as an RO-Crate, in their ro-crate-metadata.json.
+
+    Everything is checked first, as by verify. Of a copy of the directory, verify checks the description too: every file
+    that it names, its SHA-256, and the root hash.
+
+    Args:
+        directory: of the study, or its results/.
+        licence: of the results, an address such as https://spdx.org/licenses/CC-BY-4.0.
+        name: of the crate; default: that of the study.
+
+    Raises:
+        UserError: the directory holds no results, or something does not fit.
+    """
+    results, chain, faults = _checked(directory)
+    refuse(faults)
+    files = {file for maker in chain.makers for file in (maker.path, *maker.files)} | chain.sources.keys()
+    own = [file for file in files if file.is_relative_to(results) and file.is_file()]
+    study = results / "study.json"
+    name = name or str(read_json(study)["study"] if study.is_file() else results.name)
+    print(write_crate(results, own, chain, name, licence))
+
+
+def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
+    """The results of a directory, everything behind them, and what does not fit."""
     results = directory.absolute()
     results = results / "results" if (results / "results").is_dir() else results
     makers, faults = list[Maker](), list[str]()
@@ -49,17 +90,7 @@ def verify(directory: Path, root_hash: str = "", as_json: bool = False) -> None:
         is_shown = path.suffix == ".html" or _SHOWN & set(path.relative_to(results).parts[:-1])
         if is_shown and path not in listed and not path.name.endswith("manifest.json"):
             chain.faults.append(f"{chain.short(path)}: no manifest lists it, so nothing says what it was made from")
-    found = chain.root_hash()
-    if root_hash and root_hash != found:
-        chain.faults.append(f"{directory}: its root hash is {found}, not {root_hash}")
-    faults = list(dict.fromkeys([*faults, *chain.faults]))
-    if as_json:
-        elsewhere = [str(path) for path in chain.elsewhere]
-        report = {"verified": not faults, "faults": faults, "manifests": len(chain.makers), "root_hash": found}
-        print(json.dumps(report | {"sources_elsewhere": elsewhere}, indent=2, ensure_ascii=False))
-    else:
-        print_verdict(chain, directory, faults, found)
-    refuse(faults)
+    return results, chain, list(dict.fromkeys([*faults, *chain.faults]))
 
 
 def _files(results: Path) -> Iterator[Path]:
