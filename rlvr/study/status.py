@@ -24,7 +24,8 @@ from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.runs.source_hash import edited_since
 from rlvr.study.study import TRAIN, VALIDATION, Study
 
-_MADE_FROM = "made from "
+_MADE_FROM, _NEVER_MADE = "made from ", "manifest.json: no such file"
+_NAMED = 3  # missing results that are named; on a fresh clone all are missing
 
 
 Judge = Callable[..., ResultStatus]
@@ -72,9 +73,16 @@ def study_status(study: Study, files: Comparison | None = None) -> list[ResultSt
 
 
 def describe(statuses: Sequence[ResultStatus]) -> list[str]:
-    """Describe stale results with their reasons, the number of results that follow from them, and a count."""
+    """Describe missing and stale results, those with their reasons, the number of results that follow, and a count."""
     lines, following = [], 0
+    missing = [status for status in statuses if any(reason.endswith(_NEVER_MADE) for reason in status.reasons)]
+    if missing:
+        names = ", ".join(status.result for status in missing[:_NAMED])
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        lines.append(f"missing  {names}{more}: not made yet, or deleted; snakemake makes what is missing")
     for status in statuses:
+        if status in missing:
+            continue
         own = [reason for reason in status.reasons if not reason.startswith(_MADE_FROM)]
         lines += [f"stale    {status.result}: {reason}" for reason in own]
         following += bool(status.reasons and not own)

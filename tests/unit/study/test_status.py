@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,18 @@ def test_results_without_portable_digits_are_named(finished: dict[str, Any], mon
     mixed, obstacle, count = describe(study_status(Study.resolve(finished)))
     assert mixed.startswith("Arithmetic is mixed") and "1 of 4 results with the code paths of Old" in mixed
     assert "it has no AVX2" in obstacle and count == "7 of 7 results are current"
+
+
+def test_what_was_never_made_is_missing_and_not_stale(finished: dict[str, Any]) -> None:
+    study = Study.resolve(finished)
+    Path("results/samples/tiny-dapo-s1/chain_3/manifest.json").unlink()
+    missing, count = describe(study_status(study))
+    assert missing.startswith("missing  samples of run tiny-dapo-s1 on chain_3: not made yet")
+    assert count == "6 of 7 results are current"
+    shutil.rmtree("results")
+    missing, count = describe(study_status(study))
+    assert missing.count(", ") == 3 and " and 4 more: not made yet" in missing
+    assert count == "0 of 7 results are current"
 
 
 def test_a_verifier_whose_bytes_are_others_makes_its_runs_stale(finished: dict[str, Any]) -> None:
