@@ -330,6 +330,10 @@ def test_a_crate_says_what_the_specification_asks_for_and_is_verified_elsewhere(
     crate.write_text(crate.read_text().replace(root_hash, "0" * 64).replace('"contentSize"', '"size"'))
     (fault,) = verified(capsys, str(elsewhere))["faults"]
     assert "was written for the root hash" in fault
+    crate.write_text(path.read_text().replace(graph["runs.json"]["sha256"], "0" * 64))
+    assert (
+        "ro-crate-metadata.json: runs.json has other bytes than it says" in verified(capsys, str(elsewhere))["faults"]
+    )
     crate.write_text(path.read_text().replace('"runs.json"', '"lost.json"'))
     assert any("there is no such file" in fault for fault in verified(capsys, str(elsewhere))["faults"])
     (elsewhere / "results/scores").rename(elsewhere / "scores")
