@@ -22,6 +22,11 @@ while frame:
     seen, frame = seen + repr(frame.f_locals), frame.f_back
 print(*re.findall("s[e]cret", seen)[:1])
 """
+ATTACH = """import ctypes, os
+own, attach = (os.getpid(), os.getppid()), ctypes.CDLL(None).ptrace
+print(sum(attach(16, pid, None, None) == 0 for pid in range(1, 200) if pid not in own))
+"""
+"""Counts the processes whose memory it may read, such as the verifier's, which has the outputs."""
 COUNT = "min(sum(c != str((i + k) % 2) for i, c in enumerate(s)) for k in (0, 1))"
 
 
@@ -47,6 +52,8 @@ def pool() -> Iterator[GradingPool]:
         (f"class Solution:\n    def flips(self, s):\n        return {COUNT}", FLIPS, 1),
         ("def flips(s):\n    return 0", FLIPS, 0),
         ("import sys\nprint(len(sys.stdin.read()))", {"inputs": ["a" * 200_000], "outputs": ["200000"]}, 1),
+        ("print('[[[')\nraise SystemExit", FLIPS, 0),
+        (ATTACH, {"inputs": ["1"], "outputs": ["0"]}, 1),
         (LOOK_AROUND, {"inputs": ["1"], "outputs": ["secret"]}, 0),
     ],
 )
