@@ -35,16 +35,16 @@ def read_totals(run: str, training: Path) -> pd.DataFrame:
     return metrics.assign(**metrics[spent].cumsum())
 
 
-def read_course(condition: Condition, training: Path) -> Course | None:
-    """A method's scores on the validation problems over tokens; None if not all of its trainings were validated."""
+def read_course(condition: Condition, training: Path, cost: str = "tokens_generated") -> Course | None:
+    """A method's scores on the validation problems over a cost; None if not all of its trainings were validated."""
     files = [training / run.run / "validation.parquet" for run in condition.runs]
     if not all(path.is_file() for path in files):
         return None
     compute, accuracies = [], []
     for run, path in zip(condition.runs, files, strict=True):
         scores = read_parquet(path, ("step", "correct_counts", "samples_per_problem"))
-        tokens = read_totals(run.run, training).set_index("step")["tokens_generated"]
-        compute.append(tokens.loc[scores["step"][1:]].to_numpy(dtype=np.float64))
+        spent = read_totals(run.run, training).set_index("step")[cost]
+        compute.append(spent.loc[scores["step"][1:]].to_numpy(dtype=np.float64))
         counts = np.stack(scores["correct_counts"].tolist())
         accuracies.append(counts / scores["samples_per_problem"].to_numpy()[:, None])
     return Course(np.array(compute), np.array(accuracies))

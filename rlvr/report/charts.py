@@ -15,7 +15,7 @@ from evals.figures.efficiency import COSTS, over_cost
 from evals.figures.style import method_styles
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray
-from evals.tables.efficiency import read_totals
+from evals.tables.efficiency import read_course, read_totals
 from rlvr.report.curves import CURVES, read_metrics
 
 _DASHES = {"-": "", "--": "7 3", "-.": "7 3 1.5 3"}
@@ -39,7 +39,12 @@ def charts(results: Results, training: Path) -> dict[str, Any]:
     ]
     return {
         "methods": methods,
-        "views": [*_of_trainings(results, training), *_of_scores(results), *_of_problems(results)],
+        "views": [
+            *_of_trainings(results, training),
+            *_of_validation(results, training),
+            *_of_scores(results),
+            *_of_problems(results),
+        ],
     }
 
 
@@ -59,6 +64,18 @@ def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
         courses = {row: over_cost([totals[run.run] for run in row.runs], cost, _COST_POINTS) for row in rows}
         lines = {row: _line(spent, 100 * seeds) for row, (spent, seeds) in courses.items()}
         yield _view(results, "Training", f"Reward over {title}", lines, x=title, y="Reward, %")
+
+
+def _of_validation(results: Results, training: Path) -> Iterator[dict[str, Any]]:
+    """The scores on held-out problems along the trainings over cost, of the methods that were validated."""
+    for cost, title in COSTS.items():
+        lines = {}
+        for row in results.conditions:
+            course = None if row.method == BASE else read_course(row, training, cost)
+            if course is not None:
+                lines[row] = _line(course.compute.mean(axis=0), 100 * course.accuracies.mean(axis=2)[:, 1:])
+        if lines:
+            yield _view(results, "Held-out score", f"Held-out score over {title}", lines, x=title, y="Score, %")
 
 
 def _of_scores(results: Results) -> Iterator[dict[str, Any]]:

@@ -82,7 +82,7 @@ def write_report(
         title=title or name,
         question=title or question(results),
         headline=headline(results),
-        alternatives=alternatives(results),
+        alternatives=alternatives(results, directory / "runs"),
         rollouts=rollouts,
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),

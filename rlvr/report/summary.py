@@ -2,14 +2,19 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import median
+from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 from evals.core.records import BASE, Comparison, Condition, Verdict
 from evals.results import Results
 from evals.scores.registration import Entry, Outcome, content_hash, outcome, registered_content
+from evals.statistics.robust import interquartile_mean
 from evals.tables import numbers
+from evals.tables.efficiency import read_course
 from evals.tables.main import average_text, controls_note, difference_text
+from evals.tables.robust import score_matrix
+from rlvr.report.curves import read_metrics
 
 _VERDICTS = {
     Verdict.BETTER: "Better than {reference}",
@@ -129,9 +134,18 @@ def headline(results: Results) -> list[tuple[str, str]]:
     return numbers_shown
 
 
-def alternatives(results: Results) -> dict[str, str]:
+def alternatives(results: Results, training: Path) -> dict[str, str]:
     """What the figures show, for who does not see them."""
     sentences = findings(results)
+    trained = [row for row in results.conditions if row.method != BASE]
+    rewards, held_out = dict[str, float](), dict[str, float]()
+    for row in trained:
+        rewards[row.title] = mean(float(read_metrics(run.run, training)["reward_mean"].iloc[-1]) for run in row.runs)
+        if course := read_course(row, training):
+            held_out[row.title] = float(course.accuracies[:, -1].mean())
+    reward = _ranked("Mean reward of the last step", rewards)
+    middles = {row.title: float(interquartile_mean(score_matrix(results, row))) for row in trained}
+    averages = {row.title: results.average(row).value for row in trained}
     said = {word: [each for each in sentences if word in each] for word in ("highest average", "than ", "would often")}
     return {
         "scores": f"Scores of every method on every benchmark with intervals. {' '.join(said['highest average'])}",
@@ -139,7 +153,21 @@ def alternatives(results: Results) -> dict[str, str]:
         + " ".join(each for each in said["than "] if each.startswith(("Better", "Worse"))),
         "power": f"Minimum detectable difference against minutes of training and evaluation. "
         f"{' '.join(said['would often'])}",
+        "profiles": f"Performance profiles of every method. {_ranked('Interquartile means', middles)}",
+        "cost_curves": f"Training reward of every method over tokens, optimizer steps and seconds. {reward}",
+        "compute_performance": "Scores on held-out problems over tokens with fitted curves. "
+        + _ranked("Mean score at the end", held_out),
+        "training_curves": f"Training curves of every method. {reward}",
+        "reward_curves": f"Reward during training, a panel for every method. {reward}",
+        "score_curves": f"Scores of every method along its training. {_ranked('Mean score at the end', averages)}",
     }
+
+
+def _ranked(what: str, values: Mapping[str, float]) -> str:
+    """Every method's share, the largest first; nothing without methods."""
+    ranked = sorted(values.items(), key=lambda item: -item[1])
+    told = [f"{title} {numbers.percent(value)} %" for title, value in ranked]
+    return f"{what}: {', '.join(told)}." if told else ""
 
 
 def _compared(results: Results) -> list[tuple[str, Comparison]]:

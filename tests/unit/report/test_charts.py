@@ -44,6 +44,21 @@ def test_a_training_is_the_mean_and_the_range_of_its_seeds(synthetic_study: Stud
     assert spent[0][-1] == pytest.approx(tokens.iloc[-1].min(), rel=1e-3)
 
 
+def test_scores_on_held_out_problems_stand_over_what_was_spent(editable_study: Study) -> None:
+    runs, last = editable_study.results / "runs", []
+    for seed, correct in ((1, 3), (2, 5)):
+        directory = runs / f"tiny-delta-s{seed}"
+        step = int(pd.read_parquet(directory / "metrics.parquet")["step"].iloc[-1])
+        rows = {"step": [0, step], "correct_counts": [[1, 1], [correct, 5]], "samples_per_problem": 10}
+        pd.DataFrame(rows).to_parquet(directory / "validation.parquet", index=False)
+        last.append(float(pd.read_parquet(directory / "metrics.parquet")["seconds_step"].sum()))
+    views = views_of(editable_study)
+    base, *others, (seconds, mean, low, high) = views["Held-out score over seconds of training steps"]["lines"]
+    assert [base, *others] == [None, None, None], "those that were not validated"
+    assert seconds == pytest.approx([np.mean(last)], rel=1e-3)
+    assert (mean, low, high) == ([45.0], [40.0], [50.0])
+
+
 def test_scores_are_those_of_the_files(synthetic_study: Study) -> None:
     views = views_of(synthetic_study)
     rows = [

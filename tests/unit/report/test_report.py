@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from evals.core.files import sha256_file
@@ -196,6 +198,13 @@ def test_the_result_comes_first_in_numbers_and_in_a_figure_whose_text_says_it(st
     assert page.index('class="headline"') < places[0] < page.index('id="main"') < places[1]
     alternative = re.search(r'<figure id="differences">\s*<div class="drawing"><img src="[^"]*" alt="([^"]*)"', page)
     assert alternative is not None and "Better than DAPO: DelTA" in alternative[1]
+    rewards = {
+        title: np.mean([pd.read_parquet(path)["reward_mean"].iloc[-1] for path in study.results.glob(pattern)])
+        for title, pattern in (("DAPO", "runs/*-dapo-s*/metrics.parquet"), ("DelTA", "runs/*-delta-s*/metrics.parquet"))
+    }
+    curves = re.search(r'<figure id="training_curves">\s*<div class="drawing"><img src="[^"]*" alt="([^"]*)"', page)
+    assert curves is not None and "Mean reward of the last step: " in curves[1]
+    assert all(f"{title} {100 * reward:.1f} %" in curves[1] for title, reward in rewards.items()), curves[1]
 
 
 def _is_overall(row: dict[str, Any]) -> bool:
