@@ -244,6 +244,8 @@ def test_the_interface_makes_a_lost_database_again_whole(
     project(tracked_study)
     whole = number_of_runs(training)
     store.database.unlink()
+    for part in (training.client()._tracking_client, training.client()._get_registry_client()):
+        part.store.engine.dispose()  # this process would go on with the file that is gone
     with pytest.raises(UserError, match=r"mlflow\.db: is missing; `make ui`"):
         training.show()
     shutil.copy(empty_database, tracked_study.root / "made.db")
