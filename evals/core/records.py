@@ -376,6 +376,7 @@ class ResultStatus(Record):
 
     Attributes:
         result: such as ``run tiny-dapo-s1``.
+        missing: there is no manifest of it.
         reasons: what differs from the configuration, one setting or input each.
         code_edited_since: source files edited after the result was made, declared without effect on it.
         arithmetic: what decides its last digits (:mod:`evals.core.arithmetic`); of what models compute.
@@ -384,6 +385,7 @@ class ResultStatus(Record):
 
     result: str
     current: bool
+    missing: bool = False
     reasons: tuple[str, ...] = ()
     code_edited_since: tuple[str, ...] = ()
     arithmetic: str = ""

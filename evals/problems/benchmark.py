@@ -18,6 +18,7 @@ from evals.grading.boxes import last_boxes
 from evals.grading.code.tests import tests_hash
 from evals.grading.multiple_choice import LETTERS
 from evals.problems.programs import program_problem
+from evals.problems.releases import RELEASES
 from evals.problems.source import Source
 
 Row = dict[str, Any]
@@ -76,7 +77,7 @@ def _columns(settings: BenchmarkProblems, source: Source) -> Columns:
     """The columns of the source; a local file has the project's own names, and so have the rows of a release."""
     declared = settings.columns
     if isinstance(declared, str):
-        return Columns(id="id" if declared in ("svamp", "olympiadbench") else None, problem="problem", answer="answer")
+        return Columns(id="id" if RELEASES[declared].has_ids else None, problem="problem", answer="answer")
     if declared is not None and not source.is_file:
         return declared
     own: dict[str, str | None] = {"id": "id", "problem": "problem", "answer": "answer"}

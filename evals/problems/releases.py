@@ -31,10 +31,12 @@ class Release:
     Attributes:
         columns: those that are read.
         read: makes ``problem``, ``answer`` and what there is of ``id`` and ``solution`` of a row; None leaves it out.
+        has_ids: whether its rows have an ``id``.
     """
 
     columns: Sequence[str]
     read: Callable[[Mapping[str, Any]], Row | None]
+    has_ids: bool = False
 
     def rows(self, rows: Sequence[Mapping[str, Any]], where: str) -> list[Row]:
         """The rows in the project's form, in their order; InvalidInput names one that is not of the release's form."""
@@ -110,8 +112,8 @@ def _decimal(number: Fraction) -> str:
 
 RELEASES = {
     "gsm8k": Release(("question", "answer"), _gsm8k),
-    "svamp": Release(("ID", "Body", "Question", "Answer"), _svamp),
-    "olympiadbench": Release(("id", "question", "final_answer"), _olympiadbench),
+    "svamp": Release(("ID", "Body", "Question", "Answer"), _svamp, has_ids=True),
+    "olympiadbench": Release(("id", "question", "final_answer"), _olympiadbench, has_ids=True),
     "mawps": Release(("Question", "Numbers", "Equation", "Answer"), _mawps),
 }
 """Name in ``columns`` of a benchmark or a training set -> the form of its rows."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from evals.core.files import canonical_json, read_json, write_json
+from evals.core.files import fingerprint, read_json, write_json
 from evals.core.record import Record
 from evals.core.records import Comparison
 
@@ -28,7 +27,7 @@ class Outcome(StrEnum):
 
 
 class Entry(Record):
-    """What was registered at one time, an element of ``results/registration.json``.
+    """A registration of a study, an element of ``results/registration.json``.
 
     Attributes:
         registered: when, in UTC.
@@ -46,13 +45,8 @@ class Entry(Record):
 
 
 def registered_content(study: Mapping[str, Any]) -> dict[str, Any]:
-    """What is registered of a resolved study."""
+    """Return the sections of a resolved study that are registered."""
     return {key: value for key, value in study.items() if key not in _FREE}
-
-
-def content_hash(content: Mapping[str, Any]) -> str:
-    """SHA-256 of a study's registered content."""
-    return hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()
 
 
 def read_entries(path: Path) -> list[Entry]:
@@ -73,7 +67,7 @@ def register(study: Mapping[str, Any], manifests: Sequence[Path], path: Path) ->
         Whether an entry was added.
     """
     entries, content = read_entries(path), registered_content(study)
-    sha256 = content_hash(content)
+    sha256 = fingerprint(content)
     if "registration" not in study or (entries and entries[-1].sha256 == sha256):
         return False
     before = entries[-1].content if entries else content

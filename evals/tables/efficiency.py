@@ -23,7 +23,8 @@ from evals.tables.layout import Column, Table, interval_columns, make_table, wri
 RESAMPLES = 300
 REACHED_GAIN = 0.8
 """The score whose compute is compared: this part of the gain that the reference's curve makes in its training."""
-_METRICS = ("step", "reward_mean", "tokens_generated", "optimizer_steps", "seconds_step")
+_SPENT = ["tokens_generated", "optimizer_steps", "seconds_step"]
+_METRICS = ("step", "reward_mean", *_SPENT)
 _CEILING, _EXPONENT, _MIDPOINT, _COMPUTE, _HALF = range(len(FEATURES))
 _Cell = tuple[float, Interval | None]
 
@@ -31,23 +32,22 @@ _Cell = tuple[float, Interval | None]
 def read_totals(run: str, training: Path) -> pd.DataFrame:
     """A run's reward of each step, and the tokens, optimizer steps and seconds up to its end."""
     metrics = read_parquet(training / run / "metrics.parquet", _METRICS)[[*_METRICS]]
-    spent = ["tokens_generated", "optimizer_steps", "seconds_step"]
-    return metrics.assign(**metrics[spent].cumsum())
+    return metrics.assign(**metrics[_SPENT].cumsum())
 
 
-def read_course(condition: Condition, training: Path, cost: str = "tokens_generated") -> Course | None:
-    """A method's scores on the validation problems over a cost; None if not all of its trainings were validated."""
+def read_courses(condition: Condition, training: Path) -> dict[str, Course]:
+    """A method's scores on the validation problems over each cost; none if not all of its trainings were validated."""
     files = [training / run.run / "validation.parquet" for run in condition.runs]
     if not all(path.is_file() for path in files):
-        return None
-    compute, accuracies = [], []
+        return {}
+    spent, accuracies = [], []
     for run, path in zip(condition.runs, files, strict=True):
         scores = read_parquet(path, ("step", "correct_counts", "samples_per_problem"))
-        spent = read_totals(run.run, training).set_index("step")[cost]
-        compute.append(spent.loc[scores["step"][1:]].to_numpy(dtype=np.float64))
+        spent.append(read_totals(run.run, training).set_index("step").loc[scores["step"][1:], _SPENT])
         counts = np.stack(scores["correct_counts"].tolist())
         accuracies.append(counts / scores["samples_per_problem"].to_numpy()[:, None])
-    return Course(np.array(compute), np.array(accuracies))
+    of_all = np.array(accuracies)
+    return {cost: Course(np.array([each[cost] for each in spent], dtype=np.float64), of_all) for cost in _SPENT}
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Fits:
 def fit_courses(results: Results, training: Path) -> Fits | None:
     """Fit the curve of every method; None if the study has no validation."""
     trained = candidates(results)
-    courses = {row: course for row in trained if (course := read_course(row, training)) is not None}
+    courses = {row: found["tokens_generated"] for row in trained if (found := read_courses(row, training))}
     references = {row.model: row for row in courses if row.method == results.reference_method}
     if len(courses) < len(trained) or {row.model for row in trained} - {*references}:
         return None

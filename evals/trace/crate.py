@@ -38,18 +38,28 @@ def write_crate(results: Path, files: Sequence[Path], chain: Chain, name: str, l
     references = [{"@id": part["@id"]} for part in parts]
     made = [each for each in references if each["@id"] != "study.json"]
     root = {
-        **{"@id": "./", "@type": "Dataset", "name": name, "datePublished": times[-1][:10]},
+        "@id": "./",
+        "@type": "Dataset",
+        "name": name,
+        "datePublished": times[-1][:10],
         "license": {"@id": licence},
         "description": f"Results of the study {name}: trainings, responses, grades, scores and tables.",
         "identifier": f"sha256:{chain.root_hash()}",  # the root hash that rlvr-bench verify prints
-        **{"conformsTo": {"@id": _PROFILE}, "mentions": {"@id": _RUN}, "hasPart": references},
+        "conformsTo": {"@id": _PROFILE},
+        "mentions": {"@id": _RUN},
+        "hasPart": references,
     }
     program = {"@id": _PROGRAM, "@type": "SoftwareApplication", "name": "RLVR Bench"}
     program |= {"softwareVersion": f"git {', '.join(commits)}"} if commits else {}
     run = {
-        **{"@id": _RUN, "@type": "CreateAction", "name": f"Study {name}", "instrument": {"@id": _PROGRAM}},
-        **{"startTime": _time(times[0]), "endTime": _time(times[-1])},  # of the first and of the last file
-        **{"object": [each for each in references if each not in made], "result": made},
+        "@id": _RUN,
+        "@type": "CreateAction",
+        "name": f"Study {name}",
+        "instrument": {"@id": _PROGRAM},
+        "startTime": _time(times[0]),  # of the first file
+        "endTime": _time(times[-1]),  # of the last one
+        "object": [each for each in references if each not in made],
+        "result": made,
     }
     descriptor = {"@id": METADATA, "@type": "CreativeWork", "conformsTo": {"@id": _CRATE}, "about": {"@id": "./"}}
     profile = {"@id": _PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"}

@@ -61,9 +61,7 @@ def report(
     own_figures: Annotated[Words, Option(help="of a named study: names of its figures")] = [],
     reference: Path | None = None,
     rollouts: Annotated[str, Option(help="address of the page of rollouts, from the report; default: none")] = "",
-    registrations: Annotated[
-        Path | None, Option(help="of a study with a registered comparison", show_default=False)
-    ] = (None),
+    registrations: Annotated[Path | None, Option(help="of a registered comparison", show_default=False)] = None,
 ) -> None:
     """Write the report, one self-contained HTML file."""
     from rlvr.report.page import write_report

@@ -15,10 +15,11 @@ from evals.figures.efficiency import COSTS, over_cost
 from evals.figures.style import method_styles
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray
-from evals.tables.efficiency import read_course, read_totals
+from evals.tables.efficiency import read_courses, read_totals
 from rlvr.report.curves import CURVES, read_metrics
 
 _DASHES = {"-": "", "--": "7 3", "-.": "7 3 1.5 3"}
+HELD_OUT = "Held-out score"
 _COST_POINTS = 60
 _Line = list[list[float | None]]
 _SHARES = np.linspace(0, 1, 41)
@@ -68,14 +69,14 @@ def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
 
 def _of_validation(results: Results, training: Path) -> Iterator[dict[str, Any]]:
     """The scores on held-out problems along the trainings over cost, of the methods that were validated."""
-    for cost, title in COSTS.items():
-        lines = {}
-        for row in results.conditions:
-            course = None if row.method == BASE else read_course(row, training, cost)
-            if course is not None:
-                lines[row] = _line(course.compute.mean(axis=0), 100 * course.accuracies.mean(axis=2)[:, 1:])
-        if lines:
-            yield _view(results, "Held-out score", f"Held-out score over {title}", lines, x=title, y="Score, %")
+    trained = [row for row in results.conditions if row.method != BASE]
+    courses = {row: found for row in trained if (found := read_courses(row, training))}
+    for cost, title in COSTS.items() if courses else ():
+        lines = {
+            row: _line(of_row[cost].compute.mean(axis=0), 100 * of_row[cost].accuracies.mean(axis=2)[:, 1:])
+            for row, of_row in courses.items()
+        }
+        yield _view(results, HELD_OUT, f"{HELD_OUT} over {title}", lines, x=title, y="Score, %")
 
 
 def _of_scores(results: Results) -> Iterator[dict[str, Any]]:
@@ -123,6 +124,13 @@ def _correct_shares(results: Results, row: Condition, benchmark: str) -> FloatAr
     counts = [results.scores[run.run, benchmark].correct_counts for run in row.runs]
     shares: FloatArray = np.mean(counts, axis=0) / results.samples[benchmark]
     return shares
+
+
+def at_the_end(shown: dict[str, Any], name: str) -> dict[str, float]:
+    """The last mean of every method that a curve of :func:`charts` has, by title; none without that curve."""
+    lines = next((view["lines"] for view in shown["views"] if view["name"] == name), [None] * len(shown["methods"]))
+    named = zip(shown["methods"], lines, strict=True)
+    return {method["title"]: line[1][-1] for method, line in named if line and line[1][-1] is not None}
 
 
 def _view(results: Results, group: str, name: str, lines: Mapping[Condition, _Line], **axes: Any) -> dict[str, Any]:

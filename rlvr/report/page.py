@@ -64,7 +64,8 @@ def write_report(
     costs = main.read_costs(results, directory / "costs", directory / "runs")
     falls = robust.read_falls(results, directory / "runs")
     summary, *by_benchmark = main.main_tables(results, costs, falls, notes)
-    robust_table = robust.robust_table(results, falls, {row: robust.summarise(results, row) for row in falls})
+    summaries, curves = {row: robust.summarise(results, row) for row in falls}, charts(results, directory / "runs")
+    robust_table = robust.robust_table(results, falls, summaries)
     efficiency_tables, _ = efficiency.efficiency_tables(results, directory / "runs")
     examples, read = _read_examples(results, directory)
     inputs = [study_file, *results.sources, *audits, status_file, *drawn]
@@ -82,7 +83,7 @@ def write_report(
         title=title or name,
         question=title or question(results),
         headline=headline(results),
-        alternatives=alternatives(results, directory / "runs"),
+        alternatives=alternatives(results, curves, summaries),
         rollouts=rollouts,
         settings=json.dumps(study, indent=2, ensure_ascii=False, sort_keys=True),
         findings=findings(results),
@@ -99,7 +100,7 @@ def write_report(
         level=round(100 * results.confidence),
         reference=results.drawn_against[1],
         figures={path.stem: embedded(path) for path in drawn},
-        charts=charts(results, directory / "runs"),
+        charts=curves,
         examples=examples,
         stale=[row for row in status if not row.current],
         status={row.result: row for row in status},

@@ -2,19 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
+from evals.core.files import fingerprint
 from evals.core.records import BASE, Comparison, Condition, Verdict
+from evals.figures.efficiency import COSTS
 from evals.results import Results
-from evals.scores.registration import Entry, Outcome, content_hash, outcome, registered_content
-from evals.statistics.robust import interquartile_mean
+from evals.scores.registration import Entry, Outcome, outcome, registered_content
 from evals.tables import numbers
-from evals.tables.efficiency import read_course
 from evals.tables.main import average_text, controls_note, difference_text
-from evals.tables.robust import score_matrix
-from rlvr.report.curves import read_metrics
+from evals.tables.robust import Summary
+from rlvr.report.charts import HELD_OUT, at_the_end
 
 _VERDICTS = {
     Verdict.BETTER: "Better than {reference}",
@@ -86,7 +85,7 @@ def registered(results: Results, study: Mapping[str, Any], entries: Sequence[Ent
         f"of interest {size} points: {found}. Difference and {100 * results.confidence:.0f} % interval: "
         f"{difference_text(comparison)} points. {why}"
     )
-    return [verdict, _history(entries, content_hash(registered_content(study)))]
+    return [verdict, _history(entries, fingerprint(registered_content(study)))]
 
 
 def _history(entries: Sequence[Entry], sha256: str) -> str:
@@ -134,18 +133,20 @@ def headline(results: Results) -> list[tuple[str, str]]:
     return numbers_shown
 
 
-def alternatives(results: Results, training: Path) -> dict[str, str]:
-    """What the figures show, for who does not see them."""
+def alternatives(results: Results, shown: dict[str, Any], summaries: Mapping[Condition, Summary]) -> dict[str, str]:
+    """Say what the figures show, for who does not see them.
+
+    Args:
+        results: of the study.
+        shown: the curves of the report (:func:`rlvr.report.charts.charts`).
+        summaries: of every trained method.
+    """
     sentences = findings(results)
-    trained = [row for row in results.conditions if row.method != BASE]
-    rewards, held_out = dict[str, float](), dict[str, float]()
-    for row in trained:
-        rewards[row.title] = mean(float(read_metrics(run.run, training)["reward_mean"].iloc[-1]) for run in row.runs)
-        if course := read_course(row, training):
-            held_out[row.title] = float(course.accuracies[:, -1].mean())
+    rewards = {title: 100 * reward for title, reward in at_the_end(shown, "Reward").items()}
     reward = _ranked("Mean reward of the last step", rewards)
-    middles = {row.title: float(interquartile_mean(score_matrix(results, row))) for row in trained}
-    averages = {row.title: results.average(row).value for row in trained}
+    held_out = _ranked("Mean score at the end", at_the_end(shown, f"{HELD_OUT} over {COSTS['tokens_generated']}"))
+    middles = {row.title: 100 * summary.interquartile_mean for row, summary in summaries.items()}
+    averages = {row.title: 100 * results.average(row).value for row in summaries}
     said = {word: [each for each in sentences if word in each] for word in ("highest average", "than ", "would often")}
     return {
         "scores": f"Scores of every method on every benchmark with intervals. {' '.join(said['highest average'])}",
@@ -155,8 +156,7 @@ def alternatives(results: Results, training: Path) -> dict[str, str]:
         f"{' '.join(said['would often'])}",
         "profiles": f"Performance profiles of every method. {_ranked('Interquartile means', middles)}",
         "cost_curves": f"Training reward of every method over tokens, optimizer steps and seconds. {reward}",
-        "compute_performance": "Scores on held-out problems over tokens with fitted curves. "
-        + _ranked("Mean score at the end", held_out),
+        "compute_performance": f"Scores on held-out problems over tokens with fitted curves. {held_out}",
         "training_curves": f"Training curves of every method. {reward}",
         "reward_curves": f"Reward during training, a panel for every method. {reward}",
         "score_curves": f"Scores of every method along its training. {_ranked('Mean score at the end', averages)}",
@@ -164,9 +164,8 @@ def alternatives(results: Results, training: Path) -> dict[str, str]:
 
 
 def _ranked(what: str, values: Mapping[str, float]) -> str:
-    """Every method's share, the largest first; nothing without methods."""
-    ranked = sorted(values.items(), key=lambda item: -item[1])
-    told = [f"{title} {numbers.percent(value)} %" for title, value in ranked]
+    """Every method's percentage, the largest first; nothing without methods."""
+    told = [f"{title} {value:.1f} %" for title, value in sorted(values.items(), key=lambda item: -item[1])]
     return f"{what}: {', '.join(told)}." if told else ""
 
 

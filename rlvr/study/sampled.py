@@ -1,4 +1,4 @@
-"""What the rules that sample and grade need: prompts, settings, options, devices, and the form of an answer."""
+"""The parameters of the rules that sample and grade: prompts, settings, options, devices, the form of an answer."""
 
 from __future__ import annotations
 

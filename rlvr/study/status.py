@@ -24,7 +24,7 @@ from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.runs.source_hash import edited_since
 from rlvr.study.study import TRAIN, VALIDATION, Study
 
-_MADE_FROM, _NEVER_MADE = "made from ", "manifest.json: no such file"
+_MADE_FROM = "made from "
 _NAMED = 3  # missing results that are named; on a fresh clone all are missing
 
 
@@ -75,13 +75,13 @@ def study_status(study: Study, files: Comparison | None = None) -> list[ResultSt
 def describe(statuses: Sequence[ResultStatus]) -> list[str]:
     """Describe missing and stale results, those with their reasons, the number of results that follow, and a count."""
     lines, following = [], 0
-    missing = [status for status in statuses if any(reason.endswith(_NEVER_MADE) for reason in status.reasons)]
+    missing = [status for status in statuses if status.missing]
     if missing:
         names = ", ".join(status.result for status in missing[:_NAMED])
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         lines.append(f"missing  {names}{more}: not made yet, or deleted; snakemake makes what is missing")
     for status in statuses:
-        if status in missing:
+        if status.missing:
             continue
         own = [reason for reason in status.reasons if not reason.startswith(_MADE_FROM)]
         lines += [f"stale    {status.result}: {reason}" for reason in own]
@@ -154,7 +154,7 @@ def _judge(
     try:
         manifest = read_manifest(path, kind)
     except UserError as error:
-        return ResultStatus(result=result, current=False, reasons=(str(error),))
+        return ResultStatus(result=result, current=False, missing=not path.exists(), reasons=(str(error),))
     made_from = manifest.parameters if exact else {key: manifest.parameters.get(key) for key in wanted}
     reasons = (*_differences(made_from, wanted), *_changed_inputs(manifest), *files.faults(path, manifest))
     source = manifest.details.get("source")

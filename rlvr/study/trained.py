@@ -1,4 +1,4 @@
-"""What the rules that make models and train runs need: settings, options, devices, and which policies are kept."""
+"""The parameters of the rules that make models and train runs: settings, options, devices, policies that are kept."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def wait_until_served(port: int, parent: int, seconds: float = 0.3) -> bool:
 
 
 def links(store: Store, root: str) -> list[str]:
-    """Where each study's trainings are in the web interface: their curves, scores and responses.
+    """The addresses of each study's trainings in the web interface: their curves, scores and responses.
 
     MLflow opens an experiment on its page of chat traces, of which a study has none. The views are kept with the
     experiment before.

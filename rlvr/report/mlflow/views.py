@@ -54,6 +54,6 @@ def _scores(runs: list[Run]) -> dict[str, object]:
 
 
 def _sought(order: str) -> dict[str, object]:
-    """Which runs a view shows, in which order; without any of these keys MLflow takes what the user had last."""
+    """Return the filter and the order of a view; without any of these keys MLflow takes what the user had last."""
     kept = {"lifecycleFilter": "Active", "startTime": "ALL", "modelVersionFilter": "All Runs", "datasetsFilter": []}
     return {"searchFilter": _TRAININGS, "orderByKey": order, "orderByAsc": False, **kept}

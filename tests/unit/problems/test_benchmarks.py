@@ -21,6 +21,7 @@ from evals.problems.problem_set import write_benchmark
 from rlvr.study.benchmarks import BENCHMARKS, read_benchmarks
 from tests.commands import rlvr_bench
 
+pytestmark = pytest.mark.usefixtures("datasets_cache")
 main = rlvr_bench("stage")
 
 DATA = Path(__file__).parents[4] / "shared/data/benchmarks"
@@ -78,12 +79,6 @@ def as_configuration(rows: list[dict[str, Any]], directory: Path) -> None:
     write_jsonl(directory / "data" / "rows.jsonl", rows)
     card = "---\nconfigs:\n- config_name: other\n  data_files:\n  - split: test\n    path: data/rows.jsonl\n---\n"
     (directory / "README.md").write_text(card)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 @pytest.mark.parametrize(

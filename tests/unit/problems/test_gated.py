@@ -52,10 +52,8 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def settings(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def settings(source: Path, datasets_cache: None, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """GPQA's own entry, cut down to the copy."""
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     entry = read_benchmarks(["gpqa_diamond"], {}, "study.yaml")["gpqa_diamond"]
     configuration = {"configuration": None}

@@ -80,12 +80,11 @@ def test_solutions_of_gsm8k_lose_the_notes_of_the_calculator() -> None:
     assert second["answer"] == "-3"
 
 
+@pytest.mark.usefixtures("datasets_cache")
 @pytest.mark.parametrize("copy", ["test.jsonl", "copy/test.jsonl"])
 def test_a_benchmark_is_read_from_the_releases_file_and_from_a_copy_of_the_repository(
-    copy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copy: str, tmp_path: Path
 ) -> None:
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / copy).parent.mkdir(exist_ok=True)
     write_jsonl(tmp_path / copy, GSM8K)
     settings = benchmark("gsm8k", tmp_path / Path(copy).parts[0], 2)

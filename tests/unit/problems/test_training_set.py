@@ -61,12 +61,11 @@ COUNTS = {"rows": 21, "distinct_rows": 7, "distinct_texts": 5, "distinct_problem
 CONFLICTS = [["f", "e"]]
 
 
+@pytest.mark.usefixtures("datasets_cache")
 @pytest.mark.parametrize("copy", ["copy.jsonl", "copy/train.jsonl", "copy/data/train.parquet"])
 def test_each_problem_is_kept_once_and_contradicting_ones_are_listed(
-    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, copy: str, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], rows: list[dict[str, Any]], tmp_path: Path, copy: str
 ) -> None:
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     path = tmp_path / copy
     if path.suffix == ".parquet":
         path.parent.mkdir(parents=True)
@@ -116,12 +115,9 @@ def test_problems_that_a_benchmark_has_too_can_be_left_out(
         write_training_set({**settings, "exclude": ["e", "d"]}, tmp_path / "out")
 
 
+@pytest.mark.usefixtures("datasets_cache")
 @pytest.mark.parametrize("copy", ["eurus.jsonl", "eurus/train.jsonl"])
-def test_of_a_set_with_mathematics_the_programs_are_taken_with_their_tests(
-    tmp_path: Path, copy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+def test_of_a_set_with_mathematics_the_programs_are_taken_with_their_tests(tmp_path: Path, copy: str) -> None:
     tests = json.dumps({"inputs": ["1 2"], "outputs": ["3"]})
     (tmp_path / copy).parent.mkdir(exist_ok=True)
     rows = [

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from evals.core.errors import UserError
+from evals.core.files import fingerprint
 from evals.core.records import Comparison
-from evals.scores.registration import Outcome, content_hash, outcome, read_entries, register, registered_content
+from evals.scores.registration import Outcome, outcome, read_entries, register, registered_content
 
 STUDY: dict[str, Any] = {
     "study": "mine",
@@ -46,7 +47,7 @@ def test_a_change_is_a_further_entry_that_counts_what_could_have_been_seen(tmp_p
     manifests[0].write_text("{}")
     assert register(STUDY | {"seeds": [1, 2, 3], "controls": {}}, manifests, path)
     first, second = read_entries(path)
-    assert first.sha256 == content_hash(registered_content(STUDY)) and (first.finished, first.changed) == (0, ())
+    assert first.sha256 == fingerprint(registered_content(STUDY)) and (first.finished, first.changed) == (0, ())
     assert second.finished == 1 and second.changed == ("controls", "seeds")
     assert register(STUDY, manifests, path)  # going back is a change too
     assert [entry.sha256 for entry in read_entries(path)] == [first.sha256, second.sha256, first.sha256]
