@@ -19,6 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,8 @@ UV_OPTIONS = {
 """The options by which uv, which reads no settings of pip, is told where packages lie."""
 UV_VARIABLES = {"cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY", "cache-dir": "UV_CACHE_DIR"}
 """The variables that tell uv how to fetch packages, and where to keep them."""
+_LISTED = (" + ", " - ", " ~ ")
+"""The beginnings of the lines in which uv lists some 180 packages, one a line."""
 
 
 class Environment(NamedTuple):
@@ -183,8 +186,21 @@ def _one_at_a_time(root: Path) -> Iterator[None]:
 
 
 def _execute(command: list[str], variables: Mapping[str, str] | None = None) -> str:
+    """Run a command and return its output; what it says of errors and downloads is shown as it comes."""
     environment = {**os.environ, **(variables or {})}
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    with tempfile.TemporaryFile("w+") as output:
+        with subprocess.Popen(
+            command, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace", env=environment
+        ) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if not line.startswith(_LISTED):
+                    print(line, end="", file=sys.stderr, flush=True)
+        output.seek(0)
+        said = output.read()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, said)
+    return said
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -278,3 +279,27 @@ def test_another_python_is_refused_in_one_line(installer: ModuleType, monkeypatc
         installer.main()
     assert str(refused.value).startswith("error: Python 3.11 is needed")
     assert "3.12" in str(refused.value) and "\n" not in str(refused.value)
+
+
+SAYS = """
+import sys
+print("Downloading torch (170MiB)", file=sys.stderr)
+print(" + numpy==2.4.6", file=sys.stderr)
+print(" - numpy==2.4.5", file=sys.stderr)
+print("for the caller")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_downloads_are_shown_and_packages_are_not_listed(
+    installer: ModuleType, capfd: pytest.CaptureFixture[str], status: int
+) -> None:
+    command = [sys.executable, "-c", SAYS, str(status)]
+    if status:
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            installer._execute(command)
+        assert failed.value.stdout == "for the caller\n" and failed.value.cmd == command
+    else:
+        assert installer._execute(command) == "for the caller\n"
+    assert capfd.readouterr() == ("", "Downloading torch (170MiB)\n")
