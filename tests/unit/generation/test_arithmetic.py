@@ -37,12 +37,7 @@ def run_python(*words: str) -> str:
 @pytest.mark.skipif(bool(arithmetic.processor()[1]), reason=f"no portable code paths: {arithmetic.processor()[1]}")
 def test_base_model_training_and_samples_have_the_same_bytes_as_everywhere() -> None:
     golden = read_json(REPOSITORY / "tests" / "golden.json")
-    made = json.loads(run_python("-m", "tests.golden"))
-    name, _ = arithmetic.processor()
-    if made != golden and "Intel" not in name:
-        # Remove this once the test has passed on a real processor of another maker.
-        pytest.xfail(f"other bytes on {name}: only Intel's processors and emulated ones of AMD were compared")
-    assert made == golden
+    assert json.loads(run_python("-m", "tests.golden")) == golden
 
 
 @pytest.mark.skipif(bool(arithmetic.processor()[1]), reason=f"no portable code paths: {arithmetic.processor()[1]}")
