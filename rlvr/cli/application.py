@@ -1,6 +1,10 @@
 """All commands, in the order of the help."""
 
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
 
 from rlvr.cli import stages, stages_report
 from rlvr.cli.command import Commands
@@ -12,6 +16,7 @@ def commands(words: Sequence[str] = ()) -> Commands:
     A study starts hundreds of processes of a `stage`, of which half the time would go to importing other commands.
     """
     application = Commands(help="Compare RLVR training algorithms, and look at what they did.")
+    application.callback()(_options)
     if words[:1] != ["stage"]:
         from rlvr.cli import decode, diagnose, evaluate, study, training
 
@@ -22,3 +27,17 @@ def commands(words: Sequence[str] = ()) -> Commands:
         stage.add_typer(module.commands)
     application.add_typer(stage, name="stage")
     return application
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rlvr-bench {version('rlvr-bench')}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""

@@ -17,6 +17,7 @@ import yaml
 from snakemake.cli import parse_config
 
 from evals.core.yaml_file import read_yaml
+from rlvr.cli import main
 from rlvr.cli.application import commands
 from rlvr.study.displayed import FIGURES, TABLES
 from rlvr.study.plan import Plan
@@ -29,10 +30,12 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/*.md")])
 
 
-def test_the_version_is_the_same_everywhere() -> None:
+def test_the_version_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
     assert re.search(rf"\b{re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text())
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"rlvr-bench {version}\n"
 
 
 def test_an_installed_package_needs_what_a_study_is_run_with() -> None:
