@@ -9,6 +9,7 @@ from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, one_line_errors, pattern, set_job_environment
 from rlvr.study.sampled import SamplingJobs
+from rlvr.study.software import complete
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import TRAIN, VALIDATION
@@ -65,3 +66,7 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/decoding.smk"
 include: "workflow/rules/diagnose.smk"
+
+
+with one_line_errors():
+    complete(workflow, [TRAINED_IN, SAMPLED_IN])

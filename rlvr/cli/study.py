@@ -148,6 +148,10 @@ def rehearse(
         Path | None, Option(help="directory of all results; default: results/rehearsal/STUDY", show_default=False)
     ] = None,
     cores: Annotated[int | None, Option(help="for all jobs together; default: all", min=1)] = None,
+    sdm: Annotated[
+        Literal["conda", "apptainer"] | None,
+        Option(help="what brings verl and vLLM, as in snakemake; default: the study's Python", show_default=False),
+    ] = None,
 ) -> None:
     """Take two short steps of a study with its real model, through everything that the study needs.
 
@@ -160,7 +164,7 @@ def rehearse(
 
     content = rehearsal(Study.read(study), str(study), model, method)
     directory = (out or Path("results/rehearsal") / content["study"]).resolve()
-    run_study(content, directory, cores, "scores")
+    run_study(content, directory, cores, "scores", sdm)
     print(*report(content, directory), sep="\n")
 
 

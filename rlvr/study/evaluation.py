@@ -218,7 +218,9 @@ def evaluate(content: dict[str, Any], out: Path, cores: int | None) -> list[Path
     return [out / f"results/grades/{run.run}/{name}" for run in study.runs for name in study.benchmarks]
 
 
-def run_study(content: dict[str, Any], out: Path, cores: int | None, target: str = "all") -> None:
+def run_study(
+    content: dict[str, Any], out: Path, cores: int | None, target: str = "all", sdm: str | None = None
+) -> None:
     """Run a study, or go on with it, in the directory ``out``, in which it is written to study.json.
 
     Snakemake says on standard error what it does.
@@ -226,7 +228,7 @@ def run_study(content: dict[str, Any], out: Path, cores: int | None, target: str
     file = out / "study.json"
     write_json(file, content)
     options = ["--snakefile", str(REPOSITORY / "Snakefile"), "--directory", str(out), "--configfile", str(file)]
-    options += ["--cores", "all" if cores is None else str(cores)]
+    options += ["--cores", "all" if cores is None else str(cores), *(["--sdm", sdm] if sdm else [])]
     command = [sys.executable, "-m", "rlvr.study.launch", "--", target, *options]
     paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "workflow/progress"), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": paths}, stdout=2, check=False)

@@ -1,6 +1,9 @@
 # Responses of every checkpoint to every benchmark, a verdict on every response, scores, an audit beside each score, and
 # comparisons. Finished batches lie in state/ beside the samples, because Snakemake deletes what it declares.
 from evals.generation import VERSION as SAMPLER_VERSION
+from rlvr.study.software import sampling_software
+
+SAMPLED_IN = sampling_software(PLAN)
 
 with one_line_errors():
     SAMPLE = (
@@ -23,6 +26,10 @@ rule sample_split:
         part=r"\d+",
         parts=r"\d+",
     priority: given(SAMPLING.sampling_priority)
+    conda:
+        SAMPLED_IN.conda
+    container:
+        SAMPLED_IN.container
     threads: PLAN.execution["sampling_threads"]
     resources:
         gpu=SAMPLING.sampling_gpus,
@@ -51,6 +58,10 @@ rule sample:
     benchmark:
         "results/costs/sample/{run}/{benchmark}.tsv"
     priority: given(SAMPLING.sampling_priority)
+    conda:
+        SAMPLED_IN.conda
+    container:
+        SAMPLED_IN.container
     threads: PLAN.execution["sampling_threads"]
     resources:
         gpu=SAMPLING.sampling_gpus,

@@ -2,6 +2,9 @@
 # trainer's own, because Snakemake deletes what it declares before it runs a job again.
 from rlvr.base_model import VERSION as BASE_MODEL_VERSION
 from rlvr.engines.local import VERSION as LOCAL_ENGINE_VERSION
+from rlvr.study.software import training_software
+
+TRAINED_IN = training_software(PLAN)
 
 
 rule base_corpus:
@@ -117,6 +120,10 @@ rule train:
     wildcard_constraints:
         run=pattern(PLAN.trained),
     priority: given(TRAINING.training_priority)
+    conda:
+        TRAINED_IN.conda
+    container:
+        TRAINED_IN.container
     threads: PLAN.training_threads
     resources:
         nodes=1,
@@ -145,6 +152,10 @@ rule policy_at_step:
         run=pattern(PLAN.trained),
         step="[0-9]+",
     priority: given(TRAINING.training_priority)
+    conda:
+        TRAINED_IN.conda
+    container:
+        TRAINED_IN.container
     threads: PLAN.training_threads
     resources:
         nodes=1,
@@ -167,6 +178,10 @@ rule candidates:
     wildcard_constraints:
         run=pattern(PLAN.trained),
     priority: 50
+    conda:
+        TRAINED_IN.conda
+    container:
+        TRAINED_IN.container
     threads: PLAN.training_threads
     resources:
         nodes=1,

@@ -1,9 +1,8 @@
-"""Documents: versions, licence, links, files, commands and methods that they name; and the filter of the lint."""
+"""Documents: versions, licence, links, files, commands and methods that they name."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
@@ -156,25 +155,3 @@ def test_every_method_is_explained_on_a_page() -> None:
     del pages["README.md"]
     entries = list(yaml.safe_load((ROOT / "config/methods.yaml").read_text()))
     assert [entry for entry in entries if not any(f"`{entry}`" in text for text in pages.values())] == []
-
-
-def test_workflow_lint_accepts_the_shared_environment_and_nothing_else() -> None:
-    specification = importlib.util.spec_from_file_location("workflow_lint", ROOT / "workflow" / "lint.py")
-    assert specification is not None and specification.loader is not None
-    lint = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(lint)
-    report = """\
-Lints for rule train (line 3, train.smk):
-    * Specify a conda environment or container for each rule.:
-      This way, the used software for each step is documented.
-    * No log directive defined:
-      Without a log directive, all output will be printed.
-
-Lints for snakefile Snakefile:
-    * Absolute path "/data" in line 4:
-      Do not define absolute paths.
-"""
-    assert lint.findings(report) == [
-        "rule train (line 3, train.smk): No log directive defined",
-        'snakefile Snakefile: Absolute path "/data" in line 4',
-    ]

@@ -59,4 +59,4 @@ def test_a_machine_without_python_gets_one_line(tmp_path: Path) -> None:
 def test_the_profile_resumes_after_a_kill_and_does_not_retrain_for_a_comment() -> None:
     profile = yaml.safe_load((ROOT / "profiles" / "default" / "profile.yaml").read_text())
     assert profile["cores"] == "all" and profile["rerun-incomplete"] is True
-    assert set(profile["rerun-triggers"]) == {"mtime", "params", "input", "software-env"}
+    assert set(profile["rerun-triggers"]) == {"mtime", "params", "input"}

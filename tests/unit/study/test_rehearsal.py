@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -13,6 +15,7 @@ from evals.core.files import write_json
 from evals.core.manifest import Manifest
 from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.checks import check
+from rlvr.study import evaluation
 from rlvr.study.rehearsal import rehearsal, report
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
@@ -94,3 +97,16 @@ def test_what_was_measured_is_told(tmp_path: Path) -> None:
         "merged: log-probs differ by 0.042 from the trainer's",
         "qwen3_8b_base-delta-s1 on aime_2024, one sample a problem: 10.0 %",
     ]
+
+
+def test_what_brings_verl_is_handed_to_snakemake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        commands.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    evaluation.run_study({"study": "short"}, tmp_path, 2, "scores", "conda")
+    evaluation.run_study({"study": "short"}, tmp_path, 2)
+    assert commands[0][-4:] == ["--cores", "2", "--sdm", "conda"] and "--sdm" not in commands[1]

@@ -40,6 +40,8 @@ _ROUTINE = (
     "Using shell: ",
     "Select jobs to execute",
     "Elapsed time: ",
+    "Conda environments: ignored",
+    "Singularity containers: ignored",
 )
 # Said when the user interrupts (Ctrl-C, SIGTERM); the jobs that end after it did not fail.
 _INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
@@ -143,7 +145,9 @@ class LogHandler(LogHandlerBase):
             self._has_plan = True
             display.planned()
         elif event == LogEvent.JOB_INFO:
-            wildcards = tuple(map(str, values["wildcards"].values()))
+            wildcards = tuple(
+                str(each) for each in values["wildcards"].values() if each
+            )  # the main study's folder is ""
             outputs, logs = tuple(values["output"]), tuple(values["log"])
             job = RunningJob(values["jobid"], values["rule_name"], wildcards, values["threads"], now, outputs, logs)
             study.start(job)
