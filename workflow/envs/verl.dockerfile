@@ -1,7 +1,7 @@
 # verl on GPUs as a container, with the pins of verl.yaml, for nodes without compilers or conda:
 #
 #   docker build --file workflow/envs/verl.dockerfile --tag rlvr-verl .
-#   apptainer build rlvr-verl.sif docker-daemon://rlvr-verl:latest        # where Docker is not allowed on the nodes
+#   apptainer build workflow/envs/verl.sif docker-daemon://rlvr-verl:latest     # for `snakemake --sdm apptainer`
 #
 # The driver is the node's: 580.65.06 or newer for CUDA 13.0. Never built by the project, which has neither GPU nor Docker.
 FROM nvidia/cuda:13.0.3-devel-ubuntu24.04
