@@ -1,4 +1,6 @@
 # Problems: generated from a seed, or read from the Hub or from files; training and evaluation disjoint; their verifiers.
+# They come first: bad ones end the study at once, and a job that has loaded a model goes on with all benchmarks that
+# have been checked.
 from evals.grading.code import VERIFIER_VERSION
 
 if "columns" in PLAN.study.training_settings:
@@ -11,6 +13,7 @@ if "columns" in PLAN.study.training_settings:
             "results/problems/train/manifest.json",
         log:
             "results/logs/problems/train.log",
+        priority: 200
         params:
             settings=given(partial(PLAN.problem_settings, TRAIN)),
         shell:
@@ -25,6 +28,7 @@ else:
             "results/problems/train/manifest.json",
         log:
             "results/logs/problems/train.log",
+        priority: 200
         params:
             kinds=given(partial(PLAN.problem_kinds, TRAIN)),
             problems=given(partial(PLAN.problem_count, TRAIN)),
@@ -42,6 +46,7 @@ rule problems_generated:
         "results/logs/problems/{benchmark}.log",
     wildcard_constraints:
         benchmark=pattern([*PLAN.generated, VALIDATION]),
+    priority: 200
     params:
         kinds=given(PLAN.problem_kinds),
         problems=given(PLAN.problem_count),
@@ -61,6 +66,7 @@ rule problems_read:
         "results/logs/problems/{benchmark}.log",
     wildcard_constraints:
         benchmark=pattern(PLAN.read_benchmarks),
+    priority: 200
     params:
         settings=given(PLAN.problem_settings),
     shell:
@@ -68,7 +74,6 @@ rule problems_read:
         " > {log:q} 2>&1"
 
 
-# First of all, for everything that it grades would have been in vain.
 rule verifier:
     input:
         file=given(PLAN.verifier_file),
@@ -98,6 +103,7 @@ rule problems_disjoint:
         "results/problems/{benchmark}/disjoint.json",
     log:
         "results/logs/problems/{benchmark}.disjoint.log",
+    priority: 200
     shell:
         "python -m rlvr stage check-disjoint --benchmark results/problems/{wildcards.benchmark}"
         " --trained-on {input.trained_on:q} --out {output:q} > {log:q} 2>&1"
