@@ -19,7 +19,7 @@ from tests.workflow.snakemake_fork import run_in_fork
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COPIED = ("Snakefile", "workflow", "rlvr", "evals", "config", "profiles", "pyproject.toml")
-_JOB = re.compile(r"^(?:local)?rule (\w+):\n((?:    .*\n)*)", re.MULTILINE)
+JOB = re.compile(r"^(?:local)?rule (\w+):\n((?:    .*\n)*)", re.MULTILINE)
 _WILDCARDS = re.compile(r"^    wildcards: (.*)$", re.MULTILINE)
 
 
@@ -49,7 +49,7 @@ class Project:
         answer = self.snakemake(*targets, "--dry-run", "--printshellcmds", config=config)
         assert answer.returncode == 0, answer.stdout + answer.stderr
         jobs = set()
-        for rule, body in _JOB.findall(answer.stdout + answer.stderr):
+        for rule, body in JOB.findall(answer.stdout + answer.stderr):
             wildcards = _WILDCARDS.search(body)
             values = [part.split("=")[1] for part in wildcards[1].split(", ")] if wildcards else []
             jobs.add(" ".join([rule, *filter(None, values)]))  # the scope of the study at hand is empty

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.conftest import Project
+from tests.workflow.conftest import JOB, Project
 
 RUNS = ["tiny-base", *(f"tiny-{method}-s{seed}" for method in ("dapo", "delta") for seed in (1, 2))]
 RUNS += [f"tiny-dapo_query_preserved_reward_balanced-s{seed}" for seed in (1, 2)]
@@ -91,6 +92,19 @@ def test_most_runs_load_their_model_once(smoke_study: Project) -> None:
     manifests = (smoke_study.root / "results/samples").glob(f"*/{BENCHMARKS[1]}/manifest.json")
     details = [json.loads(path.read_text())["details"] for path in manifests]
     assert sum(each["rows_kept_from_earlier"] == each["rows"] for each in details) > len(RUNS) / 2
+
+
+def test_all_problems_are_made_and_checked_before_anything_is_trained_or_sampled(project_copy: Project) -> None:
+    """Otherwise a job that has loaded a model finds one checked benchmark, and others load it again."""
+    answer = project_copy.snakemake("--dry-run", "--printshellcmds")
+    priorities: dict[str, set[float]] = {}
+    for rule, body in JOB.findall(answer.stdout + answer.stderr):
+        written = re.search(r"^    priority: (\S+)$", body, re.MULTILINE)
+        priorities.setdefault(rule, set()).add(float(written[1]) if written else 0)
+    of_problems = {rule: values for rule, values in priorities.items() if rule.startswith("problems_")}
+    assert of_problems.keys() == {"problems_train", "problems_generated", "problems_disjoint"}
+    lowest = min(map(min, of_problems.values()))
+    assert all(max(priorities[rule]) < lowest for rule in ("base_model", "train", "sample"))
 
 
 def test_a_finished_study_has_nothing_to_do_after_an_edited_comment(smoke_study: Project) -> None:
