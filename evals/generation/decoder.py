@@ -315,11 +315,16 @@ class Decoder:
         repeated = heads // groups
         # Query heads of one group become rows of one matrix, so that keys are read once and never repeated in memory.
         rows = query.transpose(1, 2).reshape(batch, groups, repeated * new, dimension)
+        if query.dtype != torch.float32 and query.device.type == "cpu" and new == 1:
+            # Products of such numbers would copy keys and values at every step, as they are parts of a larger cache.
+            added = None if bias is None else bias.to(rows.dtype)
+            mixed = functional.scaled_dot_product_attention(rows, keys, values, added, scale=1.0)
+            return mixed.reshape(batch, heads * dimension)
         scores = rows @ keys.transpose(-1, -2)
         if bias is not None:
             scores = (scores.view(batch, heads, new, -1) + bias).view_as(scores)
         shares = scores.softmax(dim=-1, dtype=torch.float32).to(values.dtype)
-        mixed: Tensor = (shares @ values).view(batch, heads, new, dimension)
+        mixed = (shares @ values).view(batch, heads, new, dimension)
         return mixed.transpose(1, 2).reshape(batch * new, heads * dimension)
 
 

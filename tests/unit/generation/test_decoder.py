@@ -97,6 +97,29 @@ def _causal(length: int) -> torch.Tensor:
     return torch.full((length, length), float("-inf")).triu(1)[None, None]
 
 
+def test_tokens_one_by_one_in_bfloat16_have_the_logits_of_float32(tmp_path: Path) -> None:
+    """Up to the rounding of bfloat16, with a prompt that is padded beside one that is not."""
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(LlamaConfig(**SHAPE)).save_pretrained(tmp_path)
+    tokens, hidden = torch.randint(3, 300, (2, 20)), torch.tensor([6, 0])
+    positions = (torch.arange(20) - hidden[:, None]).clamp(min=0)
+    padding = torch.zeros(2, 1, 1, 20).masked_fill_(torch.arange(20) < hidden[:, None, None, None], float("-inf"))
+    padding = padding.where(~torch.eye(20, dtype=torch.bool), 0.0)  # a padded token may look at itself
+    last = {}
+    for dtype, read in (("float32", 20), ("bfloat16", 8)):
+        decoder = Checkpoint(tmp_path).decoder("cpu", dtype)
+        cache = decoder.new_cache(2, 30)
+        seen = padding[:, :, :read, :read] + _causal(read)
+        with torch.inference_mode():
+            last[dtype] = decoder.forward(tokens[:, :read], positions[:, :read], seen, cache)
+            for place in range(read, 20):
+                seen = padding[:, :, place : place + 1, : place + 1]
+                new = slice(place, place + 1)
+                last[dtype] = decoder.forward(tokens[:, new], positions[:, new], seen, cache)
+    difference = last["bfloat16"] - last["float32"]
+    assert difference.square().mean().sqrt() < 0.05 * last["float32"].std()
+
+
 def test_prompts_that_are_computed_once_change_rounding_only(checkpoint: Path) -> None:
     """Three rollouts of one prompt, two of another and a lone one; gradients of all copies of a prompt are added up."""
     first, second, lone = [5, 6, 7, 8], [5, 6, 9], [4]
