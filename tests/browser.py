@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PATIENCE_SECONDS = 60  # only a hanging page takes as long
+PATIENCE_SECONDS = 600  # only a hanging page takes as long
 _OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions",
     "--disable-background-networking", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ __all__ = ["make_run", "study_files"]  # fixtures of a run of the local engine
 
 
 BENCHMARKS = ("chain_3", "nested_sums")
+ALL_RUNS = 1 + 4 + 7 + 14
+"""The overview; 4 methods with the base model; 7 runs; 7 runs on 2 benchmarks."""
 
 
 def tracked(study: Study, drop: str = "nothing") -> TrackedStudy:
@@ -54,6 +57,17 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Store(path, path.parent).writing():
         pass
     return path
+
+
+@pytest.fixture(scope="module")
+def projected(synthetic_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study after its first projection; read-only."""
+    root = tmp_path_factory.mktemp("projected") / "study"
+    shutil.copytree(synthetic_study.root, root)
+    study = Study(root)
+    add_table_and_figure(study)
+    assert project(study) == {"created": ALL_RUNS, "kept": 0, "replaced": 0, "removed": 0}
+    return study
 
 
 @pytest.fixture

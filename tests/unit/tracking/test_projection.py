@@ -17,12 +17,9 @@ from evals.core.files import read_jsonl, sha256_file
 from rlvr.report.mlflow.planned_run import metric_name
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import BENCHMARKS, add_table_and_figure, client_of, project
+from tests.unit.tracking.conftest import ALL_RUNS, BENCHMARKS, client_of, project
 
 main = rlvr_bench("stage")
-
-# The overview; 4 methods with the base model; 7 runs; 7 runs on 2 benchmarks.
-_ALL = 1 + 4 + 7 + 14
 
 
 def _shown(study: Study, view: int = ViewType.ACTIVE_ONLY, database: str = "mlflow.db") -> dict[str, Run]:
@@ -31,17 +28,6 @@ def _shown(study: Study, view: int = ViewType.ACTIVE_ONLY, database: str = "mlfl
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], run_view_type=view, max_results=1000)
     return {run.data.tags["rlvr.result"]: run for run in runs if "rlvr.result" in run.data.tags}
-
-
-@pytest.fixture(scope="module")
-def projected(synthetic_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A study after its first projection; read-only."""
-    root = tmp_path_factory.mktemp("projected") / "study"
-    shutil.copytree(synthetic_study.root, root)
-    study = Study(root)
-    add_table_and_figure(study)
-    assert project(study) == {"created": _ALL, "kept": 0, "replaced": 0, "removed": 0}
-    return study
 
 
 @pytest.fixture
@@ -54,7 +40,7 @@ def projected_copy(tracked_study: Study, empty_database: Path) -> Study:
 
 def test_trainings_stand_beside_methods_and_hold_their_evaluations(projected: Study) -> None:
     shown = _shown(projected)
-    assert len(shown) == _ALL
+    assert len(shown) == ALL_RUNS
     parents = {result: run.data.tags.get("mlflow.parentRunId") for result, run in shown.items()}
     assert parents["method tiny delta"] is None and parents["study laptop"] is None
     for seed in (1, 2):
@@ -165,7 +151,7 @@ def test_a_long_response_is_cut_and_deleted_samples_have_no_rows(projected_copy:
     first, *others = path.read_text().splitlines()
     path.write_text("\n".join([json.dumps(json.loads(first) | {"text": "x" * 5000}), *others]) + "\n")
     shutil.rmtree(samples / "tiny-dapo-s2")
-    assert project(projected_copy, database="again.db")["created"] == _ALL
+    assert project(projected_copy, database="again.db")["created"] == ALL_RUNS
     shown = _shown(projected_copy, database="again.db")
     table = _table(projected_copy, shown["run tiny-dapo-s1"], database="again.db")
     assert table["response"][0] == "x" * 4000 + " [... of 5,000 characters]"
@@ -216,7 +202,7 @@ def test_the_overview_carries_tables_and_figures_and_describes_itself(projected:
 
 def test_replaying_changes_nothing(projected: Study) -> None:
     before = {result: run.info.run_id for result, run in _shown(projected, ViewType.ALL).items()}
-    assert project(projected) == {"created": 0, "kept": _ALL, "replaced": 0, "removed": 0}
+    assert project(projected) == {"created": 0, "kept": ALL_RUNS, "replaced": 0, "removed": 0}
     assert {result: run.info.run_id for result, run in _shown(projected, ViewType.ALL).items()} == before
 
 
@@ -228,9 +214,9 @@ def test_a_changed_run_replaces_the_old_one_and_keeps_its_children(projected_cop
     path.write_text(json.dumps(manifest | {"fingerprint": "f" * 64}))
     counts = project(study)
     # The run itself; its evaluations name its fingerprint, so they are of another policy now.
-    assert counts == {"created": 0, "kept": _ALL - 3, "replaced": 3, "removed": 0}
+    assert counts == {"created": 0, "kept": ALL_RUNS - 3, "replaced": 3, "removed": 0}
     after = _shown(study)
-    assert len(after) == _ALL and after["run tiny-delta-s1"].data.tags["fingerprint"] == "f" * 64
+    assert len(after) == ALL_RUNS and after["run tiny-delta-s1"].data.tags["fingerprint"] == "f" * 64
     changed = {result for result in after if after[result].info.run_id != before[result].info.run_id}
     assert changed == {"run tiny-delta-s1", *(f"score tiny-delta-s1 {name}" for name in BENCHMARKS)}
     old = before["run tiny-delta-s1"].info.run_id
@@ -249,7 +235,7 @@ def test_a_changed_verdict_replaces_its_method_alone(projected_copy: Study) -> N
         if (row["method"], row["against"], row["benchmark"]) == ("delta", "dapo", "all"):
             row["verdict"] = "not distinguishable"
     study.comparisons.write_text(json.dumps(content))
-    assert project(study) == {"created": 0, "kept": _ALL - 1, "replaced": 1, "removed": 0}
+    assert project(study) == {"created": 0, "kept": ALL_RUNS - 1, "replaced": 1, "removed": 0}
     assert _shown(study)["method tiny delta"].data.tags["verdict_against_dapo"] == "not distinguishable"
 
 
@@ -258,7 +244,7 @@ def test_what_a_killed_projection_left_is_written_again(projected_copy: Study) -
     half = _shown(study)["run tiny-grpo-s1"].info.run_id
     client_of(study).update_run(half, status="RUNNING")
     # With its evaluations, which name its model.
-    assert project(study) == {"created": 0, "kept": _ALL - 3, "replaced": 3, "removed": 0}
+    assert project(study) == {"created": 0, "kept": ALL_RUNS - 3, "replaced": 3, "removed": 0}
     assert _shown(study)["run tiny-grpo-s1"].info.run_id != half
 
 
@@ -280,7 +266,7 @@ def test_results_that_left_the_study_are_hidden_and_the_users_own_runs_are_not(p
     study = projected_copy
     client = client_of(study)
     own = client.create_run(client.get_experiment_by_name("laptop").experiment_id).info.run_id
-    assert project(study, drop="delta-s2") == {"created": 0, "kept": _ALL - 4, "replaced": 1, "removed": 3}
+    assert project(study, drop="delta-s2") == {"created": 0, "kept": ALL_RUNS - 4, "replaced": 1, "removed": 3}
     assert "run tiny-delta-s2" not in _shown(study)
     assert client.get_run(own).info.lifecycle_stage == "active"
 
@@ -289,7 +275,7 @@ def test_losing_the_database_loses_nothing(projected_copy: Study) -> None:
     study = projected_copy
     before = _shown(study)
     # Another name, for MLflow keeps a deleted database open as long as the process lives.
-    assert project(study, database="again.db")["created"] == _ALL
+    assert project(study, database="again.db")["created"] == ALL_RUNS
     after = _shown(study, database="again.db")
     for result, run in before.items():
         assert after[result].data.metrics == run.data.metrics and after[result].data.params == run.data.params
@@ -301,6 +287,6 @@ def test_command_projects_and_says_what_it_did(projected: Study, capsys: pytest.
     arguments += ["--database", results / "mlflow.db", "--artifacts", results / "mlflow-artifacts"]
     arguments += ["--out", results / "tracking.json"]
     assert main(["track", *map(str, arguments)]) == 0
-    assert capsys.readouterr().out == f"MLflow runs: 0 created, {_ALL} kept, 0 replaced, 0 removed\n"
+    assert capsys.readouterr().out == f"MLflow runs: 0 created, {ALL_RUNS} kept, 0 replaced, 0 removed\n"
     record = json.loads(Path(results / "tracking.json").read_text())
-    assert record["study"] == "laptop" and len(record["projected"]) == _ALL
+    assert record["study"] == "laptop" and len(record["projected"]) == ALL_RUNS
