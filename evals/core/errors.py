@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
+_FEW, _ALIKE = 4, 0.7
 _BOUNDS = {
     "greater_than": ("gt", "above"),
     "greater_than_equal": ("ge", "at least"),
@@ -44,8 +47,18 @@ class InvalidInput(UserError):
 
     def __init__(self, source: str, key: str, found: str, accepted: str = "") -> None:
         message = ": ".join(filter(None, [source, key, found])).replace("\n", "\\n")  # a key may hold one
+        message += _likely(found, accepted.split(", "))
         super().__init__(f"{message}; accepted: {accepted}" if accepted else message)
         self.source, self.key, self.found, self.accepted = source, key, found, accepted
+
+
+def _likely(found: str, names: list[str]) -> str:
+    """Name the accepted name that a misspelt one is probably meant for; nothing where the list is read at a glance."""
+    word = re.search(r"'([^']+)'|unknown key (\S+)", found)
+    meant = (
+        difflib.get_close_matches(word[1] or word[2], names, n=1, cutoff=_ALIKE) if word and len(names) > _FEW else []
+    )
+    return f" (did you mean {meant[0]}?)" if meant else ""
 
 
 class NotAccepted(ValueError):
@@ -105,7 +118,12 @@ def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, 
         return InvalidInput(source, key, f"is {found!r}", f"text that matches {context['pattern']}")
     kinds = [each["type"] for each in complaints if _place(each, content) == place]  # one for each branch of a union
     words = [word for kind in kinds for name, word in _KINDS.items() if kind.startswith(name)]
-    return InvalidInput(source, key, f"is {found!r}", " or ".join(dict.fromkeys(words)) or chosen["msg"])
+    accepted = " or ".join(dict.fromkeys(words)) or chosen["msg"]
+    if words == ["a mapping"]:
+        names = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+        if names or found is None:
+            accepted += f", such as {{{', '.join(f'{name}: {{}}' for name in names)}}}"
+    return InvalidInput(source, key, f"is {found!r}", accepted)
 
 
 def _place(complaint: Mapping[str, Any], content: Any) -> tuple[str | int, ...]:

@@ -71,7 +71,12 @@ def resolve_method(name: str, overrides: Mapping[str, Any], catalogue: Mapping[s
 def _resolve(name: Any, catalogue: Mapping[str, Entry], source: str, below: tuple[str, ...]) -> Entry:
     """Merge everything that an entry extends into it."""
     if not isinstance(name, str) or name not in catalogue:
-        raise InvalidInput(source, "", f"{name!r} is no method of the catalogue", ", ".join(catalogue))
+        raise InvalidInput(
+            source,
+            "",
+            f"{name!r} is no method of the catalogue",
+            f"a new name with `extends`, or {', '.join(catalogue)}",
+        )
     if name in below:
         raise InvalidInput(source, "", f"{' -> '.join([*below, name])} extend one another in a circle")
     entry = catalogue[name]

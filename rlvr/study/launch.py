@@ -49,15 +49,15 @@ def main(arguments: list[str]) -> None:
     options = get_argument_parser().parse_args(arguments)
     directory = Path(options.directory or ".").resolve()
     with contextlib.ExitStack() as held:
-        if not any(getattr(options, name) for name in _ANSWERS):
-            try:
-                for file in options.configfile or ():  # Snakemake would name no line
-                    read_study_file(Path(file))
+        try:
+            for file in options.configfile or ():  # Snakemake would name no line
+                read_study_file(Path(file))
+            if not any(getattr(options, name) for name in _ANSWERS):
                 held.enter_context(only_study(directory))
                 _remove_stale_lock(directory, arguments)
-            except UserError as error:
-                print(f"error: {error}", file=sys.stderr)
-                raise SystemExit(1) from None
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(1) from None
         snakemake(arguments)
 
 

@@ -140,3 +140,11 @@ def test_errors_of_the_workflow_are_passed_on(workflow: Path, environment: dict[
     assert broken.returncode == 1
     assert "config/x.yaml: lambda_maxx is unknown" in broken.stderr
     assert "Traceback" not in broken.stderr
+
+
+def test_a_configuration_that_is_no_yaml_is_told_with_its_line(workflow: Path, environment: dict[str, str]) -> None:
+    """Snakemake reads it before our code is loaded, and names neither file nor line."""
+    (workflow / "faulty.yaml").write_text("study: mine\nseeds: [1, 2\nmethods: {}\n")
+    refused = snakemake(workflow, environment, "--dry-run", "--configfile", "faulty.yaml")
+    assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert "\nerror: faulty.yaml: is not valid YAML in line 3 (" in f"\n{refused.stdout}{refused.stderr}"

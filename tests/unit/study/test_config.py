@@ -74,6 +74,9 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("config", "seeds", REMOVED, "", "lacks seeds"),
     ("config", "reference_method", "ppo", "reference_method", "dapo, grpo"),
     ("smoke", "methods", {}, "reference_method", "in a study without methods"),
+    ("smoke", "methods", ["dapo", "delta"], "methods", "a mapping, such as {dapo: {}, delta: {}}"),
+    ("smoke", "methods.delta", None, "methods.delta", "a mapping, such as {}"),
+    ("config", "training.prompts_per_stp", 4, "training", "(did you mean prompts_per_step?)"),
     ("config", "training.max_new_tokens", 256, "training.max_new_tokens", "at most 255"),
     ("config", "evaluation.max_new_tokens", 5000, "evaluation.max_new_tokens", "at most 255"),
     ("smoke", "controls", {"positive": "grpo", "negative": "delta"}, "controls.positive", "delta, dapo_query"),
@@ -154,7 +157,7 @@ def test_a_mistake_is_told_in_one_line_with_its_place(file: str, key: str, value
     with pytest.raises(InvalidInput) as caught:
         parse(path, changed(read_study_file(path), key, value))
     assert caught.value.key == place
-    assert words in f"{caught.value.found}; {caught.value.accepted}"
+    assert words in f"{caught.value.found}; {caught.value.accepted}" or words in str(caught.value)
     assert str(caught.value).startswith(f"{path.name}: ") and "\n" not in str(caught.value)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from snakemake_logger_plugin_rlvr.study import FailedJob, Outlook, StepProgress, Study
@@ -42,6 +43,22 @@ def plan(study: Study) -> str:
     """``316 jobs on 2 cores: train 24, sample 150``."""
     rules = ", ".join(f"{rule} {count}" for rule, count in study.planned.items())
     return f"{_count(study.jobs_total, 'job')} on {_count(study.cores, 'core')}: {rules}"
+
+
+def faults_of_configurations(arguments: Sequence[str]) -> list[str]:
+    """File, line and reason of each of Snakemake's configuration files that cannot be read."""
+    from snakemake.cli import get_argument_parser
+
+    from evals.core.errors import UserError
+    from evals.core.yaml_file import read_yaml
+
+    faults = []
+    for path in get_argument_parser().parse_known_args(list(arguments))[0].configfile or ():
+        try:
+            read_yaml(Path(path))
+        except UserError as error:
+            faults.append(f"error: {error}")
+    return faults
 
 
 def failure(job: FailedJob) -> list[str]:
