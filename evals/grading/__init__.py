@@ -17,6 +17,9 @@ __all__ = ["Case", "GradingPool", "Kind", "Reason", "Verdict"]
 VERSION = 3
 """Raised whenever the same text and reference could get another verdict."""
 
+CHOICE_VERSION = 4
+"""Raised whenever that could happen to a text of multiple choice; other kinds do not depend on it."""
+
 INTEGER_VERSION = 2
 """Raised whenever that could happen to a local model's response to a problem whose answer is an integer.
 

@@ -13,7 +13,7 @@ from evals.core.files import fingerprint, parse_json, read_jsonl, sha256_file, w
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.record import ExtensibleRecord, read_rows, scan_rows
 from evals.core.records import Gold, Sample
-from evals.grading import VERSION
+from evals.grading import CHOICE_VERSION, VERSION
 from evals.grading.code import VERIFIER_VERSION
 from evals.grading.code.run import PARAMETERS, grade_programs
 from evals.grading.code.sandbox import require_sandbox
@@ -56,7 +56,7 @@ def grade_file(
         verdicts, parameters = grade_programs(read, tests, pool.workers), PARAMETERS
         rows = list(map(_grade_row, read, verdicts))
     else:
-        version, read_as = VERSION, kind
+        version, read_as = CHOICE_VERSION if kind == Kind.CHOICE else VERSION, kind
         if pool.verifier is not None:
             version, read_as = VERIFIER_VERSION, Kind.COMPLETION
             inputs[str(pool.verifier)] = sha256_file(pool.verifier)

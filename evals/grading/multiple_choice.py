@@ -152,14 +152,15 @@ _OTHER = (
 )
 _HEDGE = re.compile(  # "B or C", "B, C": no choice; a pronoun and a sentence that goes on are none of the options
     rf"[)\]}}.$*\s]{{0,6}}(?:,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?(?:or|/|and/or)(?:\s{{0,2}}\}})?\s{{0,4}}"
-    rf"(?:maybe |perhaps |possibly |even )?{_OTHER}"
+    r"(?:maybe |perhaps |possibly |even |(?:the )?(?:correct |final )?answer (?:is|could be|may be|might be) )?"
+    rf"{_OTHER}"
     rf"|(?:(?:[,;+&]|\\&|,?\s{{0,4}}(?:\\text\s{{0,2}}\{{\s{{0,2}})?and(?:\s{{0,2}}\}})?|"
     rf"\s)\s{{0,4}}{_OTHER}[)\]}}.$*]{{0,6}})"
     r"{1,9}\s{0,4}(?:$|\n|are\b))"
 )
 _DENIED_BEFORE = re.compile(
     r"(?:(?:n't|n\u2019t|\b(?:not|never|wrong to|mistake to|incorrect to|cannot|neither|nor|if|"
-    r"whether|unless|why|how|suppose|assume|"
+    r"whether|unless|(?<!\bis )(?<!['\u2019]s )why|how|suppose|assume|"
     r"assuming|eliminates?|reject|exclude|discard|"
     r"rule[sd]? out|instead of|rather than|either|or)\b)(?:\s{1,3}(?:that|to|would|could|"
     r"should|the|can|be|we|you|I|one))*"

@@ -10,6 +10,7 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.files import canonical_json
+from evals.grading import CHOICE_VERSION
 from evals.grading import VERSION as GRADER_VERSION
 from evals.grading.code import VERIFIER_VERSION
 from evals.grading.code import VERSION as CODE_GRADER_VERSION
@@ -106,5 +107,9 @@ class SamplingJobs:
 
     def grader_version(self, benchmark: str) -> Any:
         """The version of what grades a benchmark."""
-        versions = {CODE: f"{CODE} {CODE_GRADER_VERSION}", VERIFIER: f"{VERIFIER} {VERIFIER_VERSION}"}
+        versions = {
+            CODE: f"{CODE} {CODE_GRADER_VERSION}",
+            VERIFIER: f"{VERIFIER} {VERIFIER_VERSION}",
+            Kind.CHOICE: CHOICE_VERSION,
+        }
         return versions.get(self.grading_kind(benchmark), GRADER_VERSION)

@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from evals.core.files import fingerprint, read_json, read_jsonl, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.grading import CHOICE_VERSION, VERSION
+from rlvr.study.sampled import SamplingJobs
 from tests.commands import rlvr_bench
 
 main = rlvr_bench("stage", "grade")
@@ -96,9 +99,9 @@ def write(root: Path, problems: list[dict[str, Any]], samples: list[dict[str, An
     ).write(root / "samples/manifest.json")
 
 
-def grade(root: Path) -> int:
+def grade(root: Path, *more: str) -> int:
     names = {"--samples": "samples/samples.jsonl", "--problems": "problems/problems.jsonl", "--out": "grades"}
-    return main([*(part for name, path in names.items() for part in (name, str(root / path))), "--workers", "1"])
+    return main([*(part for name, path in names.items() for part in (name, str(root / path))), "--workers", "1", *more])
 
 
 def test_grades_follow_the_contract(study: Path) -> None:
@@ -124,6 +127,15 @@ def test_grades_follow_the_contract(study: Path) -> None:
     )
     assert manifest.details["rows"] == 5
     assert manifest.details["reasons"]["match"] == manifest.details["correct"] == 2
+
+
+@pytest.mark.parametrize(("kind", "version"), [("completion", VERSION), ("choice", CHOICE_VERSION)])
+def test_multiple_choice_has_a_version_of_its_own(study: Path, kind: str, version: int) -> None:
+    assert grade(study, "--kind", kind) == 0
+    assert verify_outputs(study / "grades/manifest.json", "grades").parameters["grader_version"] == version
+    benchmark = SimpleNamespace(grader="math" if kind == "completion" else kind)
+    plan: Any = SimpleNamespace(study=SimpleNamespace(verifiers={}, benchmarks={"some": benchmark}))
+    assert SamplingJobs(plan).grader_version("some") == version
 
 
 def test_files_of_a_users_own_may_have_numbers_as_ids_and_further_keys(tmp_path: Path) -> None:
