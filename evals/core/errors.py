@@ -120,7 +120,8 @@ def invalid_input(error: ValidationError, model: type[BaseModel], content: Any, 
     words = [word for kind in kinds for name, word in _KINDS.items() if kind.startswith(name)]
     accepted = " or ".join(dict.fromkeys(words)) or chosen["msg"]
     if words == ["a mapping"]:
-        names = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+        texts = filter(lambda each: isinstance(each, str), found) if isinstance(found, list) else ()
+        names = [each for each in texts if each.isprintable()]
         if names or found is None:
             accepted += f", such as {{{', '.join(f'{name}: {{}}' for name in names)}}}"
     return InvalidInput(source, key, f"is {found!r}", accepted)

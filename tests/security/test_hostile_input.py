@@ -28,6 +28,7 @@ SMOKE: dict[str, Any] = read_yaml(REPOSITORY / "config/smoke.yaml")
 @given(st.sampled_from(places(SMOKE)[1:]), values)
 @example(("benchmarks",), ["a" * 300])
 @example(("seeds",), [10**400])
+@example(("models",), ["\n"])
 @example(("methods",), {"a\n": {"extends": "dapo"}})
 def test_a_study_is_resolved_or_refused(place: tuple[Any, ...], value: Any) -> None:
     try:
