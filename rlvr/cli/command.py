@@ -205,7 +205,8 @@ def _option(name: str, kind: Any, default: Any, text: str = "", is_argument: boo
 
 def _texts(described: Any) -> dict[str, str]:
     """Name -> text of what a docstring describes one by one."""
-    texts = re.findall(r"^        (\w+): (.+(?:\n {12}.+)*)", described.__doc__ or "", re.MULTILINE)
+    text = inspect.cleandoc(described.__doc__ or "")  # Python 3.13 keeps it without its indentation
+    texts = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", text, re.MULTILINE)
     return {name: " ".join(text.replace("``", "").split()).rstrip(".") for name, text in texts}
 
 

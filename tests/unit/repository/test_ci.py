@@ -1,4 +1,4 @@
-"""Continuous integration runs three commands, of which two stand side by side, and fails if one does."""
+"""Continuous integration runs four commands, of which two stand side by side, and fails if one does."""
 
 from __future__ import annotations
 
@@ -45,10 +45,15 @@ def run(directory: Path, fails: str) -> subprocess.CompletedProcess[str]:
 def test_both_sets_of_tests_are_run_and_shown_whole(tmp_path: Path, fails: str) -> None:
     answer = run(tmp_path, fails)
     assert (answer.returncode == 0) == (fails == "")
-    assert answer.stdout.splitlines() == [f"output of {name}" for name in ("lint", "test", "test-engines-short")]
+    assert answer.stdout.splitlines() == [
+        f"output of {name}" for name in ("lint", "docs", "test", "test-engines-short")
+    ]
     assert not list(tmp_path.glob("tmp.*"))
 
 
-def test_nothing_is_tested_after_a_complaint_of_style(tmp_path: Path) -> None:
-    answer = run(tmp_path, "lint")
-    assert answer.returncode != 0 and answer.stdout == "output of lint\n"
+@pytest.mark.parametrize(("fails", "shown"), [("lint", ["lint"]), ("docs", ["lint", "docs"])])
+def test_nothing_is_tested_after_a_complaint_of_style_or_a_broken_link(
+    tmp_path: Path, fails: str, shown: list[str]
+) -> None:
+    answer = run(tmp_path, fails)
+    assert answer.returncode != 0 and answer.stdout.splitlines() == [f"output of {name}" for name in shown]

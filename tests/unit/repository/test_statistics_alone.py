@@ -63,11 +63,36 @@ def needed(names: list[str], extras: frozenset[str] = frozenset()) -> set[str]:
     return found
 
 
+def built(directory: Path) -> Path:
+    """The wheel of this tree."""
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def commands_on_files(directory: Path) -> list[list[str]]:
+    """Commands that read files, some of which are written to a directory; they are run there."""
+    samples = [{"problem_id": n, "sample": k, "text": f"\\boxed{{{n % 3}}}"} for n in range(6) for k in range(2)]
+    files = {"samples.jsonl": samples, "problems.jsonl": [{"id": n, "answer": str(n % 2)} for n in range(6)]}
+    for name, rows in files.items():
+        (directory / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    graded = ["samples.jsonl", "--problems", "problems.jsonl", "--workers", "1"]
+    logs = ROOT / "tests/unit/logs/files"
+    return [
+        ["--help"],
+        ["grade", "--workers", "1"],
+        ["score", *graded],
+        ["audit", *graded],
+        ["compare", str(logs / "inspect/mock-1"), str(logs / "inspect/mock-2"), "--score", "includes"],
+        ["score", str(logs / "matharena/mock-1")],
+        ["power", "--effect-sd", "0.15", "--sampling-variance", "0.3", "--problems", "30", "--samples", "32"],
+    ]
+
+
 def test_commands_on_files_need_the_declared_dependencies_alone(tmp_path: Path) -> None:
     """From a built wheel, and every other package that is installed here is hidden: torch, Snakemake, MLflow ..."""
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    wheel = built(tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "wheel")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -80,21 +105,7 @@ def test_commands_on_files_need_the_declared_dependencies_alone(tmp_path: Path) 
         and name not in ("rlvr", "evals")
     ]
     assert {"torch", "snakemake", "mlflow", "transformers", "matplotlib"} <= set(refused)
-    samples = [{"problem_id": n, "sample": k, "text": f"\\boxed{{{n % 3}}}"} for n in range(6) for k in range(2)]
-    files = {"samples.jsonl": samples, "problems.jsonl": [{"id": n, "answer": str(n % 2)} for n in range(6)]}
-    for name, rows in files.items():
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    graded = ["samples.jsonl", "--problems", "problems.jsonl", "--workers", "1"]
-    logs = ROOT / "tests/unit/logs/files"
-    commands = [
-        ["--help"],
-        ["grade", "--workers", "1"],
-        ["score", *graded],
-        ["audit", *graded],
-        ["compare", str(logs / "inspect/mock-1"), str(logs / "inspect/mock-2"), "--score", "includes"],
-        ["score", str(logs / "matharena/mock-1")],
-        ["power", "--effect-sd", "0.15", "--sampling-variance", "0.3", "--problems", "30", "--samples", "32"],
-    ]
+    commands = commands_on_files(tmp_path)
     script = tmp_path / "run.py"
     script.write_text(RUN)
     words = [json.dumps({"refused": refused}), json.dumps(commands)]

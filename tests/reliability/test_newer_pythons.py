@@ -1,0 +1,39 @@
+"""The commands on files in empty environments of Pythons that are newer than that of a study."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.repository.test_statistics_alone import built, commands_on_files
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_an_empty_environment_of_a_newer_python_gets_the_commands_on_files(version: str, tmp_path: Path) -> None:
+    """By uv, which finds or brings the Python, and the index of packages; skipped where one of them is out of reach."""
+    environment = tmp_path / "environment"
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"  # which uv does not look at
+    found = [version, *map(str, sorted(versions.glob(f"{version}.*/bin/python")))][-1]
+    for words in (
+        ["venv", "--python", found, str(environment)],
+        ["pip", "install", "--python", str(environment), str(built(tmp_path))],
+    ):
+        done = subprocess.run([sys.executable, "-m", "uv", *words], capture_output=True, text=True)
+        if re.search(r"No interpreter found|error sending request|Failed to fetch", done.stderr):
+            pytest.skip(f"Python {version}: {done.stderr.strip().splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    shown = ""
+    for words in commands_on_files(tmp_path):
+        command = [environment / "bin/rlvr-bench", *words]
+        run = subprocess.run(
+            command, cwd=tmp_path, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        assert run.returncode == 0, f"{words}: {run.stderr[-3000:]}"
+        shown += run.stdout
+    assert all(title in shown for title in ("Usage: rlvr-bench", "Scores", "Audit of the grades", "A against B"))
