@@ -23,6 +23,12 @@ from rlvr.cli.options import HELP, Results
 F = TypeVar("F", bound=Callable[..., None])
 
 
+def _short_help(command: Any) -> str:
+    """The first sentence of a command's help, whole, for the list of commands; Click would cut it."""
+    text = " ".join(inspect.cleandoc(command.help or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=[\w)])\.(?:\s|$)", text, maxsplit=1)[0]
+
+
 class Command(TyperCommand):
     """A command whose options of several values take all words up to the next option: ``--scores a.json b.json``."""
 
@@ -32,6 +38,9 @@ class Command(TyperCommand):
             name for each in self.params if isinstance(each, TyperOption) and each.multiple for name in each.opts
         }
         return super().parse_args(ctx, list(_repeated(args, several)))
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return _short_help(self)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; a reader of its output, such as head, may leave before the end."""
@@ -49,6 +58,9 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ([] if self.invoke_without_command else ["--help"]))
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return _short_help(self)
 
 
 def _repeated(words: Iterable[str], several: set[str]) -> Iterable[str]:

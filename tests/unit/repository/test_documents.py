@@ -98,6 +98,12 @@ def test_pictures_have_all_their_colours() -> None:
     assert {name for name, kind in colour_types.items() if kind == 3} == {"batching.png"}
 
 
+def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert len(re.findall(r"^  \w", listed, re.MULTILINE)) > 20 and "..." not in listed
+
+
 def test_commands_that_pages_name_exist() -> None:
     known = {" ".join(path) for path in command_paths(typer.main.get_command(commands()))}
     groups = {name.rpartition(" ")[0] for name in known}
