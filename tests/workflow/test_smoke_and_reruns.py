@@ -215,7 +215,8 @@ def test_bad_configuration_is_refused_in_one_line_before_any_work(project_copy: 
     answer = project_copy.snakemake(config=project_copy.changed_config({"methods.dabo": {}}))
     assert answer.returncode != 0
     (line,) = (line for line in answer.stderr.splitlines() if not line.startswith("Using workflow specific profile"))
-    assert line.startswith("error: config/changed.yaml: methods.dabo: ") and "accepted: grpo, dapo" in line
+    assert line.startswith("error: config/changed.yaml: methods.dabo: ")
+    assert "(did you mean dapo?); accepted: " in line and "grpo, dapo," in line
     assert not (project_copy.root / "results").exists()
 
 
