@@ -75,7 +75,7 @@ def _resolve(name: Any, catalogue: Mapping[str, Entry], source: str, below: tupl
             source,
             "",
             f"{name!r} is no method of the catalogue",
-            f"a new name with `extends`, or {', '.join(catalogue)}",
+            f"{', '.join(catalogue)}, or a new name with `extends`",
         )
     if name in below:
         raise InvalidInput(source, "", f"{' -> '.join([*below, name])} extend one another in a circle")

@@ -15,7 +15,7 @@ from tests.unit.repository.test_statistics_alone import built, commands_on_files
 
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_an_empty_environment_of_a_newer_python_gets_the_commands_on_files(version: str, tmp_path: Path) -> None:
-    """By uv, which finds or brings the Python, and the index of packages; skipped where one of them is out of reach."""
+    """Install the wheel by uv and run them; skipped where the Python or the index of packages is out of reach."""
     environment = tmp_path / "environment"
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"  # which uv does not look at
     found = [version, *map(str, sorted(versions.glob(f"{version}.*/bin/python")))][-1]

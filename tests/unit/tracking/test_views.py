@@ -28,7 +28,7 @@ _DRAWN = "[...document.querySelectorAll('.js-plotly-plot')].filter((each) => eac
 
 @pytest.fixture(scope="module")
 def addresses(projected: Study, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What `rlvr-bench ui` prints: the address of each view, served until the tests have ended."""
+    """The address of each view, as `rlvr-bench ui` prints it; served until the tests have ended."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
