@@ -1,7 +1,7 @@
 """Time and memory of local training steps under two versions of the code: same run, same steps, in turns.
 
-    git worktree add /tmp/before COMMIT
-    python benchmarks/training.py --run results/runs/tiny-dapo-s1/run.json --before /tmp/before --out training.json
+    git worktree add ../before COMMIT
+    python benchmarks/training.py --run results/runs/tiny-dapo-s1/run.json --before ../before --out training.json
 
 The run's problems and base model are read, its results are left alone. Each version is a process of its own that makes
 the run's first steps in memory, while the other one waits. Processor time is counted, which other work on the machine
