@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from evals.core import records
+from evals.core.comparisons import Comparison, Comparisons, Contrast, Controls
 from evals.core.errors import InvalidInput, UserError
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Contrast, Controls, Run, Score, Weighting
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.weighting import weighted_mean, weighting_text, weights_of
 
@@ -146,7 +147,7 @@ def read_results(runs: Path | Sequence[Run], scores: Sequence[Path], comparisons
     if len(set(samples.values())) > 1 and any(run.method != BASE for run in known):
         found = ", ".join(f"{k} of {name}" for name, k in samples.items())
         raise UserError(f"samples_per_problem: must be the same for every benchmark, found {found}")
-    compared = records.Comparisons.read(comparisons)
+    compared = Comparisons.read(comparisons)
     within = [row for row in compared.comparisons if row.against_model is None]
     rows = {(row.model, row.method, row.against, row.benchmark): row for row in within}
     methods = {(run.model, run.method) for run in known}

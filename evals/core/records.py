@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -265,110 +264,6 @@ class Chosen(Record):
     samples_per_problem: int = Field(ge=1)
     step: int = Field(ge=1)  # after which the chosen policy was
     averages: dict[str, float] = Field(min_length=1)  # step of every policy -> its avg@k, which decided
-
-
-class Claim(StrEnum):
-    """The subject of a comparison."""
-
-    METHODS = "methods"
-    """Methods, whose seeds are a sample of all the seeds that could have been trained."""
-    CHECKPOINTS = "checkpoints"
-    """The very policies that were evaluated."""
-
-
-class Verdict(StrEnum):
-    """A comparison in words."""
-
-    BETTER = "better"
-    WORSE = "worse"
-    NOT_DISTINGUISHABLE = "not distinguishable"
-    NO_CONTRAST = "no contrast with the reference"
-    """No difference was found, and the trainings say why: the method's updates are the reference's but for noise."""
-
-    @property
-    def is_difference(self) -> bool:
-        return self in (Verdict.BETTER, Verdict.WORSE)
-
-
-class Comparison(ExtensibleRecord):
-    """A method against the reference method or the base model, on one benchmark or on ``all``; fractions of one.
-
-    Attributes:
-        against: the reference method, or ``base``.
-        against_model: the model that has ``against``, where it is another one; None where it is ``model``.
-        p_value_holm: on ``all`` corrected over the methods of the study that are compared against the same one; on a
-            benchmark over the benchmarks of this pair.
-        minimum_detectable_effect: the difference that is found in 80 % of studies of this size.
-    """
-
-    model: str
-    method: str
-    against: str
-    against_model: str | None = None
-    benchmark: str
-    method_average: float
-    against_average: float
-    difference: float
-    standard_error: float | None
-    confidence_interval: Interval | None
-    p_value: float | None
-    minimum_detectable_effect: float | None
-    seeds: int
-    against_seeds: int
-    problems: int
-    p_value_holm: float | None
-    verdict: Verdict
-
-
-class Controls(Record):
-    """Two methods of a study whose verdicts are known beforehand: whether the others can be believed."""
-
-    positive: str = Field(description="a method that is known to harm: a study that works finds it worse")
-    negative: str = Field(
-        description="a method that is known to change nothing: a study that works finds no difference"
-    )
-
-
-class Contrast(ExtensibleRecord):
-    """The angle between a method's gradients and the reference method's, over the method's trainings.
-
-    Angles are in degrees, means over the measured steps of a training and then over trainings.
-
-    Attributes:
-        floor_degrees: the angle of the reference method with random token weights, on the same rollouts.
-        slope_degrees: the angle between the derivatives of the losses by the tokens' log-probabilities; None where it
-            was not measured.
-        ratio_interval: of the angle over the floor's; None if a single step was measured.
-        is_above_floor: whether that ratio is above 1; if not, the method has no contrast.
-    """
-
-    model: str
-    method: str
-    against: str
-    degrees: float
-    floor_degrees: float
-    slope_degrees: float | None
-    ratio_interval: Interval | None
-    is_above_floor: bool
-    seeds: int
-
-
-class Comparisons(ExtensibleRecord):
-    """The content of ``comparisons.json``; ``confidence`` is the level of the intervals, ``seed`` the resampling's.
-
-    ``contrasts`` has the methods whose trainings measured their angle to the reference method.
-    """
-
-    reference_method: str
-    claim: Claim = Claim.METHODS
-    weighting: Weighting = "benchmarks"
-    confidence: float
-    bootstrap_resamples: int
-    permutations: int
-    seed: int = 0
-    controls: Controls | None = None
-    comparisons: tuple[Comparison, ...]
-    contrasts: tuple[Contrast, ...] = ()
 
 
 class ResultStatus(Record):

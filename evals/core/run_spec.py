@@ -1,7 +1,7 @@
 """The specification of a training run (run.json) and of where it is carried out: what the engines are given."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,6 +11,7 @@ from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.files import read_json
 from evals.core.numbers import Count, Index, NotNegative, Positive, Share
 from evals.core.record import Record
+from evals.core.training_settings import LocalTraining, TrainingSettings, VerlTraining
 
 LOCAL, VERL = "local", "verl"
 """The engines."""
@@ -55,128 +56,6 @@ class Service(Record):
     api_key_variable: str = "OPENAI_API_KEY"
     extra_body: dict[str, Any] = Field(default={})
     timeout: Positive = 3600.0
-
-
-def cut_into_passes(lengths: Sequence[int], most: int, most_tokens: int | None) -> list[range]:
-    """Cut sequences of so many tokens each into parts of at most ``most``, and ``most_tokens`` if there are several."""
-    parts, start, tokens = [], 0, 0
-    for place, length in enumerate(lengths):
-        is_full = most_tokens is not None and tokens + length > most_tokens
-        if place > start and (is_full or place - start == most):
-            parts.append(range(start, place))
-            start, tokens = place, 0
-        tokens += length
-    return [*parts, range(start, len(lengths))]
-
-
-class LearningRateDecay(Record):
-    """A linear fall of the learning rate to 0, in rollout steps; both engines keep one rate within a step.
-
-    It is given in steps and not as a fraction of the training, so that a training's beginning does not depend on where
-    the training ends.
-
-    Attributes:
-        from_step: number of steps after which the fall begins; the step that follows still has the full rate.
-        to_step: number of steps after which the rate is 0.
-    """
-
-    from_step: Index
-    to_step: Count
-
-    @model_validator(mode="after")
-    def _check_length(self) -> Self:
-        if self.to_step < self.from_step + 2:
-            accepted = f"at least 2 more than from_step, {self.from_step}, so that a step has a lower rate"
-            raise NotAccepted(f"is {self.to_step}", accepted, "to_step")
-        return self
-
-    def factor(self, step: int) -> float:
-        """The part of the learning rate that is left in the step that follows ``step`` others."""
-        return min(1.0, max(0.0, (self.to_step - step) / (self.to_step - self.from_step)))
-
-
-class TrainingSettings(Record):
-    """The length, sizes and optimizer of a training (:class:`evals.core.config.methods.TrainingChanges` says more).
-
-    Verl raises the learning rate once per rollout step, the local engine with every one of ``warmup_updates``. Without
-    ``learning_rate_decay`` the rate stays constant then. Rollouts are drawn from the smallest set of tokens whose
-    probability reaches ``top_p``, but log-probabilities are those of the whole distribution, as in the code of
-    RLVR-Directions (arXiv 2603.22117).
-    """
-
-    steps: Count
-    prompts_per_step: Count
-    samples_per_prompt: Count
-    updates_per_step: Count
-    max_new_tokens: Count
-    temperature: Positive
-    top_p: Share = Field(default=1.0, exclude_if=lambda top_p: top_p == 1)
-    learning_rate: Positive
-    warmup_updates: Index
-    learning_rate_decay: LearningRateDecay | None = Field(default=None, exclude_if=lambda decay: decay is None)
-    weight_decay: NotNegative
-    gradient_clip: Positive
-
-    @model_validator(mode="after")
-    def _check_decay(self) -> Self:
-        if (decay := self.learning_rate_decay) is None:
-            return self
-        if self.steps > decay.to_step:
-            accepted = f"at most learning_rate_decay.to_step, {decay.to_step}, after which the learning rate is 0"
-            raise NotAccepted(f"is {self.steps}", accepted, "steps")
-        if self.warmup_updates > (most := decay.from_step * self.updates_per_step):
-            accepted = f"at most {most}, the updates of the {decay.from_step} steps before the learning rate falls"
-            raise NotAccepted(f"is {self.warmup_updates}", accepted, "warmup_updates")
-        return self
-
-    def decay_factor(self, step: int) -> float:
-        """The part of the learning rate that its decay leaves in the rollout step that follows ``step`` others."""
-        return 1.0 if self.learning_rate_decay is None else self.learning_rate_decay.factor(step)
-
-    @property
-    def rollouts_per_step(self) -> int:
-        """Rollouts in a rollout batch."""
-        return self.prompts_per_step * self.samples_per_prompt
-
-    @property
-    def rollouts_per_update(self) -> int:
-        """Rollouts in an optimizer mini-batch, where all have one size."""
-        return self.rollouts_per_step // self.updates_per_step
-
-
-class LocalTraining(TrainingSettings):
-    """The training settings of the local engine."""
-
-    micro_batch_size: Count
-    micro_batch_tokens: Count | None = Field(default=None, exclude_if=lambda tokens: tokens is None)
-    share_prompts: bool = Field(default=False, exclude_if=lambda share: not share)
-    sampling_batch_size: Count
-
-    def micro_batches(self, lengths: Sequence[int]) -> list[range]:
-        """Cut rollouts of so many tokens, prompts included, into the parts of one forward pass each, in order."""
-        return cut_into_passes(lengths, self.micro_batch_size, self.micro_batch_tokens)
-
-    def learning_rate_of(self, step: int, update: int) -> float:
-        """The learning rate of the update that follows ``update`` others, after ``step`` whole rollout steps."""
-        warmup = min(1.0, (update + 1) / max(1, self.warmup_updates))
-        return self.learning_rate * warmup * self.decay_factor(step)
-
-
-class VerlTraining(TrainingSettings):
-    """The training settings of verl."""
-
-    max_prompt_tokens: Count
-
-    @model_validator(mode="after")
-    def _check_updates(self) -> Self:
-        updates = self.updates_per_step
-        if self.prompts_per_step % updates:  # verl cuts a batch into mini-batches by whole prompts
-            accepted = f"accepted by verl: a divisor of prompts_per_step, {self.prompts_per_step}"
-            raise NotAccepted(f"is {updates}; {accepted}", key="updates_per_step")
-        if self.warmup_updates % updates:
-            accepted = "accepted by verl, whose learning rate changes between rollout steps: a multiple of"
-            raise NotAccepted(f"is {self.warmup_updates}; {accepted} updates_per_step, {updates}", key="warmup_updates")
-        return self
 
 
 class ContrastMeasurement(Record):
@@ -384,8 +263,6 @@ class Cluster(Record):
         for key in ("sequence_parallel", "rollout_tensor_parallel"):
             if self.devices % (value := getattr(self, key)):
                 raise NotAccepted(f"is {value}", f"a divisor of {self.devices} devices", key)
-        if self.platform == "cpu" and self.sequence_parallel > 1:
-            raise NotAccepted(f"is {self.sequence_parallel}; accepted with platform cpu: 1", key="sequence_parallel")
         parts, node = self.rollout_tensor_parallel, self.gpus_per_node
         if parts % node and node % parts:  # verl would give one vLLM parts of two nodes, and take them for one
             accepted = f"a divisor or a multiple of gpus_per_node, {node}"

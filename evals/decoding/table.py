@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from evals.core.comparisons import Comparison
 from evals.core.record import read_rows
-from evals.core.records import BASE, Comparison, Condition, Sample
+from evals.core.records import BASE, Condition, Sample
 from evals.decoding import SCHEMES
 from evals.decoding.settings import Choice, Choices
 from evals.results import Results

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Verdict
+from evals.core.comparisons import Comparison, Verdict
+from evals.core.records import ALL_BENCHMARKS, BASE
 from evals.figures import style
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results

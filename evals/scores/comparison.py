@@ -10,21 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from evals.core.comparisons import Claim, Comparison, Comparisons, Contrast, Controls, Verdict
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import write_json
 from evals.core.manifest import verify_outputs, write_output_manifest
-from evals.core.records import (
-    ALL_BENCHMARKS,
-    BASE,
-    BenchmarkScores,
-    Claim,
-    Comparison,
-    Comparisons,
-    Contrast,
-    Controls,
-    Verdict,
-    Weighting,
-)
+from evals.core.records import ALL_BENCHMARKS, BASE, BenchmarkScores, Weighting
 from evals.scores.contrast import MeasuredRun, estimate_contrast
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import estimate_difference

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from evals.core.comparisons import Contrast
 from evals.core.files import read_parquet
 from evals.core.manifest import read_manifest
-from evals.core.records import Contrast
 from evals.statistics.interval import t_interval
 
 ANGLE, FLOOR, SLOPES = "contrast_degrees", "contrast_floor_degrees", "contrast_slope_degrees"

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from evals.core.comparisons import Claim, Comparison
 from evals.core.errors import InvalidInput, UserError
-from evals.core.records import ALL_BENCHMARKS, Claim, Comparison, Weighting
+from evals.core.records import ALL_BENCHMARKS, Weighting
 from evals.scores.comparison import BenchmarkCounts, Settings, compare
 from evals.scores.loose_files import Reader, find_seeds
 from evals.scores.score import GradedRun, ProblemId, majority_of, measure

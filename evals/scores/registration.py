@@ -8,9 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from evals.core.comparisons import Comparison
 from evals.core.files import fingerprint, read_json, write_json
 from evals.core.record import Record
-from evals.core.records import Comparison
 
 REGISTRATIONS = "registration.json"
 _FREE = ("study", "execution", "diagnostics")

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from evals.core.comparisons import Verdict
 from evals.core.errors import UserError
 from evals.core.random import stream_seed
-from evals.core.records import ALL_BENCHMARKS, BASE, Verdict
+from evals.core.records import ALL_BENCHMARKS, BASE
 from evals.scores.comparison import BenchmarkCounts, Settings, compare, problem_shares, read_counts
 from evals.statistics.accuracy import FloatArray
 from evals.statistics.difference import estimate_difference

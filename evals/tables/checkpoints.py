@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from evals.core.comparisons import Comparison
 from evals.core.errors import UserError
-from evals.core.records import BASE, Chosen, Comparison, Condition
+from evals.core.records import BASE, Chosen, Condition
 from evals.results import Results, read_results
 from evals.statistics.average import Average
 from evals.tables import numbers

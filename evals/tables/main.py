@@ -9,8 +9,9 @@ from typing import Any
 import pandas as pd
 
 from evals.core import arithmetic
+from evals.core.comparisons import Comparison, Verdict
 from evals.core.manifest import read_any_manifest
-from evals.core.records import ALL_BENCHMARKS, BASE, Comparison, Condition, Verdict
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import numbers

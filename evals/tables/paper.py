@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from evals.core.records import BASE, Comparison, Condition
+from evals.core.comparisons import Comparison
+from evals.core.records import BASE, Condition
 from evals.results import Results
 from evals.statistics.average import Average
 from evals.tables import numbers

@@ -101,7 +101,7 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
             step = learner.position.step + 1
             prepared = learner.prepare(pool)
             kept = step in wanted
-            before = {name: value.detach().clone() for name, value in learner.model.named_parameters()} if kept else {}
+            before = {name: value.detach().clone() for name, value in learner.model.weights().items()} if kept else {}
             new = old = prepared.batch.old_log_probs
             log = UpdateLog(torch.full_like(old, torch.nan), torch.full_like(old, torch.nan))
             learner.updater.observer = log if kept else None

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from evals.core.comparisons import Comparison, Verdict
 from evals.core.files import fingerprint
-from evals.core.records import BASE, Comparison, Condition, Verdict
+from evals.core.records import BASE, Condition
 from evals.figures.efficiency import COSTS
 from evals.results import Results
 from evals.scores.registration import Entry, Outcome, outcome, registered_content

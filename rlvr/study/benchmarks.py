@@ -7,7 +7,7 @@ from typing import Any
 
 from evals.core.config import problem_sets
 from evals.core.config.problem_sets import GENERATED, Benchmark, TrainingSet, parse_benchmark
-from evals.core.config.study import DrawnProblems, LocalCopy, Problems, PublishedProblems
+from evals.core.config.sections import DrawnProblems, LocalCopy, Problems, PublishedProblems
 from evals.core.errors import InvalidInput
 from evals.core.yaml_file import read_yaml
 from rlvr.study.source_files import REPOSITORY

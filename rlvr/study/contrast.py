@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from evals.core.run_spec import ContrastMeasurement, TrainingSettings
+from evals.core.run_spec import ContrastMeasurement
+from evals.core.training_settings import TrainingSettings
 
 DEFAULT_STEPS = 4
 

@@ -28,7 +28,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from evals.core.errors import UserError
-from rlvr.study.study_file import read_study_file
+from rlvr.study.study_file import check_config_files
 
 # Options with which Snakemake runs no job and holds no lock.
 _ANSWERS = (
@@ -38,7 +38,6 @@ _ANSWERS = (
 
 _NOTICE_SECONDS = 0.5  # for Snakemake to say that it ends, so that its jobs' ends are no failures
 _SNAKEMAKES_JOBS_PER_SECOND = 100
-_SHELLS = {"bash", "sh", "dash"}
 
 
 def main(arguments: list[str]) -> None:
@@ -50,8 +49,7 @@ def main(arguments: list[str]) -> None:
     directory = Path(options.directory or ".").resolve()
     with contextlib.ExitStack() as held:
         try:
-            for file in options.configfile or ():  # Snakemake would name no line
-                read_study_file(Path(file))
+            check_config_files(options.configfile or ())
             if not any(getattr(options, name) for name in _ANSWERS):
                 held.enter_context(only_study(directory))
                 _remove_stale_lock(directory, arguments)
@@ -67,11 +65,11 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def end_jobs_on_termination() -> None:
+def end_jobs_on_termination(workflow: Any) -> None:
     """Pass a SIGTERM of this process, which runs Snakemake, on to its jobs: trainings then save their state and end.
 
     Snakemake itself starts no further job, but waits for those that run, however long. From here on it also ends its
-    jobs itself when it is interrupted.
+    jobs itself when it is interrupted; jobs of other machines, such as Slurm's, it ends by an interrupt alone.
     """
     # By name: the launcher's own is that of another module, __main__.
     if getattr(signal.getsignal(signal.SIGINT), "__name__", "") == _end_at_once.__name__:
@@ -81,9 +79,16 @@ def end_jobs_on_termination() -> None:
     def end(number: int, frame: FrameType | None) -> None:
         if callable(noted):
             noted(number, frame)
-        threading.Timer(_NOTICE_SECONDS, _end_jobs).start()
+        time.sleep(_NOTICE_SECONDS)
+        _end_jobs()
 
-    signal.signal(signal.SIGTERM, end)
+    def begin(number: int, frame: FrameType | None) -> None:
+        if not workflow.local_exec:
+            raise KeyboardInterrupt
+        # In a thread: Snakemake's handler waits for the scheduler's lock, which the interrupted code may hold.
+        threading.Thread(target=end, args=(number, frame)).start()
+
+    signal.signal(signal.SIGTERM, begin)
 
 
 def lift_job_rate(workflow: Any) -> None:
@@ -98,22 +103,9 @@ def lift_job_rate(workflow: Any) -> None:
 
 
 def _end_jobs() -> None:
-    for child in psutil.Process().children():
-        for job in _commands_of(child):
-            with contextlib.suppress(psutil.Error):
-                job.terminate()
-
-
-def _commands_of(process: psutil.Process) -> Iterator[psutil.Process]:
-    """The commands that a job's shell waits for; they end first, and the shell tells Snakemake."""
-    try:
-        children = process.children() if process.name() in _SHELLS else []
-    except psutil.Error:
-        return
-    if not children:
-        yield process
-    for child in children:
-        yield from _commands_of(child)
+    for job in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            job.terminate()
 
 
 @contextlib.contextmanager

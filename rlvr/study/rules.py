@@ -2,13 +2,16 @@
 
 import contextlib
 import inspect
+import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError
+from rlvr.runs.termination import SNAKEMAKE
 from rlvr.study.source_files import REPOSITORY
 
 
@@ -19,6 +22,24 @@ def one_line_errors() -> Iterator[None]:
         yield
     except UserError as error:
         sys.exit(f"error: {error}")
+
+
+def name_targets(rules: Iterable[Any], log: logging.Logger) -> None:
+    """Let Snakemake's complaint about an unknown target name those that there are.
+
+    Args:
+        rules: Snakemake's rules.
+        log: where Snakemake writes its messages.
+    """
+    names = ", ".join(rule.name for rule in rules if not rule.output and not rule.has_wildcards())
+
+    def explain(record: logging.LogRecord) -> bool:
+        unknown = re.match(r"MissingRuleException:\nNo rule to produce (\w+) ", str(record.msg))
+        if unknown:
+            record.msg = f"error: {InvalidInput('target', '', f'is {unknown[1]!r}', names)}"
+        return True
+
+    log.addFilter(explain)
 
 
 def given(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -61,6 +82,7 @@ def manifests(directories: Iterable[str]) -> list[str]:
 
 
 def set_job_environment() -> None:
-    """Let the jobs' ``python`` be the one that runs this, and let other Pythons, such as vLLM's, find our packages."""
+    """Let jobs know this process and find this ``python``, and let other Pythons, such as vLLM's, find our packages."""
+    os.environ[SNAKEMAKE] = str(os.getpid())
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), *os.get_exec_path()])
     os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])

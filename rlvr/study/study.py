@@ -10,11 +10,13 @@ from typing import Any
 
 from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Served
 from evals.core.config.methods import TrainingChanges
-from evals.core.config.study import PublishedProblems, StudyConfig
+from evals.core.config.sections import PublishedProblems
+from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
-from evals.core.run_spec import VERL, LocalRun, LocalTraining, RunSpec, VerlTraining, divide_overrides, parse_run
+from evals.core.run_spec import VERL, LocalRun, RunSpec, divide_overrides, parse_run
+from evals.core.training_settings import LocalTraining, VerlTraining
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study.benchmarks import (
     StudyBenchmark,

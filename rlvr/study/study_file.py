@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
 from evals.core.yaml_file import parse_yaml, read_yaml
 
 EXTENDED_BY_KEY = ("training", "evaluation", "statistics", "execution")
@@ -42,6 +42,18 @@ def read_study_file(path: Path, extended_by: tuple[Path, ...] = ()) -> dict[str,
             merged[key] = value
     _leave_out_nulls(merged, content)
     return merged
+
+
+def check_config_files(paths: Iterable[str | Path]) -> None:
+    """Refuse files of ``snakemake --configfile`` that cannot be read, with the line; Snakemake would name none.
+
+    Raises:
+        UserError: a file is missing, or cannot be read.
+    """
+    for path in map(Path, paths):
+        if not path.exists():
+            raise UserError(f"{path}: no such file; --configfile takes every word after it, so name targets first")
+        read_study_file(path)
 
 
 def read_study(files: Iterable[str | Path], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field
 
 from evals.core.config.settings import MethodName, Omittable, Settings, optional
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
+from evals.core.training_settings import Lora
 
 
 class TrainingChanges(Settings):
@@ -28,6 +29,9 @@ class TrainingChanges(Settings):
     share_prompts: Omittable[bool] = optional(
         "whether a pass computes a prompt once for all its rollouts, where the batched decoder computes the model; "
         "default false; changes rounding only; engine local"
+    )
+    lora: Omittable[Lora] = optional(
+        "low-rank adapters, which are trained in place of the model's weights (docs/real_model.md); engine local"
     )
     max_prompt_tokens: Omittable[Count] = optional("longer prompts are left out; engine verl")
     max_new_tokens: Omittable[Count] = optional("longest response in tokens")

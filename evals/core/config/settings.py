@@ -1,6 +1,7 @@
 """The base of all configuration records, and the kinds of values that their keys have."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, TypeVar, Union, get_args
@@ -102,3 +103,9 @@ Commit = Annotated[str, Matching("[0-9a-f]{40}", "the 40 hexadecimal digits of a
 Sha256 = Annotated[str, Matching("[0-9a-f]{64}", "64 hexadecimal digits")]
 Arxiv = Annotated[str, Matching(r"[0-9]{4}\.[0-9]{5}", "an arXiv identifier such as 2503.14476")]
 Seeds = Annotated[tuple[Index, ...], Field(min_length=1), *UNIQUE]
+
+
+def require(settings: Settings, keys: Iterable[str], key: str = "") -> None:
+    """Check that ``settings``, which stand under ``key``, have ``keys``."""
+    if lacking := [each for each in keys if each not in settings.model_fields_set]:
+        raise NotAccepted(f"lacks {', '.join(lacking)}", key=key)

@@ -1,9 +1,10 @@
 """The contrast of methods: the angles between what two of them make of the same rollout batch.
 
-Two things are compared. A gradient is that of a method's loss over all parameters, on the last mini-batch of a step:
-there the policy has moved away from the one that sampled, so that clipping acts. Slopes are the derivatives of the loss
-with respect to the tokens' log-probabilities, each under the policy of the token's own optimizer step; they cost
-nothing, and know nothing of how tokens share parameters. All of it only looks: the training stays the same bit by bit.
+Two things are compared. A gradient is that of a method's loss over all parameters (over the adapters alone, where a
+training has them), on the last mini-batch of a step: there the policy has moved away from the one that sampled, so that
+clipping acts. Slopes are the derivatives of the loss with respect to the tokens' log-probabilities, each under the
+policy of the token's own optimizer step; they cost nothing, and know nothing of how tokens share parameters. All of it
+only looks: the training stays the same bit by bit.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 
 from evals.core.random import generator_for
-from evals.core.run_spec import LocalRun, LocalTraining
+from evals.core.run_spec import LocalRun
+from evals.core.training_settings import LocalTraining
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
 from rlvr.methods.aggregation import Normaliser

@@ -19,7 +19,7 @@ from evals.core.errors import InvalidInput, UserError
 from evals.core.files import fingerprint, read_jsonl, sha256_file, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.progress import Progress
-from evals.core.run_spec import cut_into_passes
+from evals.core.training_settings import cut_into_passes
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.plan import encode_prompts
 from evals.problems.problem_set import render_prompt
@@ -102,7 +102,10 @@ def fine_tune(
             metrics.append({"step": step + 1, "loss": loss, "grad_norm": float(norm), "seconds_step": seconds})
             progress.report(step + 1, loss=loss)
             save_when_due(step + 1, settings.steps, checkpoint_interval, asked_to_stop, save, name)
-        files = [*save_trained(model, base / "checkpoint", directory / "checkpoint"), directory / "metrics.parquet"]
+        files = [
+            *save_trained(model.weights(), base / "checkpoint", directory / "checkpoint"),
+            directory / "metrics.parquet",
+        ]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
         details = {"steps": settings.steps, "solutions": len(examples), "model_computed_by": model.backend}
         made = hash_files(directory, *files)

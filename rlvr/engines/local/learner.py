@@ -105,6 +105,10 @@ class Learner:
             self._held_out = read_jsonl(run.validation.problems / "problems.jsonl", ("id", "problem", "answer"))
             prompts |= encode_problems(checkpoint, run, self._held_out)
         self.model = load_policy(checkpoint, device, run.dtype, gradient_checkpointing, training.share_prompts)
+        if training.lora is not None:
+            from rlvr.engines.local.lora import adapted  # which imports peft and transformers
+
+            self.model = adapted(self.model, checkpoint, training.lora, run.seed)
         parameters = SamplingParameters(
             max_new_tokens=training.max_new_tokens,
             temperature=training.temperature,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from evals.core.errors import UserError
-from evals.core.run_spec import LocalTraining
+from evals.core.training_settings import LocalTraining
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.gradients import computed_again
@@ -72,7 +72,7 @@ class Policy(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the hidden states; weights are in float32."""
+        """The type of the hidden states."""
         ...
 
     @property
@@ -81,11 +81,15 @@ class Policy(Protocol):
         ...
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The weights and their names."""
+        """What is trained, in float32, by name: all weights, or adapters."""
         ...
 
     def parameters(self) -> Iterator[Tensor]:
-        """The weights, in the same order."""
+        """What is trained, in the same order."""
+        ...
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The whole model's weights under the names of its checkpoint, with what adapters add to them."""
         ...
 
     @property

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
 
 import psutil
 import torch
@@ -24,6 +25,9 @@ from evals.generation.decoder import DecoderModel
 from rlvr.engines.local.policy import LOGITS_AT_ONCE
 from rlvr.engines.local.rollout import encode_problems
 from rlvr.methods.method import compose
+
+if TYPE_CHECKING:
+    from peft.tuners.lora import LoraLayer
 
 SMALL = 1 << 26
 """Bytes of weights up to which nothing is said: the laptop study's models fit everywhere."""
@@ -67,15 +71,17 @@ def parts(
     """What the training holds, from the shapes of its weights; ``longest`` tokens are a prompt and its response."""
     training, method = run.training, compose(run.method, f"method {run.method_name}")
     weights, bytes_of_number = sum(map(_numbers, shapes.values())), getattr(torch, run.dtype).itemsize
-    found = [
-        Part("torch", _TORCH),
-        Part("weights, float32", 4 * weights),
-        Part("gradients, float32", 4 * weights),
-        Part("optimizer, two moments in float32", 8 * weights),
-    ]
     try:
-        config = DecoderConfig.from_json(checkpoint.config, "config.json")
+        config: DecoderConfig | None = DecoderConfig.from_json(checkpoint.config, "config.json")
     except UnknownArchitecture:
+        config = None
+    adapters: Mapping[str, LoraLayer] = {}
+    if training.lora is not None:
+        from rlvr.engines.local.lora import empty_adapters  # which imports transformers
+
+        adapters = empty_adapters(checkpoint, training.lora)
+    found = [Part("torch", _TORCH), *_trained(run, shapes, adapters, by_decoder=config is not None)]
+    if config is None:
         return [*found, Part("activations of transformers' model: not counted", 0)]
     rows = min(training.sampling_batch_size, training.rollouts_per_step)
     of_token = 2 * config.layers * config.key_value_heads * config.head_dimension * bytes_of_number
@@ -85,13 +91,14 @@ def parts(
     # The logits, their logarithms, and shares or slopes of the same size.
     of_logits = 3 * 4 * min(LOGITS_AT_ONCE, batch * training.max_new_tokens * config.vocabulary)
     again = execution.gradient_checkpointing
-    activations, copies = kept_by_passes(config, shapes, run, again, [longest] * batch)
+    activations, copies = kept_by_passes(config, shapes, run, again, [longest] * batch, adapters)
     of_passes = "micro_batch_size, micro_batch_tokens" + ("" if again else ", execution.gradient_checkpointing")
     found += [
         Part(f"weights as the decoder takes them, {run.dtype}", bytes_of_number * weights, "sampling"),
         Part("keys and values", rows * longest * of_token, "sampling", "sampling_batch_size, max_new_tokens"),
         Part("logits of a token for every sample", 5 * 4 * rows * config.vocabulary, "sampling", "sampling_batch_size"),
         Part(f"weights as passes take them, {run.dtype}", copies, "update"),
+        Part("gradients of these, before they reach the weights", copies, "update"),
         Part(f"activations of {batch} rollouts of {longest} tokens", activations, "update", of_passes),
         Part("logits of a part of the tokens", of_logits, "update"),
     ]
@@ -106,25 +113,67 @@ def parts(
     return found
 
 
+def _trained(
+    run: LocalRun, shapes: Mapping[str, list[int]], adapters: Mapping[str, LoraLayer], by_decoder: bool
+) -> list[Part]:
+    """Weights, what is trained of them or beside them, and the optimizer's state of that."""
+    weights = trained = sum(map(_numbers, shapes.values()))
+    found = [Part("weights, float32", 4 * weights)]
+    if adapters:
+        from rlvr.engines.local.lora import number_of_parameters
+
+        trained = number_of_parameters(adapters)
+        lowered = [shape for name, shape in shapes.items() if name in adapters or (by_decoder and len(shape) > 1)]
+        low = sum(map(_numbers, lowered))
+        found = [
+            Part(f"weights, {run.dtype}", getattr(torch, run.dtype).itemsize * low),
+            Part("other weights, float32", 4 * (weights - low)),
+            Part("adapters, float32", 4 * trained, settings="lora.rank, lora.target_modules"),
+        ]
+    return [
+        *found,
+        Part("gradients, float32", 4 * trained),
+        Part("optimizer, two moments in float32", 8 * trained),
+    ]
+
+
 def kept_by_passes(
-    config: DecoderConfig, shapes: Mapping[str, list[int]], run: LocalRun, again: bool, lengths: list[int]
+    config: DecoderConfig,
+    shapes: Mapping[str, list[int]],
+    run: LocalRun,
+    again: bool,
+    lengths: list[int],
+    adapters: Mapping[str, LoraLayer] = MappingProxyType({}),
 ) -> tuple[int, int]:
     """Bytes of activations that a pass over sequences of ``lengths`` tokens keeps, and of weights in other form."""
-    once, twice = (_kept(config, shapes, run, again, number * lengths) for number in (1, 2))
+    once, twice = (_kept(config, shapes, run, again, number * lengths, adapters) for number in (1, 2))
     if not again:
         return twice - once, 2 * once - twice
     # Layers that are computed again are held by their inputs, and one at a time is then kept whole.
-    whole, copies = kept_by_passes(config, shapes, run, False, lengths)
+    whole, copies = kept_by_passes(config, shapes, run, False, lengths, adapters)
     inputs = (config.layers - 1) * sum(lengths) * config.hidden * getattr(torch, run.dtype).itemsize
     return twice - once + inputs + whole // config.layers, copies
 
 
 def _kept(
-    config: DecoderConfig, shapes: Mapping[str, list[int]], run: LocalRun, again: bool, lengths: list[int]
+    config: DecoderConfig,
+    shapes: Mapping[str, list[int]],
+    run: LocalRun,
+    again: bool,
+    lengths: list[int],
+    adapters: Mapping[str, LoraLayer],
 ) -> int:
     """Bytes that a pass keeps for its gradient, beside the weights themselves."""
-    weights = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
-    model = DecoderModel(config, weights, getattr(torch, run.dtype), again)
+    dtype = getattr(torch, run.dtype)
+    weights = {
+        name: torch.empty(shape, device="meta", dtype=dtype if adapters and len(shape) > 1 else torch.float32)
+        for name, shape in shapes.items()
+    }
+    model = DecoderModel(config, weights, dtype, again)
+    if adapters:
+        from rlvr.engines.local.lora import AdaptedDecoder
+
+        model = AdaptedDecoder(model, adapters)
     saved: dict[int, Tensor] = {}  # by storage; held, so that no other storage takes its place
 
     def keep(tensor: Tensor) -> Tensor:
@@ -134,7 +183,7 @@ def _kept(
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model.states([[0] * length for length in lengths], [0] * len(lengths))
     # By storage, as products keep transposed views of the weights, which take no memory of their own.
-    own = {weight.untyped_storage()._cdata for weight in weights.values()}
+    own = {weight.untyped_storage()._cdata for weight in (*weights.values(), *model.parameters())}
     return sum(tensor.untyped_storage().nbytes() for place, tensor in saved.items() if place not in own)
 
 

@@ -143,7 +143,7 @@ class _Attempt:
 
     def _write(self, training: Training, place: Path) -> None:
         """Write the present policy and the metrics so far as the result of ``training``."""
-        files = save_trained(self.learner.model, training.run.base / "checkpoint", place / "checkpoint")
+        files = save_trained(self.learner.model.weights(), training.run.base / "checkpoint", place / "checkpoint")
         if self.learner.run.validation is not None:
             scores = place / "validation.parquet"
             write_parquet(scores, pd.DataFrame(self.learner.position.validation))

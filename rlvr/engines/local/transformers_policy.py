@@ -1,6 +1,6 @@
 """A model of transformers, of any architecture, as a policy that samples and is trained."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -22,40 +22,43 @@ class TransformersPolicy:
     """See :class:`rlvr.engines.local.policy.Policy`; ``because`` says why the batched decoder is not used."""
 
     def __init__(self, model: PreTrainedModel, because: str = "") -> None:
-        self._model, self.dtype = model, model.dtype
+        self.model, self.dtype = model, model.dtype
         self.backend = f"transformers: {because}" if because else "transformers"
 
     def compute_in(self, dtype: torch.dtype, gradient_checkpointing: bool) -> None:
         """Let passes compute products in ``dtype``, and compute layers again for the gradient."""
         self.dtype = dtype
         if gradient_checkpointing:
-            self._model.gradient_checkpointing_enable({"use_reentrant": False})
-            for module in self._model.modules():
+            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+            for module in self.model.modules():
                 if isinstance(module, GradientCheckpointingLayer):
                     module.training = True  # it computes again in training alone; what is in it keeps off dropout
 
     def _precision(self) -> torch.autocast:
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != self._model.dtype)
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != self.model.dtype)
 
     @property
     def device(self) -> torch.device:
-        return self._model.device
+        return self.model.device
 
     @property
     def head_weight(self) -> Tensor:
-        weight: Tensor = self._model.get_output_embeddings().weight
+        weight: Tensor = self.model.get_output_embeddings().weight
         return weight
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        return iter(self._model.named_parameters())
+        return ((name, weight) for name, weight in self.model.named_parameters() if weight.requires_grad)
 
     def parameters(self) -> Iterator[Tensor]:
-        return iter(self._model.parameters())
+        return (weight for _, weight in self.named_parameters())
+
+    def weights(self) -> Mapping[str, Tensor]:
+        return dict(self.model.named_parameters())
 
     def sampler(self) -> Sampler:
         def sample(*given: Any) -> list[list[Response]]:
             with self._precision():
-                return sample_by_model(self._model, self.device, *given)
+                return sample_by_model(self.model, self.device, *given)
 
         return sample
 
@@ -66,12 +69,12 @@ class TransformersPolicy:
         end = torch.tensor([len(sequence) for sequence in sequences], device=self.device)[:, None]
         # Padding stands on the right, where a causal model's real tokens cannot see it: no attention mask is needed.
         with self._precision():
-            hidden: Tensor = self._model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+            hidden: Tensor = self.model.base_model(input_ids=tokens, use_cache=False).last_hidden_state
         return hidden[(columns >= first) & (columns < end)].to(self.dtype)
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:
         with self._precision():
-            logits: Tensor = self._model.get_output_embeddings()(states)
+            logits: Tensor = self.model.get_output_embeddings()(states)
         return logits.float() / temperature
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from evals.core.errors import UserError
 from evals.core.random import generator_for
-from evals.core.run_spec import LocalTraining
+from evals.core.training_settings import LocalTraining
 from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.policy import Policy, TokenBatch, token_log_probs
 from rlvr.methods.aggregation import Normaliser

@@ -115,15 +115,14 @@ class DFPO(PolicyLoss):
         logs = tokens.mean(log_ratios) if self.weight == "sequence_mean" else log_ratios.sum(dim=1, keepdim=True)
         weights = logs[:, 0].clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
         present = tokens.mask.any(dim=1)
-        _, members = torch.unique(tokens.group_ids, return_inverse=True)
-        groups = int(members.max()) + 1
+        groups, members = torch.unique(tokens.group_ids, return_inverse=True)
         if self.transform == "min_replace":
-            smallest = torch.full_like(weights[:1], torch.inf).repeat(groups)
+            smallest = weights.new_full(groups.shape, torch.inf)
             smallest = smallest.scatter_reduce(0, members, weights.masked_fill(~present, torch.inf), "amin")
             return smallest[members].masked_fill(~present, 0.0)[:, None]
         advantages = tokens.mean(tokens.advantages)[:, 0]
-        zeros = torch.zeros_like(weights[:1]).repeat(groups)
+        zeros = weights.new_zeros(groups.shape)
         products = zeros.index_add(0, members, advantages * weights)
         squares = zeros.index_add(0, members, advantages.square())
-        along = torch.where(squares > 0, products / squares.clamp(min=torch.finfo(squares.dtype).tiny), 0.0)
-        return (weights - along[members] * advantages).masked_fill(~present, 0.0)[:, None]
+        along = products / squares.clamp(min=torch.finfo(squares.dtype).tiny)  # 0 where all advantages are
+        return (weights - along[members] * advantages)[:, None]

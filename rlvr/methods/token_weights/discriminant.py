@@ -92,11 +92,11 @@ class TokenVectors:
         return torch.mul(signs, 2.0 * projections - (shares.sum(dim=0) * projections).sum())
 
     def own_distances(self, centroids: Tensor, squared_lengths: Tensor) -> Tensor:
-        """Compute the squared distance [N] of v to its own side's centroid of [2, D], in float64; 0 off both sides."""
+        """Compute the squared distance [N] in float64 of v to its own side's centroid of [2, D]; see per_token."""
         own = self.per_token(centroids.square().sum(dim=1)) - 2.0 * torch.where(
             self.sides[0], self.projections(centroids[0]), self.projections(centroids[1])
         )
-        return (squared_lengths + own).clamp(min=0.0) * self.sides.any(dim=0)
+        return (squared_lengths + own).clamp(min=0.0)
 
     def deviations(self, values: Tensor) -> Tensor:
         """Compute the population standard deviation [2] of ``values`` [N] over each side, with a floor."""
@@ -178,5 +178,4 @@ def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows
     if isinstance(hidden_states, RecomputedRows):
         return hidden_states.changed(lambda at, hidden: gradients(tokens[at.to(tokens.device)], hidden))
     chunks = zip(tokens.split(_CHUNK_ROWS), hidden_states.split(_CHUNK_ROWS), strict=True)
-    parts = [gradients(sampled, hidden) for sampled, hidden in chunks]
-    return torch.cat(parts) if parts else hidden_states
+    return torch.cat([gradients(sampled, hidden) for sampled, hidden in chunks])

@@ -116,5 +116,4 @@ class RandomLambda(TokenWeights):
 
 def _probabilities(batch: RolloutBatch) -> Tensor:
     """Compute the probability [N] of each real token under the sampling policy."""
-    padded = at_least_float32(batch.old_log_probs).masked_fill(~batch.response_mask, 0.0).exp()
-    return padded[batch.response_mask]
+    return at_least_float32(batch.old_log_probs)[batch.response_mask].exp()

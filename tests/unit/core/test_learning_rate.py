@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evals.core.errors import InvalidInput
-from evals.core.run_spec import LearningRateDecay, LocalTraining
+from evals.core.training_settings import LearningRateDecay, LocalTraining
 from tests.unit.engine.conftest import TRAINING as SMALL_TRAINING
 
 TRAINING = SMALL_TRAINING | {"steps": 8, "updates_per_step": 2, "learning_rate": 0.0012, "warmup_updates": 3}

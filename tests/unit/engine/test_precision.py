@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from evals.core.files import sha256_file
-from evals.core.run_spec import Execution, LocalRun, LocalTraining
+from evals.core.run_spec import Execution, LocalRun
+from evals.core.training_settings import LocalTraining
 from evals.generation.checkpoint import Checkpoint
 from rlvr.engines.local import policy
 from rlvr.engines.local.learner import HiddenStateBudget, Learner

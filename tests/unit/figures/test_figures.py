@@ -10,8 +10,9 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from evals.core.comparisons import Comparison
 from evals.core.manifest import verify_outputs
-from evals.core.records import ALL_BENCHMARKS, Comparison, Run
+from evals.core.records import ALL_BENCHMARKS, Run
 from evals.figures.results import draw_differences, draw_scores
 from evals.figures.style import (
     COLOURS,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA, LambdaSelection, MatchedLambdaSelection, WithinSide
+from rlvr.methods.token_weights.discriminant import hidden_gradients, token_vectors
 from rlvr.methods.token_weights.token_rules import RandomLambda
 
 B, T, D, V = 8, 6, 5, 11
@@ -234,6 +235,19 @@ def test_weights_equal_the_reference(component: DelTA, signs: str) -> None:
         assert not weights[~batch.response_mask].any()
 
 
+@pytest.mark.parametrize("top_k", [4, 20])
+def test_hidden_gradients_equal_the_reference(top_k: int) -> None:
+    batch = draw_batch(5)
+    expected = torch.tensor(vectors_of(batch, "top_k_hidden_gradient", top_k), dtype=torch.float64)
+    found = hidden_gradients(batch, top_k)
+    assert isinstance(found, torch.Tensor)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    low = hidden_gradients(replace(batch, hidden_states=batch.hidden_states.bfloat16()), top_k)
+    assert low.dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="head weight"):
+        hidden_gradients(replace(batch, head_weight=None), top_k)
+
+
 @pytest.mark.parametrize("centre", ["mean", "geometric_median"])
 @pytest.mark.parametrize("refinements", [0, 1, 2])
 @pytest.mark.parametrize("signs", ["mixed", "positive", "zero"])
@@ -306,8 +320,27 @@ def test_a_side_whose_assignments_all_underflow_keeps_its_centre(centre: Any) ->
 
     Around the mean both tokens are alike for ever. Around the origin their distances would be 1 and 9.
     """
-    weights, _ = WithinSide(centre=centre, refinements=2)(of_vectors([[1.0, 0.0], [3.0, 0.0]], []))
+    component = WithinSide(centre=centre, refinements=2)
+    weights, metrics = component(of_vectors([[1.0, 0.0], [3.0, 0.0]], []))
     torch.testing.assert_close(weights, torch.ones(1, 2, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert metrics["margin_scale_negative"] == pytest.approx(1e-4)  # a side without tokens has the floor
+    # Beside a side of one place, whose assignments are one half: lambdas 0.8, 0.8, 1, 1.
+    weights, _ = component(of_vectors([[1.0, 0.0], [3.0, 0.0]], [[7.0, 0.0], [7.0, 0.0]]))
+    torch.testing.assert_close(weights, torch.tensor([[8 / 9] * 2, [10 / 9] * 2], dtype=torch.float64))
+
+
+def test_a_side_whose_weights_all_underflow_keeps_its_shares() -> None:
+    """The smallest normal number is still a weight; half of it is none."""
+    vectors = token_vectors(of_vectors([[1.0, 0.0], [3.0, 0.0]], [[2.0, 0.0]]), "sampled_token_row", 1)
+    smallest = torch.finfo(torch.float64).tiny
+    before = torch.tensor([[0.25, 0.75, 0.0], [0.0, 0.0, 0.5]], dtype=torch.float64)
+    for weight, kept, none in (
+        (smallest, [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]),
+        (smallest / 2, [0.25, 0.75, 0.0], [0.0] * 3),
+    ):
+        soft = torch.tensor([weight, 0.0, 1.0], dtype=torch.float64)
+        assert vectors.shares(soft, before).tolist() == [kept, [0.0, 0.0, 1.0]]
+        assert vectors.shares(soft).tolist() == [none, [0.0, 0.0, 1.0]]
 
 
 def test_frozen_scales_are_those_of_the_first_batch() -> None:
@@ -358,6 +391,8 @@ def test_random_lambda_has_mean_one_the_range_and_new_draws() -> None:
     assert 0.78 < float(first.min()) < 0.82 and 1.18 < float(first.max()) < 1.22
     assert abs(float(first.std()) - 0.4 / math.sqrt(12)) < 0.005
     assert not torch.equal(first, second)
+    again = RandomLambda()(replace(batch, generator=torch.Generator().manual_seed(0)))[0]
+    assert torch.equal(first, again)
 
 
 @pytest.mark.parametrize("keep", ["top", "bottom"])
@@ -365,9 +400,11 @@ def test_lambda_selection_keeps_the_end_of_the_ranking(keep: Any) -> None:
     for seed in range(5):
         batch = draw_batch(seed)
         mask = batch.response_mask
-        weights = LambdaSelection(keep=keep)(batch)[0][mask]
+        padded, metrics = LambdaSelection(keep=keep)(batch)
+        weights = padded[mask]
         lambdas, acts = DelTA()(batch)[0][mask], batch.token_advantages != 0
         kept = weights > 0
+        assert metrics["selected_token_fraction"] == pytest.approx(int(kept.sum()) / int(mask.sum()))
         assert not kept[~acts].any()
         assert int(kept.sum()) == math.ceil(0.5 * int(acts.sum()))
         left = lambdas[acts & ~kept]
@@ -388,6 +425,16 @@ def test_random_selection_and_ratio_one() -> None:
     assert int((first > 0).sum()) == int((second > 0).sum()) and not torch.equal(first, second)
     everything = LambdaSelection(ratio=1.0, denominator="all")(batch)[0][batch.response_mask]
     assert torch.equal(everything > 0, batch.token_advantages != 0)
+
+
+def test_lambdas_that_are_equal_to_the_trainers_precision_are_ranked_at_random() -> None:
+    """The first in the ranking is punished, the second one of two rewarded tokens 1e-9 apart."""
+    batch = of_vectors([[4.0], [4.0 + 1e-9], [1.0]], [[1.0], [3.0]])
+    kept = {}
+    for dtype in (torch.float32, torch.float64):
+        draws = [replace(batch, old_log_probs=batch.old_log_probs.to(dtype)) for _ in range(20)]
+        kept[dtype] = {tuple(LambdaSelection(ratio=0.4)(each)[0][0, :2].sign().tolist()) for each in draws}
+    assert kept == {torch.float32: {(1, 0), (0, 1)}, torch.float64: {(0, 1)}}
 
 
 def matched_oracle(keep: str, ratio: float, batch: RolloutBatch) -> list[float]:
@@ -429,6 +476,8 @@ def test_the_matched_selection_by_hand() -> None:
     assert top.tolist() == [[2.0, 2.0, 0.0, 0.0], [1.5, 1.5, 0.0, 0.0]]
     assert metrics["selected_mass_fraction_positive"] == 0.5
     assert metrics["selected_mass_fraction_negative"] == pytest.approx(2 / 3)
+    assert metrics["selected_token_fraction"] == pytest.approx(4 / 7)
+    assert MatchedLambdaSelection(ratio=1.0)(batch)[1]["selected_token_fraction"] == 1.0
     bottom = MatchedLambdaSelection(keep="bottom")(batch)[0]
     assert bottom[0].tolist() == [0.0, 0.0, 2.0, 2.0]
     assert float(bottom[1, 2]) == 1.5 and sorted(bottom[1, :2].tolist()) == [0.0, 1.5]
@@ -448,6 +497,7 @@ def test_every_end_of_a_matched_selection_has_the_sides_gradient_mass() -> None:
 
 def test_a_side_without_gradient_or_tokens_has_no_part_in_a_matched_selection() -> None:
     batch = draw_batch(1, "positive")
-    certain = replace(batch, old_log_probs=torch.zeros_like(batch.old_log_probs).masked_fill(~batch.response_mask, 0.0))
+    certain = replace(batch, old_log_probs=torch.zeros_like(batch.old_log_probs))
     for each in (batch, certain, draw_batch(1, "zero")):
         assert bool(MatchedLambdaSelection()(each)[0].isfinite().all())
+    assert MatchedLambdaSelection()(certain)[0].unique().tolist() == [0.0, 1.0]

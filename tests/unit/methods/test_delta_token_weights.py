@@ -14,7 +14,7 @@ from rlvr.methods.aggregation import Aggregation
 from rlvr.methods.losses.token_ratios import Clipped
 from rlvr.methods.rollout_batch import RolloutBatch
 from rlvr.methods.token_weights import discriminant
-from rlvr.methods.token_weights.delta import DelTA
+from rlvr.methods.token_weights.delta import DelTA, SketchedDelTA
 
 
 def draw_batch(seed: int, *, dimensions: int = 5, signs: str = "mixed", scale: float = 1.0) -> RolloutBatch:
@@ -166,6 +166,16 @@ def test_equal_bounds_are_dapo() -> None:
     weighted, _ = Clipped()(*arguments[:2], weights * advantages, *arguments[2:], batch.generator, mean)
     plain, _ = Clipped()(*arguments[:2], advantages, *arguments[2:], batch.generator, mean)
     assert torch.equal(weighted, plain)
+
+
+def test_sketched_delta_is_delta_on_states_of_its_dimensions() -> None:
+    batch = draw_batch(2, dimensions=8)
+    assert batch.hidden_states is not None
+    weights, _ = SketchedDelTA(0.5, 1.5, 2, sketch_dimensions=8)(batch)
+    assert torch.equal(weights, DelTA(0.5, 1.5, 2)(batch)[0])
+    for hidden in (None, batch.hidden_states[:, 1:]):
+        with pytest.raises(ValueError, match=r"hidden.states"):
+            SketchedDelTA(sketch_dimensions=8)(dataclasses.replace(batch, hidden_states=hidden))
 
 
 def test_metrics_describe_the_sides() -> None:

@@ -17,7 +17,7 @@ from rlvr.methods.token_weights.token_rules import ForkingTokens
 
 
 def draw_batch(seed: int, levels: int = 1000) -> RolloutBatch:
-    """Draw 6 rollouts of 0 .. 5 tokens in 2 mini-batches; few ``levels`` of entropy make ties, padding tops all."""
+    """Draw 6 rollouts of 0 .. 5 tokens in 3 mini-batches; few ``levels`` of entropy make ties, padding tops all."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.tensor([0, 1, 5, *torch.randint(1, 6, (3,), generator=generator).tolist()])
     mask = torch.arange(5) < lengths.unsqueeze(1)
@@ -27,7 +27,7 @@ def draw_batch(seed: int, levels: int = 1000) -> RolloutBatch:
         old_log_probs=-torch.rand(6, 5, generator=generator, dtype=torch.float64),
         entropies=entropies.masked_fill(~mask, 99.0),
         response_mask=mask,
-        mini_batch_ids=torch.tensor([0, 1, 0, 1, 0, 1]),
+        mini_batch_ids=torch.tensor([0, 1, 0, 1, 2, 2]),
         group_ids=torch.arange(6) // 3,
         token_ids=torch.zeros(mask.shape, dtype=torch.int64),
         temperature=1.0,
@@ -39,7 +39,7 @@ def oracle(batch: RolloutBatch, component: ForkingTokens) -> torch.Tensor:
     """Weights [B, T] by sorting the entropies of each scope."""
     tokens = [(i, t) for i in range(6) for t in range(5) if batch.response_mask[i, t]]
     home = {token: int(batch.mini_batch_ids[token[0]]) for token in tokens}
-    scopes = [[x for x in tokens if home[x] == m] for m in (0, 1)] if component.scope == "mini_batch" else [tokens]
+    scopes = [[x for x in tokens if home[x] == m] for m in (0, 1, 2)] if component.scope == "mini_batch" else [tokens]
     selected = set()
     for members in scopes:
         ordered = sorted((float(batch.entropies[x]) for x in members), reverse=True)

@@ -67,10 +67,11 @@ def test_micro_batches_that_keep_the_coupling_add_up_and_smaller_ones_do_not(
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-def test_loss_and_metrics_are_zero_at_padding(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
+def test_loss_and_metrics_are_numbers_and_zero_at_padding(loss: Any, draw_loss_inputs: Callable[..., Any]) -> None:
     inputs = draw_loss_inputs(9, 1.0)
     token_loss, metrics = call(loss, inputs)
     for values in (token_loss, *metrics.values()):
+        assert values.dtype == torch.float64
         assert not values[~inputs.response_mask].any()
 
 
@@ -142,6 +143,12 @@ def test_weighted_advantages_of_a_group_sum_to_zero_under_dfpo(
             assert torch.equal(weights, weights[:, :1].expand(2, 4))
 
 
+def test_the_log_of_a_product_of_ratios_is_limited_on_both_sides() -> None:
+    for log_ratio, limit in ((15.0, 20.0), (-15.0, -20.0)):
+        _, metrics = result_of(DFPO(weight="product"), [[log_ratio, log_ratio]], [1.0])
+        assert metrics["sequence_weight"].tolist() == [[pytest.approx(math.exp(limit), rel=1e-12)] * 2]
+
+
 def shared_token_gradient(loss: Any, old_shared: float = -0.6) -> float:
     """Gradient on the logit behind a first token that a right and a wrong response of one group share."""
     logit = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
@@ -173,8 +180,8 @@ def test_grpo_fix_drops_a_shared_token_in_all_responses_or_in_none(old_shared: f
     assert one_sided < 1e-15 if old_shared == -0.6 else one_sided > 1e-2
 
 
-def fipo_of(
-    loss: FIPO, log_ratios: list[list[float]], advantages: list[float], mode: Mode = "token-mean"
+def result_of(
+    loss: Any, log_ratios: list[list[float]], advantages: list[float], mode: Mode = "token-mean"
 ) -> tuple[float, dict[str, Any]]:
     """Loss of a mini-batch of equally long responses, and its metrics."""
     old = torch.full((len(log_ratios), len(log_ratios[0])), -1.0, dtype=torch.float64)
@@ -186,10 +193,49 @@ def fipo_of(
     return float(aggregation(token_loss, mask, Normaliser.of(mask))), metrics
 
 
+def ratio(log_ratio: float) -> float:
+    """The ratio of a log-ratio, as torch rounds it."""
+    return float(torch.tensor([log_ratio], dtype=torch.float64).exp())
+
+
+BOUNDS: dict[str, Any] = {"epsilon_low": 1 - ratio(-0.25), "epsilon_high": ratio(0.5) - 1}
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *[of(**BOUNDS) for of in (Clipped, GRPOFix, CISPO, GSPO, GSPOToken, FIPO)],
+        ClipCov(**BOUNDS, covariance_low=9.0, covariance_high=9.5),
+        GMPO(epsilon_low=0.25, epsilon_high=0.5),
+    ],
+    ids=repr,
+)
+def test_a_token_is_clipped_beyond_a_bound_and_not_at_it(loss: Any) -> None:
+    """Responses of one token: at the lower and the upper bound, beyond them, and beyond without an advantage."""
+    log_ratios = [[-0.25], [0.5], [-0.375], [0.625], [-0.375], [0.625]]
+    _, metrics = result_of(loss, log_ratios, [-1.0, 1.0, -1.0, 1.0, 0.0, 0.0])
+    idle = isinstance(loss, CISPO)  # it bounds weights, whatever the advantage
+    assert metrics["clip_fraction_lower"][:, 0].tolist() == [0, 0, 1, 0, idle, 0]
+    assert metrics["clip_fraction_upper"][:, 0].tolist() == [0, 0, 0, 1, 0, idle]
+
+
+def test_ratios_at_the_dual_clip_and_the_safety_ratio_are_within() -> None:
+    """FIPO's weight of a token at the dual clip counts the token itself; two of them drop no response."""
+    at_both, beyond = [[2.0, 2.0]], [[2.125, 2.125]]
+    for loss in (Clipped(dual_clip=ratio(2.0)), FIPO(dual_clip=ratio(2.0))):
+        assert result_of(loss, at_both, [-1.0])[1]["clip_fraction_upper"].tolist() == [[0, 0]]
+        assert result_of(loss, beyond, [-1.0])[1]["clip_fraction_upper"].tolist() == [[1, 1]]
+    _, metrics = result_of(FIPO(dual_clip=ratio(2.0)), at_both, [-1.0])
+    assert metrics["future_weight"].tolist() == [[1.2, 1.2]] and not metrics["dropped_fraction"].any()
+    assert result_of(FIPO(dual_clip=ratio(2.0)), beyond, [-1.0])[1]["dropped_fraction"].all()
+    for log_ratios, weight in ((at_both, 1.2), (beyond, 1.0)):
+        assert result_of(FIPO(safety_ratio=ratio(2.0)), log_ratios, [-1.0])[1]["future_weight"][0, 1] == weight
+
+
 def test_fipo_future_weights_by_hand() -> None:
     """Half-life 1: each step halves. The last of the second response, over the bound, counts for nobody's future."""
     loss = FIPO(half_life=1.0, future_low=1.0, future_high=None)
-    _, metrics = fipo_of(loss, [[0.1, -0.2, 0.3], [0.1, -0.2, 3.0], [2.0, 2.0, 0.0]], [1.0, 1.0, 1.0])
+    _, metrics = result_of(loss, [[0.1, -0.2, 0.3], [0.1, -0.2, 3.0], [2.0, 2.0, 0.0]], [1.0, 1.0, 1.0])
     expected = [[0.075, -0.05, 0.3], [0.0, -0.2, 0.0], [math.log(10), 2.0, 0.0]]
     torch.testing.assert_close(
         metrics["future_weight"].log(), torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0
@@ -200,22 +246,23 @@ def test_fipo_future_weights_by_hand() -> None:
 def test_fipo_safety_rule_by_hand(rule: Any, expected: list[float]) -> None:
     """Over the safety ratio and bad future; bad future alone; over the safety ratio and good future."""
     loss = FIPO(future_low=0.4, safety_ratio=3.0, safety_rule=rule)
-    _, metrics = fipo_of(loss, [[1.2, -5.0], [0.0, -5.0], [1.2, 0.5]], [-1.0, -1.0, -1.0])
+    _, metrics = result_of(loss, [[1.2, -5.0], [0.0, -5.0], [1.2, 0.5]], [-1.0, -1.0, -1.0])
     torch.testing.assert_close(metrics["future_weight"][:, 0].tolist(), expected)
-    _, metrics = fipo_of(loss, [[1.2, -5.0], [0.0, -5.0], [1.2, 0.5]], [1.0, 1.0, 1.0])
+    _, metrics = result_of(loss, [[1.2, -5.0], [0.0, -5.0], [1.2, 0.5]], [1.0, 1.0, 1.0])
     torch.testing.assert_close(metrics["future_weight"][:, 0].tolist(), [0.6, 0.6, 1.2])
+    assert result_of(loss, [[1.2, 0.5]], [0.0])[1]["future_weight"][0, 0] == 1.2  # no advantage is no negative one
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
 def test_fipo_drops_a_response_as_if_it_had_not_been_sampled(mode: Mode) -> None:
     loss = FIPO()
     kept, signs = [[0.1, 0.2, -0.3], [0.4, 3.0, 0.1]], [1.0, -1.0]
-    expected, _ = fipo_of(loss, kept, signs, mode)
-    twice_over, metrics = fipo_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, -1.0], mode)
+    expected, _ = result_of(loss, kept, signs, mode)
+    twice_over, metrics = result_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, -1.0], mode)
     assert twice_over == pytest.approx(expected, rel=1e-12)
     assert metrics["dropped_fraction"].sum(dim=1).tolist() == [0, 0, 3]
-    assert fipo_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, 1.0], mode)[0] != pytest.approx(expected, rel=1e-3)
-    assert fipo_of(loss, [*kept, [3.0, 0.1, 2.0]], [*signs, -1.0], mode)[0] != pytest.approx(expected, rel=1e-3)
+    assert result_of(loss, [*kept, [3.0, 0.1, 3.0]], [*signs, 1.0], mode)[0] != pytest.approx(expected, rel=1e-3)
+    assert result_of(loss, [*kept, [3.0, 0.1, 2.0]], [*signs, -1.0], mode)[0] != pytest.approx(expected, rel=1e-3)
 
 
 def test_clip_cov_draws_the_asked_fraction_of_eligible_tokens_at_random_and_repeatably() -> None:
@@ -234,6 +281,18 @@ def test_clip_cov_draws_the_asked_fraction_of_eligible_tokens_at_random_and_repe
     for tokens in drawn:
         assert bool(((covariance[tokens] > 0.1) & (covariance[tokens] < 0.5)).all())
         assert not results[0]["clip_fraction"][tokens].any()
+
+
+@pytest.mark.parametrize(("low", "high", "drawn"), [(0.5, 1.5, 1), (1.0, 1.5, 0), (0.5, 1.0, 0)])
+def test_clip_cov_leaves_the_ends_of_its_range_out_and_draws_one_token_at_least(
+    low: float, high: float, drawn: int
+) -> None:
+    """A rewarded token of log-probability -1 and a punished one of -3: each has covariance 1."""
+    new, advantages = torch.tensor([[-1.0], [-3.0]]), torch.tensor([[1.0], [-1.0]])
+    mask, groups = torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, dtype=torch.int64)
+    loss = ClipCov(covariance_low=low, covariance_high=high)
+    metrics = loss(new, new, advantages, mask, groups, torch.Generator(), aggregation_of(loss))[1]
+    assert float(metrics["covariance_clipped_fraction"].sum()) == drawn
 
 
 def test_clip_cov_without_eligible_tokens_is_ppo(draw_loss_inputs: Callable[..., Any]) -> None:

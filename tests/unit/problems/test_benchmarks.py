@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from evals.core.config.problem_sets import BenchmarkProblems
-from evals.core.config.study import LocalCopy
+from evals.core.config.sections import LocalCopy
 from evals.core.errors import UserError
 from evals.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from evals.grading import Case, GradingPool, Kind

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evals.core.config.study import LocalCopy, PublishedProblems
+from evals.core.config.sections import LocalCopy, PublishedProblems
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.yaml_file import read_yaml

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from evals.core.config.study import PublishedProblems
+from evals.core.config.sections import PublishedProblems
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, read_jsonl, write_jsonl
 from evals.core.yaml_file import read_yaml

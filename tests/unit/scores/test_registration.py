@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from evals.core.comparisons import Comparison
 from evals.core.errors import UserError
 from evals.core.files import fingerprint
-from evals.core.records import Comparison
 from evals.scores.registration import Outcome, outcome, read_entries, register, registered_content
 
 STUDY: dict[str, Any] = {

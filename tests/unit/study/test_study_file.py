@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
 from rlvr.study.study import Study
-from rlvr.study.study_file import read_study, read_study_file
+from rlvr.study.study_file import check_config_files, read_study, read_study_file
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 
@@ -69,3 +69,10 @@ def test_extends_stands_in_a_file_alone(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
         Study.resolve(content, "smoke.yaml")
     assert caught.value.key == "extends"
+
+
+@pytest.mark.parametrize("name", ["scores", "."])
+def test_what_is_no_file_for_snakemake_is_told_in_a_line(directory: Path, name: str) -> None:
+    """``snakemake --configfile FILE scores``: Snakemake takes the target for a second file."""
+    with pytest.raises(UserError, match=r"no such file; --configfile takes every word|Is a directory"):
+        check_config_files([directory / "whole.yaml", directory / name])

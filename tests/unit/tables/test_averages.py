@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from evals.core.records import ALL_BENCHMARKS, Condition, Controls, Score, Verdict
+from evals.core.comparisons import Controls, Verdict
+from evals.core.records import ALL_BENCHMARKS, Condition, Score
 from evals.results import Results, read_results
 from evals.statistics.interval import score_interval
 from evals.tables.main import controls_note

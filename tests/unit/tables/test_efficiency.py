@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evals.core.records import Controls
+from evals.core.comparisons import Controls
 from evals.figures.efficiency import write_compute_performance, write_cost_curves
 from evals.results import Results, read_results
 from evals.tables.efficiency import at_equal_tokens, efficiency_tables, fit_courses, write_efficiency_table

@@ -1,0 +1,222 @@
+"""The sections of a study file: problems, validation, evaluation, statistics, checkpoint, execution."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from evals.core.config.base_models import ClusterChanges
+from evals.core.config.problem_sets import Kinds, require_verifier
+from evals.core.config.settings import UNIQUE, Name, Omittable, Prompt, Settings, Sha256, Text, optional, require
+from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Share, ShareOrZero
+from evals.core.records import Weighting
+from evals.core.run_spec import Example
+
+
+class DrawnProblems(Settings):
+    """Training problems that are drawn from a seed.
+
+    The split of a generated problem follows from a hash of its text, so that no benchmark can hold a training problem.
+    """
+
+    seed: Index = Field(description="decides which problems are drawn")
+    count: Count = Field(description="number of different problems")
+    prompt: Prompt = Field(description="text with {problem} in it once")
+    kinds: Kinds = Field(description="kinds of problems, equally likely")
+    verifier: Omittable[Text] = optional(
+        "a file with a Python function that gives the rewards, relative to the repository (docs/your_verifier.md)"
+    )
+
+    @model_validator(mode="after")
+    def _check_verifier(self) -> Self:
+        require_verifier(self.kinds, self.verifier)
+        return self
+
+
+class PublishedProblems(Settings):
+    """Training problems of a published set (docs/benchmarks.md)."""
+
+    source: Name = Field(description="name of a file in config/datasets")
+    path: Omittable[Text] = optional("a local copy that is read instead of the Hub: a JSON lines file or a directory")
+    exclude: Omittable[Annotated[tuple[str, ...], *UNIQUE]] = optional(
+        "ids of problems that are left out, such as those of a benchmark"
+    )
+    prompt: Prompt = Field(description="text with {problem} in it once")
+    verifier: Omittable[Text] = optional(
+        "a file with a Python function that gives the rewards, relative to the repository (docs/your_verifier.md)"
+    )
+
+
+def _kind_of_problems(content: Any) -> str:
+    published = isinstance(content, PublishedProblems) or (isinstance(content, dict) and "source" in content)
+    return "PublishedProblems" if published else "DrawnProblems"
+
+
+Problems = Annotated[
+    Annotated[DrawnProblems, Tag("DrawnProblems")] | Annotated[PublishedProblems, Tag("PublishedProblems")],
+    Discriminator(_kind_of_problems),
+]
+
+
+class Validation(Settings):
+    """Scores of every training on problems of its own, drawn like the training problems from the evaluation split.
+
+    They draw from random streams of their own and change nothing in a training.
+    """
+
+    seed: Index = Field(description="decides which problems are drawn")
+    count: Annotated[int, Field(ge=2), BOUNDED] = Field(description="number of problems")
+    every: Count = Field(description="rollout steps between two scores; the first is before the training")
+    samples_per_problem: Count = Field(description="samples of each problem")
+
+
+class LocalCopy(Settings):
+    """A local copy of a benchmark that is otherwise read from the Hugging Face Hub."""
+
+    path: Text = Field(description="the file or directory, relative to the repository")
+    sha256: Sha256 | None = optional("of the resulting problems.jsonl")
+
+
+class Evaluation(Settings):
+    """Sampling for evaluation. Every sample has random numbers of its own, the same for every checkpoint."""
+
+    samples_per_problem: Annotated[int, Field(ge=1), BOUNDED] = Field(description="the k of avg@k")
+    samples_of: Omittable[dict[Name, Count]] = optional(
+        "another k, by benchmark, such as 1 for a large one; in a study without methods"
+    )
+    max_new_tokens: Count = Field(description="longest response in tokens")
+    temperature: NotNegative = Field(description="of sampling")
+    top_p: Share = Field(description="of sampling")
+    top_k: Omittable[Index] = optional("of sampling: tokens that are kept; default 0, all")
+    min_p: Omittable[ShareOrZero] = optional("of sampling: least probability, as a share of the most likely token's")
+    stop: Omittable[Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE]] = optional(
+        "texts that end a response and are cut off it, such as the beginning of a next problem"
+    )
+    few_shot: Omittable[Annotated[tuple[Example, ...], Field(min_length=1)]] = optional(
+        "worked examples before each problem"
+    )
+    sampling_batch_size: Count = Field(description="responses decoded at a time")
+    seed: Index = Field(description="of the random numbers")
+    backend: Omittable[Literal["local", "transformers", "vllm"]] = optional(
+        "what samples; default local (docs/generation.md)"
+    )
+    max_model_len: Annotated[int, Field(ge=2), BOUNDED] | None = optional("shortens the context; vLLM")
+    tensor_parallel_size: Omittable[Count] = optional("GPUs that share a model; vLLM")
+    prompt: Omittable[Literal["training", "benchmark"]] = optional(
+        "training: problems with an answer are put into problems.prompt, as in training; benchmark: into the "
+        "benchmark's own prompt. Default: training with a published training set, else benchmark. Multiple choice and "
+        "programs keep their own"
+    )
+
+    def samples(self, benchmark: str) -> int:
+        """The samples of each problem of a benchmark."""
+        return (self.samples_of or {}).get(benchmark, self.samples_per_problem)
+
+
+class Statistics(Settings):
+    """Intervals and tests (docs/evaluation.md)."""
+
+    seed: Index = Field(description="of the resampling")
+    resamples: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the bootstrap")
+    permutations: Annotated[int, Field(ge=100), BOUNDED] = Field(description="of the sign-flip test")
+    weighting: Omittable[Weighting] = optional(
+        "of the mean over benchmarks: `benchmarks`, all alike (the default), `problems`, all alike, or a weight for "
+        "each benchmark"
+    )
+
+
+class BestCheckpoint(Settings):
+    """The policies along every training that its best one is chosen among: those of the highest avg@k on a benchmark.
+
+    Of equals the earliest is chosen. Other samples than those that are scored decide.
+    """
+
+    benchmark: Name = Field(description="benchmark of the study; its own score of the chosen policy is selected on")
+    k: Count = Field(description="samples of each of its problems")
+    every: Count = Field(description="steps between two policies; the last one is always among them")
+
+
+class Checkpoint(Settings):
+    """The policies of a training that are reported beside its last one."""
+
+    best: BestCheckpoint = Field(description="the best on one benchmark")
+
+
+class Registration(Settings):
+    """A comparison with the reference method that is fixed before the trainings and gets one verdict.
+
+    What was registered, and when, stays in ``results/registration.json`` (docs/evaluation.md).
+    """
+
+    method: str = Field(description="the method that is compared with the reference method, over all benchmarks")
+    smallest_effect: Share = Field(
+        description="the smallest difference that would matter, as a fraction of one: 0.02 is 2 points"
+    )
+
+
+class Diagnostics(Settings):
+    """The runs that ``snakemake phenomena`` analyses (docs/diagnostics.md).
+
+    Optional; it changes no run, and nothing is computed before it is asked for.
+    """
+
+    method: str = Field(description="its runs, one a seed of the first model, are replayed for token tables and probed")
+    weighting_method: Omittable[str] = optional(
+        "the same for a method that weighs tokens, such as DelTA, for the claims about weights"
+    )
+    steps: Annotated[tuple[Count, ...], Field(min_length=1), *UNIQUE] = Field(
+        description="rollout steps that are analysed, from 1"
+    )
+    seeds: Omittable[Count] = optional("so many of the study's training seeds are analysed, the first; default: all")
+    benchmark: str = Field(description="on which base and trained models are compared token by token")
+    selected: Omittable[Annotated[tuple[str, ...], Field(min_length=2, max_length=2), *UNIQUE]] = optional(
+        "two methods, of this study or of named ones, that train on the tokens of highest and of lowest weight"
+    )
+    compared: Omittable[Annotated[tuple[str, ...], Field(min_length=1), *UNIQUE]] = optional(
+        "methods, of this study or of named ones, whose training and checkpoints are compared for drift; "
+        "which of them make a pair follows from their settings. One that differs from another in its steps alone, at a "
+        "constant learning rate, is a point of that one's drift over training"
+    )
+
+
+class Execution(Settings):
+    """The execution of jobs: devices, threads and intervals. Nothing here changes a number beyond its rounding.
+
+    The number of threads decides how sums are split, and so can change the last bit of a sum. The study fixes it, not
+    the machine, so that a study on CPUs repeats itself bit by bit on every x86-64 processor with AVX2.
+    """
+
+    device: Literal["cpu", "cuda"] = Field(description="where models are")
+    base_threads: Omittable[Count] = optional("threads of a job that trains a base model")
+    training_threads: Omittable[Count] = optional("threads of a training")
+    sampling_threads: Count = Field(description="threads of a job that samples")
+    grading_workers: Count = Field(description="processes for answers that need symbolic comparison")
+    checkpoint_interval: Omittable[Count] = optional("training steps between saved states: what a kill can cost")
+    hidden_state_budget: Omittable[Index] = optional(
+        "MiB of a rollout batch's hidden states that DelTA keeps in memory; more are spilled to a file of "
+        "the run's directory"
+    )
+    gradient_checkpointing: Omittable[bool] = optional(
+        "whether a training computes layers again for the gradient instead of keeping them: less memory, a third more "
+        "time; default false; engine local"
+    )
+    rollouts_kept_every: Omittable[Count] = optional(
+        "training steps between two whose rollouts a training keeps, token by token, beside those of step 1; the page "
+        "rollouts/index.html shows them; default: none are kept"
+    )
+    sampling_python: Omittable[Text] = optional(
+        "Python of the environment that samples, such as .venv-engines/bin/python for vLLM"
+    )
+    sampling_splits: Omittable[Count] = optional("jobs that a benchmark's sampling is divided into")
+    gpu_memory_utilization: Omittable[Share] = optional("share of a GPU's memory that vLLM takes; default 0.9")
+    training_python: Omittable[Text] = optional("Python of the environment that verl is installed in; engine verl")
+    cluster: Omittable[ClusterChanges] = optional(
+        "engine verl; nodes, gpus_per_node and tokens_per_device are required"
+    )
+
+    @model_validator(mode="after")
+    def _check_cluster(self) -> Execution:
+        if self.cluster is not None:
+            require(self.cluster, ("nodes", "gpus_per_node", "tokens_per_device"), "cluster")
+        return self
