@@ -162,3 +162,38 @@ def test_golden_majority_of_real_model_outputs() -> None:
     rows = read_lines("qwen25math_math100x8.jsonl")
     value = majority_at_k([row["upstream_pred"] for row in rows], [row["upstream_correct"] for row in rows])
     assert value == pytest.approx(golden["maj_at_8_string_votes_expected_ties"], abs=1e-12)
+
+
+def test_a_batch_of_benchmarks_has_the_estimates_of_its_rows() -> None:
+    counts = np.random.default_rng(4).integers(0, 9, (2, 3, 5))
+    for estimate in (
+        lambda values: average_at_k(values, 8),
+        lambda values: pass_at_k(values, 8, 3),
+        lambda values: g_pass_at_k(values, 8, 4, 0.5),
+        lambda values: clustered_standard_error(values / 8),
+        lambda values: sampling_standard_error(values, 8),
+    ):
+        found = estimate(counts)
+        assert found.shape == (2, 3)
+        assert found == pytest.approx(np.array([[float(estimate(row)) for row in rows] for rows in counts]))
+
+
+def test_estimates_by_hand_at_their_smallest() -> None:
+    """One sample, two problems, two samples: the least that each needs."""
+    assert average_at_k([0, 1], 1) == 0.5 and pass_at_k([1], 1, 1) == 1.0
+    assert clustered_standard_error([0.0, 1.0]) == pytest.approx(0.5)
+    assert sampling_standard_error([1], 2) == pytest.approx(0.5)
+    for threshold in (0.0, 1.1):
+        with pytest.raises(ValueError, match="threshold"):
+            g_pass_at_k([1], 2, 2, threshold)
+    with pytest.raises(ValueError, match="two problems"):
+        clustered_standard_error([0.5])
+    with pytest.raises(ValueError, match="two samples"):
+        sampling_standard_error([1], 1)
+    for nothing in (lambda: average_at_k(3, 4), lambda: majority_at_k([], [])):
+        with pytest.raises(ValueError, match="no problems"):
+            nothing()
+    with pytest.raises(ValueError, match="zip"):
+        majority_at_k([["7"]], [[True], [False]])
+    with pytest.raises(ValueError, match="zip"):
+        majority_at_k([["7", "8"]], [[True]])

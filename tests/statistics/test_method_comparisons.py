@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pytest
 from scipy.special import expit, logit
 
-from evals.core.records import ALL_BENCHMARKS, Claim, Verdict
+from evals.core.comparisons import Claim, Verdict
+from evals.core.records import ALL_BENCHMARKS
 from evals.scores.comparison import BenchmarkCounts, Settings, compare, problem_shares
 from evals.scores.printed import FEWEST_UNEQUAL_SAMPLES
 from evals.statistics.difference import Difference, estimate_difference

@@ -115,3 +115,55 @@ def test_a_policy_below_its_base_model_fell_and_one_within_the_noise_did_not() -
     assert not fell_below([values + generator.normal(0, 0.1, 30) for values in base], base)
     nulls = [fell_below([values + generator.normal(0, 0.1, 30) for values in base], base) for _ in range(1000)]
     assert np.mean(nulls) < 0.04  # one side of a 95 % interval
+
+
+def fell(rewards: np.ndarray) -> bool:
+    """The definition of a fall, by loops."""
+    window = min(len(rewards), max(5, -(-len(rewards) // 10)))
+    means = [sum(rewards[at : at + window]) / window for at in range(len(rewards) - window + 1)]
+    return max(means) - means[-1] >= max(0.2, (max(means) - means[0]) / 2)
+
+
+def test_falls_equal_their_definition_for_courses_of_all_lengths() -> None:
+    generator = np.random.default_rng(6)
+    found = []
+    for length in range(1, 140):
+        turns = generator.uniform(0, 1, (8, 4))
+        for course in (np.interp(np.linspace(0, 3, length), np.arange(4), each) for each in turns):
+            found.append(fell_in_training(course))
+            assert found[-1] == fell(course)
+    assert 0.2 < np.mean(found) < 0.8
+
+
+def test_a_loss_of_exactly_the_least_is_a_fall() -> None:
+    assert fell_in_training(np.r_[np.full(20, 0.2), np.zeros(20)])
+    assert fell_in_training(np.r_[np.zeros(10), np.ones(10), np.full(10, 0.5)])
+
+
+def test_summaries_of_batches_and_their_confidence() -> None:
+    batch = np.stack([SCORES, SCORES / 2])
+    shares = [[(scores > threshold).mean() for threshold in (0.117, 0.5)] for scores in batch]
+    assert performance_profile(batch, [0.117, 0.5]) == pytest.approx(np.array(shares))
+    replicates = np.random.default_rng(7).normal(size=(101, 2))
+    low, high = percentile_interval(replicates, 0.9)
+    assert low == pytest.approx(np.sort(replicates, axis=0)[5]) and high == pytest.approx(
+        np.sort(replicates, axis=0)[95]
+    )
+    assert share_interval(3, 3) == (pytest.approx(1 - share_interval(0, 3)[1]), 1.0)
+    low, high = share_interval(1, 2, 0.9)
+    assert binom.sf(0, 2, low) == pytest.approx(0.05) and binom.cdf(1, 2, high) == pytest.approx(0.05)
+
+
+def test_seeds_are_drawn_for_each_benchmark_or_for_all() -> None:
+    apart, together = (draw_seeds((3, 4), np.random.default_rng(8), 50, together=each) for each in (False, True))
+    for drawn in (apart, together):
+        assert drawn.shape == (50, 3, 4) and set(drawn.ravel()) == {0, 1, 2}
+    assert (together == together[:, :, :1]).all() and not (apart == apart[:, :, :1]).all()
+
+
+def test_a_fall_below_the_base_model_depends_on_the_confidence() -> None:
+    base = [np.linspace(0.2, 0.8, 30), np.linspace(0.3, 0.7, 20)]
+    noise = np.random.default_rng(9).normal(0, 0.1, 50)
+    policy = [base[0] - 0.02 + noise[:30], base[1] - 0.02 + noise[30:]]
+    assert fell_below(policy, base, 0.5) and not fell_below(policy, base, 0.999)
+    assert not fell_below(base, policy, 0.5)

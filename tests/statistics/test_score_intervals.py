@@ -242,3 +242,40 @@ def test_benchmarks_without_two_problems_are_refused() -> None:
     for strata in ([], [np.array([0.5])]):
         with pytest.raises(ValueError, match="two problems"):
             suite_intervals(strata, [32] * len(strata))
+
+
+@pytest.mark.filterwarnings("error")
+def test_degenerate_scores_have_no_ends_and_no_warning() -> None:
+    for value in (0.0, 1.0):
+        assert np.isnan(wilson_interval([value] * 9, 4)).all()
+    assert np.isnan(hall_interval([0.5] * 9)).all()
+    assert np.isnan(suite_intervals([[0.0] * 9, [0.0] * 12], [4, 4])).all()
+    assert np.isnan(suite_intervals([[0.5] * 9], [4])).all()
+    assert score_interval([0, 4] * 3, 4) is None and np.isnan(score_intervals([[0, 4] * 3] * 2, 4)).all()
+
+
+def test_intervals_of_a_batch_are_those_of_its_rows() -> None:
+    counts = np.random.default_rng(7).binomial(4, 0.4, (2, 3, 12))
+    for interval in (
+        lambda rows: score_intervals(rows, 4, 0.9),
+        lambda rows: t_interval(rows / 4, 0.9),
+        lambda rows: wilson_interval(rows / 4, 4, 0.9),
+        lambda rows: hall_interval(rows / 4, 0.9),
+    ):
+        of_rows = np.array([[interval(row) for row in rows] for rows in counts])
+        for end, expected in zip(interval(counts), np.moveaxis(of_rows, 2, 0), strict=True):
+            assert end.shape == (2, 3) and end == pytest.approx(expected)
+
+
+def test_a_single_score_has_its_own_confidence_and_wilsons_size_its_own_limit() -> None:
+    counts = np.array([0, 1, 4, 4, 3, 1, 2, 4, 0, 4, 1, 2, 4, 1])
+    assert score_interval(counts, 4, 0.5) == pytest.approx([float(end) for end in score_intervals(counts, 4, 0.5)])
+    accuracies, (low, high) = counts / 4, wilson_interval(counts / 4, 4)
+    error = accuracies.std(ddof=1) / np.sqrt(14)
+    for end in (low, high):  # as far from the mean as its own standard error says, of p (1 - p) / SE^2 samples
+        own = np.sqrt(end * (1 - end) * error**2 / (accuracies.mean() * (1 - accuracies.mean())))
+        assert abs(end - accuracies.mean()) == pytest.approx(stats.t.ppf(0.975, 13) * own)
+    # Problems all alike but one: no more samples than there are.
+    low, high = wilson_interval([0.5] * 13 + [0.75], 4)
+    mean = 7.25 / 14
+    assert (high - mean) ** 2 == pytest.approx(stats.t.ppf(0.975, 13) ** 2 * high * (1 - high) / (14 * 4))
