@@ -2,7 +2,7 @@
 
 ``python benchmarks/torture.py --points 200 --seed 1 [--config config/smoke.yaml] [--output torture.json]``
 
-A point is a kind of end (:data:`KINDS`, all of them in every nine points) and a moment: while Snakemake plans, or a
+A point is a kind of end (:data:`KINDS`, all of them in every eight points) and a moment: while Snakemake plans, or a
 random time after a random one of the next jobs has started. The study is then started again, by the ordinary command;
 once it is complete, a new one begins. What was finished before a point may not be made again.
 """
@@ -37,7 +37,6 @@ KINDS = {
     "snakemake -9": ("snakemake", signal.SIGKILL),
     "snakemake TERM": ("snakemake", signal.SIGTERM),
     "snakemake INT": ("snakemake", signal.SIGINT),
-    "shell -9": ("shell", signal.SIGKILL),
     "job -9": ("job", signal.SIGKILL),
     "job TERM": ("job", signal.SIGTERM),
 }
@@ -133,15 +132,16 @@ class Study:
         else:
             self._wait_for_jobs(process, chance.randrange(1, 5))
             time.sleep(chance.uniform(0.0, 3.0))
-        shells = _children(snakemake)
-        jobs = [job for shell in shells for job in _children(shell)]
+        jobs = _children(snakemake)
         words = [" ".join(_words(job)[3:6])[:60] for job in jobs]
         point = Point(kind, is_planning and not jobs, words)
         whom, number = KINDS[kind]
-        targets = {"snakemake": [snakemake], "shell": shells, "job": jobs}.get(whom, [])
+        targets = {"snakemake": [snakemake], "job": jobs}.get(whom, [])
         started = time.monotonic()
         if process.poll() is not None:
-            return point, process.returncode == 0
+            if process.returncode != 0:
+                sys.exit(f"the study failed\n{self.output()}")
+            return point, True
         if whom == "group":
             os.killpg(process.pid, number)
         elif targets:
@@ -212,8 +212,7 @@ def measure(points: int, seed: int, config: Path, cores: int, directory: Path) -
         kinds = kinds or chance.sample(list(KINDS), len(KINDS))
         point, was_complete = study.torture(kinds[-1], chance)
         made_again.extend(study.made_again(finished))
-        # A job that has lost its shell alone goes on writing, after Snakemake has given it up.
-        finished = study.finished() if point.kind != "shell -9" and not was_complete else {}
+        finished = {} if was_complete else study.finished()
         if was_complete:
             compare(study)
             completed += 1
@@ -252,6 +251,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the studies work; default: a temporary one")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes, and theirs, ignore it
     with tempfile.TemporaryDirectory() as temporary:
         place = (options.directory or Path(temporary)) / "torture"
         found = measure(options.points, options.seed, options.config.resolve(), options.cores, place)

@@ -1,4 +1,4 @@
-"""One data-parallel rank of verl's engine with a method's components, without Ray or vLLM, on recorded rollout batches.
+"""One rank of verl's engine with a method's components, without Ray or vLLM, on recorded rollout batches.
 
 ``python verl_rank.py BATCH...`` with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment. Rank 0 writes
 ``found.pt`` beside each batch: what all ranks found, in the order of the recorded batch.
@@ -7,17 +7,26 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import warnings
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as distributed
+from torch import Tensor
+
+from rlvr.engines.verl.launch import Places, launch
 
 warnings.filterwarnings("ignore")
+ATTENTION = "packed_on_cpu"
+PACKED = {
+    "actor_rollout_ref.model.use_remove_padding": True,
+    "+actor_rollout_ref.model.override_config.attn_implementation": ATTENTION,
+}
+"""Options of verl by which sequences are packed and shared as on GPUs."""
 
 
 def main() -> None:
@@ -27,11 +36,53 @@ def main() -> None:
     distributed.destroy_process_group()
 
 
+def attend_on_cpu() -> None:
+    """Put torch's attention in flash-attn's place, where verl has it shared; after verl has its platform."""
+    import verl.models.transformers.monkey_patch as sharing
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations import flash_attention
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    sharing._flash_attention_forward = attend
+    flash_attention._flash_attention_forward = attend  # type: ignore[attr-defined]
+    AttentionInterface.register(ATTENTION, flash_attention.flash_attention_forward)
+    AttentionMaskInterface.register(ATTENTION, ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"])
+    distributed.all_to_all = all_to_all
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *_arguments: Any, **named: Any
+) -> Tensor:
+    """Causal attention [1, T, H, D] over sequences in a row, each of which begins where its positions begin anew."""
+    heads = query.shape[2] // key.shape[2]
+    key, value = key.repeat_interleave(heads, 2), value.repeat_interleave(heads, 2)
+    length, positions = query.shape[1], named.get("position_ids")
+    allowed = torch.ones(length, length, dtype=torch.bool).tril()
+    if attention_mask is None and positions is not None:  # none when the log-probs of one sequence are probed
+        sequence = (positions == 0).cumsum(-1)[0]
+        allowed &= sequence[:, None] == sequence[None, :]
+    attended = torch.nn.functional.scaled_dot_product_attention(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        attn_mask=allowed,
+        scale=named["softmax_scale"],
+    )
+    return attended.transpose(1, 2)
+
+
+def all_to_all(outputs: list[Tensor], inputs: list[Tensor], group: Any = None, async_op: bool = False) -> None:
+    """Exchange tensors, which gloo cannot do with lists."""
+    gathered = [torch.empty((len(inputs), *inputs[0].shape), dtype=inputs[0].dtype) for _ in inputs]
+    distributed.all_gather(gathered, torch.stack(list(inputs)), group=group)
+    for output, from_rank in zip(outputs, gathered, strict=True):
+        output.copy_(from_rank[distributed.get_rank(group)])
+
+
 def compute(path: Path) -> None:
     """Old log-probs, token weights and all updates of one recorded batch."""
     from evals.core.run_spec import Cluster, VerlRun
     from rlvr.engines.verl.checks import compose_config
-    from rlvr.engines.verl.launch import Places, launch
     from rlvr.engines.verl.mini_batches import lay_out
     from rlvr.methods.assignments import mini_batch_ids
     from rlvr.methods.method import compose as compose_method
@@ -40,11 +91,14 @@ def compute(path: Path) -> None:
     run, cluster = VerlRun.read(directory / "run.json"), Cluster.read(directory / "cluster.json")
     repository = Path(__file__).parents[2]
     places = Places(run=directory, study=Path(given["study"]), repository=repository, state=directory / "state")
-    config = compose_config(launch(run, cluster, places))
+    started = launch(run, cluster, places)
+    config = compose_config(replace(started, overrides={**started.overrides, **(PACKED if given["packed"] else {})}))
+    if given["packed"]:
+        attend_on_cpu()
     from rlvr.engines.verl.rank import EngineRank, RankBatch
 
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     one = EngineRank(run, cluster, config)
+    rank, ranks = one.engine.get_data_parallel_rank(), one.engine.get_data_parallel_size()
 
     mini_batches = [torch.tensor(part) for part in given["mini_batches"]]
     method = compose_method(run.method)
@@ -67,7 +121,8 @@ def compute(path: Path) -> None:
         for start in range(0, len(own), share):
             part = slice(start, start + share)
             metrics = one.update(batch.select(part), scores.log_probs[part], weighted[part])
-            grad_norms.append(float(metrics["grad_norm"]))
+            if one.engine.is_mp_src_rank_with_outputs():  # of ranks that share sequences, one has it
+                grad_norms.append(float(metrics["grad_norm"]))
             sliced.append(own[part].tolist())
     if cut_by_engine:
         sliced = [own[batch.mini_batches == number].tolist() for number in range(len(mini_batches))]
@@ -75,13 +130,14 @@ def compute(path: Path) -> None:
         name: value.full_tensor() if hasattr(value, "full_tensor") else value
         for name, value in one.engine.module.state_dict().items()
     }
-    gathered: list[Any] = [None] * ranks
+    gathered: list[Any] = [None] * distributed.get_world_size()
     found = zip(scores.log_probs, scores.entropies, scores.weights, strict=True)
     mine = {
         row: [values.tolist() for values in of_rollout] for row, of_rollout in zip(own.tolist(), found, strict=True)
     }
     distributed.all_gather_object(gathered, (mine, sliced))
-    if rank == 0:
+    gathered = gathered[:: cluster.sequence_parallel]  # ranks that share sequences find the same
+    if distributed.get_rank() == 0:
         whole = {row: values for part, _ in gathered for row, values in part.items()}
         torch.save(
             {

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -88,7 +89,7 @@ def test_ended_in_every_way_at_random_points(tortured: tuple[Path, dict[str, Any
         "left_over": [],
         "tracebacks": [],
     }
-    assert found["points"] == POINTS and len({point["kind"] for point in found["each"]}) == 9
+    assert found["points"] == POINTS and len({point["kind"] for point in found["each"]}) == 8
     assert found["while_a_job_ran"] >= POINTS / 2 and found["files_compared"] > 20
 
 
@@ -108,6 +109,8 @@ def test_an_orphaned_training_cannot_disturb_the_resumed_study(
     targets = [f"results/runs/{run}/manifest.json" for run in RUNS]
     process = study.start(*targets)
     study.wait_for(study.results / f"runs/{RUNS[0]}/progress.json", process)
+    jobs = [job.name() for job in psutil.Process(process.pid).children()]
+    assert jobs and "bash" not in jobs  # no shell stands between Snakemake and a job, to be killed alone
     second = study.start(*targets)  # meanwhile, somebody starts the study a second time
     assert second.wait(timeout=PATIENCE_SECONDS) == 1
     assert "another study is running" in study.output()

@@ -1,0 +1,211 @@
+"""A real Slurm on this machine alone: a controller, and two nodes that are as good as machines of their own.
+
+A node has a name, an address, processes and shared memory of its own (namespaces of Linux), and shares the file system
+with the others, so that software cannot tell it from a machine, and killing it is a power cut. It takes root, and
+Debian's packages: ``apt-get install slurmctld slurmd slurm-client munge``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare", "nsenter")
+NODES = {"node1": "10.213.77.1", "node2": "10.213.77.2"}
+CONTROLLER = "10.213.77.254"
+_BRIDGE = "rlvr-slurm"
+_GPUS = 8
+_PATIENCE_SECONDS = 300
+
+_CONFIGURATION = """\
+ClusterName=rehearsal
+SlurmctldHost={host}({controller})
+SlurmUser=root
+SlurmdUser=root
+AuthInfo=socket={place}/munge.socket,cred_expire=5
+StateSaveLocation={place}/state
+SlurmdSpoolDir={place}/spool.%n
+SlurmctldPidFile={place}/slurmctld.pid
+SlurmdPidFile={place}/slurmd.%n.pid
+SlurmctldLogFile={place}/slurmctld.log
+SlurmdLogFile={place}/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_interval=2
+SlurmdTimeout=10
+ReturnToService=2
+GresTypes=gpu
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def reason_for_none() -> str | None:
+    """Why Slurm cannot run here; None if it can."""
+    lacking = [program for program in PROGRAMS if shutil.which(program) is None]
+    if lacking:
+        return f"{', '.join(lacking)}: not installed (apt-get install slurmctld slurmd slurm-client munge)"
+    trial = ["unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--mount-proc", "true"]
+    if os.geteuid() != 0 or subprocess.run(trial, capture_output=True, check=False).returncode != 0:
+        return "Slurm's nodes are namespaces, which take root"
+    return None
+
+
+@dataclass
+class SlurmCluster:
+    """A cluster of two nodes, each of which has many processors and 8 GPUs by its own account.
+
+    Attributes:
+        place: its directory.
+        machines: the processes whose end is the end of a node.
+    """
+
+    place: Path
+    machines: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which Slurm's commands find this cluster from where users log in."""
+        return {"SLURM_CONF": str(self.place / "slurm.conf")}
+
+    def ask(self, *words: str) -> str:
+        """The answer of one of Slurm's commands."""
+        answer = subprocess.run(
+            words, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
+        )
+        assert answer.returncode == 0, f"{words}: {answer.stderr}"
+        return answer.stdout
+
+    def jobs(self, states: str = "PENDING,RUNNING,COMPLETING") -> dict[str, tuple[int, str]]:
+        """Jobs in these states, by their numbers: how often each was started again, and what it is for."""
+        said = self.ask("squeue", "--noheader", "--Format=JobID:20,RestartCnt:10,Comment:200", f"--states={states}")
+        rows = [line.split() for line in said.splitlines()]
+        return {job: (int(restarts), comment) for job, restarts, comment in rows}
+
+    def node_of(self, job: str) -> str:
+        """The node that runs a job, once there is one."""
+        return self.ask("squeue", "--noheader", "--format=%N", f"--jobs={job}").strip()
+
+    def switch_on(self, node: str) -> None:
+        """Start a node, or start it again after a power cut."""
+        spool = self.place / f"spool.{node}"
+        spool.mkdir(exist_ok=True)
+        lines = [
+            f"hostname {node}",
+            f"mount --bind {self.place} /etc/slurm",  # where jobs look, which keep no variables of Slurm's
+            f"mount --bind {self.place}/hosts /etc/hosts",
+            "mount -t tmpfs tmpfs /dev/shm",
+            "mkdir -p /tmp/ray && mount -t tmpfs tmpfs /tmp/ray",
+            "slurmd -D & wait",  # not exec: process 1 of the node has to collect orphans
+        ]
+        own = ["nsenter", f"--net=/run/netns/{node}", "unshare", "--uts", "--pid", "--mount"]
+        own += ["--fork", "--mount-proc", "--kill-child"]
+        with (self.place / f"{node}.output").open("ab") as output:
+            self.machines[node] = subprocess.Popen(
+                [*own, "sh", "-ec", "\n".join(lines)], stdout=output, stderr=output, start_new_session=True
+            )
+
+    def cut_power(self, node: str) -> None:
+        """End everything on a node at once."""
+        machine = self.machines.pop(node)
+        machine.send_signal(signal.SIGKILL)
+        machine.wait()
+
+    def wait_for_nodes(self) -> None:
+        """Until jobs can be given to all nodes."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while set(self.ask("sinfo", "--noheader", "--Node", "--format=%t").split()) - {"idle", "mix", "alloc"}:
+            assert time.monotonic() < deadline, self.ask("sinfo", "--list-reasons")
+            time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def slurm_cluster(place: Path) -> Iterator[SlurmCluster]:
+    """A cluster that is up, and ends with the block; ``place`` is an empty directory."""
+    cluster = SlurmCluster(place)
+    _write_files(place)
+    Path("/etc/slurm").mkdir(exist_ok=True)
+    munged, controller = None, None
+    try:
+        _connect()
+        for node, address in NODES.items():
+            _connect_node(node, address)
+        munged = subprocess.Popen(
+            ["munged", "--foreground", "--force", f"--key-file={place}/munge.key", f"--socket={place}/munge.socket"]
+            + [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
+        )
+        while not (place / "munge.socket").exists():
+            assert munged.poll() is None
+            time.sleep(0.05)
+        with (place / "slurmctld.output").open("wb") as output:
+            controller = subprocess.Popen(
+                ["slurmctld", "-D"], env={**os.environ, **cluster.environment}, stdout=output, stderr=output
+            )
+        for node in NODES:
+            cluster.switch_on(node)
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        for node in list(cluster.machines):
+            cluster.cut_power(node)
+        for process in (controller, munged):
+            if process is not None:
+                process.terminate()
+                process.wait()
+        for words in (*(f"ip netns delete {node}" for node in NODES), f"ip link delete {_BRIDGE}"):
+            subprocess.run(words.split(), capture_output=True, check=False)
+
+
+def _write_files(place: Path) -> None:
+    (place / "state").mkdir(parents=True)
+    key = place / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o600)
+    host = socket.gethostname()
+    nodes = "\n".join(
+        f"NodeName={node} NodeAddr={address} CPUs=64 RealMemory=1000000 Gres=gpu:{_GPUS}"
+        for node, address in NODES.items()
+    )
+    configuration = _CONFIGURATION.format(host=host, controller=CONTROLLER, place=place, nodes=nodes)
+    (place / "slurm.conf").write_text(configuration, encoding="utf-8")
+    for number in range(_GPUS):
+        (place / f"gpu{number}").touch()
+    (place / "gres.conf").write_text(f"Name=gpu File={place}/gpu[0-{_GPUS - 1}]\n", encoding="utf-8")
+    names = {"localhost": "127.0.0.1", **NODES, host: CONTROLLER}
+    (place / "hosts").write_text("".join(f"{address} {name}\n" for name, address in names.items()), encoding="utf-8")
+
+
+def _connect() -> None:
+    _each(
+        f"ip link add {_BRIDGE} type bridge",
+        f"ip address add {CONTROLLER}/24 dev {_BRIDGE}",
+        f"ip link set {_BRIDGE} up",
+    )
+
+
+def _connect_node(node: str, address: str) -> None:
+    _each(
+        f"ip netns add {node}",
+        f"ip link add {node}-link type veth peer name eth0 netns {node}",
+        f"ip link set {node}-link master {_BRIDGE} up",
+        f"ip -n {node} address add {address}/24 dev eth0",
+        f"ip -n {node} link set eth0 up",
+        f"ip -n {node} link set lo up",
+    )
+
+
+def _each(*commands: str) -> None:
+    for command in commands:
+        subprocess.run(command.split(), check=True)
