@@ -7,7 +7,7 @@ from rlvr.study.cost import print_cost, print_warnings
 from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
 from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
 from rlvr.study.plan import Plan
-from rlvr.study.rules import given, one_line_errors, pattern, set_job_environment
+from rlvr.study.rules import given, one_line_errors, name_targets, pattern, set_job_environment
 from rlvr.study.sampled import SamplingJobs
 from rlvr.study.software import complete
 from rlvr.study.source_files import REPOSITORY, as_input, code_of
@@ -30,6 +30,7 @@ if not workflow.configfiles:
 
 TRAINING, SAMPLING, SHOWN = TrainingJobs(PLAN), SamplingJobs(PLAN), Displayed(PLAN)
 set_job_environment()
+shell.prefix("set -euo pipefail; exec ")  # a job is its shell's process: neither outlives the other
 if workflow.is_main_process:
     print_cost(PLAN.study)
     print_warnings(PLAN.study)
@@ -37,7 +38,7 @@ if workflow.is_main_process:
 
 onstart:
     lift_job_rate(workflow)
-    end_jobs_on_termination()  # Snakemake has set its own way of ending by now, which this one calls
+    end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     PLAN.register()
 
 
@@ -70,3 +71,4 @@ include: "workflow/rules/diagnose.smk"
 
 with one_line_errors():
     complete(workflow, [TRAINED_IN, SAMPLED_IN])
+name_targets(workflow.rules, logger)

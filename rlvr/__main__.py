@@ -3,6 +3,10 @@
 if __name__ == "__main__":
     import sys
 
+    from rlvr.runs.termination import end_with_snakemake
+
+    end_with_snakemake()  # before the imports, which take a while
+
     from rlvr.cli import main
 
     sys.exit(main())

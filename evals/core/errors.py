@@ -46,9 +46,9 @@ class InvalidInput(UserError):
     """
 
     def __init__(self, source: str, key: str, found: str, accepted: str = "") -> None:
-        message = ": ".join(filter(None, [source, key, found])).replace("\n", "\\n")  # a key may hold one
-        message += _likely(found, accepted.split(", "))
-        super().__init__(f"{message}; accepted: {accepted}" if accepted else message)
+        message = ": ".join(filter(None, [source, key, found])) + _likely(found, accepted.split(", "))
+        message += f"; accepted: {accepted}" if accepted else ""
+        super().__init__(message.replace("\n", "\\n"))  # keys and names of columns may hold one
         self.source, self.key, self.found, self.accepted = source, key, found, accepted
 
 

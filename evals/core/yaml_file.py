@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from evals.core.errors import UserError
+from evals.core.files import reading
 
 _MOST_VALUES = 1_000_000
 """Values that a file may stand for, aliases written out; a few lines of aliases of aliases can stand for billions."""
@@ -64,12 +65,9 @@ def _check_depth(text: str) -> None:
 
 def read_yaml(path: Path) -> Any:
     """Read a YAML file of plain values; no tag of the file can run code, and a mistake is named with its line."""
-    try:
-        return parse_yaml(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not valid YAML ({error})") from None
+    with reading(path):
+        text = path.read_text(encoding="utf-8")
+    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, source: str) -> Any:

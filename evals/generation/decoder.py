@@ -109,6 +109,10 @@ class DecoderModel:
         """The device of the weights."""
         return self.head_weight.device
 
+    def weights(self) -> Mapping[str, Tensor]:
+        """The whole model's weights under the names of its checkpoint; gradients pass to the parameters."""
+        return self._weights
+
     def decoder(self) -> Decoder:
         """The sampler's decoder, of use until the weights change."""
         return Decoder(self.config, {name: weight.detach() for name, weight in self._weights.items()}, self.dtype)
@@ -126,7 +130,7 @@ class DecoderModel:
 
     def states(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """See :meth:`Decoder.states`; gradients pass to the weights."""
-        decoder = Decoder(self.config, self._weights, self.dtype, self._again, self._share_prompts)
+        decoder = Decoder(self.config, self.weights(), self.dtype, self._again, self._share_prompts)
         return decoder.states(sequences, starts)
 
     def logits(self, states: Tensor, temperature: float) -> Tensor:

@@ -1,11 +1,12 @@
 """Readers of logs that are whole documents: inspect_ai, matharena, evalchemy."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import canonical_json, sha256_bytes
+from evals.core.files import sha256_bytes
 from evals.core.numbers import Index
 from evals.core.record import ExtensibleRecord
 from evals.core.records import FinishReason
@@ -17,7 +18,8 @@ _ENDS: dict[str, FinishReason] = {"stop": "stop", "max_tokens": "length", "model
 
 def problem_name(number: Any, text: Any) -> str:
     """The name of a problem: its number in its set, and a hash of its text, so that no two sets share names."""
-    return f"{number}-{sha256_bytes(canonical_json(text).encode('utf-8', 'replace'))[:8]}"
+    spelled = json.dumps(text, sort_keys=True, separators=(",", ":"), ensure_ascii=False)  # NaN is one too
+    return f"{number}-{sha256_bytes(spelled.encode('utf-8', 'replace'))[:8]}"
 
 
 # inspect_ai: a zip file (.eval) or one JSON document, of one task.

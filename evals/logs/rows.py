@@ -158,7 +158,7 @@ def _parquet(path: Path) -> Iterator[Any]:
 
     try:
         yield pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is no sound parquet file ({str(error).splitlines()[0]})") from None
 
 

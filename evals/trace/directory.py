@@ -11,6 +11,7 @@ from evals.trace.chain import Chain, Maker
 from evals.trace.crate import check_crate, write_crate
 from evals.trace.rows import print_verdict, refuse
 
+_RESULTS = "results"
 _NOT_RESULTS = {"state", "logs", "mlflow-artifacts", ".snakemake", ".writer"}
 """Directories of a study that hold no result: what it goes on from, and what tools keep for themselves."""
 _SHOWN = {"tables", "figures"}
@@ -72,7 +73,7 @@ def describe(directory: Path, licence: str, name: str = "") -> None:
 def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     """The results of a directory, everything behind them, and what does not fit."""
     results = directory.absolute()
-    results = results / "results" if (results / "results").is_dir() else results
+    results = results / _RESULTS if (results / _RESULTS).is_dir() else results
     makers, faults = list[Maker](), list[str]()
     files = list(_files(results))
     for path in files:
@@ -84,6 +85,10 @@ def _checked(directory: Path) -> tuple[Path, Chain, list[str]]:
     if not makers and not faults:
         raise InvalidInput("directory", "", f"{directory} holds no manifests", "a study's directory, or its results/")
     chain = Chain(results / "manifest.json", makers)
+    named = {part for maker in makers for name in maker.manifest.inputs for part in Path(name).parts[:1]}
+    if _RESULTS in named and not results.is_relative_to(chain.root / _RESULTS):
+        found = f"{directory} has another name than {_RESULTS}, by which its manifests know it"
+        raise InvalidInput("directory", "", found, f"the same files in a directory {_RESULTS}, wherever it lies")
     chain.check()
     listed = {file for maker in chain.makers for file in maker.files} | chain.sources.keys()
     for path in files:

@@ -169,7 +169,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare every method with a reference method and with the base model."""
-    from evals.core.records import Claim, Controls
+    from evals.core.comparisons import Claim, Controls
     from evals.scores.comparison import Settings, write_comparisons
 
     settings = Settings(

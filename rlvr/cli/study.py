@@ -1,7 +1,6 @@
 """A study as a whole: whether it is current, what it would cost, its methods, its runs in MLflow."""
 
 import contextlib
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -206,17 +205,12 @@ commands.call("ui", "rlvr.report.mlflow.server:browse")
 def watch(
     results: Path,
     seconds: Annotated[float, Option(help="between two looks")] = 20.0,
-    parent: Annotated[int, Option(help="process number of what started it", show_default=False)] = os.getppid(),
-    port: Annotated[int | None, Option(help="print the addresses of the studies once MLflow answers there")] = None,
 ) -> None:
-    """Show running trainings as MLflow runs that grow, until what started this command is gone."""
+    """Show running trainings as MLflow runs that grow, until this command is ended."""
     from rlvr.report.mlflow.database import Store
     from rlvr.report.mlflow.in_progress import watch
-    from rlvr.report.mlflow.server import HOST, links, wait_until_served
 
     if seconds <= 0:
         raise UserError(f"--seconds: {seconds:g}; accepted: above 0")
     with contextlib.suppress(KeyboardInterrupt):
-        if port is not None and wait_until_served(port, parent):
-            print(*links(Store.of(results), f"http://{HOST}:{port}"), sep="\n", flush=True)
-        watch(results, Store.of(results), seconds, parent)
+        watch(results, Store.of(results), seconds)

@@ -35,7 +35,7 @@ class Model(Protocol):
     """A model with weights, of transformers or our own."""
 
     def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
-        """The weights and their names; those tied to another one are left out."""
+        """What is trained of it, by name; weights tied to another one are left out."""
         ...
 
 
@@ -180,20 +180,21 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, 
         "tokenizer.json": tokenizer.backend_tokenizer.to_str(pretty=True),
         "tokenizer_config.json": json_text(tokenizer_config),
     }
-    return _write_checkpoint(texts, model, directory)
+    return _write_checkpoint(texts, dict(model.named_parameters()), directory)
 
 
-def save_trained(model: Model, base: Path, directory: Path) -> list[Path]:
-    """Write the checkpoint of a model that was trained in float32 from the checkpoint ``base``; returns its files."""
+def save_trained(weights: Mapping[str, Tensor], base: Path, directory: Path) -> list[Path]:
+    """Write the checkpoint of a model that was trained from the checkpoint ``base``, in float32; returns its files."""
     texts = {name: (base / name).read_text() for name in _COPIED if (base / name).is_file()}
     config = {**read_json(base / "config.json"), "dtype": "float32"}
     config.pop("torch_dtype", None)  # the same key under its earlier name
-    return _write_checkpoint({"config.json": json_text(config), **texts}, model, directory)
+    whole = {name: weight.detach().float() for name, weight in weights.items()}
+    return _write_checkpoint({"config.json": json_text(config), **texts}, whole, directory)
 
 
-def _write_checkpoint(texts: Mapping[str, str], model: Model, directory: Path) -> list[Path]:
+def _write_checkpoint(texts: Mapping[str, str], weights: Mapping[str, Tensor], directory: Path) -> list[Path]:
     for name, text in texts.items():
         write_text(directory / name, text)
     # Weights tied to the embedding are one tensor, stored once, as Hugging Face does.
-    save_tensors(directory / "model.safetensors", dict(model.named_parameters()))
+    save_tensors(directory / "model.safetensors", weights)
     return [directory / name for name in (*texts, "model.safetensors")]

@@ -1,5 +1,7 @@
-"""A training that is asked to stop saves its state first."""
+"""A training that is asked to stop saves its state first; a job whose Snakemake has died is asked to stop."""
 
+import ctypes
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +10,11 @@ from types import FrameType
 
 STOPPED = 143
 """The exit status of a training that was stopped: 128 + SIGTERM, as a shell reports it."""
+
+
+SNAKEMAKE = "RLVR_BENCH_SNAKEMAKE"
+"""The environment variable that tells a job the process of its Snakemake."""
+_SIGNAL_AT_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
 class Interrupted(Exception):
@@ -30,13 +37,29 @@ def save_when_due(
     """Save the state after every ``interval`` steps, after the last one, and where the training is asked to stop.
 
     Raises:
-        Interrupted: the training, ``name`` for people, was asked to stop before its last step.
+        Interrupted: the training, ``name`` for people, was asked to stop.
     """
     stop = asked_to_stop()  # once: what comes while the state is saved waits for the next step
     if stop or step == steps or step % interval == 0:
         save()
-    if stop and step < steps:
+    if stop:
         raise Interrupted(f"{name}: stopped after step {step}; its state is saved")
+
+
+def end_with_snakemake() -> None:
+    """Let Linux send this process a SIGTERM when its Snakemake dies, if it is the job of one.
+
+    A job that went on would publish its files after the next Snakemake has begun the same job, and perhaps given it up.
+    """
+    number = os.environ.get(SNAKEMAKE)
+    if number is None or sys.platform != "linux" or "APPTAINER_CONTAINER" in os.environ:  # which may hide the process
+        return
+    if os.getppid() == int(number):
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_DEATH, signal.SIGTERM)
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:  # it died before the request
+        raise SystemExit(STOPPED) from None
 
 
 @contextmanager

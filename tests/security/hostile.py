@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from evals.core.errors import UserError
 
 CASES = int(os.environ.get("HOSTILE_CASES", "150"))
-"""Cases of each test: seconds of them run with the other tests, ``make fuzz CASES=100000`` runs for a night."""
+"""Cases of each test: seconds of them run with the other tests, ``make fuzz`` tries a million in all."""
 
 many = settings(
     max_examples=CASES,

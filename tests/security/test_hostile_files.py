@@ -1,6 +1,6 @@
 """Logs of other tools and texts of models that nobody would write: read and graded, or refused in one line.
 
-Seconds of it run with the other tests, ``make fuzz CASES=100000`` for a night. What is found becomes an ``@example``.
+Seconds of it run with the other tests, ``make fuzz`` for hours. What is found becomes an ``@example``.
 """
 
 from __future__ import annotations
@@ -53,6 +53,27 @@ def test_a_damaged_log_is_read_or_refused(tmp_path: Path, data: st.DataObject, l
     path.write_bytes(data.draw(damaged(log.read_bytes())))
     columns = {"problem": "question", "correct": "right"} if log.suffix == ".csv" else {}
     read(path, data.draw(st.sampled_from([{}, columns, {"problem": "problem", "text": "text"}])))
+
+
+def test_a_parquet_log_whose_column_has_no_name_in_unicode_is_refused(tmp_path: Path) -> None:
+    log = FILES / "lighteval/mock-1/2026-11-22/details_sums.parquet"
+    path = tmp_path / log.name
+    path.write_bytes(log.read_bytes().replace(b"generation_grammar", b"\x80eneration_grammar"))
+    with pytest.raises(UserError, match="is no sound parquet file"):
+        read_logs(path, {})
+
+
+def test_a_column_whose_name_has_two_lines_is_named_in_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a\\nb": 1}\n')
+    read(path, {"problem": "problem", "text": "text"})
+
+
+def test_a_problem_without_a_finite_text_has_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text('{"results": {"AIME24": {"examples": [{"problem": [Infinity], "model_outputs": ["5"]}]}}}')
+    (log,) = read_logs(path, {})
+    assert len(log.responses) == 1
 
 
 def documents_of(path: Path) -> list[Any]:

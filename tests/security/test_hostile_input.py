@@ -1,6 +1,6 @@
 """Configurations, files and manifests that nobody would write: read, or refused in one line; never anything else.
 
-Seconds of it run with the other tests, ``make fuzz CASES=100000`` for a night. What is found becomes an ``@example``.
+Seconds of it run with the other tests, ``make fuzz`` for hours. What is found becomes an ``@example``.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ FIELDS = [
 @example("inputs", {"x\x00y": "a"})
 @example("outputs", {"../../x": "a"})
 @example("inputs", {"\ud800": "a"})
+@example("inputs", {"": ""})
 def test_a_manifest_is_read_or_named(tmp_path: Path, field: str, value: Any) -> None:
     """Whatever stands in it, a changed manifest is a fault in one line."""
     results = tmp_path / "results"

@@ -11,7 +11,7 @@ from tests.workflow.test_smoke_and_reruns import BENCHMARKS, RUNS, edited, evalu
 
 SCOPE = "studies/selection/"
 STEPS = "studies/selection/steps/"
-OF_SCORES = {f"{rule} {SCOPE}" for rule in ("compare", "table_main", "report_html", "track")}
+OF_SCORES = {f"{rule} {SCOPE}" for rule in ("compare", "table_main", "status", "report_html", "track")}
 OF_SCORES |= {f"table {SCOPE} {name}" for name in ("by_seed", "robust", "efficiency", "paper", "paper_vs_ours")}
 OF_SCORES |= {f"figure {SCOPE} {name}" for name in ("scores", "differences", "profiles", "power", "cost_curves")}
 OF_SCORES |= {f"figure {SCOPE} score_curves"}

@@ -33,4 +33,4 @@ def test_a_mistake_is_one_line_and_hinders_nothing_else(smoke_study: Project) ->
     assert answer.returncode != 0
     assert "error: diagnostics.method: is 'ppo'; accepted: dapo, delta" in answer.stdout + answer.stderr
     # What is analysed changes nothing that is there but the report, which shows the configuration.
-    assert smoke_study.planned(config) == {"study_file", "report_html"}
+    assert smoke_study.planned(config) == {"study_file", "status", "report_html"}

@@ -27,6 +27,7 @@ AFTER_SCORES = {
     *(f"page_responses {name}" for name in BENCHMARKS),
     *TABLES,
     *FIGURES_OF_SCORES,
+    "status",
     "report_html",
     "track",
 }
@@ -182,7 +183,7 @@ def test_statistics_are_repeated_without_sampling(smoke_study: Project) -> None:
 def test_threads_and_intervals_change_no_result(smoke_study: Project) -> None:
     changes = {"checkpoint_interval": 3, "training_threads": 2, "rollouts_kept_every": 3}
     config = smoke_study.changed_config({f"execution.{key}": value for key, value in changes.items()})
-    assert smoke_study.planned(config) == {"study_file", "report_html"}
+    assert smoke_study.planned(config) == {"study_file", "status", "report_html"}
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,25 @@ rule page_rollouts:
         " --out {output.page:q} > {log:q} 2>&1"
 
 
+rule status:
+    input:
+        study="results/{folder}study.json",
+        scores=given(PLAN.scores),
+        manifests=given(PLAN.run_manifests),
+        code=code_of("rlvr.study.status"),
+    output:
+        "results/{folder}status.json",
+    log:
+        "results/logs/{folder}status.log",
+    shell:
+        "python -m rlvr status --config {input.study:q} --out {output:q} > {log:q} 2>&1"
+
+
 rule report_html:
     input:
         unpack(given(SHOWN.results_inputs)),
         study="results/{folder}study.json",
+        status="results/{folder}status.json",
         audits=given(PLAN.audits),
         tables=given(SHOWN.tables),
         figures=given(SHOWN.figures),
@@ -141,18 +156,16 @@ rule report_html:
     output:
         report=report("results/{folder}report.html", category="Study", caption="../report/report.rst"),
         manifest="results/{folder}report.manifest.json",
-        status="results/{folder}status.json",
     log:
         "results/logs/{folder}report.log",
     params:
         notes=given(SHOWN.notes),
         named=given(SHOWN.report_options),
     shell:
-        "(python -m rlvr status --config {input.study:q} --out {output.status:q} &&"
-        " python -m rlvr stage report --study {input.study:q} --runs {input.runs:q} --scores {input.scores:q}"
+        "python -m rlvr stage report --study {input.study:q} --runs {input.runs:q} --scores {input.scores:q}"
         " --comparisons {input.comparisons:q} --audits {input.audits:q} --results results"
-        " --figures results/{wildcards.folder}figures --status {output.status:q} --note {params.notes:q} {params.named:q}"
-        " --out {output.report:q}) > {log:q} 2>&1"
+        " --figures results/{wildcards.folder}figures --status {input.status:q} --note {params.notes:q} {params.named:q}"
+        " --out {output.report:q} > {log:q} 2>&1"
 
 
 # MLflow: a projection of the files, made again at any time. The database itself is not declared: it holds other things

@@ -111,7 +111,7 @@ class Store:
         for name in ("alembic", "mlflow.store.db.utils"):
             logging.getLogger(name).setLevel(logging.WARNING)  # dozens of lines about migrations of an empty database
         try:
-            client = MlflowClient(tracking_uri=self.uri)
+            client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)  # else MLFLOW_REGISTRY_URI's
             client.get_experiment("0")
         except (sqlalchemy.exc.SQLAlchemyError, mlflow.exceptions.MlflowException) as error:
             if self.server is not None:

@@ -5,7 +5,6 @@ a group of its own in the study's experiment, with the metrics of the steps done
 removes this group, because it shows the same trainings as finished runs.
 """
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -72,14 +71,14 @@ def show_in_progress(results: Path, store: Store) -> int:
     return number
 
 
-def watch(results: Path, store: Store, seconds: float, parent: int) -> None:
-    """Show trainings in progress every so many ``seconds``, until ``parent`` is no longer this process's parent.
+def watch(results: Path, store: Store, seconds: float = 20.0) -> None:
+    """Show trainings in progress every so many ``seconds``.
 
     An error is printed once, and the next look tries again. It ends when somebody deletes the database, because MLflow
     keeps the deleted file open.
     """
     printed, known = "", None
-    while os.getppid() == parent:
+    while True:
         if known is not None and _file_number(store.database) != known:
             warning = f"warning: {store.database}: was deleted; trainings are watched no longer"
             print(warning, file=sys.stderr, flush=True)

@@ -4,8 +4,8 @@ import contextlib
 import errno
 import os
 import socket
-import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import NoReturn
 from evals.core.errors import InvalidInput, UserError
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import OWNER_TAG
-from rlvr.report.mlflow.in_progress import show_in_progress
+from rlvr.report.mlflow.in_progress import show_in_progress, watch
 from rlvr.report.mlflow.projected import project_newer
 from rlvr.report.mlflow.views import CURVES, SCORES, save_views
 
@@ -66,27 +66,33 @@ def _warning() -> Iterator[None]:
 
 
 def serve(results: Path, store: Store, port: int) -> NoReturn:
-    """Become the MLflow server: this process is replaced, so that signals reach the server itself.
+    """Be MLflow's own command, which starts the server, hands signals on to it and ends with it.
 
-    Another process says where the server is once it answers, and watches the trainings in progress in ``results``; it
-    ends with the server.
+    A thread says where the server is once it answers, and watches the trainings in progress in ``results``.
     """
-    watcher = ["rlvr", "watch", "--results", str(results), "--parent", str(os.getpid()), "--port", str(port)]
-    subprocess.Popen([sys.executable, "-m", *watcher])
+    from mlflow.cli import cli as mlflow
+
     # Of jobs that MLflow could run (scorers of chat traces) a study has none: nine processes and 2 GB less.
     os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
+    threading.Thread(target=_accompany, args=(results, store, port), daemon=True).start()
     stored = ["--backend-store-uri", store.uri, "--default-artifact-root", store.artifacts.resolve().as_uri()]
-    served = ["--host", HOST, "--port", str(port), "--workers", "1"]
-    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "server", *stored, *served])
+    mlflow(["server", *stored, "--host", HOST, "--port", str(port), "--workers", "1"])
+    raise AssertionError("the command ends the process")
 
 
-def wait_until_served(port: int, parent: int, seconds: float = 0.3) -> bool:
-    """Wait until the server answers on a port of loopback; False if ``parent``, which is to become it, is gone."""
-    while os.getppid() == parent:
+def _accompany(results: Path, store: Store, port: int) -> None:
+    """Print the addresses of the studies once the server answers, and show what trainings do until the process ends."""
+    wait_until_served(port)
+    print(*links(store, f"http://{HOST}:{port}"), sep="\n", flush=True)
+    watch(results, store)
+
+
+def wait_until_served(port: int, seconds: float = 0.3) -> None:
+    """Wait until the server answers on a port of loopback."""
+    while True:
         with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=seconds):
-            return True
+            return
         time.sleep(seconds)
-    return False
 
 
 def links(store: Store, root: str) -> list[str]:

@@ -274,6 +274,19 @@ def test_a_whole_directory_is_verified_wherever_it_lies(
     assert here["root_hash"] in fault
 
 
+@pytest.mark.parametrize("successor", [False, True])
+def test_a_directory_of_results_that_was_renamed_is_told_its_name(
+    study: Path, capsys: pytest.CaptureFixture[str], successor: bool
+) -> None:
+    """Its manifests name files in results/, which are missing, or those of another study that came after it."""
+    Path("results").rename("results-of-may")
+    if successor:
+        shutil.copytree("results-of-may", "results")
+    assert main(["verify", "results-of-may"]) == 2
+    shown = capsys.readouterr()
+    assert "has another name than results" in shown.err and "is missing" not in shown.out + shown.err
+
+
 @pytest.mark.parametrize("name", [*STAGES, *MANIFESTS])
 def test_verifying_names_whatever_was_changed(study: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     before = verified(capsys, ".")["root_hash"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -276,16 +275,15 @@ class Looks:
         return 0
 
 
-def test_watching_goes_on_after_an_error_and_ends_with_what_started_it(
+def test_watching_goes_on_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damaged, busy = UserError("runs.json: is not JSON"), MlflowException("database is locked\nand more")
-    looks = Looks(damaged, damaged, busy, PermissionError("no"), None)
-    parents = iter([7, 7, 7, 7, 7, 1])
+    looks = Looks(damaged, damaged, busy, PermissionError("no"), None, KeyboardInterrupt())
     monkeypatch.setattr(in_progress, "show_in_progress", looks)
-    monkeypatch.setattr("os.getppid", lambda: next(parents))
-    watch(tmp_path, Store.of(tmp_path), 0.001, 7)
-    assert looks.number == 5
+    with pytest.raises(KeyboardInterrupt):
+        watch(tmp_path, Store.of(tmp_path), 0.001)
+    assert looks.number == 6
     assert capsys.readouterr().err == "".join(
         f"warning: {reason}\n" for reason in ("runs.json: is not JSON", "database is locked", "no")
     )
@@ -302,7 +300,7 @@ def test_a_database_that_was_deleted_is_watched_no_longer(
 
     monkeypatch.setattr(in_progress, "show_in_progress", look)
     monkeypatch.setattr("time.sleep", lambda _: database.unlink())
-    watch(tmp_path, Store.of(tmp_path), 0.001, os.getppid())
+    watch(tmp_path, Store.of(tmp_path), 0.001)
     assert capsys.readouterr().err == f"warning: {database}: was deleted; trainings are watched no longer\n"
 
 

@@ -45,8 +45,8 @@ _ROUTINE = (
 )
 # Said when the user interrupts (Ctrl-C, SIGTERM); the jobs that end after it did not fail.
 _INTERRUPTED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
-# Snakemake names neither file nor line.
-_NO_YAML = "Config file is not valid JSON or YAML"
+# Of a configuration file that is no YAML Snakemake names no line, of a missing one lines of its own code.
+_UNREADABLE = ("Config file ", "in load_configfile")
 # A failed command is announced twice, first by this exception, which quotes the command whole.
 _COMMAND_FAILED = "RuleException:\nCalledProcessError"
 _EXIT = re.compile(r"(exit status \d+|died with \S.*?)\.?$")
@@ -97,8 +97,8 @@ class LogHandler(LogHandlerBase):
     def emit(self, record: logging.LogRecord) -> None:
         """Show one record."""
         try:
-            if isinstance(record.msg, str) and _NO_YAML in record.msg:
-                record.msg = "\n".join([record.msg, *wording.faults_of_configurations(sys.argv[1:])])
+            if isinstance(record.msg, str) and any(text in record.msg for text in _UNREADABLE):
+                record.msg = wording.fault_of_configuration(sys.argv[1:]) or record.msg
             if self._as_usual:
                 self._snakemake.handle(record)
             else:

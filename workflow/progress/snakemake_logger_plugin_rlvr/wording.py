@@ -45,20 +45,18 @@ def plan(study: Study) -> str:
     return f"{_count(study.jobs_total, 'job')} on {_count(study.cores, 'core')}: {rules}"
 
 
-def faults_of_configurations(arguments: Sequence[str]) -> list[str]:
-    """File, line and reason of each of Snakemake's configuration files that cannot be read."""
+def fault_of_configuration(arguments: Sequence[str]) -> str:
+    """What is wrong with Snakemake's configuration files, in a line; empty if they can be read."""
     from snakemake.cli import get_argument_parser
 
     from evals.core.errors import UserError
-    from evals.core.yaml_file import read_yaml
+    from rlvr.study.study_file import check_config_files
 
-    faults = []
-    for path in get_argument_parser().parse_known_args(list(arguments))[0].configfile or ():
-        try:
-            read_yaml(Path(path))
-        except UserError as error:
-            faults.append(f"error: {error}")
-    return faults
+    try:
+        check_config_files(get_argument_parser().parse_known_args(list(arguments))[0].configfile or ())
+    except UserError as error:
+        return f"error: {error}"
+    return ""
 
 
 def failure(job: FailedJob) -> list[str]:
