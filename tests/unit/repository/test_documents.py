@@ -93,9 +93,9 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_pictures_have_all_their_colours() -> None:
-    """A palette of few colours drops pale bands. The one of `batching` did, and docs/studies.md says so."""
+    """A palette of few colours drops pale bands."""
     colour_types = {path.name: path.read_bytes()[25] for path in (ROOT / "docs/images").glob("*.png")}
-    assert {name for name, kind in colour_types.items() if kind == 3} == {"batching.png"}
+    assert colour_types and [name for name, kind in colour_types.items() if kind == 3] == []
 
 
 def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from evals.core.errors import UserError
+from rlvr.runs import termination
 from rlvr.study import launch
 from rlvr.study.launch import clean_state
 
@@ -175,13 +176,14 @@ def test_an_interrupt_while_it_plans_is_one_line(workflow: Path, start: Start) -
 
 SNAKEMAKE_WITH_A_JOB = """
 import signal, subprocess, sys
+from types import SimpleNamespace
 from rlvr.study.launch import end_jobs_on_termination
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append("snakemake"))
-end_jobs_on_termination()
-shell = subprocess.Popen(["bash", "-c", f"set -e; {sys.executable} job.py; true"])
-shell.wait()
-print(*told, shell.returncode, flush=True)
+end_jobs_on_termination(SimpleNamespace(local_exec=True))
+job = subprocess.Popen([sys.executable, "job.py"])
+job.wait()
+print(*told, job.returncode, flush=True)
 """
 JOB = """
 import signal, subprocess, sys, time
@@ -196,14 +198,90 @@ time.sleep(600)
 """
 
 
-def test_a_termination_reaches_the_commands_of_the_jobs(workflow: Path, start: Start) -> None:
-    """The command gets it, and neither the shell that waits for it nor what the command has started itself."""
+def test_a_termination_reaches_the_jobs(workflow: Path, start: Start) -> None:
+    """They get it, and not what they have started themselves."""
     (workflow / "job.py").write_text(JOB)
     (workflow / "main.py").write_text(SNAKEMAKE_WITH_A_JOB)
     process = start([sys.executable, "main.py"])
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.terminate()
     assert process.communicate(timeout=PATIENCE_SECONDS)[0].splitlines() == ["job None", "snakemake 143"]
+
+
+SNAKEMAKE_THAT_SELECTS_JOBS = """
+import signal, threading
+from types import SimpleNamespace
+from rlvr.study.launch import end_jobs_on_termination
+lock, told = threading.Lock(), threading.Event()
+def exit_gracefully(*_):
+    with lock:
+        told.set()
+signal.signal(signal.SIGTERM, exit_gracefully)
+end_jobs_on_termination(SimpleNamespace(local_exec=True))
+with lock:
+    signal.raise_signal(signal.SIGTERM)
+told.wait()
+print("ends", flush=True)
+"""
+
+
+def test_a_termination_while_snakemake_holds_its_lock_ends_it(workflow: Path, start: Start) -> None:
+    """Its own handler would wait for ever for the lock, in the thread that holds it."""
+    (workflow / "main.py").write_text(SNAKEMAKE_THAT_SELECTS_JOBS)
+    assert start([sys.executable, "main.py"]).communicate(timeout=PATIENCE_SECONDS)[0] == "ends\n"
+
+
+SNAKEMAKE_WITH_JOBS_ELSEWHERE = """
+import signal
+from types import SimpleNamespace
+from rlvr.study.launch import end_jobs_on_termination
+end_jobs_on_termination(SimpleNamespace(local_exec=False))
+try:
+    signal.raise_signal(signal.SIGTERM)
+except KeyboardInterrupt:
+    print("cancels its jobs", flush=True)
+"""
+
+
+def test_a_termination_interrupts_snakemake_where_its_jobs_are_elsewhere(workflow: Path, start: Start) -> None:
+    (workflow / "main.py").write_text(SNAKEMAKE_WITH_JOBS_ELSEWHERE)
+    assert start([sys.executable, "main.py"]).communicate(timeout=PATIENCE_SECONDS)[0] == "cancels its jobs\n"
+
+
+SNAKEMAKE_OF_A_TRAINING = """
+import subprocess, sys, time
+from rlvr.study.rules import set_job_environment
+set_job_environment()
+subprocess.Popen([sys.executable, "training.py"])
+time.sleep(600)
+"""
+TRAINING = """
+import os, time
+from rlvr.runs.termination import end_with_snakemake, termination
+end_with_snakemake()
+with termination() as asked_to_stop:
+    print(os.getpid(), flush=True)
+    while not asked_to_stop():
+        time.sleep(0.01)
+    print("stops", flush=True)
+"""
+
+
+def test_a_job_ends_with_its_snakemake(workflow: Path, start: Start) -> None:
+    (workflow / "training.py").write_text(TRAINING)
+    (workflow / "main.py").write_text(SNAKEMAKE_OF_A_TRAINING)
+    process = start([sys.executable, "main.py"])
+    assert process.stdout is not None and process.stdout.readline().strip().isdigit()
+    process.kill()
+    assert process.communicate(timeout=PATIENCE_SECONDS)[0] == "stops\n"
+
+
+def test_a_job_whose_snakemake_has_died_before_does_not_begin(environment: dict[str, str]) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    command = [sys.executable, "-m", "rlvr", "--version"]
+    job = subprocess.run(command, env=environment | {termination.SNAKEMAKE: str(ended.pid)}, check=False)
+    assert job.returncode == termination.STOPPED
 
 
 MANY_JOBS = """

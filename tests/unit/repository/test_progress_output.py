@@ -148,3 +148,19 @@ def test_a_configuration_that_is_no_yaml_is_told_with_its_line(workflow: Path, e
     refused = snakemake(workflow, environment, "--dry-run", "--configfile", "faulty.yaml")
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
     assert "\nerror: faulty.yaml: is not valid YAML in line 3 (" in f"\n{refused.stdout}{refused.stderr}"
+
+
+def test_a_target_that_follows_a_configuration_file_is_told_apart(workflow: Path, environment: dict[str, str]) -> None:
+    """Snakemake takes it for a second file, and shows lines of its own code."""
+    (workflow / "mine.yaml").write_text("study: mine\n")
+    refused = snakemake(workflow, environment, "--configfile", "mine.yaml", "all")
+    shown = refused.stdout + refused.stderr
+    assert refused.returncode == 1 and "Traceback" not in shown
+    assert "error: all: no such file; --configfile takes every word after it" in shown
+
+
+def test_an_unknown_target_is_answered_with_those_that_there_are(workflow: Path, environment: dict[str, str]) -> None:
+    with open(workflow / "Snakefile", "a") as snakefile:
+        snakefile.write("from rlvr.study.rules import name_targets\nname_targets(workflow.rules, logger)\n")
+    refused = snakemake(workflow, environment, "al")
+    assert refused.returncode == 1 and "error: target: is 'al'; accepted: all\n" in refused.stdout + refused.stderr

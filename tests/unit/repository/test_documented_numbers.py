@@ -1,0 +1,278 @@
+"""Numbers that pages state about the present software, each beside the file or the code that decides it.
+
+Numbers that were measured are not here; pages name the command that made them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.core.yaml_file import read_yaml
+from evals.grading.code.run import CANDIDATE, CASE, EXAMINER
+from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
+from rlvr.base_model.tokenizer import build_word_tokenizer
+from rlvr.engines.verl import RESPONSE_FRACTION
+from rlvr.study.cost import Decoding, step_seconds
+from rlvr.study.evaluation import Sampling
+from rlvr.study.model_size import model_size, size_of_architecture
+from rlvr.study.studies import named_study_files
+from rlvr.study.study import Study
+from workflow.envs import install
+
+ROOT = Path(__file__).resolve().parents[3]
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+MIB, GIB = 1024**2, 1024**3
+
+
+@cache
+def study(name: str) -> Study:
+    return Study.read(ROOT / "config" / name)
+
+
+def constant(name: str) -> Any:
+    """``evals.core.manifest:SCHEMA``."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def seeds_of_named_studies() -> set[int]:
+    return {len(read_yaml(path)["seeds"]) for path in named_study_files().values()}
+
+
+def of_the_default_study() -> dict[str, Any]:
+    config, benchmarks = study("config.yaml").config, study("config.yaml").benchmarks
+    training = study("config.yaml").run_spec("tiny-dapo-s1").training
+    (problems,) = {each.entry.count for each in benchmarks.values()}
+    corpus = config.models["tiny"].corpus
+    long = read_yaml(ROOT / "config/studies/learning_tax.yaml")
+    (long_steps,) = {method["training"]["steps"] for method in long["methods"].values()}
+    return {
+        "long_steps": long_steps,
+        "first": round(long["score_at"][0] * long_steps),
+        "second": round(long["score_at"][1] * long_steps),
+        "methods": len(config.methods),
+        "seeds": len(config.seeds),
+        "more_seeds": len(study("thorough.yaml").config.seeds),
+        "trainings": len(config.methods) * len(config.seeds),
+        "benchmarks": len(benchmarks),
+        "problems": problems,
+        "all_problems": problems * len(benchmarks),
+        "k": config.evaluation.samples_per_problem,
+        "compared": len(config.methods) - 1,
+        "steps": training.steps,
+        "updates": training.updates_per_step,
+        "in_mini_batch": training.rollouts_per_step // training.updates_per_step,
+        "rollouts": training.rollouts_per_step,
+        "rate": f"{training.learning_rate:.4f}",
+        "kept": config.execution.rollouts_kept_every,
+        "care": corpus.wording.manner_factors[0],
+        "haste": corpus.wording.manner_factors[2],
+        "usual": round(10 * corpus.wording.usual_share),
+        "shortest": min(kind.operands for kind in corpus.kinds),
+        "longest": max(kind.operands for kind in corpus.kinds),
+        "named_seeds": min(seeds_of_named_studies()),
+        "more_named_seeds": max(seeds_of_named_studies()),
+    }
+
+
+OF_THE_DEFAULT_STUDY = {
+    "README.md": [
+        "trains {methods} methods with {seeds} seeds",
+        "continues it with {more_seeds} seeds",
+        "avg@{k} over {benchmarks} benchmarks of {problems} problems, {seeds} seeds",
+        "the {compared} comparisons with DAPO",
+    ],
+    "config/README.md": [
+        "with {more_seeds} seeds instead of {seeds}",
+        "Their policies after {first} and {second} of {long_steps} steps are scored too",
+    ],
+    "docs/faq.md": ["with {more_seeds} seeds instead of {seeds}"],
+    "docs/studies.md": [
+        "{methods} methods with {seeds} seeds, {steps} rollout steps",
+        "None of {trainings} trainings",
+        "these {all_problems} problems",
+        "`config/thorough.yaml` has {more_seeds} seeds",
+        "with whole groups, {long_steps} steps each",
+        "{named_seeds} or {more_named_seeds} seeds, and both controls",
+    ],
+    "docs/task_design.md": [
+        "the {benchmarks} benchmarks of {problems} problems with {k} samples",
+        "(docs/studies.md), {seeds} seeds each",
+        "{updates} optimizer steps per rollout batch**, each on {in_mini_batch} rollouts",
+        "learning rate is {rate}:",
+        "all {methods} methods at {rate}",
+        "Care multiplies the error rate of the way by {care}, haste by {haste}",
+        "{usual} of ten are the usual one",
+        "(family `worded`, {shortest} to {longest} digits)",
+    ],
+    "docs/diagnostics.md": [
+        "rollouts_kept_every: {kept}",
+        "of its first step and of every {kept}th",
+        "default study ({rollouts} rollouts",
+    ],
+}
+
+
+@pytest.mark.parametrize("page", OF_THE_DEFAULT_STUDY)
+def test_the_default_study_is_described_as_it_is(page: str) -> None:
+    facts = of_the_default_study()
+    names = {statement: re.findall(r"\{(\w+)\}", statement) for statement in OF_THE_DEFAULT_STUDY[page]}
+    require(page, [(statement, [facts[name] for name in names[statement]]) for statement in names])
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+CONSTANTS: dict[str, dict[str, Any]] = {
+    "README.md": {"You need Python {} with venv": ".".join(map(str, install.PYTHON))},
+    "CONTRIBUTING.md": {"form: {} columns": PROJECT["tool"]["ruff"]["line-length"]},
+    "docs/evaluation.md": {
+        "only if at least {} problems have a success": "evals.statistics.interval:MINIMUM_INFORMATIVE_PROBLEMS",
+        "multiplied by 1 + {} / N": "evals.statistics.interval:_HIDDEN_TAIL",
+        "null if fewer than {} problems differ": "evals.scores.comparison:MINIMUM_DIFFERING_PROBLEMS",
+        "accuracies are compared: {} or more each": "evals.scores.printed:FEWEST_UNEQUAL_SAMPLES",
+        "| {} steps, the middles of equal parts": "rlvr.study.contrast:DEFAULT_STEPS",
+        "max_t R_t - R_end >= max({},": "evals.statistics.robust:LEAST_LOSS",
+        "a tenth of the steps (at least {})": "evals.statistics.robust:_SHORTEST_WINDOW",
+        "Tried are half, {}, {} and {} times": constant("evals.tables.power:_TIMES")[1:],
+    },
+    "docs/generation.md": {
+        "{}, {} and {} tokens unless given": (Sampling.temperature, Sampling.top_p, Sampling.max_new_tokens),
+        "double up to {} s": int(constant("evals.generation.server_backend:_LONGEST_PAUSE_SECONDS")),
+    },
+    "docs/grading.md": {
+        "(seconds of processor time per comparison, {})": int(constant("evals.grading.pool:DEFAULT_TIME_LIMIT")),
+        "(MiB per worker, {})": f"{constant('evals.grading.pool:DEFAULT_MEMORY_LIMIT') // MIB}",
+        "exactly or to {} digits": "evals.grading.symbolic:PRECISION",
+        "at least {} decimals **and** {} significant": (
+            constant("evals.grading.exact:ROUNDED_DECIMALS"),
+            constant("evals.grading.exact:ROUNDED_DIGITS"),
+        ),
+        "integers go up to {}": max(constant("evals.grading.points:_INTEGERS")),
+        "is taken, {} at least": "evals.grading.symbolic:_ENOUGH",
+        "names the first {} disagreements": "evals.audit.run:DISAGREEMENTS_LISTED",
+        "longer than {} characters or nested deeper than {} are": (
+            constant("evals.grading.normalisation:MAX_LENGTH"),
+            constant("evals.grading.normalisation:MAX_DEPTH"),
+        ),
+        "the last {} characters are read first": "evals.grading.multiple_choice:_TAIL",
+        "itself {} seconds after its limit": "evals.grading.workers:_BACKSTOP",
+        "{} times as much wall-clock time is": "evals.grading.workers:_WALL_CLOCK",
+        "{} s for all calls of a problem ({} s of processor time)": (int(EXAMINER.seconds), CANDIDATE.cpu),
+        "{} s for a script's case and {} s for all": (
+            int(CASE.seconds),
+            int(constant("evals.grading.code.run:ALL_CASES_SECONDS")),
+        ),
+        "{} GiB of address space a process": CANDIDATE.memory // GIB,
+        "`/tmp` of {} MiB and {} files": (
+            CANDIDATE.disk // MIB,
+            str(constant("evals.grading.code.sandbox:MOST_FILES")),
+        ),
+        "{} processes and threads whoever starts it": CANDIDATE.processes,
+        "the use of {} GiB of memory": CANDIDATE.processes * CANDIDATE.memory // GIB,
+    },
+    "docs/your_verifier.md": {
+        "{} s of processor time for a response": int(constant("evals.grading.pool:DEFAULT_TIME_LIMIT")),
+        "({} s of wall-clock time)": int(
+            constant("evals.grading.pool:DEFAULT_TIME_LIMIT") * constant("evals.grading.code.verifier:_WALL_CLOCK")
+        ),
+        "time), {} GiB of memory": constant("evals.grading.pool:DEFAULT_MEMORY_LIMIT") // GIB,
+        "more than {} responses, and more than a tenth": "evals.grading.code.verifier:ALLOWED_FAILURES",
+        "(at most {} characters)": "evals.grading.verdict:_MAX_ANSWER_KEPT",
+    },
+    "docs/benchmarks.md": {
+        "{} % of the problem's runs of {} words": (
+            round(100 * constant("evals.problems.disjoint:NEARLY_ALL")),
+            constant("evals.problems.disjoint:RUN_LENGTH"),
+        ),
+        "runs the {} mathematics sets": len(study("real_benchmarks.yaml").benchmarks),
+        "({} problems, ": sum(
+            each.entry.count - len(each.entry.exclude or ())
+            for each in study("real_benchmarks.yaml").benchmarks.values()
+        ),
+        "{} samples of {} tokens each)": (
+            study("real_benchmarks.yaml").config.evaluation.samples_per_problem,
+            study("real_benchmarks.yaml").config.evaluation.max_new_tokens,
+        ),
+    },
+    "config/README.md": {"{} real benchmarks from local files": len(study("real_benchmarks.yaml").benchmarks)},
+    "docs/other_tools.md": {"unpacks to more than {} GiB": constant("evals.logs.unpacking:MOST_BYTES") // GIB},
+    "docs/real_model.md": {
+        "a model of more than {} MiB": constant("rlvr.engines.local.preflight:SMALL") // MIB,
+        "at most 2^{} numbers": constant("rlvr.engines.local.policy:LOGITS_AT_ONCE").bit_length() - 1,
+    },
+    "docs/mlflow.md": {"the first response to {} problems": "rlvr.report.mlflow.study:_PROBLEMS_IN_TABLE"},
+    "docs/paper_scale.md": {
+        "are read at {} %": round(100 * constant("rlvr.study.cost:READING_UTILISATION")),
+        "That length, {} % of": round(100 * constant("rlvr.engines.verl:RESPONSE_FRACTION")),
+        "{} steps, as few rollouts": "rlvr.study.rehearsal:STEPS",
+        "({} or more) and {} tokens a response": (
+            constant("rlvr.study.rehearsal:_LEAST_ROLLOUTS"),
+            constant("rlvr.study.rehearsal:_LONGEST"),
+        ),
+        "every {} steps by AIME 2025 avg@{}": (
+            study("papers/delta.yaml").config.best_checkpoint.every,
+            study("papers/delta.yaml").config.best_checkpoint.k,
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize("page", CONSTANTS)
+def test_limits_and_defaults_are_those_of_the_code(page: str) -> None:
+    statements = []
+    for statement, named in CONSTANTS[page].items():
+        value = constant(named) if isinstance(named, str) and ":" in named else named
+        statements.append((statement, value if isinstance(value, tuple) else (value,)))
+    require(page, statements)
+
+
+def test_the_default_studys_model_has_the_size_that_pages_say() -> None:
+    config = study("config.yaml").config.models["tiny"]
+    rows = draw_corpus(config.corpus.kinds, 2000, 1, FlawedArithmetic((0.0,), (1.0,), 0.0, 1), config.corpus.wording)
+    words = len(build_word_tokenizer(text for row in rows for text in row.values()))
+    size = size_of_architecture({"model_type": "qwen3", "vocab_size": words, **config.architecture.to_json()})
+    assert size is not None
+    require("README.md", [("a Qwen3 of {} million parameters", [f"{size.parameters / 1e6:.2f}"])])
+    require("docs/task_design.md", [("the vocabulary has about {}", [round(words, -1)])])
+
+
+def test_the_cost_of_a_papers_study_is_the_plans() -> None:
+    delta = study("papers/delta.yaml")
+    size = model_size(delta.config.models["qwen3_8b_base"])
+    assert size is not None
+    training, share = delta.run_spec("qwen3_8b_base-dapo-s1").training, 0.6
+    mean, together = round(training.max_new_tokens * RESPONSE_FRACTION), training.rollouts_per_step
+    rate = together * mean / Decoding(size, 1, share).seconds(together, mean, mean)
+    step = step_seconds(delta, "qwen3_8b_base-dapo-s1", size)
+    said = "responses of {} tokens and a share of {} that is {} tokens a second and GPU"
+    require(
+        "docs/paper_scale.md", [(said, (mean, share, round(rate / 10) * 10)), ("has {} s for 8 H100", (round(step),))]
+    )
+
+
+def require(page: str, statements: Iterable[tuple[str, Sequence[Any]]]) -> None:
+    """Each statement has to stand on the page with its values in place of the braces, in digits or as words."""
+    text = " ".join((ROOT / page).read_text().split())
+    missing = []
+    for statement, values in statements:
+        blanks = re.sub(r"\{\w+\}", "{}", statement)
+        possible = [blanks.format(*spelt) for spelt in itertools.product(*map(spellings, values))]
+        missing += [] if any(each in text for each in possible) else possible[:1]
+    assert missing == []
+
+
+def spellings(value: Any) -> list[str]:
+    """``1,000`` and ``1000``; ``eight`` and ``Eight`` for 8."""
+    if isinstance(value, str) or value != int(value):
+        return [str(value)]
+    value = int(value)
+    word = WORDS[value] if 0 <= value < len(WORDS) else f"{value:,}"
+    return [f"{value:,}", str(value), word, word.capitalize()]
