@@ -36,7 +36,8 @@ def project(study: Study, drop: str = "nothing", database: str = "mlflow.db") ->
 
 def client_of(study: Study, database: str = "mlflow.db") -> MlflowClient:
     """MLflow's public client of that database."""
-    return MlflowClient(tracking_uri=Store(study.results / database, study.results).uri)
+    uri = Store(study.results / database, study.results).uri
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 def add_table_and_figure(study: Study) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import sqlite3
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -167,17 +166,25 @@ def test_an_impossible_port_is_one_line(port: int) -> None:
 
 
 def test_the_interface_listens_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[list[str]] = []
+    """MLflow's command starts the server as a process of its own, and nothing else starts any."""
+    started: list[list[str]] = []
+
+    def start(command: list[str], **_: object) -> None:
+        started.append(list(map(str, command)))
+        raise OSError("started")
+
     monkeypatch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "true")
-    monkeypatch.setattr("os.execv", lambda _, command: commands.append(command))
-    monkeypatch.setattr("subprocess.Popen", commands.append)
-    server.serve(tmp_path, Store.of(tmp_path), 0)
-    watcher, command = commands
-    own = ["--results", str(tmp_path), "--parent", str(os.getpid()), "--port", "0"]
-    assert watcher[1:] == ["-m", "rlvr", "watch", *own]
+    monkeypatch.setattr("subprocess.Popen", start)
+    monkeypatch.setattr(server, "_accompany", lambda *_: None)
+    # MLflow's command names its database for the whole process, which is this one: taken back after the test.
+    monkeypatch.setattr("mlflow.tracking._model_registry.utils._registry_uri", None)
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "")
+    with pytest.raises((OSError, SystemExit)):
+        server.serve(tmp_path, Store.of(tmp_path), 0)
+    (command,) = started
     assert os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
-    assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     assert command[command.index("--host") + 1] == "127.0.0.1" and command.count("--host") == 1
+    assert command[command.index("--workers") + 1] == "1"
 
 
 def test_the_printed_addresses_lead_to_views_of_the_trainings_that_users_can_change(
@@ -204,12 +211,18 @@ def test_the_printed_addresses_lead_to_views_of_the_trainings_that_users_can_cha
     assert client.get_experiment(number).tags[tag] == changed
 
 
-def test_the_address_is_printed_once_something_answers_there() -> None:
+def test_the_address_is_printed_once_something_answers_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        assert not server.wait_until_served(listening.getsockname()[1], parent=-1)
-        listening.listen()
-        assert server.wait_until_served(listening.getsockname()[1], os.getppid())
+
+        def look(_: float) -> None:
+            looks.append(1)
+            listening.listen()
+
+        monkeypatch.setattr("time.sleep", look)
+        server.wait_until_served(listening.getsockname()[1])
+    assert looks == [1]
 
 
 def test_a_study_under_way_can_still_be_browsed(

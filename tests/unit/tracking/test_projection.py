@@ -228,6 +228,16 @@ def test_a_changed_run_replaces_the_old_one_and_keeps_its_children(projected_cop
     assert not list((study.results / "mlflow-artifacts").glob(f"{old}*"))
 
 
+def test_models_are_registered_beside_their_runs_whatever_registry_the_environment_names(
+    tracked_study: Study, empty_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", f"sqlite:///{tmp_path / 'theirs.db'}")
+    shutil.copy(empty_database, tracked_study.results / "mlflow.db")
+    project(tracked_study)
+    assert len(client_of(tracked_study).search_model_versions("name = 'laptop-tiny-delta'")) == 2
+    assert not (tmp_path / "theirs.db").exists()
+
+
 def test_a_changed_verdict_replaces_its_method_alone(projected_copy: Study) -> None:
     study = projected_copy
     content = json.loads(study.comparisons.read_text())
