@@ -69,10 +69,8 @@ def _hypergeometric_tail(samples: int, k: int, needed: int) -> FloatArray:
     """
 
     def log_choose(total: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> FloatArray:
-        is_possible = (chosen >= 0) & (chosen <= total)
-        rest = np.where(is_possible, total - chosen, 0)
-        logs = gammaln(total + 1) - gammaln(np.where(is_possible, chosen, 0) + 1) - gammaln(rest + 1)
-        return np.asarray(np.where(is_possible, logs, -np.inf))
+        # Infinite at 0 and below, so what cannot be chosen has a chance of 0.
+        return np.asarray(gammaln(total + 1) - gammaln(chosen + 1) - gammaln(total - chosen + 1))
 
     correct = np.arange(samples + 1)[:, None]
     # The sum of fewer terms: either the drawn counts that suffice, or those that do not.

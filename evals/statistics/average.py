@@ -53,10 +53,10 @@ def estimate_average(
     counts = [len(by_seed) * count for count in samples]
     low, high = map(float, suite_intervals(pooled, counts, confidence, relative))
     problem_error = float(np.sqrt(estimate.problem_variance))
-    if np.isnan(low) or np.isnan(high) or problem_error == 0.0:
+    if np.isnan(low):
         return Average(value, by_seed, error)
     seed_share = float(estimate.seed_variance) / error**2
-    seed_quantile = float(estimate.seed_critical_value(0.5 - confidence / 2.0)) if seed_share > 0.0 else 0.0
+    seed_quantile = float(estimate.seed_critical_value(0.5 - confidence / 2.0))
     down, up = (
         error * ((1.0 - seed_share) * reach / problem_error + seed_share * seed_quantile)
         for reach in (value - low, high - value)

@@ -81,7 +81,7 @@ def measure_coverage(
     low, high = intervals(counts, samples)
     known = ~(np.isnan(low) | np.isnan(high))
     covered = ((low <= population.accuracy) & (population.accuracy <= high))[known]
-    return Coverage(float(known.mean()), float(covered.mean()) if known.any() else float("nan"))
+    return Coverage(float(known.mean()), float(covered.mean()) if known.any() else np.nan)
 
 
 def populations() -> list[Population]:

@@ -48,7 +48,7 @@ class Difference:
         """The number of standard errors that leaves ``tail`` probability on one side [...] (Cochran and Cox)."""
         total = self.problem_variance + self.seed_variance
         with np.errstate(invalid="ignore"):
-            seed_share = np.where(total == 0.0, 0.0, self.seed_variance / np.where(total == 0.0, 1.0, total))
+            seed_share = np.where(total == 0.0, 0.0, self.seed_variance / total)
         # stdtrit at the small lower tail keeps its precision where 1 - tail would round to 1.
         problem_quantile = -stdtrit(self.problem_freedom, tail)
         return np.asarray((1.0 - seed_share) * problem_quantile + seed_share * self.seed_critical_value(tail))
@@ -137,5 +137,5 @@ def pooled(variances: Sequence[FloatArray], freedoms: Sequence[int]) -> tuple[Fl
     """Sum of independent variances [...] and its effective degrees of freedom (Welch, Satterthwaite 1946)."""
     total = np.asarray(sum(variances))
     spread = np.asarray(sum(v**2 / f for v, f in zip(variances, freedoms, strict=True)))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(invalid="ignore"):
         return total, np.where(spread > 0.0, total**2 / spread, float(sum(freedoms)))

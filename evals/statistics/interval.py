@@ -64,7 +64,7 @@ def hall_interval(accuracies: npt.ArrayLike, confidence: float = 0.95) -> Ends:
     values = np.asarray(accuracies, dtype=np.float64)
     mean, problems = values.mean(axis=-1), values.shape[-1]
     deviations = values - mean[..., None]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(invalid="ignore"):
         skewness = (deviations**3).mean(axis=-1) / (deviations**2).mean(axis=-1) ** 1.5 / np.sqrt(problems)
         return _skewness_free(mean, clustered_standard_error(values), skewness, _t_quantile(problems, confidence))
 
@@ -125,8 +125,8 @@ def suite_intervals(
     relative = weights_or_alike(weights, len(strata))
     shares = [weight / sum(relative) for weight in relative]
     problems = sum(values.shape[-1] for values in strata)
-    solved = [np.asarray((values > 0.0).sum(axis=-1), dtype=np.float64) for values in strata]
-    unsolved = [np.asarray((values < 1.0).sum(axis=-1), dtype=np.float64) for values in strata]
+    solved = [(values > 0.0).sum(axis=-1) for values in strata]
+    unsolved = [(values < 1.0).sum(axis=-1) for values in strata]
     of_problems = [share / values.shape[-1] for share, values in zip(shares, strata, strict=True)]
     parts = [(weight / max(of_problems)) ** 3 for weight in of_problems]
     telling = [sum(part * each for part, each in zip(parts, counts, strict=True)) for counts in (solved, unsolved)]
@@ -165,10 +165,10 @@ def _moments(
     )
     largest = [values.mean(axis=-1) * (1.0 - values.mean(axis=-1)) for values in strata]
     variance = np.asarray(sum(variances))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(invalid="ignore"):
         freedom = variance**2 / sum(v**2 / (s.shape[-1] - 1) for v, s in zip(variances, strata, strict=True))
         skewness = np.asarray(sum(thirds)) / np.asarray(plain) ** 1.5
-        weight = np.sqrt(np.clip(weighted_mean(spreads, shares) / weighted_mean(largest, shares), 0.0, 1.0))
+        weight = np.sqrt(np.minimum(weighted_mean(spreads, shares) / weighted_mean(largest, shares), 1.0))
     return variance, freedom, skewness, weight
 
 
@@ -191,4 +191,4 @@ def score_intervals(correct_counts: npt.ArrayLike, samples: int, confidence: flo
 def score_interval(correct_counts: npt.ArrayLike, samples: int, confidence: float = 0.95) -> tuple[float, float] | None:
     """:func:`score_intervals` for one score with counts [N]; None where no interval is to be trusted."""
     low, high = score_intervals(correct_counts, samples, confidence)
-    return None if np.isnan(low) or np.isnan(high) else (float(low), float(high))
+    return None if np.isnan(low) else (float(low), float(high))

@@ -43,7 +43,7 @@ def bootstrap_differences(
     total = np.zeros(resamples)
     relative = weights_or_alike(weights, len(draws))
     for sign, strata, fixed in ((1.0, treatment, treatment_is_fixed), (-1.0, control, control_is_fixed)):
-        arms = [np.asarray(values, dtype=np.float64) for values in strata]
+        arms = [np.asarray(values) for values in strata]
         seeds = arms[0].shape[0]
         of_seeds = np.full((resamples, seeds), 1.0 / seeds)
         if not fixed:
@@ -101,10 +101,10 @@ def _exact_p_value(contributions: FloatArray) -> float:
 def _monte_carlo_p_values(contributions: FloatArray, generator: np.random.Generator, permutations: int) -> FloatArray:
     """p-values from random sign assignments, common to all rows [M, N]."""
     threshold = _threshold(contributions)
-    hits = np.zeros(len(contributions), dtype=np.int64)
+    hits = np.zeros(len(contributions))
     for start in range(0, permutations, _FLIPS_AT_ONCE):
         rows = min(_FLIPS_AT_ONCE, permutations - start)
-        bits = generator.integers(0, 2, size=(rows, contributions.shape[1]), dtype=np.int8)
+        bits = generator.integers(2, size=(rows, contributions.shape[1]), dtype=np.int8)
         # Flipping the ones among the bits takes their contributions away twice.
         sums = contributions.sum(axis=1) - 2.0 * (bits.astype(np.float64) @ contributions.T)
         hits += (np.abs(sums) >= threshold).sum(axis=0)
@@ -121,7 +121,7 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     values = np.asarray(p_values, dtype=np.float64)
     if not ((values >= 0.0) & (values <= 1.0)).all():
         raise ValueError("p-values must lie in [0, 1]")
-    order = np.argsort(values, axis=-1, kind="stable")
+    order = np.argsort(values)  # ties get the same value in any order
     factors = np.arange(values.shape[-1], 0, -1)
     ascending = np.minimum(1.0, factors * np.take_along_axis(values, order, axis=-1))
     adjusted = np.empty_like(values)

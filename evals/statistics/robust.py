@@ -26,7 +26,7 @@ def fell_in_training(rewards: npt.ArrayLike) -> bool:
     ``max_t R_t - R_end >= max(LEAST_LOSS, (max_t R_t - R_0) / 2)``, where R is the moving mean of the rewards [T] over
     a tenth of the steps, at least 5, R_0 the first and R_end the last of them.
     """
-    values = np.asarray(rewards, dtype=np.float64)
+    values = np.asarray(rewards)
     window = min(len(values), max(_SHORTEST_WINDOW, -(-len(values) // 10)))
     means = np.convolve(values, np.full(window, 1.0 / window), mode="valid")
     best = means.max()
@@ -57,14 +57,14 @@ def interquartile_mean(scores: npt.ArrayLike) -> FloatArray:
     A quarter of the S * M values is cut off at either end, rounded down to a whole number of them.
     """
     values = np.asarray(scores, dtype=np.float64)
-    ordered = np.sort(values.reshape(*values.shape[:-2], -1), axis=-1)
+    ordered = np.sort(values.reshape(*values.shape[:-2], -1))
     cut = ordered.shape[-1] // 4
     return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1))
 
 
 def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> FloatArray:
     """The share [..., K] of scores [..., S, M] above each threshold [K] (rliable's score distribution)."""
-    values = np.asarray(scores, dtype=np.float64)
+    values = np.asarray(scores)
     above = values.reshape(*values.shape[:-2], 1, -1) > np.asarray(thresholds)[:, None]
     return np.asarray(above.mean(axis=-1))
 
@@ -78,7 +78,7 @@ def draw_seeds(
     cancel, and the interval comes out too short.
     """
     seeds, benchmarks = shape
-    drawn = generator.integers(0, seeds, size=(resamples, seeds, 1 if together else benchmarks))
+    drawn = generator.integers(seeds, size=(resamples, seeds, 1 if together else benchmarks))
     return np.broadcast_to(drawn, (resamples, seeds, benchmarks))
 
 

@@ -61,7 +61,7 @@ def fit_curves(compute: npt.ArrayLike, scores: npt.ArrayLike, base: npt.ArrayLik
     two are searched: on a grid in their logarithms, then on finer ones around the best point of each row.
     """
     log_compute, start = np.log(np.asarray(compute, dtype=np.float64)), np.asarray(base, dtype=np.float64)
-    gains = np.asarray(scores, dtype=np.float64) - start[:, None]
+    gains = np.asarray(scores) - start[:, None]
     bounds = np.array([_EXPONENTS, (_MIDPOINTS[0] + log_compute.min(), _MIDPOINTS[1] + log_compute.max())])
     axes = [np.linspace(low, high, size) for (low, high), size in zip(bounds, _GRID, strict=True)]
     steps = np.array([axis[1] - axis[0] for axis in axes])
@@ -70,7 +70,6 @@ def fit_curves(compute: npt.ArrayLike, scores: npt.ArrayLike, base: npt.ArrayLik
     _, errors = _amplitudes(gains @ rises.T, (rises**2).sum(axis=1), start)
     best = grid[errors.argmin(axis=1)]  # [R, 2]
     unit = np.stack(np.meshgrid(*2 * [np.linspace(-1, 1, _ZOOM)], indexing="ij"), axis=-1).reshape(-1, 2)
-    amplitude = np.zeros(len(best))
     for _ in range(_ZOOMS):
         near = np.clip(best[:, None] + unit * steps, bounds[:, 0], bounds[:, 1])  # [R, Z, 2]
         rises = _rise(near[..., :1], near[..., 1:], log_compute)  # [R, Z, P]

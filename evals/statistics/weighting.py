@@ -25,7 +25,7 @@ def parse_weighting(text: str) -> Weighting:
             own[name] = float(number)
         except ValueError:
             raise InvalidInput("--weighting", "", f"is {text!r}", ACCEPTED) from None
-        if not name or not 0.0 < own[name] < float("inf"):
+        if not name or not 0.0 < own[name] < np.inf:
             raise InvalidInput("--weighting", "", f"is {text!r}", ACCEPTED)
     return own
 
