@@ -41,7 +41,7 @@ fuzz: environment ## try a million hostile inputs (CASES=150000 a test): configu
 # A tool beside the environment's packages, in none of the lock files.
 WITH = OMP_NUM_THREADS=1 VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv run --quiet --no-project --active --with
 
-mutants: environment ## change losses, token weights and statistics in 4,400 places: tests must notice 95 % (hours)
+mutants: environment ## change losses, token weights and statistics in 4,300 places: tests must notice 95 % (hours)
 	@rm -rf mutants
 	@$(WITH) mutmut==3.8.1 mutmut run --max-children $(or $(CORES),1) $(ARGS)
 	@$(BIN)/python tests/mutants.py

@@ -54,6 +54,16 @@ def test_pass_at_k_grows_with_k_from_the_average(counts: list[int]) -> None:
     assert values[-1] == pytest.approx(np.mean(np.array(counts) > 0))
 
 
+@pytest.mark.filterwarnings("error")
+def test_chances_lie_between_0_and_1_and_grow_with_the_correct_samples() -> None:
+    counts = np.arange(25)[:, None]
+    for k in range(1, 25):
+        for needed in range(1, k + 1):
+            chances = g_pass_at_k(counts, 24, k, needed / k)
+            assert chances.min() >= 0.0 and chances.max() <= 1.0
+            assert (np.diff(chances) >= -1e-12).all()
+
+
 def test_g_pass_threshold_survives_rounding() -> None:
     # 0.3 * 10 is just above 3 in floating point; three of ten must do.
     assert g_pass_at_k([3], 10, 10, 0.1 * 3) == pytest.approx(1.0)

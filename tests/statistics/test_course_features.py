@@ -56,8 +56,18 @@ def test_one_seed_is_estimated_and_three_points_in_the_first_half_are_enough() -
     for points, known in ((2, False), (3, True)):
         compute = np.r_[np.linspace(1, 5, points), 10.0][None]
         short = Course(compute, np.broadcast_to(np.linspace(0.2, 0.7, points + 2)[None, :, None], (1, points + 2, 4)))
-        error = estimate_course(short, np.ones((1, 4), dtype=np.int64), TARGET).values[4]
-        assert bool(np.isfinite(error)) == known
+        for seeds in (1, 2):  # three of each seed
+            course_of = Course(*(np.repeat(part, seeds, axis=0) for part in (short.compute, short.accuracies)))
+            error = estimate_course(course_of, np.ones((1, 4), dtype=np.int64), TARGET).values[4]
+            assert bool(np.isfinite(error)) == known
+
+
+def test_of_two_seeds_each_is_left_out_once() -> None:
+    both = course(seeds=2)
+    found = estimate_course(both, np.ones((1, 12), dtype=np.int64), TARGET)
+    alone = [features(both.compute[[seed]], both.accuracies[[seed]], TARGET) for seed in (1, 0)]
+    assert found.without_seed == pytest.approx(np.array(alone))
+    assert found.uncertain(12).seed_freedom == pytest.approx([1.0] * 5)
 
 
 def test_a_difference_of_courses_has_both_variances() -> None:
@@ -111,3 +121,20 @@ def test_rows_are_fitted_by_themselves_within_the_bounds() -> None:
     extreme = fit_curves(compute, steps, np.full(2, 0.2))
     assert extreme.log_exponent[0] == pytest.approx(np.log(12.0))
     assert (np.exp(extreme.log_midpoint) <= 200.0 * (1 + 1e-12)).all() and (extreme.log_exponent >= np.log(0.3)).all()
+    beyond = [Curves(*(np.array([value]) for value in (0.2, 0.8, *np.log(ends)))) for ends in ((0.1, 3.0), (1.0, 0.02))]
+    found = fit_curves(compute, np.concatenate([curve.scores(compute) for curve in beyond]), np.full(2, 0.2))
+    assert (found.log_exponent >= np.log(0.3) - 1e-12).all() and (found.log_midpoint >= np.log(0.2) - 1e-12).all()
+
+
+def test_no_other_curve_with_the_same_ceiling_fits_better() -> None:
+    """Also where the ceiling that fits best would be no score: this course rises straight to its end."""
+    compute = np.linspace(1.0, 20.0, 15)
+    scores = 0.2 + 0.7 * compute / 20.0
+    found = fit_curves(compute, scores[None], [0.2])
+    assert found.ceiling == pytest.approx([1.0])
+    around = np.stack(np.meshgrid(*2 * [np.linspace(-0.2, 0.2, 21)]), axis=-1).reshape(-1, 2)
+    others = Curves(
+        np.full(441, 0.2), np.full(441, 1.0), found.log_exponent + around[:, 0], found.log_midpoint + around[:, 1]
+    )
+    errors = [((each.scores(compute) - scores) ** 2).sum(axis=1).min() for each in (found, others)]
+    assert errors[0] <= errors[1] + 1e-6

@@ -27,6 +27,7 @@ def test_checkpoints_on_one_benchmark_agree_with_scipys_paired_t_test() -> None:
     expected = stats.ttest_rel(one[0], other[0])
     assert difference.p_values() == pytest.approx(expected.pvalue, rel=1e-9)
     assert difference.interval() == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert difference.seed_variance == 0.0 and difference.seed_freedom == 2.0
 
 
 def test_seed_part_alone_agrees_with_scipys_welch_test() -> None:
@@ -86,6 +87,11 @@ def test_batches_equal_single_calls() -> None:
     assert batch == pytest.approx(
         [float(estimate_difference([a], [b]).p_values()) for a, b in zip(one, other, strict=True)]
     )
+    assert estimate_difference([one], [other], **FIXED).seed_variance.shape == (5,)
+    alone = estimate_difference([one[:, :1]], [other[:, :1]])
+    assert alone.seed_variance.shape == (5,) and np.isnan(alone.seed_variance).all()
+    with pytest.raises(ValueError, match="30 and 29 problems"):
+        estimate_difference([one], [other[..., 1:]])
 
 
 def test_methods_on_different_problems_are_refused() -> None:

@@ -58,6 +58,8 @@ def test_weighted_differences_of_unequal_seeds_equal_their_definition(fixed: tup
 
 def test_without_any_variance_the_freedom_is_the_sum() -> None:
     assert pooled([np.zeros(2), np.zeros(2)], [3, 4])[1].tolist() == [7.0, 7.0]
+    with pytest.raises(ValueError, match="zip"):
+        pooled([np.zeros(2)], [3, 4])
 
 
 @pytest.mark.filterwarnings("error")
@@ -66,7 +68,9 @@ def test_degenerate_differences_give_numbers_and_no_warning() -> None:
     same, shifted = np.full((2, 9), 0.5), np.full((2, 9), 0.75)
     assert estimate_difference([same], [same]).p_values() == 1.0
     constant = estimate_difference([shifted], [same])
-    assert 0.0 < constant.p_values() < 1e-30 and constant.critical_value(0.025) == stats.t.isf(0.025, 8)
+    assert constant.p_values() == pytest.approx(math.exp(-80)) and constant.critical_value(0.025) == stats.t.isf(
+        0.025, 8
+    )
     assert [float(end) for end in constant.interval()] == [0.25, 0.25]
     batch = estimate_difference([np.stack([same, suite(3, 2)[0][:, :9]])], [np.stack([same, same])])
     assert batch.p_values()[0] == 1.0 and 0.0 < batch.p_values()[1] < 1.0
@@ -106,7 +110,8 @@ def test_a_pilots_variances_are_those_of_its_accuracies() -> None:
     assert design.sampling_variance == pytest.approx(sampling)
     assert design.effect_sd == pytest.approx(math.sqrt(max(np.var(one - other, ddof=1) - sampling / 4, 0.0)))
     assert (design.seed_sd, design.seeds) == (0.1, 2)
-    assert Design.from_accuracies(one, one, samples=2).effect_sd == 0.0
+    same = Design.from_accuracies(one, one, samples=2)
+    assert (same.effect_sd, same.seed_sd, same.seeds) == (0.0, 0.0, 0)
 
 
 @pytest.mark.parametrize("wrong", [(-0.1, 0.1), (0.1, -0.1), (0.1, 0.1, -0.1), (0.1, 0.1, 0.1, -1), (0.1, 0.1, 0.1, 1)])
@@ -133,6 +138,9 @@ def test_the_fewest_are_two_problems_or_one_sample_and_the_level_and_power_count
     certain = Design(effect_sd=1e-6, sampling_variance=1e-6)
     assert problems_needed(certain, 0.5, 4) == 2 and samples_needed(certain, 0.5, 30) == 1
     design = Design(effect_sd=0.15, sampling_variance=0.3)
+    for problems in (50, 51, 97):
+        found = problems_needed(design, float(minimum_detectable_effect(design.expected_difference(problems, 8))), 8)
+        assert found == problems and isinstance(found, int)
     for alpha, power in ((0.05, 0.8), (0.01, 0.8), (0.05, 0.95)):
         for needed, expected in (
             (problems_needed(design, 0.05, 8, alpha, power), lambda n: design.expected_difference(n, 8)),
@@ -169,6 +177,16 @@ def test_bootstrapped_seeds_are_the_same_in_all_benchmarks() -> None:
         assert thirds == pytest.approx(np.round(thirds)) and set(np.round(thirds)) == {0.0, 1.0, 2.0, 3.0}
 
 
+def test_a_bootstrap_of_one_replicate_and_of_too_few_numbers_of_samples() -> None:
+    arms, generator = (suite(6, 2), suite(7, 3)), np.random.default_rng(8)
+    draws = [draw_problems(size, generator, 1) for size in (12, 20)]
+    assert bootstrap_differences(*arms, draws, generator).shape == (1,)
+    with pytest.raises(ValueError, match="zip"):
+        bootstrap_differences(*arms, draws, generator, samples=[8])
+    with pytest.raises(ValueError, match="zip"):
+        estimate_difference(*arms, weights=[1.0])
+
+
 def test_bootstrapped_samples_are_as_many_as_there_were() -> None:
     """One problem of accuracy one half and two samples, drawn twice: quarters of four samples."""
     half, zero = [np.full((1, 2), 0.5)], [np.zeros((1, 2))]
@@ -188,6 +206,18 @@ def test_sign_flips_of_many_rows_are_exact_up_to_twenty_problems_and_drawn_beyon
     assert found.tolist() == [[2 / 2**20], [1 / 1000]]
     assert sign_flip_p_values(np.zeros(3), np.random.default_rng(0), 10) == 1.0
     assert sign_flip_p_values([0.1, 0.2, -0.3], np.random.default_rng(0), 10) == 1.0  # 0.1 + 0.2 is not 0.3
+    for scale in (1e-6, 1.0, 1e6):
+        assert sign_flip_p_values(scale * np.array([1.0, 2.0, 4.0]), np.random.default_rng(0), 10) == 0.25
+    single = np.array([1.0, 1e-8, 1e-8], dtype=np.float32)  # whose sum float32 rounds to 1
+    assert sign_flip_p_values(single, np.random.default_rng(0), 10) == 0.25
+
+
+def test_drawn_sign_flips_are_as_many_as_asked_and_each_row_has_its_own_threshold() -> None:
+    """Of a sum of 0 every flip is as large; 3,001 need more than one matrix of flips."""
+    assert sign_flip_p_values([1.0] * 11 + [-1.0] * 11, np.random.default_rng(0), 3_001) == 1.0
+    row = np.random.default_rng(1).normal(0.3, 1.0, 30)
+    found = sign_flip_p_values([row, 1e12 * row[::-1]], np.random.default_rng(2), 500)
+    assert found[0] == sign_flip_p_values(row, np.random.default_rng(2), 500) < 1.0
 
 
 def test_known_p_values_are_corrected_among_themselves_in_their_order() -> None:

@@ -157,6 +157,8 @@ def test_an_average_says_what_it_knows() -> None:
     assert fixed.confidence_interval == pytest.approx(tuple(map(float, suite_intervals([suite[0][0]], [4]))))
     few = estimate_average([suite[0][:, :7]], [4], is_fixed=False)
     assert few.standard_error is not None and few.confidence_interval is None
+    assert few.value == pytest.approx(suite[0][:, :7].mean())
+    assert few.by_seed == pytest.approx(suite[0][:, :7].mean(axis=1))
     equal = estimate_average([np.full((2, 30), 0.5)], [4], is_fixed=False)
     assert equal.standard_error == 0.0 and equal.confidence_interval is None
 

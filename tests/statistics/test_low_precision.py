@@ -36,7 +36,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "quartiles": lambda values: interquartile_mean(values),
     "profile": lambda values: performance_profile(values, [3 / 7]),
     "stratified": lambda values: stratified_bootstrap(values, lambda drawn: drawn.mean(axis=(1, 2)), SEEDS),
-    "curves": lambda values: fit_curves(np.arange(1.0, 31.0), values, values[:, 0]).scores([3.0]),
+    "curves": lambda values: fit_curves(np.arange(1, 31, dtype=values.dtype), values, values[:, 0]).scores([3.0]),
+    "starts": lambda values: fit_curves(np.arange(1.0, 31.0), values, values[:, 0]).base,
 }
 
 

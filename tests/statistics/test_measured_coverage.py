@@ -77,6 +77,11 @@ def test_drawn_problems_have_the_populations_mean_and_spread(population: Populat
 def test_every_listed_population_can_be_drawn_and_has_its_mean() -> None:
     listed = populations()
     assert len(set(listed)) == len(listed) == 291
+    table = DOCUMENTED.read_text().partition(HEAD)[2].partition("\n\n")[0].splitlines()[2:]
+    named = {
+        (f"{each.family} {'∞' if each.spread == 1e6 else f'{each.spread:g}'}", f"{each.accuracy:g}") for each in listed
+    }
+    assert table and {tuple(cells(row)[:2]) for row in table} <= named
     for population in listed:
         counts = population.draw(200, 100, 50, np.random.default_rng(2))
         assert counts.mean() / 100 == pytest.approx(population.accuracy, abs=0.025)
@@ -84,6 +89,7 @@ def test_every_listed_population_can_be_drawn_and_has_its_mean() -> None:
         Population("gamma", 1.0, 0.5).draw(2, 1, 1, np.random.default_rng(0))
 
 
+@pytest.mark.filterwarnings("error")
 def test_an_interval_covers_with_its_ends_and_counts_where_it_is_given() -> None:
     """Four kinds of intervals in turn: to the truth, from the truth, beside it, none; and none at all."""
     low, high = np.array([0.0, 0.25, 0.3, np.nan]), np.array([0.25, 0.5, 0.5, 0.9])
@@ -106,6 +112,23 @@ def test_an_interval_covers_with_its_ends_and_counts_where_it_is_given() -> None
     assert np.array_equal(seen[0], seen[1]) and not np.array_equal(seen[0], seen[2])
 
 
+def test_the_random_numbers_are_those_of_the_documented_table() -> None:
+    """Keyed by seed, accuracy in 1/10,000, spread in 1/100 and family; 10,000 benchmarks of 30 problems, 32 samples."""
+    seen: list[Counts] = []
+
+    def intervals(counts: Counts, samples: int) -> tuple[np.ndarray, np.ndarray]:
+        assert samples == 32
+        seen.append(counts)
+        return np.zeros(len(counts)), np.ones(len(counts))
+
+    population = Population("two", 0.7, 0.995)
+    measure_coverage(population, intervals)
+    measure_coverage(population, intervals, benchmarks=2, seed=5)
+    for seed, benchmarks, counts in ((0, 10_000, seen[0]), (5, 2, seen[1])):
+        generator = np.random.default_rng([seed, 9950, 70, *b"two"])
+        assert np.array_equal(counts, population.draw(30, 32, benchmarks, generator))
+
+
 @pytest.mark.parametrize(
     ("options", "name"),
     [
@@ -123,17 +146,30 @@ def test_sizes_that_measure_nothing_are_refused(options: dict[str, int], name: s
 def test_the_table_marks_what_is_outside_the_band_and_leaves_out_what_gets_no_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Populations of accuracy a, given to this share and covered to that one, by all kinds of intervals."""
+    """Populations of accuracy a, given to this share and covered to that one by ours; Hall's is never given."""
     shares = {0.1: (0.1, 0.93), 0.2: (0.09, 0.95), 0.3: (1.0, 0.97), 0.4: (1.0, 0.929), 0.5: (1.0, 0.971)}
-    monkeypatch.setattr(coverage, "populations", lambda: [Population("two", 0.5, accuracy) for accuracy in shares])
-    monkeypatch.setattr(coverage, "measure_coverage", lambda each, *_, **__: coverage.Coverage(*shares[each.accuracy]))
+    spreads = dict(zip(shares, (0.5, 0.5, 1e6, 2.0, 999_999.0), strict=True))
+    monkeypatch.setattr(coverage, "populations", lambda: [Population("two", spreads[mean], mean) for mean in shares])
+    sizes: list[dict[str, int]] = []
+
+    def measure(population: Population, intervals: coverage.Intervals, **given: int) -> coverage.Coverage:
+        sizes.append(given)
+        kind = next(name for name, each in coverage.INTERVALS.items() if each is intervals)
+        by_kind = {"ours": shares[population.accuracy], "t": (1.0, 0.5), "Wilson": (0.5, 0.25), "Hall": (0.0, 0.0)}
+        return coverage.Coverage(*by_kind[kind])
+
+    monkeypatch.setattr(coverage, "measure_coverage", measure)
     printed = list(coverage_table(problems=8, samples=1, benchmarks=100, seed=0))
-    assert [cells(row)[1:5] for row in printed[2:-1]] == [
-        ["0.1", "10 %", "93.0", "93.0"],
-        ["0.3", "100 %", "97.0", "97.0"],
-        ["0.4", "100 %", "**92.9**", "92.9"],
-        ["0.5", "100 %", "**97.1**", "97.1"],
+    assert printed == [
+        HEAD,
+        "|---|---|---|---|---|---|---|",
+        "| two 0.5 | 0.1 | 10 % | 93.0 | 50.0 | 25.0 | – |",
+        "| two ∞ | 0.3 | 100 % | 97.0 | 50.0 | 25.0 | – |",
+        "| two 2 | 0.4 | 100 % | **92.9** | 50.0 | 25.0 | – |",
+        "| two 999999 | 0.5 | 100 % | **97.1** | 50.0 | 25.0 | – |",
+        "\n4 populations: ours covers 92.9 to 97.1 %, 2 of them within 93 to 97 %",
     ]
-    assert printed[-1] == "\n4 populations: ours covers 92.9 to 97.1 %, 2 of them within 93 to 97 %"
+    assert sizes == [{"problems": 8, "samples": 1, "benchmarks": 100, "seed": 0}] * 20
     with pytest.raises(UserError, match="--least-given"):
         list(coverage_table(least_given=1.5))
+    assert sizes[-1] == {"problems": 30, "samples": 32, "benchmarks": 10_000, "seed": 0}  # as documented

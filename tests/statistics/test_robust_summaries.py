@@ -166,4 +166,4 @@ def test_a_fall_below_the_base_model_depends_on_the_confidence() -> None:
     noise = np.random.default_rng(9).normal(0, 0.1, 50)
     policy = [base[0] - 0.02 + noise[:30], base[1] - 0.02 + noise[30:]]
     assert fell_below(policy, base, 0.5) and not fell_below(policy, base, 0.999)
-    assert not fell_below(base, policy, 0.5)
+    assert not fell_below(base, policy, 0.5) and not fell_below(base, base)

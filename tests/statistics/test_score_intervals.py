@@ -217,6 +217,12 @@ def test_intervals_mirror_when_right_and_wrong_change_places() -> None:
     assert 0.0 <= low < counts.mean() / 32 < high <= 1.0
 
 
+def test_intervals_end_at_0_and_1() -> None:
+    counts = np.array([2, 2, 8, 9, 9, 9, 10, 10])  # so few and so skewed that the ends would lie beyond
+    low, high = score_interval(counts, 32) or (np.nan, np.nan)
+    assert low == 0.0 and score_interval(32 - counts, 32) == (pytest.approx(1.0 - high), 1.0)
+
+
 def test_a_suite_of_one_benchmark_is_that_benchmark() -> None:
     counts = np.random.default_rng(6).binomial(32, 0.1, (50, 30))
     assert np.array(suite_intervals([counts / 32], [32])) == pytest.approx(np.array(score_intervals(counts, 32)))
@@ -242,16 +248,22 @@ def test_benchmarks_without_two_problems_are_refused() -> None:
     for strata in ([], [np.array([0.5])]):
         with pytest.raises(ValueError, match="two problems"):
             suite_intervals(strata, [32] * len(strata))
+    for samples, weights in (([32], None), ([32, 32], [1.0])):
+        with pytest.raises(ValueError, match="zip"):
+            suite_intervals([np.full(9, 0.5)] * 2, samples, weights=weights)
 
 
 @pytest.mark.filterwarnings("error")
 def test_degenerate_scores_have_no_ends_and_no_warning() -> None:
     for value in (0.0, 1.0):
         assert np.isnan(wilson_interval([value] * 9, 4)).all()
-    assert np.isnan(hall_interval([0.5] * 9)).all()
+    assert np.isnan(hall_interval([0.5] * 9)).all() and np.isfinite(wilson_interval([0.5] * 9, 4)).all()
+    assert np.isfinite(hall_interval([0.0, 0.5, 1.0] * 3)).all()  # without skewness
     assert np.isnan(suite_intervals([[0.0] * 9, [0.0] * 12], [4, 4])).all()
-    assert np.isnan(suite_intervals([[0.5] * 9], [4])).all()
-    assert score_interval([0, 4] * 3, 4) is None and np.isnan(score_intervals([[0, 4] * 3] * 2, 4)).all()
+    assert np.isnan(suite_intervals([[0.5] * 9], [4])).all() and np.isnan(suite_intervals([[0.5, 1.0]], [4])).all()
+    assert score_interval([0, 4] * 3, 4) is None and score_interval([1, 3] * 4, 4) is not None
+    nothing = score_intervals(np.ones((2, 3, 7), dtype=int), 4)
+    assert np.isnan(nothing).all() and np.shape(nothing) == (2, 2, 3)
 
 
 def test_intervals_of_a_batch_are_those_of_its_rows() -> None:
@@ -269,7 +281,8 @@ def test_intervals_of_a_batch_are_those_of_its_rows() -> None:
 
 def test_a_single_score_has_its_own_confidence_and_wilsons_size_its_own_limit() -> None:
     counts = np.array([0, 1, 4, 4, 3, 1, 2, 4, 0, 4, 1, 2, 4, 1])
-    assert score_interval(counts, 4, 0.5) == pytest.approx([float(end) for end in score_intervals(counts, 4, 0.5)])
+    expected = pytest.approx([float(end) for end in suite_intervals([counts / 4], [4], 0.5)])
+    assert score_interval(counts, 4, 0.5) == expected
     accuracies, (low, high) = counts / 4, wilson_interval(counts / 4, 4)
     error = accuracies.std(ddof=1) / np.sqrt(14)
     for end in (low, high):  # as far from the mean as its own standard error says, of p (1 - p) / SE^2 samples
