@@ -38,6 +38,7 @@ if __name__ == "__main__":
     for words in commands:
         if main(words):
             sys.exit(f"failed: {words}")
+    assert [main(["methods"]), main(["init", "mine.yaml", "--model", "a/b"])] == [2, 2]
     sys.exit(main(["ui"]))
 """
 
@@ -114,7 +115,9 @@ def test_commands_on_files_need_the_declared_dependencies_alone(tmp_path: Path) 
         [sys.executable, str(script), str(tmp_path / "wheel"), *words],
         cwd=tmp_path, env=variables, capture_output=True, text=True,
     )  # fmt: skip
-    assert run.returncode == 2 and "error: this command needs" in run.stderr, run.stderr[-3000:]
+    errors = [line[:32] for line in run.stderr.splitlines() if line.startswith("error: ")]
+    assert run.returncode == 2 and errors[:2] == ["error: this command needs config"] * 2, run.stderr[-3000:]
+    assert len(errors) == 3 and errors[2].startswith("error: this command needs")
     assert all(title in run.stdout for title in ("Scores", "Audit of the grades", "A against B"))
 
 
