@@ -123,8 +123,9 @@ def contrast_note(results: Results) -> str:
     return (
         f"Contrast: the mean angle between a method's gradient and that of {results.reference_title} on the same "
         f"rollouts (docs/evaluation.md); {numbers.NOTHING}: not measured, as where methods differ in the rollouts that "
-        f"they train on. Random token weights have {numbers.decimal(floor)}: a method that is not above them has no "
-        "contrast with the reference, and more seeds would not show a difference. "
+        f"they train on. Random token weights in the same trainings have {numbers.decimal(floor)} on average: a method "
+        "that is not above those in its own has no contrast with the reference, and more seeds would not show a "
+        "difference. "
     )
 
 

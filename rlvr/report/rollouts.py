@@ -149,5 +149,5 @@ def _responses(
 def _colour(quantity: Quantity) -> dict[str, str]:
     """A quantity as the page offers it."""
     side = "" if quantity.one_sided else ", orange below"
-    meaning = f"blue above {quantity.middle:g}{quantity.unit}{side}; 2 % of the step's tokens have the strongest"
+    meaning = f"blue above {quantity.middle:g}{quantity.unit}{side}; 2 % of the step's tokens have the strongest colour"
     return {"key": quantity.key, "title": quantity.title, "meaning": meaning}
