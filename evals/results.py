@@ -14,6 +14,7 @@ from evals.core import records
 from evals.core.comparisons import Comparison, Comparisons, Contrast, Controls
 from evals.core.errors import InvalidInput, UserError
 from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Run, Score, Weighting
+from evals.statistics.accuracy import FloatArray
 from evals.statistics.average import Average, estimate_average
 from evals.statistics.weighting import weighted_mean, weighting_text, weights_of
 
@@ -89,12 +90,20 @@ class Results:
         names, weights = (self.benchmarks, self.weights) if benchmark == ALL_BENCHMARKS else ((benchmark,), None)
         return self._average(condition, names, condition.method == BASE, weights=weights)
 
-    def average_over(self, condition: Condition, names: Sequence[str], by_problem: bool = False) -> Average:
+    def average_over(
+        self,
+        condition: Condition,
+        names: Sequence[str],
+        by_problem: bool = False,
+        of_problem: Callable[[Score], FloatArray] | None = None,
+    ) -> Average:
         """The average over some benchmarks, beside a published number; ``by_problem`` gives every problem one weight.
 
+        ``of_problem`` gives each problem's value [N], in fractions of one, in place of its share of correct samples.
         With one seed the interval is that of this very policy, as a paper's number is: it knows of problems alone.
         """
-        return self._average(condition, names, condition.method == BASE or len(condition.runs) == 1, by_problem)
+        is_fixed = condition.method == BASE or len(condition.runs) == 1
+        return self._average(condition, names, is_fixed, by_problem, of_problem=of_problem)
 
     def _average(
         self,
@@ -103,10 +112,12 @@ class Results:
         is_fixed: bool,
         by_problem: bool = False,
         weights: Sequence[float] | None = None,
+        of_problem: Callable[[Score], FloatArray] | None = None,
     ) -> Average:
-        k = [self.samples[name] for name in names]
-        counts = [[self.scores[run.run, name].correct_counts for run in condition.runs] for name in names]
-        rates = [np.array(each) / samples for each, samples in zip(counts, k, strict=True)]
+        k = [1 if of_problem else self.samples[name] for name in names]
+        value = of_problem or (lambda score: np.array(score.correct_counts))
+        scores = [[value(self.scores[run.run, name]) for run in condition.runs] for name in names]
+        rates = [np.array(each) / samples for each, samples in zip(scores, k, strict=True)]
         rates = [np.concatenate(rates, axis=1)] if by_problem else rates
         return estimate_average(rates, k[: len(rates)], is_fixed=is_fixed, confidence=self.confidence, weights=weights)
 

@@ -3,11 +3,12 @@
 import contextlib
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import ConfigDict, Field
 
@@ -16,6 +17,7 @@ from evals.core.record import ExtensibleRecord, Record
 from evals.core.records import Condition, Score
 from evals.core.yaml_file import read_yaml
 from evals.results import Results
+from evals.statistics.accuracy import FloatArray, pass_at_k
 from evals.statistics.average import Average
 from evals.tables.layout import Column, Table, interval_columns, make_table, write_table
 from evals.tables.main import average_text
@@ -77,12 +79,14 @@ class PaperSettings(Settings):
     citation: str
     note: str | None
     samples_per_problem: Any
+    averages: dict[str, tuple[str, ...]] = Field(default={})  # an average -> its benchmarks, where a row lacks some
 
 
 class OwnSettings(Settings):
     """The settings of a study."""
 
-    models: dict[str, str]  # name in the study -> its name in papers, such as Qwen3-8B-Base
+    models: dict[str, str | None]  # name in the study -> its name in papers, such as Qwen3-8B-Base; null without one
+    methods: dict[str, dict[str, str]] = Field(default={})  # model -> method -> the entry that it is for this model
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Confrontation:
     ours: Average  # over all benchmarks where the number is of none of ours
     differing: tuple[str, ...]  # settings that differ, as "setting (theirs, ours)"
     unknown: tuple[str, ...]  # settings that the paper does not give, likewise
-    verdict: str  # inside or outside by ..., both perhaps "as far as published", or not comparable
+    verdict: str  # inside, outside by ..., or no interval, each perhaps "as far as published"; or not comparable
 
     @property
     def compares(self) -> bool:
@@ -135,63 +139,76 @@ def confront(
     """Put ours beside every published number of a method of the study, in the study's order of methods."""
     found, compared = [], Settings.model_fields.items()
     for condition in results.conditions:
+        entry = own.methods.get(condition.model, {}).get(condition.method, condition.method)
         for row in published:
-            if row.method != condition.method:
+            if row.method != entry:
                 continue
-            names, ours, metric = _ours(results, condition, row, published)
             theirs = settings[row.arxiv]
+            names, ours, metric = _ours(results, condition, row, _parts(row, published, theirs))
             pairs: list[tuple[str | None, Any, Any]] = [
-                ("model", row.model, own.models[condition.model]),
+                ("model", row.model, own.models[condition.model] or "not named: published_as"),
                 ("benchmark", row.benchmark, row.benchmark if names else "mean of ours"),
                 ("metric", row.metric, metric),
                 *((field.title, getattr(theirs, name), getattr(own, name)) for name, field in compared),
             ]
             differing = tuple(f"{words} ({their}, {mine})" for words, their, mine in pairs if their not in (None, mine))
             unknown = tuple(f"{words} (not given, {mine})" for words, their, mine in pairs if their is None)
-            verdict = "not comparable" if differing else "not comparable: no interval"
-            if ours.confidence_interval is not None and not differing:
-                low, high = (100 * bound for bound in ours.confidence_interval)
-                outside = max(low - row.value, row.value - high)
-                verdict = "inside" if outside <= 0 else f"outside by {outside:.1f}"
-                verdict += ", as far as published" if unknown else ""
+            verdict = "not comparable" if differing else _verdict(row.value, ours)
+            verdict += ", as far as published" if unknown and not differing else ""
             found.append(Confrontation(row, condition, ours, differing, unknown, verdict))
     return found
 
 
+def _verdict(published: float, ours: Average) -> str:
+    """Where a published number, in per cent, lies that was made as ours."""
+    if ours.confidence_interval is None:
+        return "no interval"
+    low, high = (100 * bound for bound in ours.confidence_interval)
+    outside = max(low - published, published - high)
+    return "inside" if outside <= 0 else f"outside by {outside:.1f}"
+
+
+def _parts(row: Published, published: Sequence[Published], paper: PaperSettings) -> tuple[str, ...]:
+    """The benchmarks that a published number is of: of an average those of its row, or those that the paper names."""
+    if not row.is_average or row.benchmark in paper.averages:
+        return paper.averages.get(row.benchmark, (row.benchmark,))
+    same = (row.arxiv, row.table, row.model, row.row)
+    of_row = [one for one in published if (one.arxiv, one.table, one.model, one.row) == same]
+    return tuple(dict.fromkeys(one.benchmark for one in of_row if not one.is_average))
+
+
 def _ours(
-    results: Results, condition: Condition, row: Published, published: Sequence[Published]
+    results: Results, condition: Condition, row: Published, parts: tuple[str, ...]
 ) -> tuple[tuple[str, ...], Average, str]:
-    """The benchmarks of a published number that we have, ours on them (or on all of ours), and its metric.
+    """The benchmarks of a published number if we have all, ours on them (or on all of ours), and its metric.
 
-    A paper's average is over the benchmarks that its row has; each weighs the same, or each problem.
+    In an average each benchmark weighs the same, or each problem.
     """
-    parts: tuple[str, ...] = (row.benchmark,)
-    if row.is_average:
-        same = (row.arxiv, row.table, row.model, row.row)
-        of_row = [one for one in published if (one.arxiv, one.table, one.model, one.row) == same]
-        parts = tuple(dict.fromkeys(one.benchmark for one in of_row if not one.is_average))
     names = parts if parts and set(parts) <= set(results.benchmarks) else ()
-    if not _AVERAGE_METRIC.fullmatch(row.metric):
-        value = _other_metric(results, condition, names or results.benchmarks, row.metric)
-        if value is not None:
-            return names, Average(value, ()), row.metric
-    ours = results.average_over(condition, names or results.benchmarks, by_problem=row.benchmark == _BY_PROBLEM)
-    metric = row.metric if _AVERAGE_METRIC.fullmatch(row.metric) else f"avg@{results.samples_per_problem}"
-    return names, ours, metric
+    metric, of_problem = row.metric, _of_problem(row.metric, results)
+    if of_problem is None and not _AVERAGE_METRIC.fullmatch(metric):
+        metric = f"avg@{results.samples_per_problem}"
+    by_problem = row.benchmark == _BY_PROBLEM
+    return names, results.average_over(condition, names or results.benchmarks, by_problem, of_problem), metric
 
 
-def _other_metric(results: Results, condition: Condition, names: Sequence[str], metric: str) -> float | None:
-    """The mean of pass@k or of the majority's accuracy; None of a metric, or of a k, that we do not compute."""
-    kind, _, k = metric.partition("@")
+def _of_problem(metric: str, results: Results) -> Callable[[Score], FloatArray] | None:
+    """What pass@k or cons@k makes of each problem [N]; None of a metric, or of a k, that we do not compute.
 
-    def value(score: Score) -> float | None:
-        if kind == "pass":
-            return score.pass_at_k.get(k)
-        return score.majority_at_k if kind == "cons" and k == str(results.samples_per_problem) else None
+    Of a majority only the mean is stored. It is spread as widely as it can be, over problems that are right or wrong.
+    """
+    kind, _, written = metric.partition("@")
+    k, samples = int(written) if written.isdecimal() else 0, results.samples_per_problem
+    if kind == "pass" and 1 < k <= samples:
+        return lambda score: pass_at_k(np.array(score.correct_counts)[:, None], samples, k)
+    if kind == "cons" and k == samples and all(one.majority_at_k is not None for one in results.scores.values()):
+        return lambda score: np.clip(_right(score) - np.arange(len(score.correct_counts)), 0.0, 1.0)
+    return None
 
-    found = [value(results.scores[run.run, name]) for run in condition.runs for name in names]
-    known = [each for each in found if each is not None]
-    return sum(known) / len(known) if known and len(known) == len(found) else None
+
+def _right(score: Score) -> float:
+    """The problems that the majority gets right, in expectation."""
+    return (score.majority_at_k or 0.0) * len(score.correct_counts)
 
 
 def write_paper_vs_ours_table(results: Results, reference: Path, own: str, out: Path) -> None:

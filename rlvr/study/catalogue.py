@@ -68,6 +68,16 @@ def resolve_method(name: str, overrides: Mapping[str, Any], catalogue: Mapping[s
     return entry
 
 
+def entry_that_changes(parent: str, changes: Mapping[str, Any], catalogue: Mapping[str, Entry]) -> str | None:
+    """Find the entry that extends ``parent`` by these very changes, such as FIPO's for one size of model."""
+    described = {"extends", *Description.model_fields}
+    for name, entry in catalogue.items():
+        own = {key: value for key, value in entry.items() if key not in described}
+        if entry.get("extends") == parent and own == changes:
+            return name
+    return None
+
+
 def _resolve(name: Any, catalogue: Mapping[str, Entry], source: str, below: tuple[str, ...]) -> Entry:
     """Merge everything that an entry extends into it."""
     if not isinstance(name, str) or name not in catalogue:

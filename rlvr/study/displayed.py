@@ -63,7 +63,7 @@ class Displayed:
         """A sentence on the evidence that the numbers give."""
         study = self.plan.study
         if not study.methods:
-            names = "; ".join(map(study.published_name, study.config.models))
+            names = "; ".join(map(study.model_title, study.config.models))
             return (
                 f"Evaluated without training: {names}. Intervals are over problems; the numbers say nothing about other"
                 " trainings of such a model."
@@ -262,6 +262,7 @@ class Displayed:
 
     def with_beside(self, folder: str) -> list[str]:
         """The folders that are made together: a named study's, and that of the study it names in ``beside``."""
+                "methods": study.published_methods,
         folders = [folder]
         for each in folders:
             if each in self.plan.studies.refused:  # and now it is asked for

@@ -26,7 +26,7 @@ from rlvr.study.benchmarks import (
     training_title,
     training_verifier,
 )
-from rlvr.study.catalogue import Entry, load_catalogue, resolve_method
+from rlvr.study.catalogue import Entry, entry_that_changes, load_catalogue, resolve_method
 from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
 from rlvr.study.study_file import read_study_file
 
@@ -247,20 +247,37 @@ class Study:
             if benchmark.grader == "math" and any(self.prompt(name, model) != trained for model in self.config.models)
         )
 
-    def published_name(self, model: str) -> str:
-        """The name that papers give a model: of owner/name or of a path the last part."""
+    def published_name(self, model: str) -> str | None:
+        """The name that papers give a model, of owner/name the last part; None of a directory, which says nothing."""
         if model in self.models_from_scratch:
             return f"{model}, trained from scratch"
         if model in self.served_models:
             return Path(self.served_models[model].model).name
         existing = self.existing_models.get(model) or self.fine_tuned_models[model]
-        return existing.published_as or Path(existing.id or existing.path or "").name
+        return existing.published_as or (Path(existing.id).name if existing.id else None)
+
+    def model_title(self, model: str) -> str:
+        """A model's name for people: that of papers, or of its directory."""
+        existing = self.existing_models.get(model) or self.fine_tuned_models.get(model)
+        return self.published_name(model) or Path(existing.path or "" if existing else "").name
+
+    @cached_property
+    def published_methods(self) -> dict[str, dict[str, str]]:
+        """Model -> method -> the catalogue's entry that the method is with this model's changes, where there is one."""
+        found: dict[str, dict[str, str]] = {}
+        for model, settings in self.config.models.items():
+            of_model = settings.methods if isinstance(settings, Existing) else None
+            for method, changes in (of_model or {}).items():
+                parent = self.config.methods[method].of_entry.get("extends", method)
+                if entry := entry_that_changes(parent, changes, load_catalogue()):
+                    found.setdefault(model, {})[method] = entry
+        return found
 
     def base_title(self, model: str) -> str:
         """The base model's name for people; of an existing model that is evaluated, its own, and that of the study."""
         if self.methods or model in self.models_from_scratch:
             return "Base model"
-        name = self.published_name(model)
+        name = self.model_title(model)
         return name if name == model else f"{name} ({model})"
 
     @cached_property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pandas as pd
 
 from evals.core.files import fingerprint, sha256_file, write_json, write_jsonl, write_parquet, write_text
 from evals.core.manifest import Manifest, hash_files
-from evals.core.records import Score
+from evals.core.records import BASE, Run, Score
+from evals.results import Results
 
 # Method -> (title, true gain over the base model in logits).
 METHODS = {
@@ -34,6 +36,34 @@ CONTRASTS = {"dapo": 0.0, "grpo": 4.6, "sapo": 15.0, "gspo": 61.4, "delta": 8.3,
 FLOOR = 5.0
 BENCHMARKS = ("chain_3", "chain_4", "chain_6", "chain_long", "nested_sums")
 _BENCHMARK_LOGITS = (0.2, -0.4, -1.1, -2.2, -1.0)
+
+
+def full_size_results(methods: Mapping[str, Sequence[str]], sizes: Mapping[str, int], samples: int) -> Results:
+    """Made-up results of one seed and the base model.
+
+    Args:
+        methods: of each model; the first is the reference.
+        sizes: benchmark -> its number of problems.
+        samples: for each problem.
+    """
+    generator = np.random.default_rng(1)
+    runs, scores = [], {}
+    for model, names in methods.items():
+        for name in (BASE, *names):
+            seed = None if name == BASE else 1
+            run = Run(run=f"{model}-{name}", model=model, method=name, seed=seed, title=name)
+            runs.append(run)
+            for benchmark, problems in sizes.items():
+                counts = generator.binomial(samples, generator.beta(1, 2, problems))
+                scores[run.run, benchmark] = Score(
+                    run=run.run, model=model, method=name, seed=seed, average_at_k=float(counts.mean() / samples),
+                    standard_error=None, confidence_interval=None, sampling_standard_error=None,
+                    pass_at_k={str(samples): float((counts > 0).mean())}, g_pass_at_k={}, majority_at_k=0.5,
+                    truncation_rate=0.0, no_answer_rate=0.0, timeout_rate=0.0, unparsable_rate=0.0, mean_tokens=1.0,
+                    total_tokens=1, correct_counts=tuple(counts.tolist()),
+                )  # fmt: skip
+    reference = next(iter(methods.values()))[0]
+    return Results(tuple(runs), tuple(sizes), dict.fromkeys(sizes, samples), scores, {}, reference, 0.95)
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,8 @@ class Existing(_Prompted):
         "bfloat16; default 18 per million parameters"
     )
     published_as: Omittable[Text] = optional(
-        "name of the model in the papers, for tables with published numbers; default: the end of id or path"
+        "name of the model in the papers, for tables with published numbers; default: the end of id. With a path and "
+        "without this key no number is comparable"
     )
     training: Omittable[TrainingChanges] = optional(
         "training settings of this model: they go before the study's, and a method's before them"

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.records import BASE, Run, Score
+from evals.core.records import BASE
 from evals.results import Results, read_results
+from evals.statistics.interval import wilson_interval
 from evals.tables.numbers import points
 from evals.tables.paper import paper_frame, paper_tables
 from evals.tables.published import (
@@ -25,7 +26,7 @@ from evals.tables.published import (
     read_published,
     read_settings,
 )
-from tests.unit.synthetic_results import Study
+from tests.unit.synthetic_results import Study, full_size_results
 
 REFERENCE = Path(__file__).resolve().parents[3] / "config" / "reference"
 SETTINGS = {
@@ -61,24 +62,25 @@ def test_the_projects_own_files_are_well_formed_and_name_methods_of_the_catalogu
     assert all(row.method == "base" or f"\n{row.method}:\n" in catalogue for row in rows)
 
 
-def test_a_papers_average_is_the_mean_of_its_cells() -> None:
-    """30 problems each but for HMMT February 2026, which has 33."""
+def test_a_papers_average_is_the_mean_of_its_benchmarks() -> None:
+    """30 problems each, HMMT February 2026 has 33; where a row lacks a benchmark, the settings name all."""
     rows = read_published(REFERENCE / "published.csv")
-    weights = {"hmmt_feb_2026": 33}
-    checked = 0
+    settings = read_settings(REFERENCE / "settings.yaml", rows)
+    weights, checked, incomplete = {"hmmt_feb_2026": 33}, 0, 0
     for average in rows:
-        if average.benchmark != "Avg(problem-weighted)" or average.metric != "avg@16":
+        if not average.is_average or average.metric not in ("avg@16", "avg@32", "mean of 6"):
             continue
-        cells = {
-            row.benchmark: row.value
-            for row in rows
-            if (row.table, row.model, row.row) == (average.table, average.model, average.row) and not row.is_average
-        }
-        total = sum(weights.get(name, 30) for name in cells)
-        mean = sum(weights.get(name, 30) * value for name, value in cells.items()) / total
-        assert mean == pytest.approx(average.value, abs=0.011)
+        same = (average.table, average.model, average.row)
+        cells = {row.benchmark: row.value for row in rows if (row.table, row.model, row.row) == same}
+        parts = settings[average.arxiv].averages.get(average.benchmark, set(cells) - {average.benchmark})
+        if not set(parts) <= set(cells):
+            incomplete += 1
+            continue
+        weighted = {name: weights.get(name, 30) if "weighted" in average.benchmark else 1 for name in parts}
+        mean = sum(weighted[name] * cells[name] for name in parts) / sum(weighted.values())
+        assert mean == pytest.approx(average.value, abs=0.011), average
         checked += 1
-    assert checked > 20
+    assert checked > 20 and incomplete == 6
 
 
 @pytest.mark.parametrize(
@@ -163,35 +165,15 @@ def test_no_published_number_compares_with_a_tiny_model_on_generated_problems_an
     assert table.notes[0].startswith("0 of ")
 
 
-PAPER_BENCHMARKS = (
-    "aime_2024",
-    "aime_2025",
-    "aime_2026",
-    "hmmt_feb_2025",
-    "hmmt_nov_2025",
-    "hmmt_feb_2026",
-    "brumo_2025",
-)
+SIZES = {
+    "aime_2024": 30, "aime_2025": 30, "aime_2026": 30, "hmmt_feb_2025": 30, "hmmt_nov_2025": 30, "hmmt_feb_2026": 33,
+    "brumo_2025": 30,
+}  # fmt: skip
+"""The benchmarks of DelTA's table."""
 
 
-def full_size(method: str, samples: int) -> Results:
-    """Made-up results of one seed with the benchmarks, sizes and number of samples of DelTA's table."""
-    generator = np.random.default_rng(1)
-    runs, scores = [], {}
-    for number, name in enumerate(("base", method)):
-        run = Run(run=f"m-{name}", model="m", method=name, seed=number or None, title=name)
-        runs.append(run)
-        for benchmark in PAPER_BENCHMARKS:
-            problems = 33 if benchmark == "hmmt_feb_2026" else 30
-            counts = generator.binomial(samples, generator.beta(1, 2, problems))
-            scores[run.run, benchmark] = Score(
-                run=run.run, model="m", method=name, seed=run.seed, average_at_k=float(counts.mean() / samples),
-                standard_error=None, confidence_interval=None, sampling_standard_error=None,
-                pass_at_k={str(samples): float((counts > 0).mean())}, g_pass_at_k={}, majority_at_k=0.5,
-                truncation_rate=0.0, no_answer_rate=0.0, timeout_rate=0.0, unparsable_rate=0.0, mean_tokens=1.0,
-                total_tokens=1, correct_counts=tuple(counts.tolist()),
-            )  # fmt: skip
-    return Results(tuple(runs), PAPER_BENCHMARKS, dict.fromkeys(PAPER_BENCHMARKS, samples), scores, {}, method, 0.95)
+def full_size(method: str, samples: int, sizes: dict[str, int] = SIZES) -> Results:
+    return full_size_results({"m": [method]}, sizes, samples)
 
 
 def test_every_verdict_can_occur_on_results_of_full_size() -> None:
@@ -224,7 +206,7 @@ def test_a_papers_average_is_ours_over_its_benchmarks_with_its_weights() -> None
     settings = read_settings(REFERENCE / "settings.yaml", rows)
     own = OwnSettings(models={"m": "Qwen3-8B-Base"}, **settings["2605.21467"].model_dump(include=set(SETTINGS)))
     averages = [one for one in confront(results, rows, settings, own) if one.published.is_average]
-    counts = {name: np.array(results.scores["m-delta", name].correct_counts) for name in PAPER_BENCHMARKS}
+    counts = {name: np.array(results.scores["m-delta", name].correct_counts) for name in SIZES}
     by_table = {one.published.table: one for one in averages if one.published.model == "Qwen3-8B-Base"}
     every = np.concatenate(list(counts.values())).mean() / 16
     assert by_table["Table 3"].ours.value == pytest.approx(every)
@@ -236,7 +218,9 @@ def test_a_papers_average_is_ours_over_its_benchmarks_with_its_weights() -> None
     assert any("benchmark (Avg(problem-weighted), mean of ours)" in one.differing for one in averages)
 
 
-@pytest.mark.parametrize(("metric", "value"), [("pass@16", "any right"), ("cons@16", 0.5), ("avg@8", "mean")])
+@pytest.mark.parametrize(
+    ("metric", "value"), [("pass@16", "any right"), ("pass@2", "one of two"), ("cons@16", 0.5), ("avg@8", "mean")]
+)
 def test_every_metric_that_we_compute_is_matched(metric: str, value: float | str) -> None:
     """More samples measure the same average more exactly; pass@k and the majority depend on k."""
     results = full_size("delta", 16)
@@ -245,11 +229,77 @@ def test_every_metric_that_we_compute_is_matched(metric: str, value: float | str
         results, [published(50.0, method="delta", benchmark="aime_2024", metric=metric)], {"2600.00001": PAPER}, own
     )
     counts = np.array(results.scores["m-delta", "aime_2024"].correct_counts)
-    expected = {"any right": (counts > 0).mean(), "mean": counts.mean() / 16}.get(str(value), value)
+    wrong = 16 - counts
+    both_wrong = wrong * (wrong - 1) / (16 * 15)
+    expected = {
+        "any right": (counts > 0).mean(), "mean": counts.mean() / 16, "one of two": 1 - both_wrong.mean()
+    }.get(str(value), value)  # fmt: skip
     assert one[0].ours.value == pytest.approx(expected) and one[0].compares
-    assert (one[0].verdict == "not comparable: no interval") == (metric != "avg@8")
-    other = published(50.0, method="delta", benchmark="aime_2024", metric="pass@1024")
-    assert confront(results, [other], {"2600.00001": PAPER}, own)[0].differing == ("metric (pass@1024, avg@16)",)
+    if metric == "pass@16":  # too few problems have no right sample
+        assert (counts == 0).sum() < 8 and one[0].verdict == "no interval"
+        return
+    assert one[0].ours.confidence_interval is not None
+    low, high = one[0].ours.confidence_interval
+    assert low < one[0].ours.value < high
+    if metric == "cons@16":  # 15 of 30 problems: all that is known of the votes
+        ends = wilson_interval([1.0] * 15 + [0.0] * 15, 1)
+        assert (low, high) == pytest.approx(tuple(map(float, ends)), abs=0.01)
+
+
+@pytest.mark.parametrize("metric", ["pass@1024", "cons@8"])
+def test_a_metric_of_another_k_differs(metric: str) -> None:
+    other = published(50.0, method="delta", benchmark="aime_2024", metric=metric)
+    own = OwnSettings(models={"m": "tiny"}, **SETTINGS)
+    (one,) = confront(full_size("delta", 16), [other], {"2600.00001": PAPER}, own)
+    assert one.differing == (f"metric ({metric}, avg@16)",)
+
+
+def test_a_majority_that_was_not_computed_is_no_number() -> None:
+    results = full_size("delta", 16, {"aime_2024": 30})
+    scores = {key: score.model_copy(update={"majority_at_k": None}) for key, score in results.scores.items()}
+    row = published(50.0, method="delta", benchmark="aime_2024", metric="cons@16")
+    own = OwnSettings(models={"m": "tiny"}, **SETTINGS)
+    (one,) = confront(replace(results, scores=scores), [row], {"2600.00001": PAPER}, own)
+    assert one.differing == ("metric (cons@16, avg@16)",)
+
+
+def test_where_a_handful_of_problems_decides_there_is_no_interval() -> None:
+    """Five of 30 problems that no sample solves say too little of pass@k."""
+    results = full_size("delta", 16, {"aime_2024": 30})
+    score = results.scores["m-delta", "aime_2024"]
+    hard = score.model_copy(update={"correct_counts": (0,) * 5 + (4,) * 25})
+    results = replace(results, scores={**results.scores, ("m-delta", "aime_2024"): hard})
+    row = published(83.0, method="delta", benchmark="aime_2024", metric="pass@16")
+    own = OwnSettings(models={"m": "tiny"}, **SETTINGS)
+    (one,) = confront(results, [row], {"2600.00001": PAPER}, own)
+    assert (one.ours.value, one.verdict) == (pytest.approx(25 / 30), "no interval")
+    silent = {"2600.00001": PAPER.model_copy(update={"top_p": None})}
+    assert confront(results, [row], silent, own)[0].verdict == "no interval, as far as published"
+
+
+def test_an_average_over_benchmarks_of_which_the_row_lacks_one_is_over_all() -> None:
+    rows = read_published(REFERENCE / "published.csv")
+    settings = read_settings(REFERENCE / "settings.yaml", rows)
+    results = full_size("ppl", 32, {"aime_2024": 30, "aime_2025": 30, "amc_2022_2023": 83})
+    own = OwnSettings(models={"m": "Qwen2.5-Math-7B"}, **settings["2603.22117"].model_dump(include=set(SETTINGS)))
+    found = [one for one in confront(results, rows, settings, own) if one.condition.method == "ppl"]
+    (one,) = (one for one in found if (one.published.benchmark, one.published.metric) == ("Average(3)", "avg@32"))
+    counts = [np.mean(results.scores["m-ppl", name].correct_counts) / 32 for name in results.benchmarks]
+    assert one.ours.value == pytest.approx(np.mean(counts)) and one.compares
+
+
+def test_a_model_without_a_name_in_papers_compares_with_nothing() -> None:
+    results, row = full_size("delta", 16), published(50.0, method="delta", benchmark="aime_2024")
+    own = OwnSettings(models={"m": None}, **SETTINGS)
+    (one,) = confront(results, [row], {"2600.00001": PAPER}, own)
+    assert one.verdict == "not comparable" and one.differing == ("model (tiny, not named: published_as)",)
+
+
+def test_a_method_that_a_model_changes_stands_beside_the_entry_that_it_is() -> None:
+    results, rows = full_size("fipo", 16), [published(1.0, method=name) for name in ("fipo", "fipo_symmetric_range")]
+    own = OwnSettings(models={"m": "tiny"}, methods={"m": {"fipo": "fipo_symmetric_range"}}, **SETTINGS)
+    (one,) = confront(results, rows, {"2600.00001": PAPER}, own)
+    assert (one.published.method, one.condition.method) == ("fipo_symmetric_range", "fipo")
 
 
 def test_own_settings_have_to_be_complete() -> None:

@@ -1,0 +1,85 @@
+"""The papers' studies beside their papers: what a study says of itself, and which verdicts its table can give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.tables.published import OwnSettings, confront, read_published, read_settings
+from rlvr.study.displayed import Displayed
+from rlvr.study.plan import Plan
+from rlvr.study.source_files import REPOSITORY
+from rlvr.study.study_file import read_study_file
+from tests.unit.synthetic_results import full_size_results
+
+REFERENCE = REPOSITORY / "config/reference"
+PUBLISHED = read_published(REFERENCE / "published.csv")
+SETTINGS = read_settings(REFERENCE / "settings.yaml", PUBLISHED)
+SOME = {"inside", "outside", "no interval"}
+AS_FAR = {f"{verdict}, as far as published" for verdict in SOME}
+
+
+def plan_of(name: str, **changes: Any) -> Plan:
+    path = REPOSITORY / "config/papers" / name
+    return Plan.read(read_study_file(path) | changes, path.name)
+
+
+def own_settings(plan: Plan) -> OwnSettings:
+    return OwnSettings.parse_text(Displayed(plan).own_settings(), "--own")
+
+
+@pytest.mark.parametrize(
+    ("name", "arxiv", "number", "verdicts"),
+    [
+        ("delta.yaml", "2605.21467", 105, SOME),
+        ("delta_ablations.yaml", "2605.21467", 78, SOME),
+        ("dapo.yaml", "2503.14476", 2, AS_FAR),
+        ("fipo.yaml", "2603.19835", 18, AS_FAR),
+        ("cancellation.yaml", "2605.08666", 15, AS_FAR),
+        ("cancellation_conditions.yaml", "2604.13088", 3, AS_FAR),
+        ("directions.yaml", "2603.22117", 0, SOME),  # it reports the last policy, and the paper a chosen one
+    ],
+)
+def test_the_numbers_of_its_own_paper_that_a_study_compares_with(
+    name: str, arxiv: str, number: int, verdicts: set[str]
+) -> None:
+    """On made-up results of full size, of the study's models, methods, benchmarks and samples."""
+    plan = plan_of(name)
+    study, own = plan.study, own_settings(plan)
+    sizes = {benchmark: loaded.entry.count for benchmark, loaded in study.benchmarks.items()}
+    methods = {model: list(study.methods) for model in study.config.models}
+    results = full_size_results(methods, sizes, study.config.evaluation.samples_per_problem)
+    found = [one for one in confront(results, PUBLISHED, SETTINGS, own) if one.published.arxiv == arxiv]
+    comparing = [one for one in found if one.compares]
+    assert len(comparing) == number
+    for one in comparing:
+        verdict, _, rest = one.verdict.partition(" by ")
+        assert verdict + rest.lstrip("0123456789.") in verdicts
+        assert own.models[one.condition.model] == one.published.model
+    for one in found:
+        assert one.compares or one.verdict == "not comparable"
+
+
+def test_directions_compares_once_it_chooses_its_checkpoints_as_the_paper_does() -> None:
+    best = {"best": {"benchmark": "aime_2024", "k": 32, "every": 5}}
+    own = own_settings(plan_of("directions.yaml", checkpoint=best))
+    assert own.checkpoint == SETTINGS["2603.22117"].checkpoint
+
+
+def test_a_directory_does_not_name_a_model() -> None:
+    models = read_study_file(REPOSITORY / "config/papers/dapo.yaml")["models"]
+    assert own_settings(plan_of("dapo.yaml")).models == {"qwen2_5_32b": "Qwen2.5-32B"}
+    entry = {key: value for key, value in models["qwen2_5_32b"].items() if key != "published_as"}
+    plan = plan_of("dapo.yaml", models={"qwen2_5_32b": entry})
+    assert own_settings(plan).models == {"qwen2_5_32b": None}
+    assert plan.study.model_title("qwen2_5_32b") == "Qwen2.5-32B" == Path(entry["path"]).name
+    del entry["path"]
+    fetched = plan_of("dapo.yaml", models={"qwen2_5_32b": {**entry, "id": "Qwen/Qwen2.5-32B", "revision": "main"}})
+    assert own_settings(fetched).models == {"qwen2_5_32b": "Qwen2.5-32B"}
+
+
+def test_a_model_s_changes_of_a_method_are_the_catalogue_s_entry_for_that_size() -> None:
+    assert own_settings(plan_of("fipo.yaml")).methods == {"qwen2_5_math_7b": {"fipo": "fipo_symmetric_range"}}
+    assert own_settings(plan_of("directions.yaml")).methods == {}
