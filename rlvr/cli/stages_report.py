@@ -37,6 +37,7 @@ figure.call("power", "evals.figures.power:write_power_figure")
 figure.call("training_curves", "rlvr.report.curves:write_training_curves", options={"sheet": "runs"})
 figure.call("reward_curves", "rlvr.report.curves:write_reward_curves", options={"sheets": "runs"})
 figure.call("score_curves", "rlvr.report.curves:write_score_curves", options={"sheets": "runs"})
+figure.call("validation_curves", "rlvr.report.curves:write_validation_curves", options={"sheet": "runs"})
 figure.call("replaced_tokens", "evals.decoding.figure:write_figure", options={"paths": "sweeps"})
 page.call("phenomena", "rlvr.report.pages:write_phenomena_page", options=NOTE)
 page.call("responses", "rlvr.report.responses:write_responses_page")
@@ -82,6 +83,7 @@ def track(
     database: Path,
     artifacts: Path,
     out: Path,
+    choices: Annotated[Paths, Option(help="runs/{run}/chosen.json of every best policy; default: none")] = [],
 ) -> None:
     """Bring the MLflow database into line with the result files, and write what was projected."""
     from evals.core.records import read_runs
@@ -89,7 +91,8 @@ def track(
     from rlvr.report.mlflow.projected import TrackedStudy, project
     from rlvr.report.mlflow.server import describe
 
-    tracked = TrackedStudy(study=study, benchmarks=tuple(benchmarks), runs=tuple(read_runs(runs)))
+    chosen = tuple(path.parent.name for path in choices)
+    tracked = TrackedStudy(study=study, benchmarks=tuple(benchmarks), runs=tuple(read_runs(runs)), best=chosen)
     print(describe(project(tracked, out, results, Store(database, artifacts))))
 
 

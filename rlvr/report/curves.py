@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_parquet
-from evals.core.records import BASE, BenchmarkScores, Condition, Run, conditions_of, read_runs
+from evals.core.records import BASE, BenchmarkScores, Chosen, Condition, Run, conditions_of, read_runs
 from evals.figures import style
 from evals.figures.style import NEUTRAL, number_of_seeds, set_title
 
@@ -82,6 +82,17 @@ def write_score_curves(sheets: Sequence[Path], scores: Sequence[Path], points: M
     scored = {method: [(int(step), str(name)) for step, name in each] for method, each in points.items()}
     figure = partial(draw_score_curves, studies[0], scored, averages, k)
     style.write_figure("score_curves", figure, out, [*sheets, *scores], points=scored)
+
+
+def write_validation_curves(sheet: Path, choices: Sequence[Path], out: Path) -> None:
+    """Draw the scores along every training by which its best policy was chosen.
+
+    Args:
+        choices: runs/{run}/chosen.json of every best policy.
+    """
+    runs, chosen = read_runs(sheet), [Chosen.read(path) for path in choices]
+    figure = partial(draw_validation_curves, runs, chosen)
+    style.write_figure("validation_curves", figure, out, [sheet, *choices])
 
 
 def read_metrics(run: str, training: Path) -> pd.DataFrame:
@@ -225,11 +236,7 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
     for method, look in style.method_styles(runs).items():
         if method in points:
             steps = [0, *(step for step, _ in points[method])]
-            seeds = [[base], *(averages[name] for _, name in points[method])]
-            low, mean, high = (np.array([100 * of(values) for values in seeds]) for of in (min, np.mean, max))
-            axes.fill_between(steps, low, high, color=look.colour, alpha=0.13, linewidth=0)
-            (line,) = axes.plot(steps, mean, look.marker, linestyle=look.line, color=look.colour, label=titles[method])
-            line.set_markeredgecolor("white")
+            _draw_scores(axes, look, titles[method], steps, [[base], *(averages[name] for _, name in points[method])])
     number = number_of_seeds(len(averages[name]) for scored in points.values() for _, name in scored)
     axes.set_xlim(left=0)
     axes.set_xlabel("rollout step")
@@ -237,3 +244,37 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
     axes.legend(loc="upper left", fontsize=8)
     set_title(figure, f"Scores along the training: mean and range of {number} seeds; dashed: base model")
     return figure
+
+
+def draw_validation_curves(runs: Sequence[Run], choices: Sequence[Chosen]) -> Figure:
+    """A panel for each model, a line for each method: mean over the seeds, a band from the smallest to the largest."""
+    averages = {choice.run: {int(step): value for step, value in choice.averages.items()} for choice in choices}
+    rows, looks = _trained(runs), style.method_styles(runs)
+    if lacking := [run.run for row in rows for run in row.runs if run.run not in averages]:
+        raise UserError(f"--choices: lack that of {lacking[0]}")
+    models = list(dict.fromkeys(row.model for row in rows))
+    figure = style.new_figure(1.4 + 4.4 * len(models), 4.2)
+    panels = style.titled_panels(figure, models if len(models) > 1 else [""], len(models))
+    for model, axes in zip(models, panels, strict=True):
+        for row in rows:
+            if row.model == model:
+                steps = sorted(averages[row.runs[0].run])
+                seeds = [[averages[run.run][step] for run in row.runs] for step in steps]
+                _draw_scores(axes, looks[row.method], row.title, steps, seeds)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("rollout step")
+        axes.legend(loc="upper left", fontsize=8)
+    chosen, number = choices[0], number_of_seeds(len(row.runs) for row in rows)
+    panels[0].set_ylabel(f"avg@{chosen.samples_per_problem}, {chosen.benchmark} (%)")
+    set_title(figure, f"Validation along the training: mean and range of {number} seeds")
+    return figure
+
+
+def _draw_scores(
+    axes: Axes, look: style.MethodStyle, title: str, steps: Sequence[int], seeds: Sequence[Sequence[float]]
+) -> None:
+    """Draw the mean of the seeds at every step, and a band from the smallest to the largest; fractions of one."""
+    low, mean, high = (np.array([100 * of(values) for values in seeds]) for of in (min, np.mean, max))
+    axes.fill_between(steps, low, high, color=look.colour, alpha=0.13, linewidth=0)
+    (line,) = axes.plot(steps, mean, look.marker, linestyle=look.line, color=look.colour, label=title)
+    line.set_markeredgecolor("white")

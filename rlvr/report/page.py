@@ -57,6 +57,7 @@ def write_report(
     study, status = read_json(study_file), read_status(status_file)
     name = StudyName.parse(study, str(study_file)).study
     names = [each for each in (*own_figures, *_FIGURES) if each != "compute_performance" or "validation" in study]
+    names += ["validation_curves"] if isinstance(study.get("checkpoint"), dict) else []
     drawn = [figures / f"{each}.svg" for each in names]
     titles = {run: f"base model {run.model}" if run.method == BASE else f"run {run.run}" for run in results.runs}
     audited_runs = audit.read_audits(audits, results.runs)

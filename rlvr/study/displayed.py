@@ -27,6 +27,7 @@ FIGURES = {
     "training_curves": "rlvr.report.curves",
     "reward_curves": "rlvr.report.curves",
     "score_curves": "rlvr.report.curves",
+    "validation_curves": "rlvr.report.curves",
 }
 TABLES = {
     "by_seed": "evals.tables.by_seed",
@@ -100,11 +101,16 @@ class Displayed:
         tables = ["main", "by_seed", "robust", "efficiency", "audit", "paper_vs_ours"] if methods else ["main", "audit"]
         figures = ["scores", "differences", "profiles", "power", *self.of_trainings] if methods else ["scores"]
         paths = [*own, *(f"tables/{table}.md" for table in tables), *(f"figures/{name}.png" for name in figures)]
-        paths += ["tables/checkpoints.md"] if f"{folder}{BEST}" in self.plan.studies.best else []
+        paths += ["tables/checkpoints.md", "figures/validation_curves.png"] if self.choices(folder) else []
         paths += [f"responses/{benchmark}/index.html" for benchmark in self.plan.study.benchmarks]
         paths += ["rollouts/index.html"] if self.keeps_rollouts else []
         paths += ["report.html", "tracking.json"] if methods else []
         return [f"results/{folder}{path}" for path in paths if path.startswith(kind)]
+
+    def choices(self, folder: str) -> list[str]:
+        """The choices of the best policies of a study's trainings; none where the last alone is reported."""
+        best = f"{folder}{BEST}"
+        return self.plan.choices(best) if best in self.plan.studies.best else []
 
     def tables(self, folder: str) -> list[str]:
         return self.files(folder, "tables/")
@@ -140,8 +146,8 @@ class Displayed:
         best = f"{folder}{BEST}"
         if table == "checkpoints":
             of_best = {f"best_{name}": files for name, files in self.results_inputs(best).items()}
-            return self.results_inputs(folder) | of_best | {"choices": self.plan.choices(best)}
-        if table == "paper_vs_ours" and best in self.plan.studies.best:  # papers that choose report what they chose
+            return self.results_inputs(folder) | of_best | {"choices": self.choices(folder)}
+        if table == "paper_vs_ours" and self.choices(folder):  # papers that choose report what they chose
             return self.results_inputs(best)
         return self.results_inputs(folder)
 
@@ -165,6 +171,8 @@ class Displayed:
     def figure_inputs(self, folder: str, figure: str) -> dict[str, Any]:
         if figure in ("power", "cost_curves", "compute_performance"):
             return self.training_inputs(folder)
+        if figure == "validation_curves":
+            return {"choices": self.choices(folder), "runs": f"results/{folder}runs.json"}
         if figure == "training_curves":
             return {"metrics": self.plan.metrics(folder), "runs": f"results/{folder}runs.json"}
         if figure == "reward_curves":
@@ -237,6 +245,10 @@ class Displayed:
             options["registrations"] = f"results/{REGISTRATIONS}"
         return words(options)
 
+    def track_options(self, folder: str) -> list[str]:
+        """Options of the projection into MLflow: the choices of the best policies, where there are any."""
+        return words({"choices": choices}) if (choices := self.choices(folder)) else []
+
     def own_settings(self) -> str:
         """The settings behind this study's numbers, in the terms of config/reference/settings.yaml."""
         study = self.plan.study
@@ -250,6 +262,7 @@ class Displayed:
         return canonical_json(
             {
                 "models": models,
+                "methods": study.published_methods,
                 "training_problems": study.training_problems,
                 "checkpoint": checkpoint,
                 "evaluation_prompt": prompt,
@@ -262,7 +275,6 @@ class Displayed:
 
     def with_beside(self, folder: str) -> list[str]:
         """The folders that are made together: a named study's, and that of the study it names in ``beside``."""
-                "methods": study.published_methods,
         folders = [folder]
         for each in folders:
             if each in self.plan.studies.refused:  # and now it is asked for

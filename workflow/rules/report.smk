@@ -176,6 +176,7 @@ rule track:
         tables=given(SHOWN.tables),
         figures=given(SHOWN.figures),
         manifests=given(PLAN.run_manifests),
+        choices=given(SHOWN.choices),
         code=code_of("rlvr.report.mlflow.projected"),
     output:
         "results/{folder}tracking.json",
@@ -184,7 +185,8 @@ rule track:
     params:
         study=given(PLAN.study_name),
         benchmarks=list(PLAN.study.benchmarks),
+        choices=given(SHOWN.track_options),
     shell:
         "python -m rlvr stage track --results results --runs {input.runs:q} --study {params.study}"
-        " --benchmarks {params.benchmarks}"
+        " --benchmarks {params.benchmarks} {params.choices:q}"
         " --database results/mlflow.db --artifacts results/mlflow-artifacts --out {output:q} > {log:q} 2>&1"

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from evals.core.errors import UserError
 from evals.core.files import sha256_file, write_json
 from evals.core.record import Record
-from evals.core.records import Run
+from evals.core.records import Chosen, Run
 from evals.results import read_results
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import Experiment
@@ -34,17 +34,22 @@ class TrackedStudy(Record):
     study: str
     benchmarks: tuple[str, ...]
     runs: tuple[Run, ...]
+    best: tuple[str, ...] = ()  # runs of best policies, whose choices have the scores along the trainings
 
     def plan(self, record: Path, results: Path) -> list[PlannedRun]:
         """Plan the study's MLflow runs."""
         scores, comparisons = self._scores(record), record.with_name("comparisons.json")
-        return list(study_runs(self.study, read_results(self.runs, scores, comparisons), results, record.parent))
+        read, chosen = read_results(self.runs, scores, comparisons), map(Chosen.read, self._choices(results))
+        return list(study_runs(self.study, read, results, record.parent, {each.run: each for each in chosen}))
 
     def sources(self, record: Path, results: Path) -> list[Path]:
         """The scores, comparisons, manifests, tables and figures."""
         manifests = [run_directory(run, results) / "manifest.json" for run in self.runs]
         own = [*self._scores(record), record.with_name("comparisons.json"), *tables_and_figures(record.parent)]
-        return [*own, *manifests]
+        return [*own, *manifests, *self._choices(results)]
+
+    def _choices(self, results: Path) -> list[Path]:
+        return [results / "runs" / run / "chosen.json" for run in self.best]
 
     def _scores(self, record: Path) -> list[Path]:
         return [record.with_name("scores") / f"{benchmark}.json" for benchmark in self.benchmarks]

@@ -3,19 +3,21 @@
 Trainings stand at the top level, with their scores beside their settings, so that MLflow sorts and plots them together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
+from mlflow.entities import Metric
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import parse_json, read_lines, read_parquet, sha256_file
 from evals.core.manifest import Manifest
 from evals.core.record import scan_rows
-from evals.core.records import ALL_BENCHMARKS, BASE, Condition, Grade, ProblemFile, Run, Sample
+from evals.core.records import ALL_BENCHMARKS, BASE, Chosen, Condition, Grade, ProblemFile, Run, Sample
 from evals.results import Results
 from evals.statistics.weighting import weighted_mean
 from evals.tables.layout import interval_columns
@@ -31,10 +33,15 @@ _LONGEST_TEXT = 4000  # characters of a response in a table
 _RATES = ("truncation_rate", "no_answer_rate", "timeout_rate", "unparsable_rate")
 
 
-def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iterator[PlannedRun]:
+def study_runs(
+    study: str, results: Results, directory: Path, own: Path, choices: Mapping[str, Chosen] = MappingProxyType({})
+) -> Iterator[PlannedRun]:
     """Plan every MLflow run of a study, parents before children.
 
-    ``directory`` is results/, with the manifests and metrics; ``own`` has the study's tables and figures.
+    Args:
+        directory: results/, with the manifests and metrics.
+        own: the directory of the study's tables and figures.
+        choices: of the best policy of a training, by the training's name.
     """
     manifests = {run.run: read_run_manifest(run, directory) for run in results.runs}
     latest = max(map(_ended, manifests.values()))
@@ -43,7 +50,7 @@ def study_runs(study: str, results: Results, directory: Path, own: Path) -> Iter
     for place, condition in enumerate(reversed(results.conditions)):
         yield _condition(study, results, condition, latest + place)
         for run in condition.runs:
-            yield _training(study, results, run, manifests[run.run], directory, own)
+            yield _training(study, results, run, manifests[run.run], directory, own, choices.get(run.run))
             for benchmark in results.benchmarks:
                 yield _evaluation(study, results, run, benchmark, manifests[run.run], directory)
 
@@ -105,15 +112,23 @@ def _final_scores(results: Results, run: Run) -> dict[str, float | None]:
     return values
 
 
-def _training(study: str, results: Results, run: Run, manifest: Manifest, directory: Path, own: Path) -> PlannedRun:
-    """One seed: its metrics at every step, its final scores, its settings, its policy, and some of what that wrote."""
+def _training(
+    study: str, results: Results, run: Run, manifest: Manifest, directory: Path, own: Path, choice: Chosen | None
+) -> PlannedRun:
+    """One seed: its metrics at every step, its final scores, its settings, its policy, and some of what that wrote.
+
+    Where its best policy was chosen, the scores that decided are metrics of their steps.
+    """
     folder, is_base, scores = run_directory(run, directory), run.method == BASE, _final_scores(results, run)
     tags = run_tags(study, "base_model" if is_base else "train", run)
     problems = None if is_base else ProblemFile.of(directory / "problems" / "train")
     tags |= {f"sha256/problems/{problems.name}": problems.sha256} if problems else {}
     ended, path = _ended(manifest), folder / "metrics.parquet"
     steps = metrics_of_steps(read_parquet(path, ["step"]), ended) if path.name in manifest.outputs else []
-    metrics = [*planned_run.single_metrics(scores, ended), *steps]
+    along = {int(step): value for step, value in choice.averages.items()} if choice else {}
+    name = f"validation/{choice.benchmark}_avg_at_{choice.samples_per_problem}" if choice else ""
+    validated = [Metric(name, value, ended, step) for step, value in along.items()]
+    metrics = [*planned_run.single_metrics(scores, ended), *sorted([*steps, *validated], key=lambda one: one.step)]
     commit = manifest.environment.get("commit")
     weights = {f"sha256/{name}": sha256 for name, sha256 in manifest.outputs.items() if name.startswith("checkpoint/")}
     checkpoint = (folder / "checkpoint").resolve().as_uri() if weights else None  # a server's model has none
@@ -125,7 +140,7 @@ def _training(study: str, results: Results, run: Run, manifest: Manifest, direct
     return PlannedRun(
         f"run {run.run}",
         run.run,
-        content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters), scores),
+        content_hash(tags, manifest.fingerprint, manifest.created, dict(manifest.parameters), scores, *along.items()),
         tags | {"fingerprint": manifest.fingerprint, NOTE_TAG: about} | ({COMMIT_TAG: commit} if commit else {}),
         min((metric.timestamp for metric in metrics), default=ended),
         ended,

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from evals.core.errors import UserError
+from evals.core.files import write_json
 from evals.core.manifest import verify_outputs
-from evals.core.records import Run
+from evals.core.records import Chosen, Run
 from evals.figures.style import figure_style
-from rlvr.report.curves import draw_score_curves, read_averages
+from rlvr.report.curves import draw_score_curves, draw_validation_curves, read_averages
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 
@@ -49,3 +50,34 @@ def test_the_command_draws_a_studys_scores_and_names_what_is_missing(
     ]
     with pytest.raises(UserError, match="no score of tiny-other-s1"):
         read_averages([_run("other", 1)], synthetic_study.scores)
+
+
+def _choice(run: Run, averages: dict[str, float]) -> Chosen:
+    return Chosen(run=run.run, benchmark="aime_2025", samples_per_problem=8, step=4, averages=averages)
+
+
+def test_validation_curves_have_a_panel_for_each_model_and_pass_through_the_means() -> None:
+    runs = [_run("base", None), *(_run("a", seed) for seed in (1, 2))]
+    other = runs[1].model_copy(update={"model": "large", "run": "large-a-s1"})
+    values = [{"12": 0.3, "4": 0.1, "8": 0.5}, {"4": 0.2, "8": 0.7, "12": 0.3}, {"4": 0.9}]
+    choices = [_choice(run, each) for run, each in zip([*runs[1:], other], values, strict=True)]
+    with figure_style():
+        figure = draw_validation_curves([*runs, other], choices)
+    small, large = (axes.lines for axes in figure.axes)
+    assert [list(line.get_xdata()) for line in small] == [[4, 8, 12]]
+    assert list(small[0].get_ydata()) == pytest.approx([15, 60, 30])
+    assert [list(line.get_ydata()) for line in large] == [[pytest.approx(90)]]
+    assert figure.axes[0].get_ylabel() == "avg@8, aime_2025 (%)"
+    with pytest.raises(UserError, match="lack that of large-a-s1"):
+        draw_validation_curves([*runs, other], choices[:2])
+
+
+def test_the_command_draws_the_choices(synthetic_study: Study, tmp_path: Path) -> None:
+    trained = [run for run in synthetic_study.runs() if run["method"] != "base"]
+    choices = [tmp_path / run["run"] / "chosen.json" for run in trained]
+    for run, path in zip(trained, choices, strict=True):
+        write_json(path, _choice(Run(**run), {"4": 0.5}).to_json())
+    arguments = ["validation_curves", "--runs", str(synthetic_study.runs_file), "--out", str(tmp_path / "curves")]
+    assert main([*arguments, "--choices", *map(str, choices)]) == 0
+    inputs = verify_outputs(tmp_path / "curves.manifest.json", "figure").inputs
+    assert set(map(str, choices)) <= set(inputs)

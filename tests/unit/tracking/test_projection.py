@@ -13,11 +13,15 @@ import pytest
 from mlflow.entities import Run, ViewType
 
 from evals.core.errors import UserError
-from evals.core.files import read_jsonl, sha256_file
+from evals.core.files import read_jsonl, sha256_file, write_json
+from evals.core.records import Chosen
+from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.planned_run import metric_name
+from rlvr.report.mlflow.projected import project as project_result
+from rlvr.report.mlflow.projected import project_newer
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import ALL_RUNS, BENCHMARKS, client_of, project
+from tests.unit.tracking.conftest import ALL_RUNS, BENCHMARKS, client_of, project, tracked
 
 main = rlvr_bench("stage")
 
@@ -300,3 +304,18 @@ def test_command_projects_and_says_what_it_did(projected: Study, capsys: pytest.
     assert capsys.readouterr().out == f"MLflow runs: 0 created, {ALL_RUNS} kept, 0 replaced, 0 removed\n"
     record = json.loads(Path(results / "tracking.json").read_text())
     assert record["study"] == "laptop" and len(record["projected"]) == ALL_RUNS
+
+
+def test_scores_along_a_training_are_metrics_of_their_steps(tracked_study: Study) -> None:
+    run, results = "tiny-dapo-s1", tracked_study.results
+    choice = Chosen(run=run, benchmark="chain_3", samples_per_problem=8, step=2, averages={"2": 0.75, "1": 0.5})
+    write_json(results / "runs/tiny-dapo_best-s1/chosen.json", choice.to_json())
+    of_study = tracked(tracked_study).model_copy(update={"best": ("tiny-dapo_best-s1",)})
+    store = Store(results / "mlflow.db", results / "mlflow-artifacts")
+    project_result(of_study, results / "tracking.json", results, store)
+    shown = _shown(tracked_study)[f"run {run}"]
+    history = client_of(tracked_study).get_metric_history(shown.info.run_id, "validation/chain_3_avg_at_8")
+    assert [(metric.step, metric.value) for metric in history] == [(1, 0.5), (2, 0.75)]
+    # A new choice is projected again, without the workflow.
+    write_json(results / "runs/tiny-dapo_best-s1/chosen.json", {**choice.to_json(), "averages": {"2": 1.0}})
+    assert (project_newer(results / "tracking.json", results, store) or {})["replaced"] == 1 + len(BENCHMARKS)
