@@ -21,11 +21,12 @@ from evals.grading.code.run import CANDIDATE, CASE, EXAMINER
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_word_tokenizer
 from rlvr.engines.verl import RESPONSE_FRACTION
-from rlvr.study.cost import Decoding, step_seconds
+from rlvr.study.cost import Cost, Decoding, run_cost, step_seconds
 from rlvr.study.evaluation import Sampling
 from rlvr.study.model_size import model_size, size_of_architecture
 from rlvr.study.studies import named_study_files
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
 from workflow.envs import install
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -276,3 +277,24 @@ def spellings(value: Any) -> list[str]:
     value = int(value)
     word = WORDS[value] if 0 <= value < len(WORDS) else f"{value:,}"
     return [f"{value:,}", str(value), word, word.capitalize()]
+
+
+def test_delta_s_plan_with_and_without_what_was_mended() -> None:
+    """The columns of today's arithmetic in docs/paper_scale.md."""
+    today = read_study_file(ROOT / "config/papers/delta.yaml")
+    last = {key: value for key, value in today.items() if key != "checkpoint"}
+    cluster = last["execution"]["cluster"] | {"gpu_memory_utilization": 0.6}
+    first = last | {"execution": last["execution"] | {"cluster": cluster}}
+    lines = (ROOT / "docs/paper_scale.md").read_text().splitlines()
+    rows = {line.split(" | ")[0]: line.strip(" |").split(" | ")[2:] for line in lines if line.startswith("| ")}
+    for column, content in enumerate((first, last, today)):
+        plan, total = Study.resolve(content, "delta.yaml"), Cost()
+        for model, name in {"qwen3_8b_base": "8B", "qwen3_14b_base": "14B"}.items():
+            size = model_size(plan.config.models[model])
+            assert size is not None
+            runs = [run.run for run in plan.runs if run.model == model]
+            total = sum((run_cost(plan, run, size) for run in runs), total)
+            assert rows[f"| a step, {name}"][column] == f"{step_seconds(plan, runs[-1], size):,.0f} s"
+        assert rows["| training, GPU-hours"][column] == f"{total.training_hours:,.0f}"
+        assert rows["| evaluation, GPU-hours"][column] == f"{total.evaluation_hours:,.0f}"
+        assert rows["| disk"][column] == f"{total.disk / 1e12:.2g} TB"
