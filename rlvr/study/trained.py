@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -109,16 +110,30 @@ class TrainingJobs:
         """GPUs of a job that trains in its own process."""
         return int(self.plan.execution["device"] == "cuda")
 
+    def training_nodes(self, run: str) -> int:
+        """The nodes of the job: those of the run, which starts Ray on them, but for a Ray cluster that runs already."""
+        return 1 if self.plan.study.engine != VERL or self.ray_clusters(run) else self._nodes(run)
+
     def training_gpus(self, run: str) -> int:
-        """GPUs that the job itself needs: none on several machines, whose Ray cluster has them and runs already."""
+        """GPUs that the job itself needs, on its one node."""
         if self.plan.study.engine != VERL:
             return self.local_gpus
-        cluster = self.plan.study_of(run).cluster(run)
-        return int(cluster["gpus_per_node"]) if cluster["platform"] == "cuda" and cluster["nodes"] == 1 else 0
+        return self._gpus_per_node(run) if self._nodes(run) == 1 else 0
+
+    def training_gres(self, run: str) -> str:
+        """GPUs on each of the job's nodes if it has several, as Slurm writes them: so many in all would not do."""
+        return f"gpu:{gpus}" if self.training_nodes(run) > 1 and (gpus := self._gpus_per_node(run)) else ""
 
     def ray_clusters(self, run: str) -> int:
-        """1 on several machines: their Ray cluster has room for one run at a time."""
-        return int(self.plan.study.engine == VERL and self.plan.study_of(run).cluster(run)["nodes"] > 1)
+        """1 for a run on several nodes by the Ray cluster of RAY_ADDRESS, which has room for one run at a time."""
+        return int(self.plan.study.engine == VERL and self._nodes(run) > 1 and "RAY_ADDRESS" in os.environ)
+
+    def _gpus_per_node(self, run: str) -> int:
+        cluster = self.plan.study_of(run).cluster(run)
+        return int(cluster["gpus_per_node"]) if cluster["platform"] == "cuda" else 0
+
+    def _nodes(self, run: str) -> int:
+        return int(self.plan.study_of(run).cluster(run)["nodes"])
 
     def training_priority(self, run: str) -> float:
         """Every method's first seed comes before any method's second, so that methods can be compared early."""

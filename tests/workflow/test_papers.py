@@ -29,7 +29,7 @@ def test_a_paper_is_planned_with_its_cost_and_the_gpus_of_its_jobs(tmp_path: Pat
     jobs = re.findall(r"^rule (\w+):$", said, re.MULTILINE)
     assert jobs.count("train") >= 4 and {"import_model", "problems_train_read", "sample", "grade"} <= set(jobs)
     assert "base_model" not in jobs
-    for rule, asked in {"train": "gpu=8, ray_cluster=0", "sample": "gpu=1"}.items():
+    for rule, asked in {"train": "gpu=8, gres=, ray_cluster=0", "sample": "gpu=1"}.items():
         assert re.search(rf"rule {rule}:(?:\n    .*)*resources: .*\b{asked}\b", said)
 
 
@@ -48,4 +48,4 @@ def test_a_profile_is_read(profile: str, tmp_path: Path) -> None:
     if profile == "slurm" and answer.returncode != 0:
         assert "invalid choice: 'slurm'" in said or "slurm" in said.splitlines()[-1]
     else:
-        assert re.search(r"rule train:(?:\n    .*)*resources: .*\bgpu=8, ray_cluster=0\b", said)
+        assert re.search(r"rule train:(?:\n    .*)*resources: .*\bgpu=8, gres=, ray_cluster=0\b", said)

@@ -126,8 +126,9 @@ rule train:
         TRAINED_IN.container
     threads: PLAN.training_threads
     resources:
-        nodes=1,
+        nodes=given(TRAINING.training_nodes),
         gpu=given(TRAINING.training_gpus),
+        gres=given(TRAINING.training_gres),
         ray_cluster=given(TRAINING.ray_clusters),
         cluster_json=given(TRAINING.cluster),
         kept_steps=given(TRAINING.kept_steps),
@@ -158,8 +159,9 @@ rule policy_at_step:
         TRAINED_IN.container
     threads: PLAN.training_threads
     resources:
-        nodes=1,
+        nodes=given(TRAINING.training_nodes),
         gpu=given(TRAINING.training_gpus),
+        gres=given(TRAINING.training_gres),
         ray_cluster=given(TRAINING.ray_clusters),
         cluster_json=given(TRAINING.cluster),
     shell:
@@ -184,8 +186,9 @@ rule candidates:
         TRAINED_IN.container
     threads: PLAN.training_threads
     resources:
-        nodes=1,
+        nodes=given(TRAINING.training_nodes),
         gpu=given(TRAINING.training_gpus),
+        gres=given(TRAINING.training_gres),
         ray_cluster=given(TRAINING.ray_clusters),
         cluster_json=given(TRAINING.cluster),
     params:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,7 @@ LEAST_DRIVER = "580.65.06"
 """The oldest NVIDIA driver for CUDA 13.0, which the pinned torch brings."""
 _DRIVER = re.compile(r"\d+(?:\.\d+)+")
 _HOST_AND_PORT = re.compile(r"\[?([^\s/\[\]]+)\]?:(\d{1,5})")
+_RAY_PORT = 6379
 _ANSWER_SECONDS = 3.0
 _PATIENCE_SECONDS = 30.0
 _LONGEST_WORDS = 300
@@ -55,7 +56,7 @@ _ADVICE = (
 
 def require_machine(cluster: Cluster) -> None:
     """Check that this machine can start a run on ``cluster``; other machines are Ray's to find."""
-    check_ray(cluster, os.environ, registered_ray(os.environ), answers)
+    check_ray(cluster, os.environ, registered_ray(os.environ), answers, nodes_of_job(os.environ))
     if "RAY_ADDRESS" not in os.environ:
         require_gpus(cluster)
 
@@ -82,18 +83,26 @@ def require_gpus(cluster: Cluster) -> None:
 
 
 def check_ray(
-    cluster: Cluster, environment: Mapping[str, str], registered: str | None, answers: Callable[[str, int], bool]
+    cluster: Cluster,
+    environment: Mapping[str, str],
+    registered: str | None,
+    answers: Callable[[str, int], bool],
+    job: Sequence[str] = (),
 ) -> None:
     """Check that verl will find the right Ray: the one of RAY_ADDRESS, or none, so that it starts its own.
 
     ``registered`` is the address of the last Ray that was started by hand here, which verl would join unasked;
-    ``answers`` says whether something accepts connections at a host and port.
+    ``answers`` says whether something accepts connections at a host and port; ``job`` are the nodes of the Slurm job.
     """
     address = environment.get("RAY_ADDRESS")
     if address is None:
-        if cluster.nodes > 1:
-            accepted = "1, or the address of a Ray cluster of that many machines (docs/paper_scale.md)"
-            raise InvalidInput("cluster", "nodes", f"is {cluster.nodes}, and RAY_ADDRESS is not set", accepted)
+        there = max(1, len(job))
+        if cluster.nodes > there:
+            unset = f"is {cluster.nodes}, and RAY_ADDRESS is not set"
+            accepted = (
+                f"{there}, in a Slurm job as many as it has, or the address of a Ray cluster of that many machines"
+            )
+            raise InvalidInput("cluster", "nodes", unset, f"{accepted} (docs/paper_scale.md)")
         if registered is not None:
             use = "" if cluster.platform == "cpu" else f", RAY_ADDRESS={registered} to use it"
             raise UserError(
@@ -111,6 +120,36 @@ def check_ray(
         raise UserError(f"RAY_ADDRESS: is {address!r}; accepted: HOST:PORT of a Ray cluster, auto, or unset")
     if not answers(found[1], int(found[2])):
         raise UserError(f"RAY_ADDRESS: nothing answers at {address}; accepted: the address of a Ray cluster that runs")
+
+
+def nodes_of_job(environment: Mapping[str, str]) -> list[str]:
+    """The nodes of the Slurm job that this process works in; none outside of one.
+
+    Slurm is asked, because a step, as Snakemake's executor starts one, is told of its own nodes alone.
+    """
+    if "SLURM_JOB_ID" not in environment:
+        return []
+    listed = _said("squeue", "--noheader", "--jobs", environment["SLURM_JOB_ID"], "--format=%N")
+    return _said("scontrol", "show", "hostnames", listed).split()
+
+
+def _said(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def on_every_node(cluster: Cluster, python: str, environment: Mapping[str, str]) -> list[str]:
+    """The words before verl's command: none, or in a Slurm job those by which Ray runs on all nodes as long as verl.
+
+    They are Ray's own command under srun, whose end is the end of everything that it started on any node.
+    """
+    if cluster.nodes == 1 or "RAY_ADDRESS" in environment:
+        return []
+    names = nodes_of_job(environment)[: cluster.nodes]
+    address, count = f"{names[0]}:{_RAY_PORT}", str(len(names))
+    allocated = f"SLURM_JOB_NODELIST={','.join(names)}"  # a step's variable has the step's nodes, and srun believes it
+    srun = ["env", allocated, "srun", "--overlap", "--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
+    ray = [str(Path(python).with_name("ray")), "symmetric-run", "--address", address, "--min-nodes", count, "--"]
+    return [*srun, *ray, "env", f"RAY_ADDRESS={address}"]
 
 
 def registered_ray(environment: Mapping[str, str]) -> str | None:

@@ -29,7 +29,14 @@ from rlvr.engines.verl.checkpoints import is_intact, keep, kept_state, merge, pr
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.metrics import Display, keep_metrics, metrics_files, read_metrics
-from rlvr.engines.verl.processes import RAY_TIMED_OUT, end_processes_of, ended, last_words, require_machine
+from rlvr.engines.verl.processes import (
+    RAY_TIMED_OUT,
+    end_processes_of,
+    ended,
+    last_words,
+    on_every_node,
+    require_machine,
+)
 from rlvr.runs.progress import remove_metrics_so_far
 from rlvr.runs.termination import Interrupted, termination
 
@@ -157,7 +164,7 @@ def _start_verl(
     written = log.stat().st_size if log.exists() else 0
     with log.open("ab") as output, termination() as asked_to_stop:
         process = subprocess.Popen(
-            [python, *started.words[1:]],
+            [*on_every_node(execution.cluster, python, os.environ), python, *started.words[1:]],
             cwd=log.parent,
             env={**os.environ, **started.environment, "PATH": path},
             stdout=output,

@@ -246,14 +246,26 @@ def test_a_model_that_is_not_there_stops_a_study_but_not_the_plan_of_one_by_verl
     assert f"not here yet: models.{model}.path" in capsys.readouterr().err
 
 
-def test_a_run_by_verl_on_several_machines_has_its_gpus_from_ray() -> None:
-    content = read_yaml(CONFIG / "papers" / "delta.yaml")
-    plan = Plan.read(content, "delta")
+def test_a_run_by_verl_on_several_nodes_is_one_job_of_theirs_or_has_a_ray_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    plan = Plan.read(read_yaml(CONFIG / "papers" / "delta.yaml"), "delta")
     run, alone = plan.trained_runs("")[0], TrainingJobs(plan)
     assert alone.training_gpus(run) == json.loads(alone.cluster(run))["gpus_per_node"] > 0
+    assert (alone.training_nodes(run), alone.training_gres(run)) == (1, "")
     plan = Plan.read(read_yaml(CONFIG / "papers" / "dapo.yaml"), "dapo")
     several = TrainingJobs(plan)
-    assert all(several.training_gpus(run) == 0 and several.ray_clusters(run) == 1 for run in plan.trained)
+
+    def asked() -> set[tuple[int, str, int]]:
+        assert all(several.training_gpus(run) == 0 for run in plan.trained)
+        return {
+            (several.training_nodes(run), several.training_gres(run), several.ray_clusters(run)) for run in plan.trained
+        }
+
+    assert asked() == {(8, "gpu:8", 0)}
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert asked() == {(1, "", 1)} and (alone.training_nodes(run), alone.ray_clusters(run)) == (1, 0)
     assert SamplingJobs(plan).sampling_gpus == 2
 
 

@@ -18,6 +18,8 @@ from rlvr.engines.verl.processes import (
     end_processes_of,
     ended,
     last_words,
+    nodes_of_job,
+    on_every_node,
     registered_ray,
     require_gpus,
 )
@@ -76,7 +78,7 @@ def test_ray_is_the_one_that_is_meant() -> None:
     check(two, "[fe80::1]:6379")
     check(two, "auto", registered="10.0.0.1:6379")
     for cluster, address, registered, up, message in (
-        (two, None, None, True, "nodes: is 2, and RAY_ADDRESS is not set"),
+        (two, None, None, True, "nodes: is 2, and RAY_ADDRESS is not set; accepted: 1, in a Slurm job as many"),
         (
             one,
             None,
@@ -230,3 +232,26 @@ def test_a_caller_that_was_started_for_the_run_stays(tmp_path: Path) -> None:
         check=False,
     )
     assert (answer.returncode, answer.stdout) == (0, "0\n"), answer.stderr
+
+
+def test_a_slurm_job_of_several_nodes_has_ray_on_all_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for program, lines in {
+        "squeue": 'echo "node[1-3] of $3"',  # --noheader --jobs ID
+        "scontrol": 'test "$3" = "node[1-3] of 7" && printf "%s\\n" node1 node2 node3',
+    }.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{lines}\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    two, job = make_cluster(nodes=2), {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node1"}
+    assert nodes_of_job(job) == ["node1", "node2", "node3"] and nodes_of_job({}) == []
+    check_ray(two, job, None, lambda host, port: False, nodes_of_job(job))
+    with pytest.raises(UserError, match="nodes: is 4, and RAY_ADDRESS is not set; accepted: 3, in a Slurm job"):
+        check_ray(make_cluster(nodes=4), job, None, lambda host, port: False, nodes_of_job(job))
+    words = on_every_node(two, "/env/bin/python", job)
+    assert words[:3] == ["env", "SLURM_JOB_NODELIST=node1,node2", "srun"]
+    ray = words.index("/env/bin/ray")
+    assert words[ray + 1 :] == [
+        *("symmetric-run", "--address", "node1:6379", "--min-nodes", "2", "--", "env", "RAY_ADDRESS=node1:6379")
+    ]
+    assert on_every_node(make_cluster(nodes=1), "/env/bin/python", job) == []
+    assert on_every_node(two, "/env/bin/python", {**job, "RAY_ADDRESS": "elsewhere:6379"}) == []

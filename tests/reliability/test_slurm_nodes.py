@@ -1,0 +1,109 @@
+"""A training of several nodes as one job of a real Slurm: its command on every node, and nothing left of it at its end.
+
+It runs where root and Slurm's programs are there (docs/paper_scale.md says how). A script stands for `ray`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.slurm_cluster import NODES, SlurmCluster, reason_for_none, slurm_cluster
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = 300
+RAY = """\
+#!/bin/sh
+# ray symmetric-run --address HOST:PORT --min-nodes N -- COMMAND, without Ray: COMMAND runs on HOST once all are there
+host=${3%:*} nodes=$5
+hostname >> there
+shift 6
+if [ "$(hostname)" = "$host" ]; then
+    until [ "$(wc -l < there)" = "$nodes" ]; do sleep 0.1; done
+    "$@"
+    touch over
+fi
+until [ -e over ]; do sleep 0.1; done
+"""
+TRAINING = """\
+import os, signal, subprocess, sys, time
+from types import SimpleNamespace
+from rlvr.engines.verl.processes import check_ray, nodes_of_job, on_every_node
+cluster = SimpleNamespace(nodes=2, platform="cuda")
+check_ray(cluster, os.environ, None, lambda host, port: True, nodes_of_job(os.environ))
+words = [*on_every_node(cluster, "./python", os.environ), "sh", "-c", sys.argv[1]]
+process = subprocess.Popen(words, start_new_session=True)
+while process.poll() is None and not os.path.exists("stop"):
+    time.sleep(0.1)
+if os.path.exists("stop"):
+    os.killpg(process.pid, signal.SIGTERM)
+sys.exit(process.wait())
+"""
+
+CLEAN = "env $(env | sed -n 's/^\\(SLURM_[^=]*\\)=.*/-u \\1/p' | grep -v '^-u SLURM_JOB_ID$')"
+
+if (reason := reason_for_none()) is not None:
+    pytest.skip(reason, allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+def submit(slurm: SlurmCluster, place: Path, command: str) -> str:
+    """Submit a training of two nodes as Snakemake's executor does, whose job is a step without Slurm's variables."""
+    (place / "ray").write_text(RAY)
+    (place / "ray").chmod(0o755)
+    (place / "training.py").write_text(TRAINING)
+    step = f"PYTHONPATH={REPOSITORY} {CLEAN} srun -n1 --cpu-bind=q --cpus-per-task=8 --nodes=2"
+    step += f" {sys.executable} training.py '{command}'"
+    options = ["--parsable", "--nodes=2", "--gres=gpu:8", "--cpus-per-task=8", "--mem=1000", f"--chdir={place}"]
+    return slurm.ask("sbatch", *options, f"--output={place}/output", "--wrap", step).strip()
+
+
+def wait_until_over(slurm: SlurmCluster, place: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while slurm.jobs():
+        assert time.monotonic() < deadline, (place / "output").read_text()
+        time.sleep(0.2)
+
+
+def test_verl_s_command_runs_once_ray_is_on_every_node(slurm: SlurmCluster, tmp_path: Path) -> None:
+    submit(slurm, tmp_path, "hostname > seen; echo $RAY_ADDRESS >> seen")
+    wait_until_over(slurm, tmp_path)
+    assert (tmp_path / "seen").exists(), (tmp_path / "output").read_text()
+    assert sorted((tmp_path / "there").read_text().split()) == sorted(NODES)
+    head, address = (tmp_path / "seen").read_text().split()
+    assert head in NODES and address == f"{head}:6379"
+
+
+def test_nothing_is_left_on_any_node_when_it_is_stopped(slurm: SlurmCluster, tmp_path: Path) -> None:
+    submit(slurm, tmp_path, "touch begun; sleep 100000")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (tmp_path / "begun").exists():
+        assert time.monotonic() < deadline and slurm.jobs(), (tmp_path / "output").read_text()
+        time.sleep(0.2)
+    assert len(left_in(tmp_path)) > 2
+    (tmp_path / "stop").touch()
+    wait_until_over(slurm, tmp_path)
+    assert left_in(tmp_path) == []
+
+
+def left_in(place: Path) -> list[str]:
+    """The processes on any node that work in a directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(place):
+                found.append(subprocess.list2cmdline(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
