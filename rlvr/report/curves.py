@@ -230,7 +230,7 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
     """
     titles = {run.method: run.title for run in runs}
     base = float(np.mean(averages[BASE]))
-    figure = style.new_figure(7.2, 4.4)
+    figure = style.new_figure(8.6, 4.4)
     axes = figure.subplots()
     axes.axhline(100 * base, color=NEUTRAL, linewidth=0.9, linestyle="--")
     for method, look in style.method_styles(runs).items():
@@ -241,7 +241,7 @@ def draw_score_curves(runs: Sequence[Run], points: Points, averages: Mapping[str
     axes.set_xlim(left=0)
     axes.set_xlabel("rollout step")
     axes.set_ylabel(f"avg@{k}, mean of all benchmarks (%)")
-    axes.legend(loc="upper left", fontsize=8)
+    _add_legend(figure, axes)
     set_title(figure, f"Scores along the training: mean and range of {number} seeds; dashed: base model")
     return figure
 
@@ -253,7 +253,7 @@ def draw_validation_curves(runs: Sequence[Run], choices: Sequence[Chosen]) -> Fi
     if lacking := [run.run for row in rows for run in row.runs if run.run not in averages]:
         raise UserError(f"--choices: lack that of {lacking[0]}")
     models = list(dict.fromkeys(row.model for row in rows))
-    figure = style.new_figure(1.4 + 4.4 * len(models), 4.2)
+    figure = style.new_figure(2.8 + 4.4 * len(models), 4.2)
     panels = style.titled_panels(figure, models if len(models) > 1 else [""], len(models))
     for model, axes in zip(models, panels, strict=True):
         for row in rows:
@@ -263,11 +263,16 @@ def draw_validation_curves(runs: Sequence[Run], choices: Sequence[Chosen]) -> Fi
                 _draw_scores(axes, looks[row.method], row.title, steps, seeds)
         axes.set_xlim(left=0)
         axes.set_xlabel("rollout step")
-        axes.legend(loc="upper left", fontsize=8)
+    _add_legend(figure, panels[0])
     chosen, number = choices[0], number_of_seeds(len(row.runs) for row in rows)
     panels[0].set_ylabel(f"avg@{chosen.samples_per_problem}, {chosen.benchmark} (%)")
     set_title(figure, f"Validation along the training: mean and range of {number} seeds")
     return figure
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Name the methods beside the panels: inside, nine names would hide the lines."""
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", fontsize=8)
 
 
 def _draw_scores(
