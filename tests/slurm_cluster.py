@@ -8,6 +8,7 @@ Debian's packages: ``apt-get install slurmctld slurmd slurm-client munge``.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -133,7 +134,13 @@ class SlurmCluster:
 
 @contextlib.contextmanager
 def slurm_cluster(place: Path) -> Iterator[SlurmCluster]:
-    """A cluster that is up, and ends with the block; ``place`` is an empty directory."""
+    """A cluster that is up, and ends with the block; ``place`` is an empty directory. A machine has one at a time."""
+    with open("/run/rlvr-slurm.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield from _cluster(place)
+
+
+def _cluster(place: Path) -> Iterator[SlurmCluster]:
     cluster = SlurmCluster(place)
     _write_files(place)
     Path("/etc/slurm").mkdir(exist_ok=True)
