@@ -115,7 +115,8 @@ class LearningTax(Claim):
             for quantity in ("reward", "entropy"):
                 rows = own[own["quantity"] == f"{quantity} curve"]
                 # The mean of five steps: every method has the same problems in a step, and some steps have hard ones.
-                rows = rows.assign(step=-(-rows["step"] // _STEPS_OF_A_POINT) * _STEPS_OF_A_POINT)
+                last = -(-rows["step"] // _STEPS_OF_A_POINT) * _STEPS_OF_A_POINT
+                rows = rows.assign(step=last.clip(upper=rows["step"].max()))
                 draw_means(axes[f"{quantity} {rate}"], rows, "step", "value", colour, label, marker, line, band=False)
             rows = in_blocks(own[own["quantity"] == "reward curve"])
             draw_means(axes[f"spent {rate}"], rows, "tokens", "value", colour, label, marker, line, band=False)
@@ -134,7 +135,7 @@ class LearningTax(Claim):
         for rate in along:
             axes[f"curve {rate}"].set(title=f"Drift, {rate}", xlabel="rollout step", ylabel=drifted)
             axes[f"curve {rate}"].set_xlim(0, None)
-            axes[f"curve {rate}"].yaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
+            axes[f"curve {rate}"].yaxis.set_major_formatter(lambda value, _: f"{2**value:.3g}")
         axes[f"reward {rates[0]}"].legend(fontsize=6.5, loc="lower right", handlelength=3.2)
         for panel, title, xlabel in (
             ("drift", "Drift of format tokens at the end", drifted),
@@ -142,7 +143,7 @@ class LearningTax(Claim):
         ):
             axes[panel].set_yticks(range(len(labels)), labels if panel == "drift" else [], fontsize=6.5)
             axes[panel].set_ylim(len(labels) - 0.5, -0.5)
-            axes[panel].xaxis.set_major_formatter(lambda value, _: f"{2**value:.2g}")
+            axes[panel].xaxis.set_major_formatter(lambda value, _: f"{2**value:.3g}")
             axes[panel].set(title=title, xlabel=xlabel)
         drifts = series[series["quantity"] == "drift"].groupby(_CONDITION)["value"].mean().sort_values()
         least, most = (f"{', '.join(drifts.index[place])} ({2 ** drifts.iloc[place]:.2f} nats)" for place in (0, -1))

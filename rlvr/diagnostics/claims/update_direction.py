@@ -74,7 +74,7 @@ class UpdateDirection(Claim):
         base, trained, own = (each.estimate for each in findings.measurements[-3:])
         return (
             f"Replacing {_COMPARED_AT:.0%} of the base model's tokens by the log-prob difference gives {own:.2f} "
-            f"accuracy, between {base:.2f} (base) and {trained:.2f} (trained)"
+            f"accuracy; base model {base:.2f}, trained model {trained:.2f}"
         )
 
     method = (
