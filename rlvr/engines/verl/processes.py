@@ -142,9 +142,10 @@ def on_every_node(cluster: Cluster, python: str, environment: Mapping[str, str])
 
     They are Ray's own command under srun, whose end is the end of everything that it started on any node.
     """
-    if cluster.nodes == 1 or "RAY_ADDRESS" in environment:
+    alone = cluster.nodes == 1 or "RAY_ADDRESS" in environment
+    names = [] if alone else nodes_of_job(environment)[: cluster.nodes]
+    if not names:
         return []
-    names = nodes_of_job(environment)[: cluster.nodes]
     address, count = f"{names[0]}:{_RAY_PORT}", str(len(names))
     allocated = f"SLURM_JOB_NODELIST={','.join(names)}"  # a step's variable has the step's nodes, and srun believes it
     srun = ["env", allocated, "srun", "--overlap", "--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
