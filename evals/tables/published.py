@@ -160,7 +160,7 @@ def confront(
 
 
 def _verdict(published: float, ours: Average) -> str:
-    """Where a published number, in per cent, lies that was made as ours."""
+    """Say whether a published number, in per cent, lies inside the interval of ours, made alike, or how far outside."""
     if ours.confidence_interval is None:
         return "no interval"
     low, high = (100 * bound for bound in ours.confidence_interval)
@@ -193,7 +193,7 @@ def _ours(
 
 
 def _of_problem(metric: str, results: Results) -> Callable[[Score], FloatArray] | None:
-    """What pass@k or cons@k makes of each problem [N]; None of a metric, or of a k, that we do not compute.
+    """Return the function from a score to pass@k or cons@k of each problem [N]; None where we do not compute that.
 
     Of a majority only the mean is stored. It is spread as widely as it can be, over problems that are right or wrong.
     """

@@ -89,7 +89,7 @@ def draw(layers: Mapping[str, LoraLayer], seed: int, device: torch.device) -> No
 
 
 def number_of_parameters(layers: Mapping[str, LoraLayer]) -> int:
-    """What is trained, in numbers."""
+    """The number of trained parameters."""
     return sum(weight.numel() for _, weight in _named_parameters(layers))
 
 

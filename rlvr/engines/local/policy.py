@@ -81,11 +81,11 @@ class Policy(Protocol):
         ...
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """What is trained, in float32, by name: all weights, or adapters."""
+        """Return the trained parameters by name, in float32: all weights, or adapters."""
         ...
 
     def parameters(self) -> Iterator[Tensor]:
-        """What is trained, in the same order."""
+        """Return the trained parameters, in the same order."""
         ...
 
     def weights(self) -> Mapping[str, Tensor]:
