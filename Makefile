@@ -56,7 +56,7 @@ test-engines: ## run the tests against real verl, vLLM and peft, in an environme
 	@$(NEEDS_PYTHON)
 	@"$(PYTHON)" workflow/envs/install.py engines
 	@PATH="$(CURDIR)/.venv-engines/bin:$$PATH" .venv-engines/bin/python -m pytest tests/engines \
-		tests/unit/engine/test_lora.py --numprocesses 2 $(ARGS)
+		tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py --numprocesses 2 $(ARGS)
 
 test-engines-short: ## the same without the long runs: parity, one run by verl, killed and continued
 	@$(MAKE) --no-print-directory test-engines ARGS="-m 'not long' $(ARGS)"

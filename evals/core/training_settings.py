@@ -119,6 +119,7 @@ class LocalTraining(TrainingSettings):
     micro_batch_tokens: Count | None = Field(default=None, exclude_if=lambda tokens: tokens is None)
     share_prompts: bool = Field(default=False, exclude_if=lambda share: not share)
     lora: Lora | None = Field(default=None, exclude_if=lambda lora: lora is None)
+    sampling_backend: Literal["local", "vllm"] = Field(default="local", exclude_if=lambda backend: backend == "local")
     sampling_batch_size: Count
 
     def micro_batches(self, lengths: Sequence[int]) -> list[range]:

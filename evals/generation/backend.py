@@ -49,6 +49,7 @@ class Response:
     text: str | None = None  # of a server, which decodes tokens itself and says how many there were
     length: int | None = None
     prompt_length: int | None = None
+    log_probs: list[float] | None = None  # of the tokens, as the engine that drew them says, if it was asked to
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class BackendSettings:
     stop: Sequence[str] = ()  # texts that end a response too
     tensor_parallel_size: int = 1  # GPUs that one model is spread over
     gpu_memory_utilization: float = 0.9  # share of a GPU's memory that vLLM takes
+    key_value_bytes: int | None = None  # vLLM's memory for keys and values; None: what is left of its share
+    with_log_probs: bool = False  # whether vLLM says the log-probabilities that it drew tokens with
 
 
 class Backend(ABC):

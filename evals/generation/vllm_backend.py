@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from safetensors import SafetensorError
+from torch import Tensor
 
 from evals.core.errors import UserError, first_line
 from evals.core.random import stream_seed
@@ -42,8 +43,9 @@ class VllmBackend(Backend):
             from vllm import LLM, SamplingParams
         except ImportError as error:
             raise UserError(f"backend vllm: is not installed in this Python ({error})") from error
-        self._sampling = settings.sampling
+        self.sampling = settings.sampling  # may be changed between two calls
         self._end_tokens, self._stop = list(settings.end_tokens), list(settings.stop)
+        self._log_probs = 0 if settings.with_log_probs else None  # so many tokens beside the one that is drawn
         self._make_parameters: Any = SamplingParams
         execution: dict[str, int | bool] = {}
         if settings.device == "cpu":
@@ -58,6 +60,8 @@ class VllmBackend(Backend):
                 tensor_parallel_size=settings.tensor_parallel_size,
                 max_model_len=settings.context_length,
                 gpu_memory_utilization=settings.gpu_memory_utilization,
+                kv_cache_memory_bytes=settings.key_value_bytes,
+                logprobs_mode="processed_logprobs",  # of the distribution that is drawn from, temperature and all
                 load_format="safetensors",
                 trust_remote_code=False,
                 generation_config="vllm",  # or the checkpoint's own top_k and top_p would be taken silently
@@ -73,7 +77,7 @@ class VllmBackend(Backend):
         assert draws is None, "a backend of one model"
         waiting, places = enumerate(requests), dict[str, int]()
         while True:
-            for place, request in islice(waiting, self._sampling.batch_size - len(places)):
+            for place, request in islice(waiting, self.sampling.batch_size - len(places)):
                 prompt = {"prompt_token_ids": list(request.prompt)}
                 (name,) = self._engine.enqueue(prompt, self._parameters(request), use_tqdm=False)
                 places[name.split("-")[0]] = place  # the engine adds a suffix for its own use
@@ -82,6 +86,13 @@ class VllmBackend(Backend):
             finished = [output for output in self._engine.llm_engine.step() if output.finished]
             if finished:
                 yield {places.pop(output.request_id): _response(output.outputs[0]) for output in finished}
+
+    def take_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Sample with other weights of the same model from now on, under the names of its checkpoint."""
+        handed_over = iter([(name, weight.detach()) for name, weight in weights.items()])
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": handed_over})
+        self._engine.apply_model(_pack_tied_head)
+        self._engine.reset_prefix_cache()  # it is of the weights before
 
     def _parameters(self, request: Request) -> Any:
         return self._make_parameters(
@@ -92,9 +103,25 @@ class VllmBackend(Backend):
             ignore_eos=True,  # the end tokens are those above and no other
             stop=self._stop or None,
             detokenize=bool(self._stop),
-            **self._sampling.resolved(),
+            logprobs=self._log_probs,
+            **self.sampling.resolved(),
         )
 
 
+def _pack_tied_head(model: Any) -> None:
+    """Let a head that is the embedding have its new weights where linear layers keep a packed copy, as on a CPU.
+
+    vLLM 0.28.0 reloads the embedding alone then, and goes on with the old copy of the head.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
+
+
 def _response(output: Any) -> Response:
-    return Response(list(output.token_ids), finished=output.finish_reason == "stop")
+    tokens, log_probs = list(output.token_ids), None
+    if output.logprobs is not None:
+        log_probs = [float(of_step[token].logprob) for token, of_step in zip(tokens, output.logprobs, strict=True)]
+    return Response(tokens, finished=output.finish_reason == "stop", log_probs=log_probs)

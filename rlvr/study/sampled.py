@@ -5,10 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from evals.core.errors import UserError
 from evals.core.files import canonical_json
 from evals.grading import CHOICE_VERSION
 from evals.grading import VERSION as GRADER_VERSION
@@ -17,7 +15,7 @@ from evals.grading.code import VERSION as CODE_GRADER_VERSION
 from evals.grading.verdict import CODE, VERIFIER, Kind
 from rlvr.study.plan import Plan
 from rlvr.study.rules import words
-from rlvr.study.source_files import REPOSITORY
+from rlvr.study.software import named_python
 from rlvr.study.studies import Candidate
 
 
@@ -55,13 +53,7 @@ class SamplingJobs:
     @cached_property
     def sampling_command(self) -> str:
         """The beginning of the command that samples, in the environment of the backend."""
-        python = self.plan.execution.get("sampling_python", "python")
-        if "/" in python:  # relative to the repository; a bare name is on the PATH
-            path = REPOSITORY / Path(python).expanduser()
-            if not path.is_file():
-                advice = "`make test-engines` makes .venv-engines"
-                raise UserError(f"execution.sampling_python: {python}: no such file; {advice}")
-            python = shlex.quote(str(path))
+        python = named_python(self.plan, "sampling_python")
         options = {"threads": self.plan.execution["sampling_threads"], "device": self.plan.execution["device"]}
         options |= {"gpu_memory_utilization": self.plan.execution.get("gpu_memory_utilization", 0.9)}
         return f"{python} -m rlvr stage sample {shlex.join(words(options))}"

@@ -3,8 +3,10 @@
 All other jobs run in the environment that Snakemake itself runs in, which has to have our packages anyway.
 """
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
@@ -32,10 +34,24 @@ _VERL = Software(str(_ENVIRONMENTS / "verl.yaml"), str(_CONTAINER))
 _VLLM = Software(str(_ENVIRONMENTS / "vllm.yaml"), str(_CONTAINER))
 
 
+def named_python(plan: Plan, key: str) -> str:
+    """The command of the Python that the study's ``execution`` names, or ``python``; a path is the repository's."""
+    python = str(plan.execution.get(key, "python"))
+    if "/" not in python:  # on the PATH
+        return python
+    path = REPOSITORY / Path(python).expanduser()
+    if not path.is_file():
+        raise UserError(f"execution.{key}: {python}: no such file; `make test-engines` makes .venv-engines")
+    return shlex.quote(str(path))
+
+
 def training_software(plan: Plan) -> Software:
-    """The software of trainings: verl's, unless the study names a Python by its path."""
-    is_named = "/" in plan.execution.get("training_python", "python")
-    return _VERL if plan.study.engine == VERL and not is_named else OURS
+    """The software of trainings: verl's or vLLM's where they need it, unless the study names a Python by its path."""
+    if "/" in plan.execution.get("training_python", "python"):
+        return OURS
+    if plan.study.engine == VERL:
+        return _VERL
+    return _VLLM if plan.study.config.samples_rollouts_by_vllm else OURS
 
 
 def sampling_software(plan: Plan) -> Software:

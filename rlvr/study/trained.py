@@ -20,6 +20,7 @@ from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.plan import PRETRAINED, Plan
 from rlvr.study.rules import manifests, words
+from rlvr.study.software import named_python
 from rlvr.study.studies import Candidate
 
 
@@ -84,6 +85,11 @@ class TrainingJobs:
         if self.plan.study.engine == VERL:
             return [VERL_ENGINE_VERSION, GRADER_VERSION]
         return [LOCAL_ENGINE_VERSION, SAMPLER_VERSION, INTEGER_VERSION]
+
+    @property
+    def training_python(self) -> str:
+        """The command of the Python that trains in the job's own process; verl has one of its own."""
+        return "python" if self.plan.study.engine == VERL else named_python(self.plan, "training_python")
 
     @property
     def training_options(self) -> str:

@@ -136,7 +136,8 @@ rule train:
         resolved=given(TRAINING.run_spec),
         versions=TRAINING.training_versions,
     shell:
-        "python -m rlvr train {output.run:q} --run-json {params.resolved:q} --checkpoints-at {resources.kept_steps}"
+        f"{TRAINING.training_python} -m rlvr train"
+        " {output.run:q} --run-json {params.resolved:q} --checkpoints-at {resources.kept_steps}"
         f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 
@@ -165,7 +166,8 @@ rule policy_at_step:
         ray_cluster=given(TRAINING.ray_clusters),
         cluster_json=given(TRAINING.cluster),
     shell:
-        "python -m rlvr train results/runs/{wildcards.run}/run.json --checkpoints-at {wildcards.step}"
+        f"{TRAINING.training_python} -m rlvr train"
+        " results/runs/{wildcards.run}/run.json --checkpoints-at {wildcards.step}"
         f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 
@@ -194,7 +196,8 @@ rule candidates:
     params:
         steps=given(TRAINING.candidate_steps),
     shell:
-        "python -m rlvr train results/runs/{wildcards.run}/run.json --checkpoints-at {params.steps}"
+        f"{TRAINING.training_python} -m rlvr train"
+        " results/runs/{wildcards.run}/run.json --checkpoints-at {params.steps}"
         f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 

@@ -1,6 +1,6 @@
 """Training settings, and the changes that a study makes of a method."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -38,6 +38,10 @@ class TrainingChanges(Settings):
     temperature: Omittable[Positive] = optional("of the rollouts")
     top_p: Omittable[Share] = optional(
         "share of the probability that rollouts are drawn from, the likeliest tokens first; 1, as without the key: all"
+    )
+    sampling_backend: Omittable[Literal["local", "vllm"]] = optional(
+        "what draws rollouts: `local`, the trainer's own model; `vllm`, in the trainer's process, with the weights "
+        "handed over in memory before each rollout batch (docs/real_model.md); default local; engine local"
     )
     sampling_batch_size: Omittable[Count] = optional("rollouts decoded at a time; engine local")
     learning_rate: Omittable[Positive] = optional("AdamW's, after warm-up")

@@ -33,6 +33,7 @@ _NOT_REQUIRED = (
     "micro_batch_tokens",
     "share_prompts",
     "lora",
+    "sampling_backend",
     "max_prompt_tokens",
     "sampling_batch_size",
     "learning_rate_decay_from",
@@ -217,8 +218,22 @@ class StudyConfig(Settings):
                 raise NotAccepted(f"is {self.contrast_steps}", "0, or none, with engine verl", "contrast_steps")
             needed = ("checkpoint_interval", "grading_workers", "hidden_state_budget", *of_verl)
             require(self.execution, needed, "execution")
-        elif given := [key for key in of_verl if key in self.execution.model_fields_set]:
-            raise NotAccepted("is a setting of engine verl", "none with engine local", f"execution.{given[0]}")
+        elif self.execution.cluster is not None:
+            raise NotAccepted("is a setting of engine verl", "none with engine local", "execution.cluster")
+        elif self.samples_rollouts_by_vllm and self.diagnostics is not None:
+            raise NotAccepted(
+                "replays rollouts of the trainer's own sampler", "none with sampling_backend vllm", "diagnostics"
+            )
+        elif "training_python" in self.execution.model_fields_set and not self.samples_rollouts_by_vllm:
+            accepted = "none with engine local, unless training.sampling_backend is vllm"
+            raise NotAccepted("names an environment of verl or vLLM", accepted, "execution.training_python")
+
+    @property
+    def samples_rollouts_by_vllm(self) -> bool:
+        """Whether a training of the local engine draws its rollouts by vLLM."""
+        of_models = [getattr(model, "training", None) for model in self.models.values()]
+        changes = [self.training, *of_models, *(method.training for method in self.methods.values())]
+        return any(isinstance(each, TrainingChanges) and each.sampling_backend == "vllm" for each in changes)
 
     def _check_validation(self) -> None:
         if self.validation is None:

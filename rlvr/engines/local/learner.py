@@ -18,10 +18,12 @@ from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.sampler import Sampler
 from evals.grading import GradingPool
 from rlvr.engines.local.policy import HiddenStateStore, load_policy, response_states, score_in_chunks, unpack
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems
 from rlvr.engines.local.update import Updater
+from rlvr.engines.local.vllm_rollouts import VllmRollouts
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
 from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
@@ -115,12 +117,26 @@ class Learner:
             top_p=training.top_p,
             batch_size=training.sampling_batch_size,
         )
+        self._vllm: VllmRollouts | None = None
+        if training.sampling_backend == "vllm":
+            self._vllm = VllmRollouts(checkpoint, run, device, max(map(len, prompts.values())))
+        # In bfloat16 the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
+        self._scored_by_trainer = run.dtype != "float32" or self._vllm is not None
         self._sampler = RolloutSampler(
             self.tokenizer, prompts, training.samples_per_prompt, parameters, checkpoint.end_tokens
         )
         self.updater = Updater(self.model, self.method, training, run.seed)
         self.keep: Callable[[PreparedStep], None] = lambda prepared: None
         """Called with every step after its update."""
+
+    @property
+    def sampled_by(self) -> str:
+        """What draws rollouts: what computes the model, or vLLM and what it promises."""
+        return self._vllm.name if self._vllm else self.model.backend
+
+    def _sampler_of_policy(self) -> Sampler:
+        """What samples by the present policy."""
+        return self._vllm.sampler(self.model) if self._vllm else self.model.sampler()
 
     def token_text(self, token: int) -> str:
         """Return the text of one token alone."""
@@ -158,11 +174,13 @@ class Learner:
         width = mask.shape[1]
         log_probs, entropies, hidden_states = rollouts.log_probs[:, :width], rollouts.entropies[:, :width], None
         with clock.time("log_probs"):
-            # In bfloat16 the sampler's numbers, of other shapes, differ from the trainer's by more than a last digit.
-            if method.needs_hidden_states or run.dtype != "float32":
+            if method.needs_hidden_states or self._scored_by_trainer:
                 *scores, hidden_states = self._score(rollouts, mask)
-            if run.dtype != "float32":
+            if self._scored_by_trainer:
+                drawn = log_probs
                 log_probs, entropies = scores
+                if self._vllm is not None:
+                    sampled_metrics |= self._vllm.check(drawn[mask.cpu()], log_probs[mask].cpu())
         batch = RolloutBatch(
             advantages=advantages.to(mask.device),
             old_log_probs=log_probs,
@@ -193,7 +211,7 @@ class Learner:
     def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probabilities and entropies [B, T] by the trainer's passes; the hidden states [N, D] if they are needed.
 
-        Hidden states, or their sketch, are in the type of the passes. In float32 the sampler has the other numbers.
+        Hidden states, or their sketch, are in the type of the passes. The own sampler has the other numbers in float32.
         """
         method, tokens, size = self.method, rollouts.tokens, self.run.training.micro_batch_size
         store: HiddenStateStore | None = None
@@ -206,7 +224,7 @@ class Learner:
             if store is not None:
                 store.append(method.sketched(states, self.run.seed))
 
-        if self.run.dtype == "float32":
+        if not self._scored_by_trainer:
             for chunk in torch.arange(len(tokens.responses)).split(size):
                 keep(response_states(self.model, tokens.select(chunk))[0])
             scores = rollouts.log_probs, rollouts.entropies
@@ -248,7 +266,7 @@ class Learner:
         # Of the whole distribution, whatever rollouts are drawn from: scores along trainings can then be compared.
         parameters = replace(self._sampler.parameters, top_p=1.0)
         sampler = replace(self._sampler, samples_per_prompt=settings.samples_per_problem, parameters=parameters)
-        rollouts = sampler.roll_out(self.model.sampler(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
+        rollouts = sampler.roll_out(self._sampler_of_policy(), self._held_out, f"validation/{self.run.seed}/{step}", 0)
         correct = (rollouts.rewards(pool) == 1).view(len(self._held_out), settings.samples_per_problem).sum(dim=1)
         counts = {"correct_counts": correct.tolist(), "samples_per_problem": settings.samples_per_problem}
         scores.append({"step": step, **counts})
@@ -260,7 +278,7 @@ class Learner:
             Rollouts to train on, with their rewards [B] and advantages [B]; metrics of everything that was sampled.
         """
         training, position, method = self.run.training, self.position, self.method
-        sampler = self.model.sampler()
+        sampler = self._sampler_of_policy()
         parts: list[Rollouts] = []
         reward_parts: list[Tensor] = []
         while True:

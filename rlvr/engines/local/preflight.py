@@ -24,6 +24,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder import DecoderModel
 from rlvr.engines.local.policy import LOGITS_AT_ONCE
 from rlvr.engines.local.rollout import encode_problems
+from rlvr.engines.local.vllm_rollouts import key_value_bytes
 from rlvr.methods.method import compose
 
 if TYPE_CHECKING:
@@ -81,10 +82,15 @@ def parts(
 
         adapters = empty_adapters(checkpoint, training.lora)
     found = [Part("torch", _TORCH), *_trained(run, shapes, adapters, by_decoder=config is not None)]
+    rows = min(training.sampling_batch_size, training.rollouts_per_step)
+    if training.sampling_backend == "vllm":
+        of_rows = key_value_bytes(checkpoint.config, run.dtype, rows, longest)
+        found += [
+            Part(f"weights of vLLM, {run.dtype}", bytes_of_number * weights),
+            Part("keys and values of vLLM", of_rows, settings="sampling_batch_size, max_new_tokens"),
+        ]
     if config is None:
         return [*found, Part("activations of transformers' model: not counted", 0)]
-    rows = min(training.sampling_batch_size, training.rollouts_per_step)
-    of_token = 2 * config.layers * config.key_value_heads * config.head_dimension * bytes_of_number
     batch = min(training.micro_batch_size, training.rollouts_per_update)
     if training.micro_batch_tokens is not None:
         batch = max(1, min(batch, training.micro_batch_tokens // longest))
@@ -93,9 +99,13 @@ def parts(
     again = execution.gradient_checkpointing
     activations, copies = kept_by_passes(config, shapes, run, again, [longest] * batch, adapters)
     of_passes = "micro_batch_size, micro_batch_tokens" + ("" if again else ", execution.gradient_checkpointing")
+    if training.sampling_backend == "local":
+        of_token = 2 * config.layers * config.key_value_heads * config.head_dimension * bytes_of_number
+        found += [
+            Part(f"weights as the decoder takes them, {run.dtype}", bytes_of_number * weights, "sampling"),
+            Part("keys and values", rows * longest * of_token, "sampling", "sampling_batch_size, max_new_tokens"),
+        ]
     found += [
-        Part(f"weights as the decoder takes them, {run.dtype}", bytes_of_number * weights, "sampling"),
-        Part("keys and values", rows * longest * of_token, "sampling", "sampling_batch_size, max_new_tokens"),
         Part("logits of a token for every sample", 5 * 4 * rows * config.vocabulary, "sampling", "sampling_batch_size"),
         Part(f"weights as passes take them, {run.dtype}", copies, "update"),
         Part("gradients of these, before they reach the weights", copies, "update"),

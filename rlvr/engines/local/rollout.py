@@ -87,7 +87,7 @@ class Rollouts:
 
     tokens: TokenBatch
     log_probs: Tensor  # [B, L] of the sampled tokens, at the sampling temperature
-    entropies: Tensor  # [B, L] of the distributions that they were drawn from, in nats
+    entropies: Tensor  # [B, L] of the distributions that they were drawn from, in nats; 0 where vLLM drew
     cases: Sequence[Case]  # the responses' texts with the correct answers, to be graded
     group_ids: Tensor  # [B] int64, which prompt each rollout answers
 
@@ -158,7 +158,13 @@ class RolloutSampler:
             Case(prediction, problems[row]["answer"], truncated=not response.finished, problem=problems[row])
             for prediction, row, response in zip(predictions, rows, responses, strict=True)
         ]
-        log_probs, entropies = (
-            torch.cat([getattr(draw, name) for draw in made]) for name in ("log_probs", "entropies")
-        )
+        if made:
+            log_probs, entropies = (
+                torch.cat([getattr(draw, name) for draw in made]) for name in ("log_probs", "entropies")
+            )
+        else:  # an engine that draws by itself
+            log_probs = torch.zeros(len(responses), self.parameters.max_new_tokens)
+            for row, response in zip(log_probs, responses, strict=True):
+                row[: len(response.tokens)] = torch.tensor(response.log_probs)
+            entropies = torch.zeros_like(log_probs)
         return Rollouts(tokens, log_probs, entropies, cases, first_group + torch.tensor(rows))

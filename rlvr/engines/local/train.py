@@ -148,6 +148,6 @@ class _Attempt:
             scores = place / "validation.parquet"
             write_parquet(scores, pd.DataFrame(self.learner.position.validation))
             files = [*files, scores]
-        metrics = pd.DataFrame(self.learner.position.metrics)
-        details = {"seconds_last_process": time.monotonic() - self.started}
-        write_result(place, training, files, metrics, model_computed_by=self.learner.model.backend, **details)
+        metrics, seconds = pd.DataFrame(self.learner.position.metrics), time.monotonic() - self.started
+        details = {"model_computed_by": self.learner.model.backend, "sampled_by": self.learner.sampled_by}
+        write_result(place, training, files, metrics, seconds_last_process=seconds, **details)

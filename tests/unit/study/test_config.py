@@ -117,6 +117,8 @@ REFUSED: list[tuple[str, str, Any, str, str]] = [
     ("config", "execution.training_threads", REMOVED, "execution", "lacks training_threads"),
     ("config", "execution.cluster", {"nodes": 1}, "execution.cluster", "lacks gpus_per_node, tokens_per_device"),
     ("config", "execution.training_python", "python", "execution.training_python", "none with engine local"),
+    ("config", "training.sampling_backend", "server", "training.sampling_backend", "local, vllm"),
+    ("config", "training.sampling_backend", "vllm", "diagnostics", "none with sampling_backend vllm"),
     ("config", "evaluation.top_p", 1.5, "evaluation.top_p", "at most 1"),
     ("config", "diagnostics.selected", ["a"], "diagnostics.selected", "at least 2"),
     ("papers/delta", "diagnostics", {"method": "dapo", "steps": [1], "benchmark": "aime_2024"}, "diagnostics", "verl"),

@@ -1,0 +1,110 @@
+"""Rollouts by vLLM, in the trainer's process: the policy's weights are handed over in memory before each rollout batch.
+
+vLLM draws by itself, seeded by each rollout's identity, so rollouts are not those that the trainer's own sampler draws.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evals.core.errors import InvalidInput, UserError
+from evals.core.run_spec import LocalRun
+from evals.generation.backend import BackendSettings, Request, Response, SamplingParameters, engine_version
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.sampler import Draws
+from evals.generation.vllm_backend import VllmBackend
+from rlvr.engines.local.policy import Policy
+
+_BLOCK = 128
+"""The most tokens that vLLM keeps in one block of keys and values: 16 on GPUs, 128 on CPUs."""
+
+_KL_LIMIT = 0.1
+"""Nats a token, as verl's ``cluster.rollout_kl_limit`` is by default; bfloat16 alone makes far less."""
+
+
+class VllmRollouts:
+    """One vLLM for a whole training."""
+
+    def __init__(self, checkpoint: Checkpoint, run: LocalRun, device: str, longest_prompt: int) -> None:
+        """Load the base model, whose weights only have to have the right shapes."""
+        self._run, training = run, run.training
+        self.name = f"vllm {engine_version('vllm')}, seeded by rollout; repeats itself as far as vLLM does"
+        longest = longest_prompt + training.max_new_tokens
+        # In this process, or the weights would have to be sent to another one; two lines of warnings a hand-over.
+        os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR"}
+        rows = min(training.sampling_batch_size, training.rollouts_per_step)
+        settings = BackendSettings(
+            run.dtype,
+            device,
+            longest,
+            checkpoint.end_tokens,
+            SamplingParameters(training.max_new_tokens, batch_size=training.sampling_batch_size),
+            gpu_memory_utilization=0.05,  # of no meaning: the next line says how much
+            key_value_bytes=key_value_bytes(checkpoint.config, run.dtype, rows, longest),
+            with_log_probs=True,
+        )
+        set_threads, threads = torch.set_num_threads, torch.get_num_threads()
+        self._backend = VllmBackend([checkpoint], settings)
+        torch.set_num_threads = set_threads  # vLLM for CPUs forbids it to the whole process
+        torch.set_num_threads(threads)
+
+    def sampler(self, policy: Policy) -> VllmRollouts:
+        """Hand the policy's weights over; of use until they change."""
+        self._backend.take_weights(policy.weights())
+        return self
+
+    def __call__(
+        self,
+        prompts: Sequence[Sequence[int]],
+        identities: Sequence[Sequence[str]],
+        parameters: SamplingParameters,
+        end_tokens: Sequence[int],
+        draws: Draws | None = None,
+    ) -> list[list[Response]]:
+        """Sample as :func:`evals.generation.sampler.sample` does, but for the rule, which is vLLM's own."""
+        self._backend.sampling = parameters
+        longest = parameters.max_new_tokens
+        requests = [
+            Request(tuple(prompt), name, longest)
+            for prompt, names in zip(prompts, identities, strict=True)
+            for name in names
+        ]
+        in_order = iter(self._backend.generate(requests))
+        return [[next(in_order) for _ in names] for names in identities]
+
+    def check(self, drawn: Tensor, scored: Tensor) -> dict[str, float]:
+        """Compare vLLM's log-probabilities [N] of its tokens with the trainer's; UserError if it has another policy.
+
+        The divergence is KL(vLLM || trainer) by Schulman's estimator k3, from the sampled tokens. With ``top_p`` below
+        1 it includes the share of the probability that vLLM leaves out.
+        """
+        difference = (scored - drawn).double()
+        divergence = float((difference.exp() - 1 - difference).mean())
+        if not divergence <= _KL_LIMIT:
+            raise UserError(
+                f"{self._run.run}: vLLM's distribution has a KL divergence of {divergence:.3g} nats a token from the "
+                f"trainer's; accepted: {_KL_LIMIT} at most (float32 rounds less; sampling_backend local samples by "
+                "the trainer's own model)"
+            )
+        return {"rollout_kl": divergence}
+
+
+def key_value_bytes(config: Mapping[str, Any], dtype: str, rows: int, longest: int) -> int:
+    """The bytes of keys and values of so many rows of so many tokens, in whole blocks, and a block that vLLM keeps."""
+    config = config.get("text_config", config)
+    heads = config.get("num_attention_heads", 0)
+    layers, width = (
+        config.get("num_hidden_layers"),
+        config.get("head_dim") or config.get("hidden_size", 0) // (heads or 1),
+    )
+    if not (layers and width and heads):
+        raise InvalidInput(
+            "config.json", "num_hidden_layers", "is not there, nor what a head is", "a model with these, for vLLM"
+        )
+    of_token = 2 * layers * (config.get("num_key_value_heads") or heads) * width * getattr(torch, dtype).itemsize
+    return int(of_token * _BLOCK * (rows * -(-longest // _BLOCK) + 1))
