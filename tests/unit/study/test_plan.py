@@ -20,6 +20,7 @@ from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, pattern, words
 from rlvr.study.sampled import SamplingJobs
+from rlvr.study.software import OURS, training_software
 from rlvr.study.source_files import REPOSITORY, code_of
 from rlvr.study.study_file import read_study
 from rlvr.study.trained import TrainingJobs
@@ -370,6 +371,23 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
     (tmp_path / "svamp.json").unlink()
     with pytest.raises(UserError, match=r"^svamp: path: .*svamp\.json: no such file or directory$"):
         Plan.read(content, "smollm2.yaml")
+
+
+def test_rollouts_by_vllm_change_a_run_and_the_environment_that_trains_it(smoke: dict[str, Any], plan: Plan) -> None:
+    content = {key: value for key, value in smoke.items() if key != "diagnostics"}
+    content["training"] = {**smoke["training"], "sampling_backend": "vllm"}
+    jobs, before = TrainingJobs(Plan.read(content, "mine.yaml")), TrainingJobs(plan)
+    (run, *_) = jobs.plan.trained
+    assert json.loads(jobs.run_spec(run))["training"]["sampling_backend"] == "vllm"
+    assert "sampling_backend" not in json.loads(before.run_spec(run))["training"]
+    assert jobs.training_python == before.training_python == "python"
+    assert Path(str(training_software(jobs.plan).conda)).name == "vllm.yaml"
+    assert training_software(plan) is OURS
+    content["execution"] = {**smoke["execution"], "training_python": "no/such/python"}
+    named = Plan.read(content, "mine.yaml")
+    assert training_software(named) is OURS
+    with pytest.raises(UserError, match=r"^execution\.training_python: no/such/python: no such file"):
+        TrainingJobs(named).training_python  # noqa: B018
 
 
 def test_a_verifier_changes_what_it_grades_and_nothing_else(
