@@ -112,6 +112,33 @@ def test_the_bar_is_not_full_while_most_of_the_work_has_not_been_measured() -> N
     assert outlook is not None and outlook.seconds_left == pytest.approx((left - TYPICAL["train"]) / 5 / 2)
 
 
+POLICIES, BENCHMARKS = 40, 4
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [(policy, benchmark) for benchmark in range(BENCHMARKS) for policy in range(POLICIES)],
+        [(policy, benchmark) for policy in range(POLICIES) for benchmark in range(BENCHMARKS)],
+    ],
+)
+def test_jobs_that_find_their_samples_made_are_no_measure_of_those_that_make_them(order: list[tuple[int, int]]) -> None:
+    """The first sampling job of a policy makes all its samples; the mean over both kinds said three times as long."""
+    study = Study(planned={"sample": len(order)}, typical=TYPICAL)
+    now, whole = 0.0, POLICIES * 12.0 + POLICIES * (BENCHMARKS - 1) * 0.5
+    for job_id, (policy, benchmark) in enumerate(order):
+        is_first, group = benchmark == 0, (str(policy),)
+        study.start(RunningJob(job_id, "sample", (*group, str(benchmark)), 1, now, group=group, others=BENCHMARKS - 1))
+        if is_first:  # it counts the samples of its own benchmark
+            outlook = study.snapshot().outlook(now + 1.5, {job_id: StepProgress(50, 100, seconds_per_step=0.03)})
+            assert outlook is not None and outlook.seconds_left == pytest.approx(whole - now - 1.5, abs=whole / 10)
+        now += 12.0 if is_first else 0.5
+        study.finish(job_id, now)
+        outlook = study.snapshot().outlook(now, {})
+        assert outlook is not None and outlook.seconds_left == pytest.approx(whole - now, abs=whole / 10)
+    assert study.jobs_finished == study.jobs_total and outlook.seconds_left == 0.0
+
+
 def test_the_costs_of_an_earlier_run_are_what_its_jobs_usually_take(tmp_path: Path) -> None:
     for name, text in {
         "s1": "s\th:m:s\n40.0\t0:00:40\n",

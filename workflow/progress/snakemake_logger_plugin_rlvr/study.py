@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import statistics
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 TYPICAL: Mapping[str, float] = {
-    "base_model": 350, "train": 55, "policy_at_step": 30, "sample": 11, "grade": 2, "score": 7, "audit": 15,
+    "base_model": 350, "train": 55, "policy_at_step": 30, "sample": 7, "grade": 2, "score": 7, "audit": 15,
     "compare": 10, "table_main": 13, "table": 11, "figure": 19, "page_responses": 20, "report_html": 18, "track": 30,
     "page_rollouts": 10, "token_table": 60, "probes": 60, "phenomenon": 40, "decoding_sweep": 120,
     "decoding_sample": 60,
 }  # fmt: skip
 """Seconds of a job of each rule in the default study, for rules none of whose jobs has been measured here."""
 _SHORT = 3.0  # seconds of a job of any other rule
+_MADE_SECONDS = 2.0  # of a job that finds its samples made, in the same study
 _STAGES = {"base": "base_model", "train": "train", "sample": "sample", "grade": "grade"}
 
 
@@ -65,6 +67,14 @@ class RunningJob:
     started: float
     outputs: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()  # of jobs that share work: a policy
+    others: int = 0  # jobs of the group whose work its first job does too
+    made: bool = False  # its work was the first one's
+
+    @property
+    def kind(self) -> str:
+        """What its seconds are compared with: its rule, apart from that the jobs that find their work done."""
+        return _made(self.rule) if self.made else self.rule
 
     @property
     def name(self) -> str:
@@ -78,11 +88,16 @@ class RunningJob:
         return next((account for account in accounts if account is not None), None)
 
     def seconds_left(self, now: float, progress: StepProgress | None) -> float | None:
-        """Seconds until this job ends, by its own account; None if it gives none."""
+        """Seconds until this job ends, by its own account; None if it gives none.
+
+        The account of a job that does the work of others is of its own part alone, and theirs counts as as much.
+        """
         if progress is None or progress.step < 1:
             return None
         measured = progress.seconds_per_step
         pace = (now - self.started) / progress.step if measured is None else measured
+        if self.others and not self.made:
+            return max(pace * progress.steps * (1 + self.others) - (now - self.started), 0.0)
         return pace * (progress.steps - progress.step)
 
 
@@ -106,6 +121,10 @@ class Study:
     minute and 300 gradings of a second are not 324 equal parts. A rule that has not been measured has its ``typical``
     seconds, on the scale of the rules that have been: a machine or a study half as fast is so for all of them.
 
+    The first sampling job of a policy makes the samples of its other benchmarks too. Jobs that come later find theirs
+    made and are measured apart: ``finished``, ``threads`` and what else is counted by rule have a name of their own for
+    them. How many jobs of a rule are first ones is known from those that were started.
+
     One thread enters events, another draws: events are entered under a lock, and a display reads a :meth:`snapshot`.
     """
 
@@ -116,6 +135,7 @@ class Study:
     failed: dict[int, FailedJob] = field(default_factory=dict)
     threads: dict[str, int] = field(default_factory=dict)
     typical: Mapping[str, float] = field(default_factory=dict)
+    firsts: dict[tuple[str, tuple[str, ...]], RunningJob] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def snapshot(self) -> Study:
@@ -123,27 +143,33 @@ class Study:
         with self._lock:
             finished = {rule: list(seconds) for rule, seconds in self.finished.items()}
             running, failed, threads = dict(self.running), dict(self.failed), dict(self.threads)
-            return replace(self, running=running, finished=finished, failed=failed, threads=threads)
+            firsts = dict(self.firsts)
+            return replace(self, running=running, finished=finished, failed=failed, threads=threads, firsts=firsts)
 
     def start(self, job: RunningJob) -> None:
         """A job starts, perhaps again after a failed attempt."""
         with self._lock:
             self.failed.pop(job.job_id, None)
+            if job.others:
+                first = self.firsts.setdefault((job.rule, job.group), job)
+                job = replace(job, made=job.job_id != first.job_id)
             self.running[job.job_id] = job
-            self.threads[job.rule] = job.threads
+            self.threads[job.kind] = job.threads
 
     def finish(self, job_id: int, now: float) -> RunningJob | None:
         """A job ended well; returns it, or None if it never started here."""
         with self._lock:
             job = self.running.pop(job_id, None)
             if job is not None:
-                self.finished.setdefault(job.rule, []).append(max(now - job.started, 0.0))
+                self.finished.setdefault(job.kind, []).append(max(now - job.started, 0.0))
             return job
 
     def fail(self, job_id: int, failure: FailedJob | None) -> None:
         """A job ended badly; without a failure, because the user ended the study."""
         with self._lock:
-            self.running.pop(job_id, None)
+            job = self.running.pop(job_id, None)
+            if job is not None and not job.made:
+                self.firsts.pop((job.rule, job.group), None)
             if failure is not None:
                 self.failed[job_id] = failure
 
@@ -172,36 +198,55 @@ class Study:
         expected: dict[str, list[float]] = {}
         for job_id, job in self.running.items():
             if (known := seconds_left[job_id]) is not None:
-                expected.setdefault(job.rule, []).append(now - job.started + known)
-        per_job = {rule: statistics.fmean(seconds) for rule, seconds in {**expected, **self.finished}.items()}
+                expected.setdefault(job.kind, []).append(now - job.started + known)
+        per_job = {kind: statistics.fmean(seconds) for kind, seconds in {**expected, **self.finished}.items()}
         if not per_job:
             return None
-        measured = frozenset(per_job)
+        measured, shares = frozenset(per_job), self._shares()
         if self.typical:
-            usual = {rule: self.typical.get(rule, _SHORT) for rule in self.planned}
-            rules = [rule for rule in measured if rule in self.typical]
-            scale = sum(per_job[rule] for rule in rules) / sum(self.typical[rule] for rule in rules) if rules else 1.0
-            per_job = {rule: seconds * scale for rule, seconds in usual.items()} | per_job
-        waiting = {rule: count - len(self.finished.get(rule, ())) for rule, count in self.planned.items()}
-        for rule in [*(job.rule for job in self.failed.values()), *(job.rule for job in self.running.values())]:
-            waiting[rule] = waiting.get(rule, 1) - 1
+            usual = {rule: self.typical.get(rule, _SHORT) * shares.get(rule, 1.0) for rule in self.planned}
+            usual |= {_made(rule): _MADE_SECONDS for rule in shares}
+            rules = [rule for rule in measured if rule in self.typical and rule in usual]
+            scale = sum(per_job[rule] for rule in rules) / sum(usual[rule] for rule in rules) if rules else 1.0
+            per_job = {kind: seconds * scale for kind, seconds in usual.items()} | per_job
+        waiting = self._waiting(shares)
         done = sum(sum(seconds) * self.threads.get(rule, 1) for rule, seconds in self.finished.items())
         left = longest = 0.0
         for job_id, job in self.running.items():
             elapsed = max(now - job.started, 0.0)
             known = seconds_left[job_id]
-            remaining = max(per_job.get(job.rule, 0.0) - elapsed, 0.0) if known is None else known
+            remaining = max(per_job.get(job.kind, 0.0) - elapsed, 0.0) if known is None else known
             done += elapsed * job.threads
             left += remaining * job.threads
             longest = max(longest, remaining)
-        for rule, seconds in per_job.items():
-            left += max(waiting.get(rule, 0), 0) * seconds * self.threads.get(rule, 1)
-        unmeasured = sum(max(count, 0) for rule, count in waiting.items() if rule not in measured)
+        for kind, seconds in per_job.items():
+            left += max(waiting.get(kind, 0.0), 0.0) * seconds * self.threads.get(kind, 1)
+        unmeasured = sum(max(count, 0.0) for kind, count in waiting.items() if kind not in measured)
         return Outlook(
             fraction=done / (done + left) if done + left > 0.0 else 0.0,
             seconds_left=max(left / max(self.cores, 1), longest),
             unmeasured=unmeasured / max(self.jobs_total, 1),
         )
+
+    def _shares(self) -> dict[str, float]:
+        """Jobs of a group, on average, of each rule whose jobs share work, as far as groups have begun."""
+        jobs: dict[str, list[int]] = {}
+        for job in self.firsts.values():
+            jobs.setdefault(job.rule, []).append(1 + job.others)
+        return {rule: statistics.fmean(numbers) for rule, numbers in jobs.items()}
+
+    def _waiting(self, shares: Mapping[str, float]) -> dict[str, float]:
+        """Jobs that have not started, by kind; negative where there are more than were planned."""
+        begun = Counter({kind: len(seconds) for kind, seconds in self.finished.items()})
+        begun.update(job.kind for job in self.running.values())
+        begun.update(job.rule for job in self.failed.values())
+        waiting: dict[str, float] = {rule: count - begun[rule] for rule, count in self.planned.items()}
+        for rule, jobs in shares.items():
+            of_rule = waiting.get(rule, 0.0) - begun[_made(rule)]
+            of_begun = sum(first.others for first in self.firsts.values() if first.rule == rule) - begun[_made(rule)]
+            waiting[rule] = max(of_rule - of_begun, 0.0) / jobs  # the groups that have not begun
+            waiting[_made(rule)] = of_rule - waiting[rule]
+        return waiting
 
 
 @dataclass(frozen=True)
@@ -211,6 +256,11 @@ class Outlook:
     fraction: float
     seconds_left: float
     unmeasured: float = 0.0
+
+
+def _made(rule: str) -> str:
+    """The kind of a rule's jobs whose work was done by another one."""
+    return f"{rule}, made before"
 
 
 def read_step_progress(path: Path, since: float) -> StepProgress | None:
