@@ -204,19 +204,23 @@ def _check_seeds(sides: Sides) -> None:
 def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
     """The counts on each set of problems; every seed of either side has to have answered it once.
 
-    With different numbers of samples the counts are brought to the first file's, so that they are the same accuracies.
+    Two benchmarks may number their problems alike; if all sides have them they are told apart by their names. With
+    different numbers of samples the counts are brought to the first file's, so that they are the same accuracies.
     """
-    by_problems: dict[frozenset[ProblemId], dict[tuple[str, int], GradedRun]] = {}
+    by_problems: dict[tuple[frozenset[ProblemId], str], dict[tuple[str, int], GradedRun]] = {}
     seeds = {(side, seed): files for side in sides for seed, files in enumerate(sides[side])}
     for seed, files in seeds.items():
         for each in files:
-            members = by_problems.setdefault(frozenset(each.grades), {})
+            problems = frozenset(each.grades)
+            names = [_names_of(problems, others) for others in seeds.values()]
+            name = each.benchmark if all(each_side == names[0] for each_side in names) else ""
+            members = by_problems.setdefault((problems, name), {})
             if seed in members:
-                found = f"with these {len(each.grades)} problems, is there twice; both sides need the same ones"
-                raise UserError(f"{each.path}: {found}")
+                found = f"{each.benchmark} has the problem ids of {members[seed].benchmark}, so it is there twice"
+                raise UserError(f"{each.path}: {found}; accepted: benchmarks of the same names on both sides")
             members[seed] = each
     benchmarks: list[BenchmarkCounts] = []
-    for number, (problems, members) in enumerate(by_problems.items(), start=1):
+    for number, ((problems, _), members) in enumerate(by_problems.items(), start=1):
         first = next(iter(members.values()))
         lacking = [f"{side} ({files[0].run})" for (side, seed), files in seeds.items() if (side, seed) not in members]
         if lacking:
@@ -238,6 +242,11 @@ def _benchmarks(sides: Sides, resample_samples: bool) -> list[BenchmarkCounts]:
         }
         benchmarks.append(BenchmarkCounts(first.path, name, first.samples, methods, counts))
     return benchmarks
+
+
+def _names_of(problems: frozenset[ProblemId], files: Sequence[GradedRun]) -> list[str]:
+    """The benchmarks that have these problem ids, by name."""
+    return sorted(each.benchmark for each in files if each.grades.keys() == problems)
 
 
 def _comparison_table(rows: Sequence[Comparison], sides: Sides, settings: Settings) -> Table:

@@ -192,6 +192,27 @@ def test_sides_that_answered_other_problems_are_refused(tmp_path: Path, capsys: 
     assert "is there twice" in error(capsys, "compare", tmp_path / "one" / "that!", tmp_path / "other")
 
 
+def test_benchmarks_that_number_their_problems_alike_are_told_apart_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As two years of AIME do: 30 problems, 0 to 29."""
+    expected = {}
+    for key, (run, rate) in enumerate((("a", 0.7), ("b", 0.4))):
+        for benchmark in ("aime_2024", "aime_2025"):
+            path = tmp_path / run / benchmark / "grades.jsonl"
+            verdicts = write_grades(path, rate, 2 * key + (benchmark == "aime_2025"))
+            path.write_text(path.read_text().replace(f'"{benchmark}-', '"problem-'))
+            expected[run, benchmark] = verdicts.mean()
+    found = {row["benchmark"]: row for row in rows(capsys, "compare", tmp_path / "a", tmp_path / "b")}
+    assert set(found) == {"aime_2024", "aime_2025", "all"}
+    for benchmark in ("aime_2024", "aime_2025"):
+        assert found[benchmark]["method_average"] == pytest.approx(expected["a", benchmark])
+        assert found[benchmark]["against_average"] == pytest.approx(expected["b", benchmark])
+    (tmp_path / "b" / "aime_2025").rename(tmp_path / "b" / "AIME25")
+    message = error(capsys, "compare", tmp_path / "a", tmp_path / "b")
+    assert "aime_2025 has the problem ids of aime_2024" in message and "the same names on both sides" in message
+
+
 def test_power_works_out_the_third_of_effect_problems_and_samples(capsys: pytest.CaptureFixture[str]) -> None:
     design = ("--effect-sd", "0.15", "--sampling-variance", "0.3")
     (row,) = rows(capsys, "power", *design, "--problems", "30", "--samples", "32")
