@@ -248,7 +248,8 @@ def test_a_slurm_job_of_several_nodes_has_ray_on_all_of_them(tmp_path: Path, mon
     with pytest.raises(UserError, match="nodes: is 4, and RAY_ADDRESS is not set; accepted: 3, in a Slurm job"):
         check_ray(make_cluster(nodes=4), job, None, lambda host, port: False, nodes_of_job(job))
     words = on_every_node(two, "/env/bin/python", job)
-    assert words[:3] == ["env", "SLURM_JOB_NODELIST=node1,node2", "srun"]
+    patience = ["RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600", "RAY_py_gcs_connect_timeout_s=600"]
+    assert words[:5] == ["env", "SLURM_JOB_NODELIST=node1,node2", *patience, "srun"]
     ray = words.index("/env/bin/ray")
     assert words[ray + 1 :] == [
         *("symmetric-run", "--address", "node1:6379", "--min-nodes", "2", "--", "env", "RAY_ADDRESS=node1:6379")
