@@ -84,6 +84,7 @@ class TrainingSettings(Record):
     learning_rate_decay: LearningRateDecay | None = Field(default=None, exclude_if=lambda decay: decay is None)
     weight_decay: NotNegative
     gradient_clip: Positive
+    lora: Lora | None = Field(default=None, exclude_if=lambda lora: lora is None)
 
     @model_validator(mode="after")
     def _check_decay(self) -> Self:
@@ -118,7 +119,6 @@ class LocalTraining(TrainingSettings):
     micro_batch_size: Count
     micro_batch_tokens: Count | None = Field(default=None, exclude_if=lambda tokens: tokens is None)
     share_prompts: bool = Field(default=False, exclude_if=lambda share: not share)
-    lora: Lora | None = Field(default=None, exclude_if=lambda lora: lora is None)
     sampling_backend: Literal["local", "vllm"] = Field(default="local", exclude_if=lambda backend: backend == "local")
     sampling_batch_size: Count
 

@@ -131,6 +131,8 @@ def run_cost(study: Study, identifier: str, size: ModelSize | None) -> Cost:
     devices = cluster["nodes"] * cluster["gpus_per_node"]
     hours = training.steps * step_seconds(study, identifier, size) * devices / 3600
     states = _STATE_BYTES * cluster["checkpoints_kept"] + (_KEPT_BYTES * kept if study.engine == VERL else 0.0)
+    if training.lora is not None:  # of adapters alone, which are next to nothing
+        states = 0.0
     disk = size.parameters * (states + _MERGED_BYTES * (kept + 1)) + evaluated * _SAMPLE_BYTES
     return Cost(trained, evaluated, hours, evaluating, disk)
 

@@ -24,6 +24,7 @@ from rlvr.study.study import Study
 
 ROOT = Path(__file__).parents[2]
 VOCABULARY, PROMPTS, SAMPLES, UPDATES, LEARNING_RATE = 43, 6, 4, 2, 3e-4
+ADAPTED = "delta_with_adapters"
 ONE_ALONE = "dapo_sign_separated_one_alone"  # fewer rollouts in a mini-batch than ranks
 # Token weights without hidden states are the trainer's, not the engine's: test_verl_methods.py.
 METHODS: Mapping[str, Mapping[str, Any]] = {
@@ -46,17 +47,19 @@ DTYPES = ("float32", "bfloat16")
 
 
 class Variation(NamedTuple):
-    """What is changed in the catalogue's entry and in cluster.json, and the type that the trainer computes in."""
+    """What is changed in the catalogue's entry and in cluster.json; the trainer's type, and its adapters."""
 
     changes: Mapping[str, Any]
     cluster: Mapping[str, int] = {}
     dtype: str = "float32"
+    lora: Mapping[str, Any] | None = None
 
 
 CASES: Mapping[str, Variation] = {
     **{name: Variation(changes) for name, changes in METHODS.items()},
     **{f"{name}_{dtype}": Variation({"extends": name}, {}, dtype) for name in READINGS for dtype in DTYPES},
     **{f"{name}_{dtype}_anew": Variation({"extends": name}, NO_MEMORY, dtype) for name in READINGS for dtype in DTYPES},
+    ADAPTED: Variation({"extends": "delta"}, lora={"rank": 3, "alpha": 6}),
 }
 
 
@@ -135,6 +138,8 @@ def write_batch(place: Path, study_directory: Path, case: Case, ranks: int, shar
         "updates_per_step": UPDATES,
         "learning_rate": LEARNING_RATE,
     }
+    if case.variation.lora is not None:
+        training["lora"] = case.variation.lora
     named = {"method": case.resolved, "method_name": case.name, "dtype": case.variation.dtype}
     run = {**content, **named, "training": training}
     # Few tokens in a forward pass, so that a mini-batch is several micro-batches.

@@ -9,23 +9,29 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load_file
 
 from evals.core.random import generator_for
-from evals.core.training_settings import LocalTraining
+from evals.core.run_spec import VerlRun
+from evals.core.training_settings import LocalTraining, Lora
 from evals.generation.checkpoint import Checkpoint
-from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
+from rlvr.engines.local.lora import adapted
+from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, unpack
 from rlvr.engines.local.update import Updater
+from rlvr.engines.verl.checkpoints import merge
+from rlvr.engines.verl.launch import Places
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import Method
 from rlvr.methods.rollout_batch import RolloutBatch
 from tests.engines.recorded_batches import (
+    ADAPTED,
     CASES,
     DTYPES,
     LEARNING_RATE,
     METHODS,
     PROMPTS,
     READINGS,
+    ROOT,
     SAMPLES,
     UPDATES,
     case_of,
@@ -45,9 +51,14 @@ def study_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def by_local_engine(checkpoint: Path, method: Method, batch: dict[str, Any]) -> dict[str, Any]:
+def policy_of(checkpoint: Path, name: str) -> Policy:
+    """The local engine's policy before a training, with the adapters of a case that has them."""
+    model, lora = Checkpoint(checkpoint).model("cpu"), CASES[name].lora
+    return model if lora is None else adapted(model, Checkpoint(checkpoint), Lora.parse(lora, "lora"), 1)
+
+
+def by_local_engine(model: Policy, method: Method, batch: dict[str, Any]) -> dict[str, Any]:
     """Old log-probs, token weights, gradient norms and parameters as rlvr.engines.local has them."""
-    model = Checkpoint(checkpoint).model("cpu")
     tokens = TokenBatch(batch["prompts"], batch["responses"])
     mask, hidden = tokens.response_mask, []
     log_probs, entropies = score_in_chunks(model, tokens, 1.0, 5, hidden.append)
@@ -108,11 +119,11 @@ def by_verl(study_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         compute_by_verl(directory, study_directory, list(CASES), ranks)
         return directory
 
-    return lambda name, ranks: found_by_verl(compute(ranks), name)
+    return lambda name, ranks: {**found_by_verl(compute(ranks), name), "place": compute(ranks) / name}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, ADAPTED])
 def test_both_engines_do_the_same(
     name: str,
     ranks: int,
@@ -121,17 +132,24 @@ def test_both_engines_do_the_same(
     report_measured: Callable[[str, str], None],
 ) -> None:
     case, checkpoint = case_of(name), study_directory / "results" / "base" / "tiny" / "checkpoint"
-    ours, verls = by_local_engine(checkpoint, case.method, case.batch), by_verl(name, ranks)
+    model = policy_of(checkpoint, name)
+    before = {parameter: values.detach().clone() for parameter, values in model.named_parameters()}
+    ours, verls = by_local_engine(model, case.method, case.batch), by_verl(name, ranks)
     torch.testing.assert_close(flat(verls["log_probs"]), ours["log_probs"], rtol=0, atol=1e-5)
     torch.testing.assert_close(flat(verls["entropies"]), ours["entropies"], rtol=0, atol=1e-5)
     torch.testing.assert_close(flat(verls["weights"]), ours["weights"], rtol=0, atol=1e-5)
     if not case.method.assignment.equal_sizes:  # one call of the engine, which returns the mean of its updates
         ours["grad_norms"] = [sum(ours["grad_norms"]) / UPDATES]
     assert verls["grad_norms"] == pytest.approx(ours["grad_norms"], rel=1e-3)
-    before = dict(AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).named_parameters())
-    names = [parameter for parameter in ours["state"] if parameter in verls["state"]]
+    state = {_own_name(parameter): values for parameter, values in verls["state"].items()}
+    names = [parameter for parameter in ours["state"] if parameter in state]
     assert len(names) >= 20
-    apart = torch.cat([(verls["state"][each] - ours["state"][each].detach()).abs().flatten() for each in names])
+    if name == ADAPTED:  # A and B beside seven weights in each of two layers, and nothing else
+        assert set(names) == set(before) and len(names) == 28
+        assert all(
+            torch.equal(state[each], values) for each, values in load_file(checkpoint / "model.safetensors").items()
+        )
+    apart = torch.cat([(state[each] - ours["state"][each].detach()).abs().flatten() for each in names])
     moved = torch.cat([(ours["state"][each] - before[each]).detach().abs().flatten() for each in names])
     report_measured(
         f"verl's engine, {name}, {ranks} rank(s)",
@@ -139,6 +157,30 @@ def test_both_engines_do_the_same(
     )
     # Adam divides by the gradient's size: where that is next to nothing, rounding decides the step's sign.
     assert float(apart.mean()) < 1e-4 * float(moved.mean())
+
+
+def _own_name(parameter: str) -> str:
+    """A parameter's name without what peft adds."""
+    return parameter.removeprefix("base_model.model.").replace(".default.", ".").replace(".base_layer.", ".")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_vllm_is_sent_what_the_checkpoint_has(
+    ranks: int, study_directory: Path, tmp_path: Path, by_verl: Callable[[str, int], dict[str, Any]]
+) -> None:
+    """Weights with what adapters add to them: by verl of its shards, by merge of the base model and a saved state."""
+    found = by_verl(ADAPTED, ranks)
+    state, base = found["place"] / "state", study_directory / "results" / "base" / "tiny" / "checkpoint"
+    places = Places(run=tmp_path, study=study_directory, repository=ROOT, state=state)
+    run = VerlRun.read(found["place"] / "run.json")
+    assert merge(run, state, tmp_path / "checkpoint", places, "no-python") < 0.02  # bfloat16 has 0.004 of a number
+    merged, before = (load_file(place / "model.safetensors") for place in (tmp_path / "checkpoint", base))
+    assert merged.keys() == before.keys()
+    for name, weights in merged.items():
+        # Both are rounded to bfloat16, from sums that differ in their last bits.
+        torch.testing.assert_close(found["sent"][name].float(), weights.float(), rtol=2**-7, atol=1e-6)
+    changed = {name for name in merged if not torch.equal(merged[name], before[name].to(merged[name].dtype))}
+    assert changed == {name for name in merged if "_proj" in name} and len(changed) == 14
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -31,6 +31,11 @@ INSIDES = {
         "b618d11ffea7",
         "decay of the learning rate",
     ),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine._build_lora_module": ("30f33d930e8f", "adapters' first numbers"),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine._merged_lora_per_tensor_param": (
+        "771b0779a8e3",
+        "what vLLM is sent of adapters",
+    ),
     "workers.engine.fsdp.transformer_impl.FSDPEngine.save_checkpoint": (
         "7855b4991f66",
         "what a merged checkpoint is recognised by",

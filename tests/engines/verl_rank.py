@@ -124,6 +124,7 @@ def compute(path: Path) -> None:
             if one.engine.is_mp_src_rank_with_outputs():  # of ranks that share sequences, one has it
                 grad_norms.append(float(metrics["grad_norm"]))
             sliced.append(own[part].tolist())
+    sent = save_and_load(one.engine, directory) if run.training.lora else {}
     if cut_by_engine:
         sliced = [own[batch.mini_batches == number].tolist() for number in range(len(mini_batches))]
     state = {
@@ -150,10 +151,24 @@ def compute(path: Path) -> None:
                     sorted(row for of_rank in parts for row in of_rank)
                     for parts in zip(*(rows for _, rows in gathered), strict=True)
                 ],
+                "sent": sent,
                 "state": {name: value.float() for name, value in state.items()},
             },
             directory / "found.pt",
         )
+
+
+def save_and_load(engine: Any, directory: Path) -> dict[str, Tensor]:
+    """What vLLM would be sent; then the state is saved, what was trained is forgotten, and the state is loaded."""
+    sent = dict(engine.get_per_tensor_param()[0])
+    place = str(directory / "state" / "actor")
+    engine.save_checkpoint(place)
+    with torch.no_grad():
+        for weights in engine.module.parameters():
+            if weights.requires_grad:
+                weights.zero_()
+    engine.load_checkpoint(place)
+    return sent
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class TrainingChanges(Settings):
         "default false; changes rounding only; engine local"
     )
     lora: Omittable[Lora] = optional(
-        "low-rank adapters, which are trained in place of the model's weights (docs/real_model.md); engine local"
+        "low-rank adapters, which are trained in place of the model's weights (docs/real_model.md)"
     )
     max_prompt_tokens: Omittable[Count] = optional("longer prompts are left out; engine verl")
     max_new_tokens: Omittable[Count] = optional("longest response in tokens")

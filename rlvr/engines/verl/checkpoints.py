@@ -17,10 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evals.core.errors import UserError
 from evals.core.files import read_json, sha256_file, write_json, write_text
+from evals.core.run_spec import VerlRun
+from evals.core.training_settings import Lora
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.processes import ended, last_words
 from rlvr.runs.state import saved_steps
@@ -33,6 +35,8 @@ TRACKER = "latest_checkpointed_iteration.txt"
 _READERS = 8
 """Shards that are hashed at a time: a state of 8 billion parameters has 98 GB of them."""
 PROBE = "probe.json"
+ADAPTERS = "adapters.safetensors"
+"""A and B of every adapted weight, in float32."""
 LARGEST_DIFFERENCE = 1.0
 """Largest mean difference of log-probabilities, of random tokens: those of another model differ by more.
 
@@ -136,17 +140,37 @@ def kept_state(directory: Path, step: int) -> Path:
     return directory / f"kept_step_{step}"
 
 
-def merge(state: Path, checkpoint: Path, places: Places, python: str, dtype: str) -> float:
+def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: str) -> float:
     """Merge the shards of ``state`` into ``checkpoint``; returns the mean difference to the trainer's own log-probs.
 
-    These lie beside the shards, computed in ``dtype``. What the merger says is added to the run's log.
+    These lie beside the shards, computed in the run's dtype.
     """
-    actor, log = state / "actor", places.log
-    temporary = checkpoint.with_name(".merging")
+    actor, temporary = state / "actor", checkpoint.with_name(".merging")
     shutil.rmtree(temporary, ignore_errors=True)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    if run.training.lora is None:
+        _merge_shards(actor, temporary, places, python)
+    else:
+        add_adapters(places.study / run.base / "checkpoint", actor / ADAPTERS, run.training.lora, temporary)
+    probe = read_json(actor / PROBE)
+    expected = {name: WeightSums(*sums) for name, sums in probe.get("weights", {}).items()}  # none of a state of before
+    if differing := differing_weights(temporary, expected):
+        found = f"weights of {', '.join(differing[:3])} are not the trainer's ({len(differing)} differ)"
+        raise UserError(f"{temporary}: {found}; accepted: the trainer's, rounded to bfloat16")
+    difference = probe_difference(temporary, probe["tokens"], probe["log_probs"], run.dtype)
+    if not difference <= LARGEST_DIFFERENCE:
+        found = f"its log-probs differ by {difference:.3g} from the trainer's"
+        raise UserError(f"{temporary}: {found}; accepted: {LARGEST_DIFFERENCE} at most")
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    temporary.rename(checkpoint)
+    return difference
+
+
+def _merge_shards(actor: Path, checkpoint: Path, places: Places, python: str) -> None:
+    """Let verl's merger write a checkpoint; what it says is added to the run's log."""
     command = [python, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     done = subprocess.run(
-        [*command, "--local_dir", str(actor), "--target_dir", str(temporary)],
+        [*command, "--local_dir", str(actor), "--target_dir", str(checkpoint)],
         # By the run's name in its environment the next attempt finds and ends a merger that outlived this one.
         env={**os.environ, RUN_VARIABLE: str(places.run / "run.json")},
         stdout=subprocess.PIPE,
@@ -154,25 +178,30 @@ def merge(state: Path, checkpoint: Path, places: Places, python: str, dtype: str
         text=True,
         check=False,
     )
-    log.parent.mkdir(parents=True, exist_ok=True)
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as kept:
+    places.log.parent.mkdir(parents=True, exist_ok=True)
+    with places.log.open("a", encoding="utf-8") as kept:
         kept.write(done.stdout)
-    if done.returncode != 0 or not any(temporary.glob("*.safetensors")):
+    if done.returncode != 0 or not any(checkpoint.glob("*.safetensors")):
         said = last_words(done.stdout) or (ended(done.returncode) if done.returncode else "it saved nothing")
-        raise UserError(f"{actor}: verl's merger failed: {said} ({log})")
-    probe = read_json(actor / PROBE)
-    expected = {name: WeightSums(*sums) for name, sums in probe.get("weights", {}).items()}  # none of a state of before
-    if differing := differing_weights(temporary, expected):
-        found = f"weights of {', '.join(differing[:3])} are not the trainer's ({len(differing)} differ)"
-        raise UserError(f"{temporary}: {found}; accepted: the trainer's, rounded to bfloat16")
-    difference = probe_difference(temporary, probe["tokens"], probe["log_probs"], dtype)
-    if not difference <= LARGEST_DIFFERENCE:
-        found = f"its log-probs differ by {difference:.3g} from the trainer's"
-        raise UserError(f"{temporary}: {found}; accepted: {LARGEST_DIFFERENCE} at most")
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    temporary.rename(checkpoint)
-    return difference
+        raise UserError(f"{actor}: verl's merger failed: {said} ({places.log})")
+
+
+def add_adapters(base: Path, adapters: Path, lora: Lora, checkpoint: Path) -> None:
+    """Write a checkpoint with W + alpha / rank B A for the adapted weights W of ``base``, rounded to bfloat16."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    factors, scale = load_file(adapters), lora.alpha / lora.rank
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype="auto", local_files_only=True)
+    for name, weight in model.named_parameters():
+        first, second = (factors.pop(f"{name.removesuffix('weight')}lora_{part}.weight", None) for part in "AB")
+        if first is not None and second is not None:
+            weight.data = weight.data.float() + scale * second @ first
+    if factors:
+        raise UserError(f"{adapters}: {', '.join(sorted(factors)[:3])}: of no weight of {base}")
+    model.to(torch.bfloat16).save_pretrained(checkpoint)
+    AutoTokenizer.from_pretrained(base, local_files_only=True).save_pretrained(checkpoint)
 
 
 def probe_difference(checkpoint: Path, tokens: Sequence[int], expected: Sequence[float], dtype: str) -> float:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as distributed
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.tensor import DTensor
@@ -34,7 +35,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from evals.core.files import write_json
 from evals.core.random import generator_for
-from rlvr.engines.verl.checkpoints import PROBE, WeightSums
+from rlvr.engines.verl.checkpoints import ADAPTERS, PROBE, WeightSums
 from rlvr.engines.verl.gathering import Ranks
 from rlvr.engines.verl.hidden_states import HeadInputs, HiddenStateSize, KeptRows, response_rows, spans_of, token_size
 from rlvr.engines.verl.launch import ENGINE_VENDOR
@@ -45,6 +46,8 @@ from rlvr.methods.aggregation import Normaliser
 from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, Visit
 
 _GRADIENT = "rlvr_log_prob_gradient"
+_OF_PEFT = "base_model.model."
+"""What peft puts before a model's own names."""
 _PROBE_TOKENS = 64
 _LONGEST_WAIT = timedelta(hours=3)
 """Of one rank for another. verl hands its workers no limit of its own; torch's ends a run while 400 GB are saved."""
@@ -143,6 +146,21 @@ class MethodEngine(FSDPEngineWithLMHead):
             outputs["metrics"][PREFIX + name] = Metric(value=value, aggregation=AggregationType.MEAN)
         return outputs
 
+    def _build_lora_module(self, module: Any) -> Any:
+        """verl's; the first numbers of adapters follow from the run's seed, as the local engine's do."""
+        from peft.tuners.lora import LoraLayer
+
+        from rlvr.engines.local.lora import draw
+
+        adapted = super()._build_lora_module(module)
+        layers = {
+            f"{name.removeprefix(_OF_PEFT)}.weight": each
+            for name, each in adapted.named_modules()
+            if isinstance(each, LoraLayer) and not each.get_base_layer().weight.is_meta  # else they are sent by rank 0
+        }
+        draw(layers, current_run().run.seed, torch.device("cpu"))
+        return adapted
+
     def _build_lr_scheduler(self, optimizer: Any) -> Any:
         """verl's, which counts rollout steps and raises the learning rate, with the run's decay on top."""
         scheduler = super()._build_lr_scheduler(optimizer)
@@ -164,11 +182,23 @@ class MethodEngine(FSDPEngineWithLMHead):
             set_ulysses_sequence_parallel_group(None)
             on_device = tokens[None].to(next(self.module.parameters()).device)
             logits = self.module(input_ids=on_device, use_cache=False).logits[0, :-1].float().cpu()
-            sums = self._weight_sums()
+            adapted = current_run().run.training.lora is not None
+            adapters, sums = (self._adapters(), {}) if adapted else ({}, self._weight_sums())
         log_probs = logits.log_softmax(dim=1).gather(1, tokens[1:, None])[:, 0]
         if distributed.get_rank() == 0:
             probe = {"tokens": tokens.tolist(), "log_probs": log_probs.tolist(), "weights": sums}
             write_json(Path(local_path) / PROBE, probe)
+            if adapted:
+                save_file(adapters, Path(local_path) / ADAPTERS)
+
+    def _adapters(self) -> dict[str, Tensor]:
+        """What is trained beside weights that stay as they are, whole and under the local engine's names."""
+        found = {}
+        for name, weights in self.module.named_parameters():
+            if weights.requires_grad:
+                whole = weights.full_tensor() if isinstance(weights, DTensor) else weights
+                found[name.removeprefix(_OF_PEFT).replace(".default.", ".")] = whole.detach().cpu().contiguous()
+        return found
 
     def _weight_sums(self) -> dict[str, tuple[float, ...]]:
         """The sums of every parameter, of which each rank holds the rows after those of the rank before it."""

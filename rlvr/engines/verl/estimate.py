@@ -14,6 +14,7 @@ from typing import Any
 
 from evals.core.errors import UserError
 from evals.core.run_spec import Cluster, VerlRun
+from evals.core.training_settings import Lora
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.hidden_states import largest_hidden_states
 
@@ -40,7 +41,7 @@ def estimate(run: VerlRun, cluster: Cluster, config: Path) -> str:
     if not config.is_file():
         raise UserError(f"{config}: no such file; accepted: --model-config with the config.json of the model")
     architecture = AutoConfig.from_pretrained(config)
-    peaks = device_peaks(architecture, cluster.tokens_per_device, cluster.devices, run.dtype)
+    peaks = device_peaks(architecture, cluster.tokens_per_device, cluster.devices, run.dtype, run.training.lora)
     hidden = largest_hidden_states(run, cluster, method, architecture.to_dict())
     lines = [
         f"{run.run}: one of {cluster.devices} devices, {_MICRO_BATCHES} micro-batches of {cluster.tokens_per_device} "
@@ -64,8 +65,34 @@ def _rows(peaks: Peaks) -> list[tuple[str, int]]:
     ]
 
 
-def device_peaks(config: Any, tokens: int, devices: int, dtype: str) -> Peaks:
+def _adapt(model: Any, lora: Lora) -> None:
+    """Put adapters beside a model's linear layers, as peft does; they alone are trained."""
+    from torch import Tensor, nn
+
+    class Adapted(nn.Module):
+        def __init__(self, layer: nn.Linear) -> None:
+            super().__init__()
+            self.layer = layer
+            self.first = nn.Linear(layer.in_features, lora.rank, bias=False)
+            self.second = nn.Linear(lora.rank, layer.out_features, bias=False)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            added: Tensor = self.layer(inputs) + lora.alpha / lora.rank * self.second(self.first(inputs))
+            return added
+
+    model.requires_grad_(False)
+    targets, head = lora.target_modules, model.get_output_embeddings()
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, nn.Linear) and layer is not head and (isinstance(targets, str) or name in targets):
+                setattr(parent, name, Adapted(layer))
+    model.enable_input_require_grads()
+
+
+def device_peaks(config: Any, tokens: int, devices: int, dtype: str, lora: Lora | None = None) -> Peaks:
     """Count what one of ``devices`` holds at most, with micro-batches of ``tokens`` tokens on each.
+
+    With ``lora`` adapters alone are trained.
 
     It starts torch's default process group, of which a process has one.
     """
@@ -101,12 +128,18 @@ def device_peaks(config: Any, tokens: int, devices: int, dtype: str) -> Peaks:
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             model.train()
+            if lora is not None:
+                _adapt(model, lora)
             precision = MixedPrecisionPolicy(param_dtype=kept, reduce_dtype=torch.float32, cast_forward_inputs=True)
             own = [] if config.tie_word_embeddings else [model.get_input_embeddings()]
             for module in [*model.model.layers, *own, model]:
                 fully_shard(module, mesh=mesh, mp_policy=precision, reshard_after_forward=True)
-            optimizer = torch.optim.AdamW(model.parameters())
-            weights = sum(4 * each.to_local().numel() for each in model.parameters())
+            trained = [each for each in model.parameters() if each.requires_grad]
+            optimizer = torch.optim.AdamW(trained)
+            weights, moments = (
+                sum(size * each.to_local().numel() for each in held)
+                for size, held in ((4, list(model.parameters())), (8, trained))
+            )
             tracker = FSDPMemTracker(model, optimizer)
 
             def logits() -> torch.Tensor:
@@ -135,6 +168,6 @@ def device_peaks(config: Any, tokens: int, devices: int, dtype: str) -> Peaks:
             log_probs = peak()
             with tracker:
                 update(_MICRO_BATCHES)
-            return Peaks(weights, 2 * weights, log_probs, peak())
+            return Peaks(weights, moments, log_probs, peak())
     finally:
         distributed.destroy_process_group()

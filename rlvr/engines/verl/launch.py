@@ -16,6 +16,7 @@ from typing import Any
 
 from evals.core.errors import InvalidInput
 from evals.core.run_spec import VERIFIER_FILE, Cluster, VerlRun
+from evals.core.training_settings import Lora
 from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"
@@ -103,6 +104,7 @@ def launch(run: VerlRun, cluster: Cluster, places: Places, checkpoints_at: Seque
         environment[CHECKPOINTS_VARIABLE] = ",".join(map(str, checkpoints_at))
     overrides: dict[str, Value] = {
         **_overrides(run, cluster, method, places),
+        **_lora_overrides(run.training.lora),
         **(_cpu_overrides(cluster) if cluster.platform == "cpu" else {}),
         **{f"+ray_kwargs.ray_init.runtime_env.env_vars.{key}": value for key, value in environment.items()},
     }
@@ -248,6 +250,21 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "trainer.resume_mode": "auto",
         "trainer.val_before_train": False,
         "trainer.test_freq": -1,
+    }
+
+
+def _lora_overrides(lora: Lora | None) -> dict[str, Value]:
+    model = "actor_rollout_ref.model"
+    always: dict[str, Value] = {f"{model}.lora_rank": lora.rank if lora else 0, f"{model}.lora_adapter_path": None}
+    if lora is None:
+        return always
+    targets = lora.target_modules
+    return {
+        **always,
+        f"{model}.lora_alpha": lora.alpha,
+        f"{model}.target_modules": targets if isinstance(targets, str) else list(targets),
+        f"{model}.lora.merge": True,  # vLLM is sent the sums, as weights of an ordinary model
+        "+actor_rollout_ref.actor.checkpoint.save_lora_only": True,
     }
 
 

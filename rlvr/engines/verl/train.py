@@ -102,7 +102,7 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
         metrics = _whole_metrics(run, places)
 
         def write(result: Training, shards: Path, place: Path) -> None:
-            difference = merge(shards, place / "checkpoint", places, execution.python, run.dtype)
+            difference = merge(run, shards, place / "checkpoint", places, execution.python)
             steps = result.run.training.steps
             write_result(
                 place,

@@ -149,6 +149,10 @@ def test_the_cost_follows_the_stated_model() -> None:
     assert cost.training_hours == pytest.approx(220 * 8 * seconds / 3600)
     assert cost.evaluated == pytest.approx((6 * 30 + 33) * 16 * 30000 * 0.35)
     assert cost.disk == pytest.approx(8.2e9 * (12 * 2 + 2) + cost.evaluated * 4)
+    config = delta() | {"checkpoint": "last"}
+    config["training"]["lora"] = {"rank": 16, "alpha": 32}  # whose states have adapters alone
+    adapted = run_cost(Study.resolve(config, "delta.yaml"), "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
+    assert adapted.disk == pytest.approx(8.2e9 * 2 + cost.evaluated * 4)
     base = run_cost(study, "qwen3_8b_base-base", ModelSize(8.2e9, 147456))
     assert base.trained == 0.0 and base.evaluated == cost.evaluated and base.evaluation_hours == cost.evaluation_hours
     lines = plan_lines(study)

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from evals.core.errors import InvalidInput, UserError
 from rlvr.engines.verl.checks import check
@@ -80,6 +82,19 @@ def test_heads_of_keys_and_values_are_shared_evenly(checkpoint: Path) -> None:
         with pytest.raises(InvalidInput, match="a divisor or a multiple of the model's 6 heads of keys") as error:
             check(make_run(), cluster, checkpoint)
         assert error.value.key == "sequence_parallel"
+
+
+def test_adapters_are_asked_for_by_names_of_the_model_s_weights(checkpoint: Path) -> None:
+    names = ("self_attn.q_proj", "mlp.up_proj", "input_layernorm")
+    weights = {f"model.layers.0.{name}.weight": np.zeros((2, 2)) for name in names}
+    save_file({**weights, "lm_head.weight": np.zeros((2, 2))}, checkpoint / "model.safetensors")
+    cluster, lora = make_cluster(tokens_per_device=22528), {"rank": 4, "alpha": 8}
+    check(make_run(lora=lora), cluster, checkpoint)
+    check(make_run(lora={**lora, "target_modules": ["q_proj", "up_proj"]}), cluster, checkpoint)
+    for name in ("lm_head", "kv_proj"):
+        with pytest.raises(InvalidInput, match="accepted: all-linear, or some of q_proj, up_proj") as error:
+            check(make_run(lora={**lora, "target_modules": ["q_proj", name]}), cluster, checkpoint)
+        assert error.value.key == "training.lora.target_modules" and repr(name) in str(error.value)
 
 
 def test_unequal_mini_batches_of_a_loss_that_couples_rollouts_are_refused() -> None:

@@ -49,6 +49,21 @@ def test_the_settings_of_the_run_are_verl_s(places: Places) -> None:
     assert overrides["data.gen_batch_size"] == 1  # any number of prompts can replace those that failed
 
 
+def test_adapters_are_trained_and_their_sums_sampled(places: Places) -> None:
+    lora = {"rank": 16, "alpha": 32, "target_modules": ["q_proj", "v_proj"]}
+    without, found = (launch(make_run(**more), make_cluster(), places) for more in ({}, {"lora": lora}))
+    added = {key: value for key, value in found.overrides.items() if key not in without.overrides}
+    model = "actor_rollout_ref.model"
+    assert (without.overrides[f"{model}.lora_rank"], found.overrides[f"{model}.lora_rank"]) == (0, 16)
+    assert added == {
+        f"{model}.lora_alpha": 32,
+        f"{model}.target_modules": ["q_proj", "v_proj"],
+        f"{model}.lora.merge": True,
+        f"+{ACTOR}.checkpoint.save_lora_only": True,
+    }
+    assert f"{model}.target_modules=[q_proj,v_proj]" in found.words
+
+
 @pytest.mark.parametrize("name", sorted(load_catalogue()))
 def test_every_method_of_the_catalogue_maps(name: str, places: Places) -> None:
     run = make_run(name)
@@ -80,7 +95,8 @@ def test_any_option_of_verl_can_be_handed_on_but_none_that_the_project_sets(plac
     run = make_run().model_copy(update={"overrides": {f"{ROLLOUT}.quantization": "fp8"}})
     words = launch(run, make_cluster(overrides={"+ray_kwargs.ray_init.include_dashboard": False}), places).words
     assert f"{ROLLOUT}.quantization=fp8" in words and "+ray_kwargs.ray_init.include_dashboard=false" in words
-    for key in (f"{ROLLOUT}.n", f"+{ACTOR}.optim.lr"):
+    own = (f"{ROLLOUT}.n", f"+{ACTOR}.optim.lr", "actor_rollout_ref.model.lora_rank")
+    for key in own:
         with pytest.raises(InvalidInput, match="is set by the project") as error:
             launch(make_run(), make_cluster(overrides={key: 1}), places)
         assert error.value.key == f"overrides.{key}"

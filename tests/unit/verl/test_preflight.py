@@ -11,6 +11,7 @@ from transformers import Qwen3Config
 
 from evals.core.errors import InvalidInput
 from evals.core.manifest import Manifest, hash_files
+from evals.core.training_settings import Lora
 from rlvr.engines.verl.estimate import device_peaks
 from rlvr.engines.verl.hidden_states import HiddenStateSize
 from rlvr.engines.verl.preflight import report, step_of_one_node
@@ -118,6 +119,17 @@ def test_the_memory_of_weights_and_optimizer_is_shared_out() -> None:
     assert four.weights == pytest.approx(4 * parameters / 4, rel=0.05)
     assert four.optimizer == 2 * four.weights
     assert two.update >= 0.99 * (two.weights + two.optimizer + 4 * parameters / 2)  # and gradients
+
+
+def test_adapters_have_the_optimizer_and_the_gradients_for_themselves() -> None:
+    model = Qwen3Config(**{**MODEL, "vocab_size": 1000, "num_hidden_layers": 2, "intermediate_size": 128})
+    asked = {"rank": 8, "alpha": 16, "target_modules": ["q_proj", "down_proj"]}
+    alone, adapted = (device_peaks(model, 64, 2, "bfloat16", lora) for lora in (None, Lora.parse(asked, "lora")))
+    wide = model.num_attention_heads * model.head_dim
+    trained = 2 * 8 * (model.hidden_size + wide + 128 + model.hidden_size)
+    assert adapted.optimizer == pytest.approx(8 * trained / 2, rel=0.05)
+    assert adapted.weights == pytest.approx(alone.weights + 4 * trained / 2, rel=0.01)
+    assert adapted.update < alone.update - 0.8 * alone.optimizer
 
 
 @pytest.fixture

@@ -11,16 +11,21 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from evals.core.errors import UserError
-from evals.core.files import read_jsonl, sha256_file
+from evals.core.files import read_json, read_jsonl, sha256_file
+from evals.core.training_settings import Lora
 from evals.problems.problem_set import write_problem_set
+from rlvr.base_model.tokenizer import build_tokenizer
+from rlvr.base_model.train import initial_model
 from rlvr.engines.verl import checkpoints
 from rlvr.engines.verl.checkpoints import (
+    ADAPTERS,
     MANIFEST,
     TRACKER,
     WeightSums,
+    add_adapters,
     differing_weights,
     is_intact,
     keep,
@@ -118,7 +123,7 @@ def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, pl
         "#!/bin/sh\necho reading\necho '  File x' >&2\necho 'ValueError: no shards' >&2\necho bye\nexit 1\n"
     )
     program.chmod(0o755)
-    arguments = (tmp_path / "global_step_1", places.run / "checkpoint", places, str(program), "float32")
+    arguments = (make_run(), tmp_path / "global_step_1", places.run / "checkpoint", places, str(program))
     with pytest.raises(UserError, match=r"ValueError: no shards \(.*verl\.log\)"):
         merge(*arguments)
     assert log.read_text().splitlines()[0] == "what verl said" and "  File x" in log.read_text()
@@ -132,6 +137,32 @@ def test_a_merger_that_fails_is_quoted_and_its_traceback_kept(tmp_path: Path, pl
     program.write_text("#!/bin/sh\nkill -9 $$\n")  # as the kernel does when memory runs out
     with pytest.raises(UserError, match="killed by SIGKILL"):
         merge(*arguments)
+
+
+def test_adapters_are_added_to_the_base_model(tmp_path: Path) -> None:
+    architecture = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
+    architecture |= dict(num_key_value_heads=1, head_dim=8, max_position_embeddings=32, tie_word_embeddings=True)
+    tokenizer, generator = build_tokenizer(), torch.Generator().manual_seed(5)
+    initial_model(architecture, tokenizer, seed=3).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    weights = load_file(tmp_path / "base" / "model.safetensors")
+    name = "model.layers.0.mlp.down_proj.weight"
+    factors = {
+        name.replace("weight", f"lora_{part}.weight"): torch.randn(shape, generator=generator)
+        for part, shape in (("A", (2, 24)), ("B", (16, 2)))
+    }
+    save_file(factors, tmp_path / ADAPTERS)
+    add_adapters(tmp_path / "base", tmp_path / ADAPTERS, Lora(rank=2, alpha=3.0), tmp_path / "checkpoint")
+    first, second = factors.values()
+    changed = {**weights, name: weights[name] + 1.5 * second @ first}
+    found = load_file(tmp_path / "checkpoint" / "model.safetensors")
+    assert found.keys() == changed.keys()
+    assert all(torch.equal(found[each], changed[each].to(torch.bfloat16)) for each in found)
+    assert read_json(tmp_path / "checkpoint" / "config.json")["dtype"] == "bfloat16"
+    assert (tmp_path / "checkpoint" / "tokenizer.json").is_file()
+    save_file({"model.layers.7.mlp.up_proj.lora_A.weight": factors[next(iter(factors))]}, tmp_path / ADAPTERS)
+    with pytest.raises(UserError, match=r"layers\.7\.mlp\.up_proj\.lora_A\.weight: of no weight of"):
+        add_adapters(tmp_path / "base", tmp_path / ADAPTERS, Lora(rank=2, alpha=3.0), tmp_path / "other")
 
 
 TIMED_OUT = "Exception: The current node timed out during startup. This could happen because ..."
