@@ -184,6 +184,8 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "algorithm.adv_estimator": NAME_PREFIX + str(run.method["advantage"]["name"]),
         "algorithm.use_kl_in_reward": False,
         "reward.reward_manager.name": REWARD_MANAGER,
+        "algorithm.filter_groups.enable": False,  # a method's selection is in the sampler
+        "trainer.v1.trainer_mode": "sync",  # the one that the plugin extends
         "trainer.v1.sampler.custom_sampler.path": "pkg://rlvr.engines.verl.trainer",
         "trainer.v1.sampler.custom_sampler.name": "MethodReplayBuffer",
         f"{model}.path": str(places.study / run.base / "checkpoint"),
