@@ -130,6 +130,13 @@ class Results:
         """The comparison of a condition, or None for a method against itself and for the base model."""
         return self.comparisons.get((condition.model, condition.method, against, benchmark))
 
+    def verdict(self, condition: Condition) -> str | None:
+        """The verdict on a condition against the reference method, in words; None where nothing was compared."""
+        if condition.method == self.reference_method:
+            return "reference"
+        compared = self.comparison(condition, self.reference_method)
+        return compared.verdict.value if compared else None
+
     def contrast(self, condition: Condition) -> Contrast | None:
         """The contrast of a condition with the reference method, or None where it was not measured."""
         return self.contrasts.get((condition.model, condition.method))

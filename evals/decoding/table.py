@@ -14,15 +14,15 @@ from evals.decoding.settings import Choice, Choices
 from evals.results import Results
 from evals.tables import layout, numbers
 from evals.tables.layout import Column, Table, make_table
-from evals.tables.main import average_text, difference_text
-from evals.tables.paper import PaperRow, paper_frame, paper_rows
+from evals.tables.main import average_text, compared_columns, difference_text
+from evals.tables.paper import paper_frame
 
 
 @dataclass(frozen=True)
 class DecodingRow:
     """A row of the table."""
 
-    paper: PaperRow  # its averages and its comparison with the reference method
+    condition: Condition
     gain: Comparison | None  # over the base model; None for the base model itself
     choice: Choice | None  # how both models decoded together; None for one model alone
     replaced: float | None  # fraction of the scored responses' tokens that were drawn again; None for one model alone
@@ -41,7 +41,7 @@ class DecodingRow:
     @property
     def gamma_text(self) -> str:
         """Gamma, which a replacement has not."""
-        if self.choice is None or scheme_in(self.paper.condition.method) == "replacement":
+        if self.choice is None or scheme_in(self.condition.method) == "replacement":
             return numbers.NOTHING
         return f"{self.choice.gamma:g}"
 
@@ -62,15 +62,15 @@ def decoding_tables(
     choices = Choices.read(chosen).chosen
     rows: list[DecodingRow] = []
     files: list[Path] = []
-    for row in paper_rows(results):
+    for condition in results.conditions:
         choice, replaced = None, None
-        if (scheme := scheme_in(row.condition.method)) is not None:
-            runs = [run.run for run in row.condition.runs]
+        if (scheme := scheme_in(condition.method)) is not None:
+            runs = [run.run for run in condition.runs]
             paths = [samples / run / name / "samples.jsonl" for run in runs for name in results.benchmarks]
             read = [sample for path in paths for sample in read_rows(path, Sample)]
             replaced = sum(each.replaced or 0 for each in read) / max(1, sum(each.tokens or 0 for each in read))
             choice, files = choices[scheme], [*files, *paths]
-        rows.append(DecodingRow(row, results.comparison(row.condition, BASE), choice, replaced))
+        rows.append(DecodingRow(condition, results.comparison(condition, BASE), choice, replaced))
     return [_summary(results, rows, notes), _by_benchmark(results)], _frame(results, rows), files
 
 
@@ -93,17 +93,16 @@ def _frame(results: Results, rows: Sequence[DecodingRow]) -> pd.DataFrame:
 
 
 def _summary(results: Results, rows: Sequence[DecodingRow], notes: Sequence[str]) -> Table:
-    k, level, reference = results.samples_per_problem, round(100 * results.confidence), results.reference_title
+    k, level = results.samples_per_problem, round(100 * results.confidence)
+
+    def of_condition(column: Column[Condition]) -> Column[DecodingRow]:
+        return Column(column.header, lambda row: column.value(row.condition), column.text)
+
     columns: list[Column[DecodingRow]] = [
-        Column("Decoding", lambda row: row.paper.condition.title),
-        Column(f"avg@{k} (%)", lambda row: row.paper.average, average_text),
+        Column("Decoding", lambda row: row.condition.title),
+        Column(f"avg@{k} (%)", lambda row: results.average(row.condition), average_text),
         Column("Gain over base (pp)", lambda row: row.gain, difference_text),
-        Column(f"Versus {reference} (pp)", lambda row: row.paper.against, difference_text),
-        Column("p (Holm)", lambda row: row.paper.against and row.paper.against.p_value_holm, numbers.p_value),
-        Column(
-            "MDE (pp)", lambda row: row.paper.against and row.paper.against.minimum_detectable_effect, numbers.percent
-        ),
-        Column(f"Verdict versus {reference}", lambda row: row.paper.verdict or numbers.NOTHING),
+        *(of_condition(column) for column in compared_columns(results) if column.header != "p"),
         Column("Replaced (%)", lambda row: row.replaced, numbers.percent),
         Column("τ (nats)", lambda row: row.tau_text),
         Column("γ", lambda row: row.gamma_text),

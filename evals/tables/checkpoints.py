@@ -119,7 +119,9 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> list[Table]:
         *(without if others else []),
         Column(f"Versus {last.reference_title} (pp)", lambda row: row.comparison, difference_text),
         Column("p (Holm)", lambda row: getattr(row.comparison, "p_value_holm", None), numbers.p_value),
-        Column(f"Verdict versus {last.reference_title}", _verdict),
+        Column(
+            f"Verdict versus {last.reference_title}", lambda row: row.results.verdict(row.condition) or numbers.NOTHING
+        ),
         Column(f"{selected}, choice (%)", lambda row: row.chosen_average, numbers.percent),
         Column(f"{selected}, scored (%)", partial(score, name=selected)),
     ]
@@ -146,12 +148,6 @@ def _marked(row: Checkpoints, selected: bool) -> str:
 
 def _mean_text(average: Average | None) -> str:
     return numbers.NOTHING if average is None else average_text(average)
-
-
-def _verdict(row: Checkpoints) -> str:
-    if row.condition.method == row.results.reference_method:
-        return "reference"
-    return row.comparison.verdict.value if row.comparison else numbers.NOTHING
 
 
 def _numbers(row: Checkpoints) -> dict[str, Any]:

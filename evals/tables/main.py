@@ -32,27 +32,16 @@ def responses_of(benchmark: str, condition: Condition) -> str:
 
 def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls]) -> list[Column[Condition]]:
     """The columns of the main table, over all benchmarks. Those with a name stand in main.csv too, at its end."""
-    k, reference = results.k, results.reference_title
-
-    def versus(condition: Condition) -> Comparison | None:
-        return results.comparison(condition, results.reference_method)
-
-    def verdict(condition: Condition) -> str:
-        compared = versus(condition)
-        words = compared.verdict.value if compared else numbers.NOTHING
-        return "reference" if condition.method == results.reference_method else words
-
+    k = results.k
+    *compared, verdict = compared_columns(results)
     return [
         _METHOD,
         Column(f"avg@{k} (%)", results.average, average_text, link=partial(responses_of, results.benchmarks[0])),
         Column("Fell", falls.get, lambda own: own.text if own else numbers.NOTHING),
         Column("Gain over base (pp)", lambda row: results.comparison(row, BASE), difference_text),
-        Column(f"Versus {reference} (pp)", versus, difference_text),
-        Column("p", lambda row: getattr(versus(row), "p_value", None), numbers.p_value),
-        Column("p (Holm)", lambda row: getattr(versus(row), "p_value_holm", None), numbers.p_value),
-        Column("MDE (pp)", lambda row: getattr(versus(row), "minimum_detectable_effect", None), numbers.percent),
+        *compared,
         Column("Contrast (°)", lambda row: getattr(results.contrast(row), "degrees", None), numbers.decimal),
-        Column(f"Verdict versus {reference}", verdict),
+        verdict,
         Column("Seeds", lambda row: len(row.seeds) or numbers.NOTHING),
         Column("Tokens", lambda row: costs[row].tokens_generated, numbers.count, "tokens_generated"),
         Column("Steps", lambda row: costs[row].optimizer_steps, numbers.whole, "optimizer_steps"),
@@ -60,6 +49,22 @@ def main_columns(results: Results, costs: Costs, falls: Mapping[Condition, Falls
         Column("CPU (s)", lambda row: costs[row].training_cpu_seconds, numbers.seconds, "training_cpu_seconds"),
         Column("Eval (s)", lambda row: costs[row].evaluation_seconds, numbers.seconds, "evaluation_seconds"),
         Column("Memory (MiB)", lambda row: costs[row].peak_memory_mebibytes, numbers.whole, "peak_memory_mebibytes"),
+    ]
+
+
+def compared_columns(results: Results) -> list[Column[Condition]]:
+    """The columns of the comparison with the reference method: difference, p-values, MDE, verdict."""
+    reference = results.reference_title
+
+    def versus(condition: Condition) -> Comparison | None:
+        return results.comparison(condition, results.reference_method)
+
+    return [
+        Column(f"Versus {reference} (pp)", versus, difference_text),
+        Column("p", lambda row: getattr(versus(row), "p_value", None), numbers.p_value),
+        Column("p (Holm)", lambda row: getattr(versus(row), "p_value_holm", None), numbers.p_value),
+        Column("MDE (pp)", lambda row: getattr(versus(row), "minimum_detectable_effect", None), numbers.percent),
+        Column(f"Verdict versus {reference}", lambda row: results.verdict(row) or numbers.NOTHING),
     ]
 
 
