@@ -202,24 +202,23 @@ def read_run(path: Path) -> RunSpec:
 
 
 class Execution(Record):
-    """The execution of a run by the local engine; nothing here changes its numbers.
+    """The execution of a run by the local engine; nothing here changes its numbers."""
 
-    Attributes:
-        checkpoint_interval: steps between saved states.
-        lock_wait_seconds: how long to wait for another process that trains the same run.
-        grading_workers: processes for answers that need symbolic comparison.
-        hidden_state_budget: mebibytes of hidden states that are kept in memory; more are spilled to a file.
-        gradient_checkpointing: whether layers are computed again for the gradient instead of kept.
-        rollouts_kept_every: steps between two whose rollouts are kept, beside the first; None for none.
-    """
-
-    device: Literal["cpu", "cuda"] = "cpu"
-    checkpoint_interval: Count = 10
-    lock_wait_seconds: NotNegative = 600.0
-    grading_workers: Count = 1
-    hidden_state_budget: Index = 4096
-    gradient_checkpointing: bool = False
-    rollouts_kept_every: Count | None = None
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="that it runs on")
+    checkpoint_interval: Count = Field(default=10, description="local: steps between saved states")
+    lock_wait_seconds: NotNegative = Field(default=600.0, description="patience with another writer of this directory")
+    grading_workers: Count = Field(default=1, description="local: processes that grade")
+    hidden_state_budget: Index = Field(
+        default=4096, description="local: MiB kept in memory; more are spilled to a file in --out"
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="local: compute layers again for the gradient; saves memory"
+    )
+    rollouts_kept_every: int | None = Field(
+        default=None,
+        ge=1,
+        description="local: steps between two whose rollouts are kept in rollouts/step-N, beside step 1; default: none",
+    )
 
 
 class Cluster(Record):

@@ -5,16 +5,17 @@ one method under two names. The promise, the minimum detectable effect, is held 
 of the real one.
 """
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from evals.core.comparisons import Verdict
 from evals.core.errors import UserError
+from evals.core.files import write_text
 from evals.core.random import stream_seed
 from evals.core.records import ALL_BENCHMARKS, BASE
 from evals.scores.comparison import BenchmarkCounts, Settings, compare, problem_shares, read_counts
@@ -23,7 +24,7 @@ from evals.statistics.difference import estimate_difference
 from evals.statistics.power import minimum_detectable_effect, residual_variance
 from evals.statistics.resampling import sign_flip_p_values
 from evals.statistics.robust import share_interval
-from evals.statistics.weighting import weighted_mean, weights_of
+from evals.statistics.weighting import parse_weighting, weighted_mean, weights_of
 
 _NAMES = ("first", "second")
 
@@ -238,25 +239,61 @@ def _draw_arms(
 
 
 def simulate(
-    scores: Sequence[Path], reference: str, method: str, seeds: int, studies: int, settings: Settings
-) -> dict[str, Any]:
-    """Simulate null studies and studies with the promised effect from files of scores; the result is JSON.
+    scores: Sequence[Path],
+    reference_method: str,
+    method: str | None = None,
+    seeds: int = 0,
+    studies: int = 200,
+    seed: int = 0,
+    resamples: int = 1_000,
+    permutations: int = 2_000,
+    weighting: str = "benchmarks",
+    out: Path | None = None,
+) -> list[str]:
+    """Simulate studies with a study's own variances, and count verdicts where there is no difference, and where one is.
 
-    ``seeds`` 0 divides all runs of ``method`` in two.
+    One method under two names: its runs are divided at random and its problems drawn anew, and the whole comparison
+    runs; at most 5 % should get a verdict. Studies in which the methods differ by the minimum detectable effect of the
+    main table: 80 % should find it.
+
+    Args:
+        method: whose runs are divided in two; default: the reference method.
+        seeds: of each of the two names; default: half of the method's runs.
+        studies: simulated ones of each kind.
+        out: JSON; default: standard output.
+
+    Returns:
+        The JSON, unless it is written to a file.
     """
-    benchmarks = read_counts(scores)
+    if studies < 1:
+        raise UserError(f"--studies: is {studies}; accepted: 1 or more")
+    settings = Settings(
+        reference_method,
+        seed=seed,
+        bootstrap_resamples=resamples,
+        permutations=permutations,
+        weighting=parse_weighting(weighting),
+    )
+    benchmarks, method = read_counts(scores), method or reference_method
     known = Counter(benchmarks[0].methods.values())
-    for option, name in (("--method", method), ("--reference-method", reference)):
+    for option, name in (("--method", method), ("--reference-method", reference_method)):
         if name not in {each for _, each in known}:
             raise UserError(f"{option}: is {name}; accepted: {', '.join(dict.fromkeys(each for _, each in known))}")
-    null = []
-    for (model, name), pool in known.items():
-        if name == method and (pool >= 4 or seeds):
-            null.append(simulate_null(benchmarks, model, method, seeds or pool // 2, studies, settings))
-    promises = simulate_promises(benchmarks, reference, studies, settings)
-    return {
+    null = [
+        simulate_null(benchmarks, model, method, seeds or pool // 2, studies, settings)
+        for (model, name), pool in known.items()
+        if name == method and (pool >= 4 or seeds)
+    ]
+    content = {
         "studies": studies,
-        "seed": settings.seed,
+        "seed": seed,
         "one_method_under_two_names": [asdict(each) for each in null],
-        "minimum_detectable_effects": [asdict(each) for each in promises],
+        "minimum_detectable_effects": [
+            asdict(each) for each in simulate_promises(benchmarks, reference_method, studies, settings)
+        ],
     }
+    text = json.dumps(content, indent=2)
+    if out is None:
+        return [text]
+    write_text(out, text + "\n")
+    return []

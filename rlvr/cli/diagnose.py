@@ -1,7 +1,7 @@
 """Commands that measure what training does to single tokens, and the papers' claims."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -9,6 +9,7 @@ from evals.core.errors import UserError
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
 from rlvr.cli.options import Device, Paths, RunFile, Words
+from rlvr.diagnostics.checkpoint_contrast import Rollouts
 from rlvr.diagnostics.claims.base import claim_names
 
 commands = Commands()
@@ -53,42 +54,7 @@ def probe(
     write_probes(table, steps or None)
 
 
-@tokens.add("compare")
-def compare(
-    base: Annotated[Path, Option(help="checkpoint directory, before training")],
-    trained: Annotated[Path, Option(help="checkpoint directory, after it")],
-    problems: Path,
-    samples: Annotated[Path, Option(help="samples.jsonl, as `stage sample` writes it")],
-    prompt: str,
-    out: Annotated[Path, Option(help="directory for tokens.parquet; resumable")],
-    grades: Annotated[
-        Path | None, Option(help="grades.jsonl of these samples, as `stage grade` writes it: adds rewards")
-    ] = None,
-    prompt_form: Literal["base", "chat"] = "base",
-    temperature: float = 1.0,
-    batch_size: int = 16,
-    top: Annotated[
-        int | None,
-        Option(
-            metavar="M",
-            help="entropies and KL over each model's M likeliest tokens and one remainder: less memory and time; the "
-            "error on the first batch is reported; default: the whole vocabulary",
-        ),
-    ] = None,
-    device: Device = "cpu",
-    threads: int = 1,
-) -> None:
-    """Measure what training did to each token of a sample file: any two Hugging Face checkpoints."""
-    import torch
-
-    from rlvr.diagnostics.tokens.compare import compare_checkpoints
-
-    torch.set_num_threads(threads)
-    compare_checkpoints(
-        base, trained, problems, prompt, samples, out, temperature, device, batch_size, top, prompt_form, grades
-    )
-
-
+tokens.call("compare", "rlvr.diagnostics.tokens.compare:compare_checkpoints")
 tokens.call("show", "rlvr.diagnostics.tokens.view:write_page", ["table"], {"problems": "problem", "count": "groups"})
 
 
@@ -97,24 +63,15 @@ def contrast(
     source: Annotated[Path, Argument(help="run.json of a run, or the directory of any Hugging Face checkpoint")],
     methods: Annotated[Words, Option(help="entries of the catalogue")],
     out: Annotated[Path, Option(help="directory for contrast.parquet")],
+    rollouts: Rollouts,
     steps: Annotated[list[int], Option(help="rollout steps, from 1")] = [1],
     threads: int = 1,
     device: Device = "cpu",
     grading_workers: int = 1,
     problems: Annotated[Path | None, Option(help="checkpoint: JSON lines with id, problem and answer; needed")] = None,
-    prompt: Annotated[str, Option(help="checkpoint: template with {problem} in it")] = "{problem}\n",
-    prompt_form: Annotated[Literal["base", "chat"], Option(help="checkpoint: plain text, or a user's turn")] = "base",
     reference: Annotated[
         str, Option(help="checkpoint: the method that trains it and that others are held to")
     ] = "dapo",
-    prompts: Annotated[int, Option(help="checkpoint: problems of a rollout batch")] = 8,
-    samples: Annotated[int, Option(help="checkpoint: responses to each")] = 8,
-    updates: Annotated[int, Option(help="checkpoint: optimizer steps per rollout batch")] = 4,
-    max_new_tokens: Annotated[int, Option(help="checkpoint: longest response")] = 256,
-    temperature: float = 1.0,
-    learning_rate: Annotated[float, Option(help="checkpoint: AdamW's")] = 1e-6,
-    batch_size: Annotated[int, Option(help="checkpoint: rollouts in one pass")] = 8,
-    seed: int = 1,
 ) -> None:
     """Measure the angle between the updates that methods and a reference method give the same policy.
 
@@ -123,7 +80,6 @@ def contrast(
     """
     # Of a run, the digits of its training.
     arithmetic.set_up(threads, device == "cpu" and source.is_file())
-    from rlvr.diagnostics.checkpoint_contrast import Rollouts
     from rlvr.diagnostics.contrast import write_checkpoint_contrast, write_contrast
     from rlvr.study.catalogue import load_catalogue, resolve_method
 
@@ -132,10 +88,8 @@ def contrast(
     if source.is_dir():
         if problems is None:
             raise UserError("--problems: is missing; accepted: a JSON lines file, for a checkpoint")
-        sizes = (prompts, samples, updates, max_new_tokens, temperature, learning_rate, batch_size, seed)
-        given = Rollouts(prompt, prompt_form, *sizes)
         frame = write_checkpoint_contrast(
-            source, problems, reference, entries, steps, given, out, device, grading_workers
+            source, problems, reference, entries, steps, rollouts, out, device, grading_workers
         )
     else:
         frame = write_contrast(source, entries, steps, out, device, grading_workers)

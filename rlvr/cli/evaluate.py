@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from evals.core.errors import UserError
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Grading, Paths, Printed, VerifierFiles, Weighting, read_weighting, the_verifier
+from rlvr.cli.options import Grading, Paths, Printed, VerifierFiles, the_verifier
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling
 
 commands = Commands()
@@ -48,7 +48,7 @@ def score(
     k: Annotated[list[int], Option(help="pass@k, maj@k and G-Pass@k for these k; default: half of n")] = [],
     threshold: Annotated[float, Option(help="G-Pass: share of the k samples that has to be right")] = 0.5,
     confidence: float = 0.95,
-    weighting: Weighting = "benchmarks",
+    weighting: str = "benchmarks",
 ) -> None:
     """Score files of samples or grades: avg@k with its errors and interval, pass@k, maj@k, G-Pass@k, what went wrong.
 
@@ -57,8 +57,9 @@ def score(
     them.
     """
     from evals.scores.printed import print_scores
+    from evals.statistics.weighting import parse_weighting
 
-    weights = read_weighting(weighting)
+    weights = parse_weighting(weighting)
     print_scores(samples, grading.reader(problems), k, threshold, confidence, weights, printed.form)
 
 
@@ -76,7 +77,7 @@ def compare(
         bool, Option("--resample-samples", help="bootstrap the samples within each problem as well")
     ] = False,
     confidence: float = 0.95,
-    weighting: Weighting = "benchmarks",
+    weighting: str = "benchmarks",
 ) -> None:
     """Compare two policies, or two methods with several seeds each, on the same problems, paired by problem.
 
@@ -88,6 +89,7 @@ def compare(
     """
     from evals.scores.comparison import Settings
     from evals.scores.printed import print_comparison
+    from evals.statistics.weighting import parse_weighting
 
     settings = Settings(
         "B",
@@ -96,7 +98,7 @@ def compare(
         bootstrap_resamples=resamples,
         permutations=permutations,
         resample_samples=resample_samples,
-        weighting=read_weighting(weighting),
+        weighting=parse_weighting(weighting),
     )
     print_comparison(a, b, grading.reader(problems), settings, printed.form)
 
@@ -179,46 +181,7 @@ commands.call("trace", "evals.trace.rows:trace", ["files"], {"faults_only": "fau
 commands.call("verify", "evals.trace.directory:verify", ["directory"], {"as_json": "json"})
 commands.call("crate", "evals.trace.directory:describe", ["directory"])
 commands.call("coverage", "evals.statistics.coverage:coverage_table")
-
-
-@commands.add("simulate")
-def simulate(
-    scores: Paths,
-    reference_method: str,
-    method: Annotated[str | None, Option(help="whose runs are divided in two; default: the reference method")] = None,
-    seeds: Annotated[int, Option(help="of each of the two names; default: half of the method's runs")] = 0,
-    studies: Annotated[int, Option(help="simulated ones of each kind")] = 200,
-    seed: int = 0,
-    resamples: int = 1_000,
-    permutations: int = 2_000,
-    weighting: Weighting = "benchmarks",
-    out: Annotated[Path | None, Option(help="JSON; default: standard output")] = None,
-) -> None:
-    """Simulate studies with a study's own variances, and count verdicts where there is no difference, and where one is.
-
-    One method under two names: its runs are divided at random and its problems drawn anew, and the whole comparison
-    runs; at most 5 % should get a verdict. Studies in which the methods differ by the minimum detectable effect of the
-    main table: 80 % should find it.
-    """
-    from json import dumps
-
-    from evals.core.files import write_text
-    from evals.scores.comparison import Settings
-    from evals.scores.simulation import simulate as simulate_studies
-
-    if studies < 1:
-        raise UserError(f"--studies: is {studies}; accepted: 1 or more")
-    settings = Settings(
-        reference_method,
-        seed=seed,
-        bootstrap_resamples=resamples,
-        permutations=permutations,
-        weighting=read_weighting(weighting),
-    )
-    content = dumps(
-        simulate_studies(scores, reference_method, method or reference_method, seeds, studies, settings), indent=2
-    )
-    print(content) if out is None else write_text(out, content + "\n")
+commands.call("simulate", "evals.scores.simulation:simulate")
 
 
 @commands.add("eval")

@@ -13,7 +13,6 @@ from typer import Argument, Option
 from evals.core.errors import UserError
 
 if TYPE_CHECKING:
-    from evals.core import records
     from evals.results import Results as StudyResults
     from evals.scores.loose_files import Reader
     from evals.scores.printed import Format
@@ -31,20 +30,6 @@ OtherBenchmarks = Annotated[
 VerifierFiles = Annotated[
     list[Path], Option(help="a Python file of your own whose function verify grades instead, in a sandbox; at most one")
 ]
-
-Weighting = Annotated[
-    str,
-    Option(
-        help="of the mean over benchmarks: benchmarks (all alike), problems (all alike), or NAME=WEIGHT,NAME=WEIGHT"
-    ),
-]
-
-
-def read_weighting(weighting: str) -> records.Weighting:
-    """The weights of :data:`Weighting`."""
-    from evals.statistics.weighting import parse_weighting
-
-    return parse_weighting(weighting)
 
 
 def read_others(others: str) -> dict[Path, dict[str, Any]]:
@@ -177,6 +162,7 @@ HELP = {
     "titles": "of those studies",
     "trained": "the model after training; prompts are as for this one",
     "training": "results/runs",
+    "weighting": "of the mean over benchmarks: benchmarks or problems (all alike), or NAME=WEIGHT,NAME=WEIGHT",
     "workers": "worker processes; default: one per available core",
 }
 """Option -> its help, in every command that does not say otherwise."""

@@ -17,9 +17,7 @@ from rlvr.cli.options import (
     Paths,
     ProblemDirectory,
     VerifierFiles,
-    Weighting,
     read_others,
-    read_weighting,
     the_verifier,
 )
 
@@ -162,7 +160,7 @@ def compare(
     seed: int = 0,
     resamples: int = 10_000,
     permutations: int = 100_000,
-    weighting: Weighting = "benchmarks",
+    weighting: str = "benchmarks",
     controls: Annotated[str | None, Option(help='JSON: {"positive": METHOD, "negative": METHOD}')] = None,
     training: Annotated[
         Path | None, Option(help="directory of the runs, whose metrics give the methods' contrast with the reference")
@@ -171,6 +169,7 @@ def compare(
     """Compare every method with a reference method and with the base model."""
     from evals.core.comparisons import Claim, Controls
     from evals.scores.comparison import Settings, write_comparisons
+    from evals.statistics.weighting import parse_weighting
 
     settings = Settings(
         reference_method,
@@ -178,7 +177,7 @@ def compare(
         seed=seed,
         bootstrap_resamples=resamples,
         permutations=permutations,
-        weighting=read_weighting(weighting),
+        weighting=parse_weighting(weighting),
         controls=None if controls is None else Controls.parse_text(controls, "--controls"),
     )
     write_comparisons(scores, settings, out, training)

@@ -5,9 +5,8 @@ from typing import Annotated
 
 from typer import Option
 
-from evals.core.errors import InvalidInput
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Paths, Results, Words
+from rlvr.cli.options import Paths, Words
 
 commands = Commands()
 table = Commands(help="Write one table; .md, .csv.")
@@ -45,33 +44,11 @@ page.call("rollouts", "rlvr.report.rollouts:write_rollouts_page")
 page.call("decoding", "rlvr.report.pages:write_decoding_page", options=NOTE)
 
 
-@commands.add("report")
-def report(
-    study: Annotated[Path, Option(help="the resolved study, an object with study, its name")],
-    files: Results,
-    audits: Paths,
-    results: Path,
-    figures: Path,
-    status: Annotated[Path, Option(help="list of result, current, reasons, code_edited_since")],
-    note: Words,
-    out: Path,
-    title: Annotated[
-        str | None,
-        Option(help="of a named study; its table in the shape of the papers' is shown, with --reference"),
-    ] = None,
-    own_figures: Annotated[Words, Option(help="of a named study: names of its figures")] = [],
-    reference: Path | None = None,
-    rollouts: Annotated[str, Option(help="address of the page of rollouts, from the report; default: none")] = "",
-    registrations: Annotated[Path | None, Option(help="of a registered comparison", show_default=False)] = None,
-) -> None:
-    """Write the report, one self-contained HTML file."""
-    from rlvr.report.page import write_report
-
-    if title is not None and reference is None:
-        raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
-    published = reference / "published.csv" if title is not None and reference is not None else None
-    named = (title, published, own_figures)
-    write_report(study, files.read(), audits, results, figures, status, note, out, *named, rollouts, registrations)
+commands.call(
+    "report",
+    "rlvr.report.page:write_report",
+    options={**NOTE, "study_file": "study", "status_file": "status", "directory": "results"},
+)
 
 
 @commands.add("track")

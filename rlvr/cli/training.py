@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from evals.core.errors import UserError
+from evals.core.run_spec import Execution
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Device, Paths, RunFile
+from rlvr.cli.options import Paths, RunFile
 from rlvr.study.source_files import REPOSITORY
 
 if TYPE_CHECKING:
@@ -29,26 +30,11 @@ Python = Annotated[str, Option(help="Python of the environment that verl is in; 
 @commands.add("train")
 def train(
     run_file: RunFile,
+    execution: Execution,
     out: Annotated[Path | None, Option(help="local: directory of the run; default: where run.json is")] = None,
     threads: Annotated[int | None, Option(help="local: that torch keeps to; needed")] = None,
-    device: Device = "cpu",
-    checkpoint_interval: Annotated[int, Option(help="local: steps between saved states")] = 10,
-    grading_workers: Annotated[int, Option(help="local: processes that grade")] = 1,
-    hidden_state_budget: Annotated[
-        int, Option(help="local: MiB kept in memory; more are spilled to a file in --out")
-    ] = 4096,
-    gradient_checkpointing: Annotated[
-        bool, Option("--gradient-checkpointing", help="local: compute layers again for the gradient; saves memory")
-    ] = False,
-    rollouts_kept_every: Annotated[
-        int | None,
-        Option(
-            help="local: steps between two whose rollouts are kept in rollouts/step-N, beside step 1; default: none"
-        ),
-    ] = None,
     cluster: ClusterFile = None,
     python: Python = "python",
-    lock_wait_seconds: float = 600.0,
     checkpoints_at: Annotated[
         list[int], Option(help="steps after which the policy is kept too, in checkpoints/step-N of the run's directory")
     ] = [],
@@ -71,25 +57,18 @@ def train(
             from rlvr.engines.verl import train as by_verl
 
             run, machines, places = _read(run_file, cluster)
-            settings = by_verl.Execution(machines, _program(python), places.study, REPOSITORY, lock_wait_seconds)
+            settings = by_verl.Execution(
+                machines, _program(python), places.study, REPOSITORY, execution.lock_wait_seconds
+            )
             by_verl.train(run, places.run, settings, checkpoints_at)
             return
         if threads is None:
             raise UserError("--threads: is missing; accepted: a number, for engine local")
         in_float32 = not (isinstance(content, dict) and content.get("dtype") == "bfloat16")
-        arithmetic.set_up(threads, device == "cpu" and in_float32)
-        from evals.core.run_spec import Execution, LocalRun
+        arithmetic.set_up(threads, execution.device == "cpu" and in_float32)
+        from evals.core.run_spec import LocalRun
         from rlvr.engines.local.train import train as train_locally
 
-        execution = Execution(
-            device=device,
-            checkpoint_interval=checkpoint_interval,
-            lock_wait_seconds=lock_wait_seconds,
-            grading_workers=grading_workers,
-            hidden_state_budget=hidden_state_budget,
-            gradient_checkpointing=gradient_checkpointing,
-            rollouts_kept_every=rollouts_kept_every,
-        )
         train_locally(LocalRun.read(run_file), out or run_file.parent, execution, checkpoints_at)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from typer import Option
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import LocalRun
@@ -16,21 +18,25 @@ class Rollouts:
     """The way in which a checkpoint is rolled out and updated in memory; a training by the local engine has the same.
 
     Attributes:
-        prompt: template with ``{problem}`` in it once.
-        updates: optimizer steps per rollout batch; gradients are compared before the last.
-        micro_batch: rollouts in one pass of the model.
+        prompt: checkpoint: template with {problem} in it.
+        prompt_form: checkpoint: plain text, or a user's turn.
+        prompts: checkpoint: problems of a rollout batch.
+        samples: checkpoint: responses to each.
+        updates: checkpoint: optimizer steps per rollout batch.
+        max_new_tokens: checkpoint: longest response.
+        learning_rate: checkpoint: AdamW's.
     """
 
-    prompt: str
-    prompt_form: Literal["base", "chat"]
-    prompts: int
-    samples: int
-    updates: int
-    max_new_tokens: int
-    temperature: float
-    learning_rate: float
-    micro_batch: int
-    seed: int
+    prompt: str = "{problem}\n"
+    prompt_form: Literal["base", "chat"] = "base"
+    prompts: int = 8
+    samples: int = 8
+    updates: int = 4
+    max_new_tokens: int = 256
+    temperature: float = 1.0
+    learning_rate: float = 1e-6
+    micro_batch: Annotated[int, Option("--batch-size", help="checkpoint: rollouts in one pass")] = 8
+    seed: int = 1
 
 
 def checkpoint_run(

@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import InvalidInput
 from evals.core.files import read_json, read_jsonl, read_parquet
-from evals.core.record import R
+from evals.core.record import scan_rows
 from evals.core.records import BASE, Gold, Grade, ProblemFile, Sample
 from evals.results import Results
 from evals.scores.registration import read_entries
@@ -23,6 +23,8 @@ from rlvr.report.charts import charts
 from rlvr.report.html import embedded, write_page
 from rlvr.report.provenance import StudyName, read_run_manifest, read_status, run_directory
 from rlvr.report.summary import alternatives, best_condition, findings, headline, question, registered
+
+Judged = TypeVar("Judged", Sample, Grade)
 
 _FIGURES = ("differences", "scores", "profiles", "power", "cost_curves", "compute_performance", "training_curves")
 _PHASES = {
@@ -39,21 +41,33 @@ _WITHHELD = "(This benchmark's terms forbid showing its problems; of the respons
 
 
 def write_report(
-    study_file: Path,  # the resolved study
+    study_file: Path,
     results: Results,
     audits: Sequence[Path],
-    directory: Path,  # results/, for everything that is not named here
-    figures: Path,  # directory of the SVG files that are embedded
+    directory: Path,
+    figures: Path,
     status_file: Path,
-    notes: Sequence[str],  # on what the numbers are evidence of
+    notes: Sequence[str],
     out: Path,
-    title: str | None = None,  # of a named study, whose published numbers are shown too
-    published: Path | None = None,
-    own_figures: Sequence[str] = (),  # names of figures that only a named study has
-    rollouts: str = "",  # the address of their page
-    registrations: Path | None = None,  # of a study with a registered comparison
+    title: str | None = None,
+    reference: Path | None = None,
+    own_figures: Sequence[str] = (),
+    rollouts: str = "",
+    registrations: Path | None = None,
 ) -> None:
-    """Write the report with its manifest."""
+    """Write the report, one self-contained HTML file.
+
+    Args:
+        study_file: the resolved study, an object with study, its name.
+        status_file: list of result, current, reasons, code_edited_since.
+        title: of a named study; its table in the shape of the papers' is shown, with --reference.
+        own_figures: of a named study: names of its figures.
+        rollouts: address of the page of rollouts, from the report; default: none.
+        registrations: of a registered comparison.
+    """
+    if title is not None and reference is None:
+        raise InvalidInput("", "--reference", "is missing", "config/reference, since there is a --title")
+    published = reference / "published.csv" if title is not None and reference is not None else None
     study, status = read_json(study_file), read_status(status_file)
     name = StudyName.parse(study, str(study_file)).study
     names = [each for each in (*own_figures, *_FIGURES) if each != "compute_performance" or "validation" in study]
@@ -156,16 +170,9 @@ def _read_examples(results: Results, directory: Path) -> tuple[list[dict[str, An
     return examples, files
 
 
-def _first(path: Path, problem: str, kind: type[R]) -> R:
+def _first(path: Path, problem: str, kind: type[Judged]) -> Judged:
     """The first row about a problem; the files are long and it stands near the top, so the rest is not read."""
-    try:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                row = json.loads(line)
-                if str(row["problem_id"]) == problem:
-                    return kind.parse(row, f"{path}: line {number}")
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: line {number} is not an object with problem_id ({error})") from None
+    for row in scan_rows(path, kind):
+        if str(row.problem_id) == problem:
+            return row
     raise InvalidInput(str(path), "", f"has no line about problem {problem}")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -34,27 +34,38 @@ _Rows = Sequence[Mapping[str, Any]]
 
 
 def compare_checkpoints(
-    base: Path,  # checkpoint directory before training; ``trained`` is the one after it
+    base: Path,
     trained: Path,
-    problems: Path,  # ``problems.jsonl`` with id and problem
-    prompt: str,  # template with ``{problem}``
-    samples: Path,  # ``samples.jsonl`` with problem_id, sample, text and finish_reason
+    problems: Path,
+    prompt: str,
+    samples: Path,
     out: Path,
-    temperature: float,  # divisor of the logits
-    device: str,
-    batch_size: int,  # responses in one forward pass
+    temperature: float = 1.0,
+    device: Literal["cpu", "cuda"] = "cpu",
+    batch_size: int = 16,
     top: int | None = None,
-    prompt_form: str = "base",  # plain text; "chat" for the user's turn of the trained model's chat template
-    grades: Path | None = None,  # ``grades.jsonl`` of these samples; None leaves the table without a reward
+    prompt_form: Literal["base", "chat"] = "base",
+    grades: Path | None = None,
+    threads: int = 1,
 ) -> None:
-    """Write ``tokens.parquet`` to ``out``: a row per response token with both models' numbers.
+    """Measure what training did to each token of a sample file: any two Hugging Face checkpoints.
 
-    :mod:`rlvr.diagnostics.tokens.table` has its columns. A killed command resumes after the last finished batch;
-    grades can be added later without a forward pass. With ``top`` entropies and divergences are summed over that many
-    likeliest tokens of each model; the first batch is then also computed over the whole vocabulary, and
-    ``top_error.json`` holds the difference. UserError if a file does not fit, the vocabularies differ, or a number is
-    out of range.
+    Writes ``tokens.parquet`` with both models' numbers of every response token, and with --top ``top_error.json``. A
+    killed command resumes after the last finished batch; grades can be added later without a forward pass.
+
+    Args:
+        base: checkpoint directory, before training.
+        trained: checkpoint directory, after it.
+        samples: samples.jsonl, as `stage sample` writes it.
+        out: directory for tokens.parquet; resumable.
+        grades: grades.jsonl of these samples, as `stage grade` writes it: adds rewards.
+        top: entropies and KL over each model's so many likeliest tokens and one remainder: less memory and time; the
+            error on the first batch is reported; default: the whole vocabulary.
+
+    Raises:
+        UserError: a file does not fit, the vocabularies differ, or a number is out of range.
     """
+    torch.set_num_threads(threads)
     for option, value in (("--batch-size", batch_size), ("--top", top)):
         if value is not None and value < 1:
             raise InvalidInput(option, "", f"is {value}", "1 or more")

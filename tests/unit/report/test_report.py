@@ -229,7 +229,7 @@ def test_examples_are_the_first_problem_and_sample(study: Study) -> None:
         (lambda study: (study.results / "runs/tiny-dapo-s1/manifest.json").unlink(), "manifest.json: no such file"),
         (
             lambda study: (study.results / "grades/tiny-base/chain_3/grades.jsonl").write_text("{}\n"),
-            "grades.jsonl: line 1 is not an object with problem_id",
+            "grades.jsonl: line 1: lacks problem_id",
         ),
         (
             lambda study: (study.results / "samples/tiny-base/chain_3/samples.jsonl").write_text(""),
