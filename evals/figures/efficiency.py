@@ -63,9 +63,7 @@ def draw_cost_curves(results: Results, totals: dict[str, pd.DataFrame]) -> Figur
             axes.plot(spent, 100 * seeds.mean(axis=0), color=colour, linewidth=1.3)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         panels[-1].set_xlabel(title)
-    for axes, row in zip(grid[:, 0], rows, strict=True):
-        label = textwrap.fill(row.title, _WIDTH, break_long_words=False)
-        axes.set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
+    style.label_lines(grid[:, 0], rows, _WIDTH)
     number = style.number_of_seeds(len(row.runs) for row in rows)
     style.set_title(figure, f"Training reward (%) over cost: mean and range of {number} seeds; grey: the other methods")
     return figure

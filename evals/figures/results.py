@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from evals.core.comparisons import Comparison, Verdict
-from evals.core.records import ALL_BENCHMARKS, BASE
+from evals.core.records import ALL_BENCHMARKS, BASE, Condition
 from evals.figures import style
 from evals.figures.style import NEUTRAL, VERDICT_COLOURS
 from evals.results import Results
@@ -55,10 +55,7 @@ def draw_scores(results: Results, mean_only: bool = False) -> Figure:
     A point and an interval per method, a tick per seed; the base model is a band.
     """
     conditions, styles = results.conditions, style.method_styles(results.runs)
-    names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
-    figure, panels = _method_panels(
-        [*names[:-1], "" if mean_only else _mean(results)], [condition.title for condition in conditions]
-    )
+    names, figure, panels = _method_panels(results, conditions, mean_only)
     for benchmark, axes in zip(names, panels, strict=True):
         averages = {condition: results.average(condition, benchmark) for condition in conditions}
         for base in (average for condition, average in averages.items() if condition.method == BASE):
@@ -96,10 +93,7 @@ def draw_differences(results: Results, mean_only: bool = False) -> Figure:
     """
     reference, title = results.drawn_against
     conditions = [condition for condition in results.conditions if condition.method not in (BASE, reference)]
-    names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
-    figure, panels = _method_panels(
-        [*names[:-1], "" if mean_only else _mean(results)], [condition.title for condition in conditions]
-    )
+    names, figure, panels = _method_panels(results, conditions, mean_only)
     drawn = {
         (name, row): comparison
         for name in names
@@ -177,11 +171,18 @@ def _draw_comparison(axes: Axes, row: int, comparison: Comparison, limit: float 
     axes.plot(100 * comparison.difference, row, "o", color=colour, markersize=5.5, markeredgecolor="white")
 
 
-def _method_panels(titles: Sequence[str], row_labels: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """Panels with a row for each method, row 0 at the top, named once at the left of each line of panels."""
+def _method_panels(
+    results: Results, conditions: Sequence[Condition], mean_only: bool
+) -> tuple[list[str], Figure, list[Axes]]:
+    """A panel for each benchmark and one for the mean, or that one alone; and the names of what they show.
+
+    Each has a row for each method, row 0 at the top, named once at the left of each line of panels.
+    """
+    names = [*([] if mean_only else results.benchmarks), ALL_BENCHMARKS]
+    titles = [*names[:-1], "" if mean_only else _mean(results)]
     columns = min(_COLUMNS, len(titles))
-    width = _WIDE_LABEL_WIDTH if len(row_labels) > _MANY else _LABEL_WIDTH
-    labels = [textwrap.fill(label, width, break_on_hyphens=False, break_long_words=False) for label in row_labels]
+    width = _WIDE_LABEL_WIDTH if len(conditions) > _MANY else _LABEL_WIDTH
+    labels = [textwrap.fill(row.title, width, break_on_hyphens=False, break_long_words=False) for row in conditions]
     # Rows are equally high: each needs the room of the label with the most lines.
     row_height = 0.17 * max(label.count("\n") + 1.4 for label in labels)
     lines = math.ceil(len(titles) / columns)
@@ -191,4 +192,4 @@ def _method_panels(titles: Sequence[str], row_labels: Sequence[str]) -> tuple[Fi
         axes.grid(visible=False, axis="y")
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(len(labels) - 0.5, -0.5)
-    return figure, panels
+    return names, figure, panels

@@ -5,6 +5,7 @@ Bytes are deterministic: the same data gives the same PNG and SVG, so a rebuilt 
 
 import contextlib
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from matplotlib.typing import RcKeyType
 
 from evals.core.files import replacing
 from evals.core.manifest import write_output_manifest
-from evals.core.records import BASE, Run
+from evals.core.records import BASE, Condition, Run
 
 ENDINGS = (".png", ".svg", ".pdf")
 NEUTRAL = "#6b6b6b"
@@ -93,6 +94,13 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def label_lines(panels: Iterable[Axes], rows: Sequence[Condition], width: int) -> None:
+    """Name each line of panels at its left, in lines of ``width`` characters."""
+    for axes, row in zip(panels, rows, strict=True):
+        label = textwrap.fill(row.title, width, break_long_words=False)
+        axes.set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
 
 
 def titled_panels(figure: Figure, titles: Sequence[str], columns: int, **style: float) -> list[Axes]:

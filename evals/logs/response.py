@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +86,11 @@ class Judging:
 
     def grades(self, log: Log) -> list[Grade]:
         """The grades of a log by its chosen score; InvalidInput where none is chosen, or a value is no verdict."""
-        numbers = _Numbers()
+        numbers: dict[str, Iterator[int]] = defaultdict(count)  # of each problem, in the order met
         return [
             Grade(
                 problem_id=response.problem_id,
-                sample=numbers.next(response.problem_id),
+                sample=next(numbers[response.problem_id]),
                 correct=correct,
                 answer=answer or None,
                 reason=MATCH if correct else "no_answer" if answer == "" else "mismatch",
@@ -156,13 +158,13 @@ def number_of(value: Any) -> float | None:
 
 def samples_of(log: Log) -> list[Sample]:
     """Every text of a log, as samples of its problems."""
-    numbers = _Numbers()
+    numbers: dict[str, Iterator[int]] = defaultdict(count)  # of each problem, in the order met
     if lacking := [response.problem_id for response in log.responses if not response.texts]:
         raise UserError(f"{log.path}: problem {lacking[0]}: has no text to grade")
     return [
         Sample(
             problem_id=response.problem_id,
-            sample=numbers.next(response.problem_id),
+            sample=next(numbers[response.problem_id]),
             text=text,
             tokens=_nth(response.tokens, place, len(response.texts)),
             finish_reason=_nth(response.ends, place, len(response.texts)),
@@ -180,18 +182,6 @@ def golds_of(log: Log) -> dict[str | int, str]:
     golds = {response.problem_id: (response.gold or "").rpartition("####")[2].strip() for response in log.responses}
     known: dict[str | int, str] = {problem: gold for problem, gold in golds.items() if gold}
     return known if len(known) == len(golds) else {}
-
-
-@dataclass
-class _Numbers:
-    """Counts the samples of each problem, from 0 in the order met."""
-
-    met: dict[str, int] = field(default_factory=dict)
-
-    def next(self, problem: str) -> int:
-        number = self.met.get(problem, 0)
-        self.met[problem] = number + 1
-        return number
 
 
 def _nth(values: Sequence[Any], place: int, expected: int) -> Any:

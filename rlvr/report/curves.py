@@ -123,7 +123,7 @@ def draw_training_curves(runs: Sequence[Run], metrics: Metrics) -> Figure:
         column[-1].set_xlabel("rollout step")
         if curve.from_zero:
             column[0].set_ylim(bottom=0)
-    _label_lines(grid[:, 0], rows, _LABEL_WIDTH)
+    style.label_lines(grid[:, 0], rows, _LABEL_WIDTH)
     seeds = number_of_seeds(len(row.runs) for row in rows)
     words = f"mean of {seeds} seeds, band from the smallest to the largest seed; grey: the other methods"
     set_title(figure, f"Training: {words}")
@@ -151,7 +151,7 @@ def draw_reward_curves(
         grid = figure.subplots(len(methods), len(titles), sharex=True, sharey=True, squeeze=False)
         for axes, title in zip(grid[0], titles, strict=True):
             axes.set_title(title)
-        _label_lines(grid[:, 0], rows[0], _WIDE_LABEL_WIDTH)
+        style.label_lines(grid[:, 0], rows[0], _WIDE_LABEL_WIDTH)
         columns = [list(column) for column in grid.T]
     else:
         across = min(_PANELS_PER_LINE, len(methods))
@@ -200,12 +200,6 @@ def _draw_methods(
         low, high = values.min(axis=1).to_numpy(), values.max(axis=1).to_numpy()
         axes.fill_between(steps, low, high, color=colour, alpha=0.25, linewidth=0)
         axes.plot(steps, own.to_numpy(), color=colour, linewidth=1.4)
-
-
-def _label_lines(panels: Iterable[Axes], rows: Sequence[Condition], width: int) -> None:
-    for axes, row in zip(panels, rows, strict=True):
-        label = textwrap.fill(row.title, width, break_long_words=False)
-        axes.set_ylabel(label, rotation=0, ha="right", va="center", weight="bold")
 
 
 def read_averages(runs: Sequence[Run], paths: Sequence[Path]) -> tuple[dict[str, list[float]], int]:

@@ -45,12 +45,7 @@ def findings(results: Results) -> list[str]:
     for model in dict.fromkeys(run.model for run in results.runs):
         conditions = [condition for condition in results.conditions if condition.model == model]
         sentences.append(_best(results, best_condition(results, model), conditions))
-        compared = [
-            (condition.title, comparison)
-            for condition in conditions
-            if condition.method != BASE
-            and (comparison := results.comparison(condition, results.reference_method)) is not None
-        ]
+        compared = _compared(results, conditions)
         for verdict, words in _VERDICTS.items() if compared else ():
             members = [
                 f"{title} ({numbers.points(comparison.difference)}, {_p_values(comparison)})"
@@ -105,7 +100,7 @@ def _history(entries: Sequence[Entry], sha256: str) -> str:
 
 def question(results: Results) -> str:
     """What the study asks, the report's heading."""
-    compared = len(_compared(results))
+    compared = len(_compared(results, results.conditions))
     if not compared:
         return f"What does {results.reference_title} gain over the base model?"
     which = "Is any" if compared > 1 else "Is one"
@@ -114,7 +109,7 @@ def question(results: Results) -> str:
 
 def headline(results: Results) -> list[tuple[str, str]]:
     """Three numbers and what they are: verdicts, the largest gain, and the size of what would have been missed."""
-    compared = _compared(results)
+    compared = _compared(results, results.conditions)
     counts = Counter(comparison.verdict for _, comparison in compared)
     numbers_shown = []
     if compared:
@@ -171,13 +166,12 @@ def _ranked(what: str, values: Mapping[str, float]) -> str:
     return f"{what}: {', '.join(told)}." if told else ""
 
 
-def _compared(results: Results) -> list[tuple[str, Comparison]]:
+def _compared(results: Results, conditions: Sequence[Condition]) -> list[tuple[str, Comparison]]:
     """Titles of the methods that are compared with the reference method, and how they compare."""
-    rows = [(row.title, results.comparison(row, results.reference_method)) for row in results.conditions]
     return [
-        (title, comparison)
-        for (title, comparison), row in zip(rows, results.conditions, strict=True)
-        if comparison is not None and row.method != BASE
+        (row.title, comparison)
+        for row in conditions
+        if row.method != BASE and (comparison := results.comparison(row, results.reference_method)) is not None
     ]
 
 

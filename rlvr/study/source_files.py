@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -14,8 +13,8 @@ VERSIONED = ("evals.core", "evals.generation", "evals.problems", "rlvr.methods",
 evals.core reads and writes files."""
 
 
-def code_of(*modules: str, without: Collection[str] = VERSIONED) -> list[str]:
-    """The source files of modules and of everything of ours that they import, but for the packages ``without``."""
+def code_of(*modules: str) -> list[str]:
+    """The source files of modules and of everything of ours that they import, but for :data:`VERSIONED` packages."""
     found: set[Path] = set()
     waiting = list(modules)
     while waiting:
@@ -23,7 +22,7 @@ def code_of(*modules: str, without: Collection[str] = VERSIONED) -> list[str]:
         path = _file(name)
         if path is None:
             raise ValueError(f"{name} is no module of ours")
-        if path not in found and not any(f"{name}.".startswith(f"{package}.") for package in without):
+        if path not in found and not any(f"{name}.".startswith(f"{package}.") for package in VERSIONED):
             found.add(path)
             waiting += _imported(path)
     return sorted(as_input(path) for path in found)

@@ -13,11 +13,14 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from evals.core.files import write_json, write_jsonl
 from evals.core.records import ProblemKind
-from evals.core.run_spec import LocalRun
+from evals.core.run_spec import Execution, LocalRun
 from evals.generation.checkpoint import import_model
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_tokenizer
 from rlvr.base_model.train import BaseModelSettings, train_base_model
+from rlvr.engines.local.learner import Learner
+from rlvr.engines.local.train import train
+from rlvr.runs.termination import Interrupted
 from tests.commands import rlvr_bench
 
 draw_problems = rlvr_bench("stage", "draw-problems")
@@ -141,3 +144,23 @@ def make_run(study_files: Path, tmp_path: Path) -> Callable[..., LocalRun]:
         return LocalRun.read(tmp_path / "run.json")
 
     return build
+
+
+@pytest.fixture
+def train_until(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, LocalRun, Path, Execution], Learner]:
+    """Train a run, and stop it when so many steps are done; returns the learner that was stopped."""
+    whole_step, stopped = Learner.step, list[Learner]()
+
+    def train_so_far(steps: int, run: LocalRun, directory: Path, execution: Execution) -> Learner:
+        def step(learner: Learner, pool: Any) -> dict[str, float]:
+            if learner.position.step == steps:
+                stopped.append(learner)
+                raise Interrupted("stopped on purpose")
+            return whole_step(learner, pool)
+
+        with monkeypatch.context() as patch, pytest.raises(Interrupted, match="stopped on purpose"):
+            patch.setattr(Learner, "step", step)
+            train(run, directory, execution)
+        return stopped[-1]
+
+    return train_so_far

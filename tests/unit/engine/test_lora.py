@@ -31,7 +31,6 @@ from rlvr.engines.local.train import train
 from rlvr.engines.local.update import Updater
 from rlvr.methods.method import compose
 from rlvr.runs.state import save_trained
-from rlvr.runs.termination import Interrupted
 
 MakeRun = Callable[..., LocalRun]
 EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
@@ -116,7 +115,12 @@ def assert_same_base(policy: Policy, base: Mapping[str, torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("model", ["llama", "neox"])
 def test_a_training_saves_adapters_alone_and_leaves_an_ordinary_model(
-    model: str, make_run: MakeRun, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    model: str,
+    make_run: MakeRun,
+    train_until: Callable[..., Learner],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("peft", reason=REASON)
     base = request.getfixturevalue(model)
@@ -127,18 +131,7 @@ def test_a_training_saves_adapters_alone_and_leaves_an_ordinary_model(
 
     monkeypatch.setattr(Rollouts, "rewards", some_reward)
     train(run, tmp_path / "whole", EXECUTION)
-    step, stopped, learners = Learner.step, "stopped on purpose", list[Learner]()
-
-    def step_once(learner: Learner, pool: Any) -> dict[str, float]:
-        learners.append(learner)
-        if learner.position.step == 2:
-            raise Interrupted(stopped)
-        return step(learner, pool)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Learner, "step", step_once)
-        with pytest.raises(Interrupted, match=stopped):
-            train(run, tmp_path / "parts", EXECUTION)
+    stopped = train_until(2, run, tmp_path / "parts", EXECUTION)
     original = base / "checkpoint/model.safetensors"
     states = list((tmp_path / "parts").glob("state/*/step-*/tensors.safetensors"))
     assert len(states) == 2
@@ -153,7 +146,7 @@ def test_a_training_saves_adapters_alone_and_leaves_an_ordinary_model(
     before, after = load_file(original), load_file(results[0])
     products = {name for name in before if before[name].dim() == 2 and "embed" not in name and "lm_head" not in name}
     assert {name for name in before if not torch.equal(before[name], after[name])} == products
-    assert_same_base(learners[-1].model, before)
+    assert_same_base(stopped.model, before)
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "whole/checkpoint", dtype=torch.float32)
     tokens = torch.tensor([[5, 6, 7, *RESPONSES[1]]])
     logits = theirs(tokens).logits[0, 2:-1].log_softmax(-1).gather(-1, tokens[0, 3:, None])[:, 0]

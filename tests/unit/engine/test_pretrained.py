@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.local.train import train
-from rlvr.runs.termination import Interrupted
 
 MakeRun = Callable[..., LocalRun]
 EXECUTION = Execution(checkpoint_interval=1, lock_wait_seconds=1)
@@ -28,24 +26,14 @@ CHAT = "{% for turn in messages %}[{{ turn['role'] }}]{{ turn['content'] }}{% en
 
 @pytest.mark.parametrize("model", ["llama", "neox"])
 def test_a_pretrained_model_is_trained_and_continued_to_the_same_bytes(
-    model: str, make_run: MakeRun, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    model: str, make_run: MakeRun, tmp_path: Path, request: pytest.FixtureRequest, train_until: Callable[..., Learner]
 ) -> None:
     run = make_run({"steps": 3, "learning_rate": 0.01}, base=str(request.getfixturevalue(model)), model="other")
     train(run, tmp_path / "whole", EXECUTION)
     whole = verify_outputs(tmp_path / "whole" / "manifest.json", "run")
     by = whole.details["model_computed_by"]
     assert by == "batched decoder" if model == "llama" else "model_type is 'gpt_neox'" in by
-    step, stopped = Learner.step, "stopped on purpose"
-
-    def step_once(learner: Learner, pool: Any) -> dict[str, float]:
-        if learner.position.step == 1:
-            raise Interrupted(stopped)
-        return step(learner, pool)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Learner, "step", step_once)
-        with pytest.raises(Interrupted, match=stopped):
-            train(run, tmp_path / "parts", EXECUTION)
+    train_until(1, run, tmp_path / "parts", EXECUTION)
     train(run, tmp_path / "parts", EXECUTION)
     weights = [sha256_file(tmp_path / name / "checkpoint" / "model.safetensors") for name in ("whole", "parts")]
     assert weights[0] == weights[1] != sha256_file(run.base / "checkpoint" / "model.safetensors")
