@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 TYPICAL: Mapping[str, float] = {
-    "base_model": 350, "train": 55, "policy_at_step": 30, "sample": 7, "grade": 2, "score": 7, "audit": 15,
-    "compare": 10, "table_main": 13, "table": 11, "figure": 19, "page_responses": 20, "report_html": 18, "track": 30,
-    "page_rollouts": 10, "token_table": 60, "probes": 60, "phenomenon": 40, "decoding_sweep": 120,
+    "base_model": 250, "train": 55, "policy_at_step": 30, "sample": 7, "grade": 2, "score": 7, "audit": 70,
+    "compare": 12, "table_main": 19, "table": 4, "figure": 13, "page_responses": 12, "report_html": 29, "track": 165,
+    "page_rollouts": 225, "token_table": 60, "probes": 60, "phenomenon": 40, "decoding_sweep": 120,
     "decoding_sample": 60,
 }  # fmt: skip
-"""Seconds of a job of each rule in the default study, for rules none of whose jobs has been measured here."""
+"""Seconds of a job of each rule, in proportion as in the default study, for rules that have not been measured here."""
 _SHORT = 3.0  # seconds of a job of any other rule
 _MADE_SECONDS = 2.0  # of a job that finds its samples made, in the same study
 _STAGES = {"base": "base_model", "train": "train", "sample": "sample", "grade": "grade"}
