@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelInput, Param, Run, RunTag, ViewType
+from mlflow.entities import Experiment as MlflowExperiment
 from mlflow.tracking import MlflowClient
 
 from evals.core.errors import InvalidInput
@@ -53,25 +54,32 @@ class Experiment:
         Raises:
             InvalidInput: the server has an experiment of that name which is not of these results.
         """
-        artifacts = store.artifacts
-        location = None if store.server else artifacts.resolve().as_uri()  # a server chooses its own
         found = client.get_experiment_by_name(name)
-        if found and store.server:
-            if (owner := found.tags.get(OWNER_TAG)) != store.owner:
-                reason = f"has an experiment {name} of {owner or 'others'}, not of {store.owner}"
+        if found and not is_of(found, store):
+            if store.server:
+                reason = f"has an experiment {name} of {found.tags.get(OWNER_TAG) or 'others'}, not of {store.owner}"
                 raise InvalidInput(SERVER_VARIABLE, store.address, reason, "another name of the study or experiment")
-        elif found and found.artifact_location != location:  # results/ was copied or moved
             if found.lifecycle_stage == "deleted":
                 client.restore_experiment(found.experiment_id)
             client.rename_experiment(found.experiment_id, f"{name}, copied, experiment {found.experiment_id}")
             found = None
         if found is None:
             tags = {_KIND_TAG: "custom_model_development", OWNER_TAG: store.owner}
-            identity = client.create_experiment(name, location, tags)
-            return cls(client, identity, artifacts)
+            location = None if store.server else store.artifacts.resolve().as_uri()  # a server chooses its own
+            return cls(client, client.create_experiment(name, location, tags), store.artifacts)
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
-        return cls(client, found.experiment_id, artifacts)
+        return cls(client, found.experiment_id, store.artifacts)
+
+    @classmethod
+    def shows(cls, contents: Mapping[str, str], client: MlflowClient, name: str, store: Store) -> bool:
+        """Return whether the experiment of these results has whole runs of these contents, by result."""
+        found = client.get_experiment_by_name(name)
+        if found is None or found.lifecycle_stage == "deleted" or not is_of(found, store):
+            return False
+        runs = cls(client, found.experiment_id, store.artifacts).runs().items()
+        whole = {result: run.data.tags.get(CONTENT_TAG) for result, run in runs if run.info.status == "FINISHED"}
+        return contents.items() <= whole.items()
 
     def runs(self) -> dict[str, Run]:
         """Every run that this package made, of all groups, by its result."""
@@ -166,6 +174,13 @@ class Experiment:
             self.client.update_run(run_id, plan.status)
         for key, value in plan.final_tags.items():
             self.client.set_tag(run_id, key, value)
+
+
+def is_of(experiment: MlflowExperiment, store: Store) -> bool:
+    """Return whether an experiment shows the results of ``store``; those of a copied database lie elsewhere."""
+    if store.server:
+        return bool(experiment.tags.get(OWNER_TAG) == store.owner)
+    return bool(experiment.artifact_location == store.artifacts.resolve().as_uri())
 
 
 def _is_right(run: Run, plan: PlannedRun, parent: str | None) -> bool:

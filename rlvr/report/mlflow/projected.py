@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import ConfigDict, Field
 
 from evals.core.errors import UserError
-from evals.core.files import sha256_file, write_json
+from evals.core.files import read_json, sha256_file, write_json
 from evals.core.record import Record
 from evals.core.records import Chosen, Run
 from evals.results import read_results
@@ -20,6 +20,7 @@ from rlvr.report.mlflow.study import study_runs, tables_and_figures
 from rlvr.report.mlflow.views import save_views
 from rlvr.report.provenance import run_directory
 
+_PROJECTED = "projected"  # of a record: the hashes of what was projected, by result
 _FOLDERS = {".png": "figures", ".svg": "figures", ".md": "tables", ".csv": "tables"}
 
 
@@ -95,24 +96,36 @@ class TrackedExtra(Record):
 def project(tracked: TrackedStudy | TrackedExtra, record: Path, results: Path, store: Store) -> dict[str, int]:
     """Bring MLflow into line with a result and write its record, with hashes of what was projected; counts of runs."""
     planned = tracked.plan(record, results)
-    projected: str | dict[str, str]
     with store.writing() as client:
         experiment = Experiment.of(client, tracked.study, store)
         if isinstance(tracked, TrackedExtra):
-            counts, projected = experiment.bring_into_line(planned, tracked.name), planned[0].content
+            counts = experiment.bring_into_line(planned, tracked.name)
         else:
-            counts, projected = experiment.bring_into_line(planned), {plan.result: plan.content for plan in planned}
+            counts = experiment.bring_into_line(planned)
             experiment.bring_into_line([], IN_PROGRESS)  # all trainings are shown as finished now
             save_views(client, client.get_experiment(experiment.identity))
-    write_json(record, tracked.to_json() | {"projected": projected})
+    write_json(record, tracked.to_json() | {_PROJECTED: {plan.result: plan.content for plan in planned}})
     return counts
 
 
-def project_newer(record: Path, results: Path, store: Store, lost: bool = False) -> dict[str, int] | None:
-    """Project again what the record names, if the database is missing or ``lost``, or a file is newer; else None."""
+def project_newer(record: Path, results: Path, store: Store) -> dict[str, int] | None:
+    """Project again what the record names, if a file is newer or the store lacks some of it; else None.
+
+    The store is that of other results where this directory was copied or moved, and a killed projection leaves a part.
+    """
     if not record.exists():
         raise UserError(f"{record}: no such file; it is written at the end of a study, so run that first")
     tracked = (TrackedStudy if record.name == "tracking.json" else TrackedExtra).read(record)
     written = record.stat().st_mtime_ns
     newer = any(path.stat().st_mtime_ns > written for path in tracked.sources(record, results) if path.exists())
-    return project(tracked, record, results, store) if newer or lost or not store.exists else None
+    is_shown = not newer and store.exists and _is_shown(record, tracked.study, store)
+    return None if is_shown else project(tracked, record, results, store)
+
+
+def _is_shown(record: Path, study: str, store: Store) -> bool:
+    """Return whether the store has every run that the record says was made."""
+    projected = read_json(record).get(_PROJECTED)
+    if not isinstance(projected, dict):
+        return False
+    with store.writing() as client:
+        return Experiment.shows(projected, client, study, store)

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from evals.core.errors import InvalidInput, UserError
 from rlvr.report.mlflow.database import Store
-from rlvr.report.mlflow.experiment import OWNER_TAG
+from rlvr.report.mlflow.experiment import OWNER_TAG, is_of
 from rlvr.report.mlflow.in_progress import show_in_progress, watch
 from rlvr.report.mlflow.projected import project_newer
 from rlvr.report.mlflow.views import CURVES, SCORES, save_views
@@ -33,12 +33,10 @@ def browse(results: Path, port: int = 5000) -> None:
     store = Store.of(results)
     if store.server is None:
         check_port(port)
-    # A lost database is made again, whoever makes the file first; what a server has is not known here.
-    lost = store.server is not None or not store.database.exists()
     studies = [results / "tracking.json", *sorted(results.glob("studies/*/tracking.json"))]
     for record in [*filter(Path.exists, studies), *sorted(results.glob("*.tracking.json"))]:
         with _warning():
-            if (counts := project_newer(record, results, store, lost)) is not None:
+            if (counts := project_newer(record, results, store)) is not None:
                 print(f"{record}: {describe(counts)}")
     with _warning():
         if number := show_in_progress(results, store):
@@ -103,8 +101,8 @@ def links(store: Store, root: str) -> list[str]:
     """
     lines = [f"MLflow on {root}" + ("" if store.server else " (Ctrl-C ends it)")]
     with store.writing() as client:
-        mine = f'tags.`{OWNER_TAG}` = "{store.owner}"' if store.server else "name != 'Default'"
-        experiments = client.search_experiments(filter_string=mine)
+        mine = f'tags.`{OWNER_TAG}` = "{store.owner}"' if store.server else None
+        experiments = [each for each in client.search_experiments(filter_string=mine) if is_of(each, store)]
         for experiment in experiments:
             save_views(client, experiment)
     for experiment in experiments:

@@ -20,10 +20,13 @@ from rlvr.report.mlflow import in_progress, planned_run
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.in_progress import show_in_progress, watch
 from rlvr.report.mlflow.planned_run import flatten, metric_name
+from rlvr.report.mlflow.projected import TrackedExtra, project_newer
+from rlvr.report.mlflow.projected import project as project_result
+from rlvr.report.mlflow.server import links
 from rlvr.runs.progress import METRICS_SO_FAR, remove_metrics_so_far, write_metrics_so_far
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
-from tests.unit.tracking.conftest import client_of, project
+from tests.unit.tracking.conftest import ALL_RUNS, client_of, project
 
 main = rlvr_bench()
 
@@ -252,6 +255,39 @@ def test_the_interface_makes_a_lost_database_again_whole(
     monkeypatch.setattr("rlvr.report.mlflow.server.serve", lambda *_: None)
     assert main(["ui", "--results", str(tracked_study.results), "--port", "0"]) == 0
     assert number_of_runs(training) == whole and training.shown() == []
+
+
+def test_a_copied_study_shows_its_finished_trainings_as_finished_and_the_new_one_under_way(
+    training: Training, tracked_study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs of the directory that it was copied from are kept under another name."""
+    training.finish()
+    project(tracked_study)
+    results = tracked_study.results
+    table, record = results / "tables/main.md", results / "phenomena.tracking.json"
+    extra = TrackedExtra.of(record, "laptop", "phenomena", "claims", table, [table])
+    project_result(extra, record, results, Store.of(results))
+    copy = Study(tmp_path / "copy")
+    shutil.copytree(tracked_study.root, copy.root)
+    sheet = read_json(copy.results / "runs.json")
+    new = next(run for run in sheet if run["run"] == _RUN) | {"run": "tiny-delta-s3", "seed": 3}
+    (copy.results / "runs.json").write_text(json.dumps([*sheet, new]))
+    (copy.results / "runs" / new["run"]).mkdir()
+    write_metrics_so_far(copy.results / "runs" / new["run"], training.parameters, training.metrics[:3])
+    store = Store.of(copy.results)
+    assert show_in_progress(copy.results, store) == 7, "before it is projected again"
+    monkeypatch.setattr("rlvr.report.mlflow.server.serve", lambda *_: None)
+    assert main(["ui", "--results", str(copy.results), "--port", "0"]) == 0
+    client = client_of(copy)
+    shown = {}
+    for experiment in client.search_experiments():
+        runs = client.search_runs([experiment.experiment_id], max_results=1000)
+        shown[experiment.name] = sorted(run.data.tags["rlvr.result"] for run in runs)
+    former = shown["laptop, copied, experiment 1"]
+    assert len(former) == ALL_RUNS + 1 and shown["laptop"] == sorted([*former, "under way tiny-delta-s3"])
+    assert {line.partition(":")[0].strip() for line in links(store, "http://here")[1:]} == {"laptop"}
+    for name in ("tracking.json", record.name):
+        assert project_newer(copy.results / name, copy.results, store) is None
 
 
 def number_of_runs(training: Training) -> int:
