@@ -22,7 +22,7 @@ _DRIVER = re.compile(r"\d+(?:\.\d+)+")
 _HOST_AND_PORT = re.compile(r"\[?([^\s/\[\]]+)\]?:(\d{1,5})")
 _RAY_PORT = 6379
 _NODES_WAIT_SECONDS = 600
-"""The time that Ray's nodes wait for one another. By itself Ray gives up after 30, as long as imports may take."""
+"""Seconds that the head of Ray's nodes waits for the others; by itself 30, and imports may take longer."""
 _ANSWER_SECONDS = 3.0
 _PATIENCE_SECONDS = 30.0
 _LONGEST_WORDS = 300
@@ -150,9 +150,11 @@ def on_every_node(cluster: Cluster, python: str, environment: Mapping[str, str])
         return []
     address, count = f"{names[0]}:{_RAY_PORT}", str(len(names))
     allocated = f"SLURM_JOB_NODELIST={','.join(names)}"  # a step's variable has the step's nodes, and srun believes it
-    # The head waits for the others by the first, they wait for it by the second.
+    # The head waits for the others by the first. They wait for it by the second, but Ray ends them after a minute.
     limits = ("RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT", "RAY_py_gcs_connect_timeout_s")
     variables = ["env", allocated, *(f"{limit}={_NODES_WAIT_SECONDS}" for limit in limits)]
+    # The head asks for the token by itself; the others, which look for the head first, send it only with this.
+    variables.append(f"RAY_AUTH_MODE={environment.get('RAY_AUTH_MODE', 'token')}")
     srun = ["srun", "--overlap", "--nodes", count, "--ntasks", count, "--ntasks-per-node=1"]
     ray = [str(Path(python).with_name("ray")), "symmetric-run", "--address", address, "--min-nodes", count, "--"]
     return [*variables, *srun, *ray, "env", f"RAY_ADDRESS={address}"]

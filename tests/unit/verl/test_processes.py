@@ -249,7 +249,8 @@ def test_a_slurm_job_of_several_nodes_has_ray_on_all_of_them(tmp_path: Path, mon
         check_ray(make_cluster(nodes=4), job, None, lambda host, port: False, nodes_of_job(job))
     words = on_every_node(two, "/env/bin/python", job)
     patience = ["RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=600", "RAY_py_gcs_connect_timeout_s=600"]
-    assert words[:5] == ["env", "SLURM_JOB_NODELIST=node1,node2", *patience, "srun"]
+    assert words[:6] == ["env", "SLURM_JOB_NODELIST=node1,node2", *patience, "RAY_AUTH_MODE=token", "srun"]
+    assert "RAY_AUTH_MODE=disabled" in on_every_node(two, "/env/bin/python", {**job, "RAY_AUTH_MODE": "disabled"})
     ray = words.index("/env/bin/ray")
     assert words[ray + 1 :] == [
         *("symmetric-run", "--address", "node1:6379", "--min-nodes", "2", "--", "env", "RAY_ADDRESS=node1:6379")
