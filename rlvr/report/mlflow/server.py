@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+import webbrowser
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -24,7 +25,8 @@ HOST = "127.0.0.1"
 def browse(results: Path, port: int = 5000) -> None:
     """Show the runs in MLflow's web interface, on this machine only; trainings under way are watched as well.
 
-    With a tracking server in ``MLFLOW_TRACKING_URI`` they are brought there, and its addresses are printed.
+    The first study's curves open in a browser, if this is a terminal on a desktop. With a tracking server in
+    ``MLFLOW_TRACKING_URI`` the runs are brought there, and its addresses are printed.
 
     Args:
         results: results/, where runs, samples and grades lie.
@@ -81,8 +83,17 @@ def serve(results: Path, store: Store, port: int) -> NoReturn:
 def _accompany(results: Path, store: Store, port: int) -> None:
     """Print the addresses of the studies once the server answers, and show what trainings do until the process ends."""
     wait_until_served(port)
-    print(*links(store, f"http://{HOST}:{port}"), sep="\n", flush=True)
+    first, *addresses = links(store, f"http://{HOST}:{port}")
+    print(first, *addresses, sep="\n", flush=True)
+    if addresses and is_on_desktop():
+        webbrowser.open(addresses[0].split()[-1])
     watch(results, store)
+
+
+def is_on_desktop() -> bool:
+    """Whether a browser that opens is seen, and does not fill the terminal as one without windows would."""
+    has_windows = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return sys.stdout.isatty() and has_windows
 
 
 def wait_until_served(port: int, seconds: float = 0.3) -> None:

@@ -16,6 +16,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from evals.core.errors import UserError
+from rlvr.report.mlflow import server as server_page
 from rlvr.report.mlflow.database import Store
 from rlvr.report.mlflow.experiment import Experiment
 from tests.commands import rlvr_bench
@@ -113,3 +114,29 @@ def test_databases_and_directories_of_others_are_not_written(tmp_path: Path, mon
     with Store.of(tmp_path).writing():
         pass
     assert (tmp_path / "mlflow.db").exists() and not (tmp_path / "theirs.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "display", "opened"), [(True, ":0", True), (False, ":0", False), (True, "", False)]
+)
+def test_the_curves_open_in_a_browser_only_where_somebody_sees_it(
+    terminal: bool,
+    display: str,
+    opened: bool,
+    tracked_study: Study,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project(tracked_study)
+    visited: list[str] = []
+    monkeypatch.setattr("webbrowser.open", visited.append)
+    monkeypatch.setattr(server_page, "wait_until_served", lambda port: None)
+    monkeypatch.setattr(server_page, "watch", lambda results, store: None)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    server_page._accompany(tracked_study.results, Store.of(tracked_study.results), 5001)
+    curves = capsys.readouterr().out.splitlines()[1].split()[-1]
+    assert curves.startswith("http://127.0.0.1:5001/#/experiments/") and curves.endswith("compareRunsMode=CHART")
+    assert visited == [curves] * opened
