@@ -6,6 +6,9 @@ from rlvr.study.software import training_software
 
 TRAINED_IN = training_software(PLAN)
 
+with one_line_errors():
+    TRAINER = f"{TRAINING.training_python} -m rlvr train"
+
 
 rule base_corpus:
     output:
@@ -136,8 +139,7 @@ rule train:
         resolved=given(TRAINING.run_spec),
         versions=TRAINING.training_versions,
     shell:
-        f"{TRAINING.training_python} -m rlvr train"
-        " {output.run:q} --run-json {params.resolved:q} --checkpoints-at {resources.kept_steps}"
+        f"{TRAINER} {{output.run:q}} --run-json {{params.resolved:q}} --checkpoints-at {{resources.kept_steps}}"
         f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 
@@ -166,8 +168,7 @@ rule policy_at_step:
         ray_cluster=given(TRAINING.ray_clusters),
         cluster_json=given(TRAINING.cluster),
     shell:
-        f"{TRAINING.training_python} -m rlvr train"
-        " results/runs/{wildcards.run}/run.json --checkpoints-at {wildcards.step}"
+        f"{TRAINER} results/runs/{{wildcards.run}}/run.json --checkpoints-at {{wildcards.step}}"
         f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 
@@ -196,8 +197,7 @@ rule candidates:
     params:
         steps=given(TRAINING.candidate_steps),
     shell:
-        f"{TRAINING.training_python} -m rlvr train"
-        " results/runs/{wildcards.run}/run.json --checkpoints-at {params.steps}"
+        f"{TRAINER} results/runs/{{wildcards.run}}/run.json --checkpoints-at {{params.steps}}"
         f" {TRAINING.training_options} > {{log:q}} 2>&1"
 
 

@@ -16,7 +16,7 @@ COMMANDS = [
 def test_a_job_is_one_command(command: str) -> None:
     """Of several, only the first would be run."""
     words = command.replace("{{", "{").replace("}}", "}")
-    assert words.startswith(('"python -m rlvr ', 'f"{SAMPLE} '))
+    assert words.startswith(('"python -m rlvr ', 'f"{SAMPLE} ', 'f"{TRAINER} '))
     assert not re.search(r"[;&|(]", re.sub(r"\{[^{}]*\}|\$\(dirname [^)]*\)|2>&1", "", words))
 
 

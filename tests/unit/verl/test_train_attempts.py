@@ -113,7 +113,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         files = sorted(path for path in directory.rglob("*") if path.is_file())
         Manifest(kind, {}, hash_files(directory, *files), {}, "f").write(directory / "manifest.json")
 
-    def merge(state: Path, checkpoint: Path, *_unused: object) -> float:
+    def merge(_run: VerlRun, state: Path, checkpoint: Path, *_unused: object) -> float:
         checkpoint.mkdir(parents=True, exist_ok=True)
         (checkpoint / "model.safetensors").write_bytes((state / "actor" / "shard.pt").read_bytes())
         return 0.0
