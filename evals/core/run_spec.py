@@ -214,9 +214,8 @@ class Execution(Record):
     gradient_checkpointing: bool = Field(
         default=False, description="local: compute layers again for the gradient; saves memory"
     )
-    rollouts_kept_every: int | None = Field(
+    rollouts_kept_every: Count | None = Field(
         default=None,
-        ge=1,
         description="local: steps between two whose rollouts are kept in rollouts/step-N, beside step 1; default: none",
     )
 

@@ -21,7 +21,7 @@ def pass_level(results: Results) -> int:
 
 
 def pass_rate(results: Results, condition: Condition) -> float:
-    """That pass@k, the mean over seeds and benchmarks."""
+    """Return pass@k of a condition, the mean over its seeds and the benchmarks."""
     level = str(pass_level(results))
     return results.mean_score(condition, lambda score: score.pass_at_k[level])
 

@@ -229,8 +229,9 @@ def _is_structured(annotation: Any) -> bool:
 
 def _fields(kind: Any) -> Iterable[inspect.Parameter]:
     if hasattr(kind, "model_fields"):
+        kinds = get_type_hints(kind)  # without the bounds, which the record checks
         for name, field in kind.model_fields.items():
-            annotation, default, text = field.annotation, field.default, field.description
+            annotation, default, text = kinds[name], field.default, field.description
             if _is_structured(annotation):
                 annotation, default, text = str, json.dumps(default), f"JSON: {text}"
             yield _option(name, annotation, inspect.Parameter.empty if field.is_required() else default, text)

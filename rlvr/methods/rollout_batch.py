@@ -116,6 +116,16 @@ class RolloutBatch:
         return values.repeat_interleave(self.response_mask.sum(dim=1))
 
 
+def rollout_kl(log_probs: Tensor, rollout_log_probs: Tensor) -> float:
+    """Estimate KL(engine that samples || trainer) in nats a token, from both's log-probs [N] of the sampled tokens.
+
+    It is the mean of r - 1 - log r, r the ratio of the trainer's probability to the engine's (Schulman's k3, which is
+    never negative).
+    """
+    difference = (log_probs - rollout_log_probs).double()
+    return float((difference.exp() - 1.0 - difference).mean())
+
+
 def rollout_metrics(
     rewards: Tensor, groups: Tensor, lengths: Tensor, truncated: Tensor, discarded_fraction: float
 ) -> dict[str, float]:

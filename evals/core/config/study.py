@@ -230,7 +230,7 @@ class StudyConfig(Settings):
 
     @property
     def samples_rollouts_by_vllm(self) -> bool:
-        """Whether a training of the local engine draws its rollouts by vLLM."""
+        """Return whether a training of the local engine draws its rollouts by vLLM."""
         of_models = [getattr(model, "training", None) for model in self.models.values()]
         changes = [self.training, *of_models, *(method.training for method in self.methods.values())]
         return any(isinstance(each, TrainingChanges) and each.sampling_backend == "vllm" for each in changes)

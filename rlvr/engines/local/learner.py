@@ -131,11 +131,11 @@ class Learner:
 
     @property
     def sampled_by(self) -> str:
-        """What draws rollouts: what computes the model, or vLLM and what it promises."""
+        """The name of what draws rollouts: what computes the model, or vLLM and how far it repeats itself."""
         return self._vllm.name if self._vllm else self.model.backend
 
     def _sampler_of_policy(self) -> Sampler:
-        """What samples by the present policy."""
+        """The sampler of the present policy."""
         return self._vllm.sampler(self.model) if self._vllm else self.model.sampler()
 
     def token_text(self, token: int) -> str:

@@ -19,6 +19,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import Draws
 from evals.generation.vllm_backend import VllmBackend
 from rlvr.engines.local.policy import Policy
+from rlvr.methods.rollout_batch import rollout_kl
 
 _BLOCK = 128
 """The most tokens that vLLM keeps in one block of keys and values: 16 on GPUs, 128 on CPUs."""
@@ -80,11 +81,9 @@ class VllmRollouts:
     def check(self, drawn: Tensor, scored: Tensor) -> dict[str, float]:
         """Compare vLLM's log-probabilities [N] of its tokens with the trainer's; UserError if it has another policy.
 
-        The divergence is KL(vLLM || trainer) by Schulman's estimator k3, from the sampled tokens. With ``top_p`` below
-        1 it includes the share of the probability that vLLM leaves out.
+        With ``top_p`` below 1 the divergence includes the share of the probability that vLLM leaves out.
         """
-        difference = (scored - drawn).double()
-        divergence = float((difference.exp() - 1 - difference).mean())
+        divergence = rollout_kl(scored, drawn)
         if not divergence <= _KL_LIMIT:
             raise UserError(
                 f"{self._run.run}: vLLM's distribution has a KL divergence of {divergence:.3g} nats a token from the "

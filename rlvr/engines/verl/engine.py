@@ -47,7 +47,7 @@ from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, Visit
 
 _GRADIENT = "rlvr_log_prob_gradient"
 _OF_PEFT = "base_model.model."
-"""What peft puts before a model's own names."""
+"""The prefix that peft puts before a model's own names."""
 _PROBE_TOKENS = 64
 _LONGEST_WAIT = timedelta(hours=3)
 """Of one rank for another. verl hands its workers no limit of its own; torch's ends a run while 400 GB are saved."""

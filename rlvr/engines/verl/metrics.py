@@ -12,6 +12,7 @@ from torch import Tensor
 from evals.core.progress import Progress
 from evals.core.run_spec import VerlRun
 from rlvr.engines.verl.launch import Places
+from rlvr.methods.rollout_batch import rollout_kl
 from rlvr.runs.progress import write_metrics_so_far
 
 PREFIX = "rlvr/"
@@ -63,15 +64,13 @@ def read_metrics(files: Iterable[Path], updates_per_step: int) -> pd.DataFrame:
 def token_metrics(log_probs: Tensor, rollout_log_probs: Tensor, entropies: Tensor, mask: Tensor) -> dict[str, float]:
     """Means over the tokens that are trained on, whatever the loss's own aggregation; all [B, T].
 
-    The log-probs are those of the trainer before its updates, and those that the rollout engine gave while it sampled:
-    the KL divergence of its distribution from the trainer's is the mean of r - 1 - log r, r the ratio of the trainer's
-    probability to its own (Schulman's k3, which is never negative).
+    The log-probs are those of the trainer before its updates, and those that the rollout engine gave while it sampled.
     """
     difference = (log_probs - rollout_log_probs)[mask].double()
     return {
         PREFIX + "entropy": float(entropies[mask].mean()),
         PREFIX + "rollout_log_prob_difference_mean": float(difference.abs().mean()),
-        PREFIX + "rollout_kl": float((difference.exp() - 1.0 - difference).mean()),
+        PREFIX + "rollout_kl": rollout_kl(log_probs[mask], rollout_log_probs[mask]),
     }
 
 
