@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass
 
 from evals.grading.boxes import REVISION, ends_in_bare_box, last_boxes
-from evals.grading.multiple_choice import choice_letter
 from evals.grading.verdict import Kind, Reason
 from evals.grading.visible import visible_part, without_next_task
 
@@ -59,7 +58,7 @@ def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bo
     truncated = truncated and text == whole  # cut off after the answer, in a task of the model's own
     missing = Reason.TRUNCATED if truncated else Reason.NO_ANSWER
     if kind is Kind.CHOICE:
-        letter = choice_letter(text, truncated)
+        letter = _letter(text, truncated)
         return Extraction(letter) if letter else Extraction(None, missing)
     text = _within_tags(text, truncated)
     boxed = last_boxes(text)
@@ -71,9 +70,15 @@ def extract_answer(prediction: str, kind: Kind, truncated: bool, in_thinking: bo
     return Extraction(answer) if answer.strip() else Extraction(None, missing)
 
 
+def _letter(text: str, truncated: bool = False) -> str | None:
+    from evals.grading.multiple_choice import choice_letter  # many patterns, which most processes never need
+
+    return choice_letter(text, truncated)
+
+
 def _is_answered(text: str, kind: Kind) -> bool:
     if kind is Kind.CHOICE:
-        return choice_letter(text) is not None
+        return _letter(text) is not None
     return bool(last_boxes(text)) or bool(final_answer_line(text)) or _CLOSED_TAG in text
 
 

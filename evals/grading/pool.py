@@ -20,7 +20,6 @@ from evals.core.errors import UserError
 from evals.grading.comparison import compare
 from evals.grading.exact import canonical_integer, decide
 from evals.grading.extraction import extract_answer, extract_gold
-from evals.grading.multiple_choice import gold_letter
 from evals.grading.normalisation import is_readable, normalise
 from evals.grading.verdict import Case, Kind, Reason, Verdict
 
@@ -140,6 +139,8 @@ def examine(case: Case) -> Verdict | Undecided:
     elif answer is None:
         outcome = extraction.reason or Reason.NO_ANSWER
     elif case.kind is Kind.CHOICE:
+        from evals.grading.multiple_choice import gold_letter  # as in extraction
+
         letter = gold_letter(gold)
         outcome = Reason.INVALID_GOLD if letter is None else answer == letter
     elif case.kind is Kind.ANSWER and _is_verbatim(case):

@@ -23,12 +23,18 @@ def source_hashes() -> dict[str, str]:
 
 def _hash_source(text: str) -> str:
     tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-            ast.get_docstring(node, clean=False) is not None
-        ):
-            node.body = node.body[1:]
+    _drop_docstrings(tree)
     return hashlib.sha256(ast.dump(tree).encode("utf-8")).hexdigest()[:_HASH_LENGTH]
+
+
+def _drop_docstrings(node: ast.AST) -> None:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+        ast.get_docstring(node, clean=False) is not None
+    ):
+        node.body = node.body[1:]
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):  # most of a tree, and no docstring is in it
+            _drop_docstrings(child)
 
 
 def edited_since(recorded: dict[str, str]) -> list[str]:
