@@ -5,7 +5,7 @@ from snakemake.utils import min_version
 
 from rlvr.study.cost import print_cost, print_warnings
 from rlvr.study.displayed import FIGURES, REFERENCE, TABLES, Displayed, page_templates
-from rlvr.study.launch import end_jobs_on_termination, lift_job_rate
+from rlvr.study.launch import end_jobs_on_termination, lift_job_rate, measure_inputs_once
 from rlvr.study.plan import Plan
 from rlvr.study.rules import given, one_line_errors, name_targets, pattern, set_job_environment
 from rlvr.study.sampled import SamplingJobs
@@ -38,6 +38,7 @@ if workflow.is_main_process:
 
 onstart:
     lift_job_rate(workflow)
+    measure_inputs_once(workflow)
     end_jobs_on_termination(workflow)  # Snakemake has set its own way of ending by now, which this one calls
     PLAN.register()
 

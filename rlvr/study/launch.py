@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,6 +38,7 @@ _ANSWERS = (
 
 _NOTICE_SECONDS = 0.5  # for Snakemake to say that it ends, so that its jobs' ends are no failures
 _SNAKEMAKES_JOBS_PER_SECOND = 100
+_SNAKEMAKES_SIZES = 10_000
 
 
 def main(arguments: list[str]) -> None:
@@ -100,6 +101,26 @@ def lift_job_rate(workflow: Any) -> None:
     limiter = workflow.scheduler.job_rate_limiter
     if limiter is not None and limiter.max_jobs == _SNAKEMAKES_JOBS_PER_SECOND:
         workflow.scheduler.job_rate_limiter = None
+
+
+def measure_inputs_once(workflow: Any) -> None:
+    """Let Snakemake look at the inputs of a job that is ready once, and not whenever another job has ended.
+
+    They are made and do not change; with hundreds of jobs ready, looking at them takes as long as the jobs themselves.
+    """
+    scheduler = workflow.scheduler
+    measure = scheduler.update_input_sizes
+    measured: set[Any] = set()
+
+    async def measure_new(jobs: Collection[Any]) -> None:
+        new = [job for job in jobs if job not in measured]
+        if len(scheduler._input_sizes) + sum(len(job.input) for job in new) > _SNAKEMAKES_SIZES:
+            measured.clear()  # it forgets the sizes that were not asked for at this time
+            new = list(jobs)
+        measured.update(new)
+        await measure(new)
+
+    scheduler.update_input_sizes = measure_new
 
 
 def _end_jobs() -> None:

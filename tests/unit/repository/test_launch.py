@@ -313,3 +313,35 @@ def test_the_scheduler_looks_at_jobs_when_one_has_ended(
     (told,) = (line.split() for line in lines if line.startswith("rounds"))
     assert (told[2] != "None") == kept
     assert (int(told[1]) > 12) == kept
+
+
+JOBS_WITH_INPUT = """
+from rlvr.study.launch import measure_inputs_once
+looked_at = []
+onstart:
+    measure = workflow.scheduler.update_input_sizes
+    async def count(jobs):
+        looked_at.extend(jobs)
+        await measure(jobs)
+    workflow.scheduler.update_input_sizes = count
+    measure_inputs_once(workflow)
+onsuccess:
+    sizes = workflow.scheduler._input_sizes
+    print("looks", len(looked_at), "jobs", len(set(looked_at)), "size", sizes["given"], flush=True)
+rule all:
+    input: expand("{number}.txt", number=range(8))
+rule one:
+    input: "given"
+    output: touch("{number}.txt")
+    shell: "true"
+"""
+
+
+def test_the_scheduler_looks_once_at_the_inputs_of_a_job(workflow: Path, start: Start) -> None:
+    """By itself Snakemake does so for every job that is ready, whenever one has ended."""
+    (workflow / "Snakefile").write_text(JOBS_WITH_INPUT)
+    (workflow / "given").write_text("12345")
+    process = start([sys.executable, "-m", "snakemake", "--cores", "1"])
+    output, error = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, error
+    assert "looks 9 jobs 9 size 5" in output
