@@ -38,7 +38,6 @@ _ANSWERS = (
 
 _NOTICE_SECONDS = 0.5  # for Snakemake to say that it ends, so that its jobs' ends are no failures
 _SNAKEMAKES_JOBS_PER_SECOND = 100
-_SNAKEMAKES_SIZES = 10_000
 
 
 def main(arguments: list[str]) -> None:
@@ -110,15 +109,15 @@ def measure_inputs_once(workflow: Any) -> None:
     """
     scheduler = workflow.scheduler
     measure = scheduler.update_input_sizes
-    measured: set[Any] = set()
 
     async def measure_new(jobs: Collection[Any]) -> None:
-        new = [job for job in jobs if job not in measured]
-        if len(scheduler._input_sizes) + sum(len(job.input) for job in new) > _SNAKEMAKES_SIZES:
-            measured.clear()  # it forgets the sizes that were not asked for at this time
-            new = list(jobs)
-        measured.update(new)
-        await measure(new)
+        def unknown() -> list[Any]:
+            return [job for job in jobs if any(path not in scheduler._input_sizes for path in job.input)]
+
+        if new := unknown():
+            await measure(new)
+        if unknown():  # of very many sizes it keeps those alone that it was asked for last
+            await measure(jobs)
 
     scheduler.update_input_sizes = measure_new
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -10,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from evals.core.errors import UserError
 from rlvr.runs import termination
 from rlvr.study import launch
-from rlvr.study.launch import clean_state
+from rlvr.study.launch import clean_state, measure_inputs_once
 
 LAUNCH = [sys.executable, "-m", "rlvr.study.launch", "--"]
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
@@ -345,3 +347,20 @@ def test_the_scheduler_looks_once_at_the_inputs_of_a_job(workflow: Path, start: 
     output, error = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, error
     assert "looks 9 jobs 9 size 5" in output
+
+
+def test_sizes_that_snakemake_forgets_are_asked_for_again() -> None:
+    sizes: dict[str, int] = {}
+
+    async def forget_the_others(jobs: list[SimpleNamespace]) -> None:
+        paths = {path for job in jobs for path in job.input}
+        sizes.update(dict.fromkeys(paths, 1))
+        for path in sizes.keys() - paths:
+            del sizes[path]
+
+    scheduler = SimpleNamespace(_input_sizes=sizes, update_input_sizes=forget_the_others)
+    measure_inputs_once(SimpleNamespace(scheduler=scheduler))
+    jobs = [SimpleNamespace(input=[name]) for name in "abc"]
+    for ready in (jobs[:2], jobs, jobs):
+        asyncio.run(scheduler.update_input_sizes(ready))
+        assert sizes.keys() == {path for job in ready for path in job.input}
