@@ -105,7 +105,7 @@ def lift_job_rate(workflow: Any) -> None:
 def measure_inputs_once(workflow: Any) -> None:
     """Let Snakemake look at the inputs of a job that is ready once, and not whenever another job has ended.
 
-    They are made and do not change; with hundreds of jobs ready, looking at them takes as long as the jobs themselves.
+    They are made and do not change, and hundreds of jobs that are ready have thousands of them.
     """
     scheduler = workflow.scheduler
     measure = scheduler.update_input_sizes
@@ -116,8 +116,8 @@ def measure_inputs_once(workflow: Any) -> None:
 
         if new := unknown():
             await measure(new)
-        if unknown():  # of very many sizes it keeps those alone that it was asked for last
-            await measure(jobs)
+            if unknown():  # of very many sizes it keeps those alone that it was asked for last
+                await measure(jobs)
 
     scheduler.update_input_sizes = measure_new
 

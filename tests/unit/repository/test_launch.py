@@ -307,7 +307,7 @@ rule one:
 def test_the_scheduler_looks_at_jobs_when_one_has_ended(
     workflow: Path, start: Start, asked: tuple[str, ...], kept: bool
 ) -> None:
-    """By itself Snakemake does so more often every second, the more jobs have ended."""
+    """Snakemake alone looks more often every second, the more jobs have ended."""
     (workflow / "Snakefile").write_text(MANY_JOBS)
     process = start([sys.executable, "-m", "snakemake", "--cores", "1", *asked])
     lines = process.communicate(timeout=PATIENCE_SECONDS)[0].splitlines()
@@ -340,7 +340,7 @@ rule one:
 
 
 def test_the_scheduler_looks_once_at_the_inputs_of_a_job(workflow: Path, start: Start) -> None:
-    """By itself Snakemake does so for every job that is ready, whenever one has ended."""
+    """Snakemake alone looks at the inputs of every ready job again, whenever a job has ended."""
     (workflow / "Snakefile").write_text(JOBS_WITH_INPUT)
     (workflow / "given").write_text("12345")
     process = start([sys.executable, "-m", "snakemake", "--cores", "1"])
