@@ -1,0 +1,70 @@
+"""Real verl trains on two nodes: one job of a real Slurm, Ray's own command on both, a rank and a vLLM on each.
+
+It runs where root and Slurm's programs are there (docs/paper_scale.md says how).
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evals.core.manifest import verify_outputs
+from tests.engines.study_directory import StudyDirectory, environment, last_words, smoke_study
+from tests.slurm_cluster import NODES, reason_for_none, slurm_cluster
+
+RUN, STEPS = "tiny-dapo-s1", 2
+_PATIENCE_SECONDS = 3600
+
+TRAINING = """\
+# A node of this machine has no GPU that Ray could find, and its Ray is not started by verl.
+import runpy
+from rlvr.engines.verl import launch, processes, train
+on_every_node, cpu_overrides = processes.on_every_node, launch._cpu_overrides
+def with_devices(*given):
+    words = on_every_node(*given)
+    place = words.index("--")
+    return [*words[:place], "--num-gpus=1", "--num-cpus=8", *words[place:]]
+train.on_every_node = with_devices
+launch._cpu_overrides = lambda cluster: {
+    name: value for name, value in cpu_overrides(cluster).items() if ".ray_init." not in name
+}
+runpy.run_module("rlvr", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.long
+def test_a_training_of_two_nodes(tmp_path: Path) -> None:
+    pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
+    pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
+    if (reason := reason_for_none()) is not None:
+        pytest.skip(reason)
+    study = StudyDirectory(tmp_path / "study", smoke_study(training={"steps": STEPS}))
+    study.path.mkdir()
+    study.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
+    place = study.write_run(RUN, nodes=2)
+    (study.path / "training.py").write_text(TRAINING)
+    variables = {name: environment()[name] for name in ("PYTHONPATH", "PATH")}
+    variables |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "OMP_NUM_THREADS": "1"}
+    words = ["env", *(f"{name}={value}" for name, value in variables.items())]
+    words += [sys.executable, "training.py", "train", str(place / "run.json"), "--python", sys.executable]
+    options = ["--parsable", "--nodes=2", "--cpus-per-task=8", "--mem=1000", f"--chdir={study.path}"]
+    (tmp_path / "slurm").mkdir()
+    with slurm_cluster(tmp_path / "slurm") as slurm:
+        slurm.ask("sbatch", *options, f"--output={study.path}/output", "--wrap", shlex.join(words))
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while slurm.jobs():
+            assert time.monotonic() < deadline, last_words(place)
+            time.sleep(1)
+    said = (study.path / "output").read_text(errors="replace")
+    details = verify_outputs(place / "manifest.json", "run").details if (place / "manifest.json").exists() else None
+    assert details is not None, said[-2000:] + last_words(place)
+    assert details["steps"] == STEPS and details["devices"] == 2 and details["merged_log_prob_difference"] < 0.05
+    assert pd.read_parquet(place / "metrics.parquet")["step"].tolist() == list(range(1, STEPS + 1))
+    log = (place / "verl" / "verl.log").read_text(errors="replace")
+    assert all(address in log for address in NODES.values())  # of Ray's workers on each
