@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from evals.core.files import read_jsonl
+from evals.core.run_spec import LOCAL_DTYPES
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.sampler import sample
@@ -33,7 +34,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     """Sample once a round, then make both passes."""
     torch.set_num_threads(arguments.threads)
     checkpoint = Checkpoint(arguments.checkpoint)
-    models = {share: checkpoint.model("cpu", share_prompts=share) for share in (False, True)}
+    models = {share: checkpoint.model("cpu", arguments.dtype, share_prompts=share) for share in (False, True)}
     texts = [f"{row['problem']}\n" for row in read_jsonl(arguments.problems / "problems.jsonl")[: arguments.prompts]]
     prompts = [each.ids for each in checkpoint.tokenizer.encode_batch(texts, add_special_tokens=False)]
     rollouts = arguments.prompts * arguments.samples_per_prompt
@@ -66,6 +67,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     once = sum(map(len, prompts)) + sum(map(len, batch.responses))
     return {
         "checkpoint": str(arguments.checkpoint),
+        "dtype": arguments.dtype,
         "threads": arguments.threads,
         "processor": platform.processor() or platform.machine(),
         "rollouts": rollouts,
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument("--max-new-tokens", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--dtype", default="float32", choices=LOCAL_DTYPES, help="of passes and rollouts")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     text = json.dumps(measure(arguments), indent=2)

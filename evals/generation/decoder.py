@@ -25,7 +25,7 @@ from evals.generation.gradients import attend_causally, computed_again, normalis
 from evals.generation.packing import Packing
 
 _LONGEST_SCORES = 8
-"""Sequence length over head dimension up to which all scores are held: they take no more memory than the rest."""
+"""Sequence length over head dimension up to which all scores are held: in float32 they take no more than the rest."""
 
 
 @dataclass(frozen=True)
@@ -300,13 +300,15 @@ class Decoder:
 
         Padding stands on the right, where a causal model's real tokens cannot see it: it needs no mask.
         """
-        config = self.config
-        if query.dtype != torch.float32 or query.shape[2] > _LONGEST_SCORES * config.head_dimension:
+        config, dtype = self.config, query.dtype
+        is_long = query.shape[2] > _LONGEST_SCORES * config.head_dimension
+        # torch's attention in bfloat16 is slow on a CPU, above all its gradient; this one computes in float32.
+        if is_long or (dtype != torch.float32 and query.device.type == "cuda"):
             return functional.scaled_dot_product_attention(
                 query, key, value, is_causal=True, scale=1.0, enable_gqa=True
             )
         rows = query.unflatten(1, (config.key_value_heads, -1)).flatten(2, 3).flatten(0, 1)
-        mixed = attend_causally(rows, key.flatten(0, 1), value.flatten(0, 1))
+        mixed = attend_causally(rows.float(), key.flatten(0, 1).float(), value.flatten(0, 1).float()).to(dtype)
         return mixed.view(query.shape)
 
     def _normalise(self, values: Tensor) -> Tensor:

@@ -41,9 +41,13 @@ class Plan:
         return [max(0, min(limit, self.context_length - len(prompt))) for prompt in self.prompts]
 
     def batches(self) -> list[list[tuple[int, int]]]:
-        """The wanted (problem's index, sample's number) that have room, in the batches they are decoded in."""
+        """The wanted (problem's index, sample's number) that have room, in the batches they are decoded in.
+
+        Prompts of one batch are of similar length, as all are read at the length of the longest.
+        """
         numbers = range(self.settings.samples_per_problem)
-        jobs = [(index, number) for index, room in enumerate(self.room) if room for number in numbers]
+        order = sorted(range(len(self.prompts)), key=lambda index: len(self.prompts[index]))
+        jobs = [(index, number) for index in order if self.room[index] for number in numbers]
         size = self.settings.batch_size
         return [jobs[start : start + size] for start in range(0, len(jobs), size)]
 

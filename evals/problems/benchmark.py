@@ -48,6 +48,8 @@ def read_benchmark(settings: BenchmarkProblems) -> ReadProblems:
     columns, where = _columns(settings, source), source.where
     if isinstance(settings.columns, str):
         found = source.read_release(settings.columns)
+        if columns.id is None:  # repeated rows count once
+            found = list({(row["problem"], row["answer"]): row for row in found}.values())
     else:
         values = columns.model_dump().values()
         names = [name for value in values for name in (value if isinstance(value, tuple) else [value])]

@@ -42,17 +42,17 @@ def write_training_set(content: Mapping[str, Any], out: Path) -> None:
     conflicts = [problem for problem in problems if len(problem.answers) > 1]
     _check_conflicts(conflicts, settings.conflicts, where)
     consistent = [problem for problem in problems if len(problem.answers) == 1]
-    if unknown := set(settings.exclude) - {problem.ids[0] for problem in consistent}:
-        raise InvalidInput(where, "exclude", f"has no problem {', '.join(sorted(unknown))}")
     rows = [
         {"id": problem.ids[0], "problem": problem.text, "answer": problem.answers[0], "family": settings.name}
         | ({"solution": problem.solution} if problem.solution else {})
         for problem in consistent
-        if problem.ids[0] not in settings.exclude
     ]
     found = hash_of(rows)
-    if settings.sha256 is not None and not settings.exclude and found != settings.sha256:
+    if settings.sha256 is not None and found != settings.sha256:
         raise UserError(f"{where}: its problems have SHA-256 {found}; expected {settings.sha256}")
+    if unknown := set(settings.exclude) - {problem.ids[0] for problem in consistent}:
+        raise InvalidInput(where, "exclude", f"has no problem {', '.join(sorted(unknown))}")
+    rows = [row for row in rows if row["id"] not in settings.exclude]
     details = {
         **counts,
         "written": len(rows),

@@ -18,9 +18,10 @@ from evals.core.config.settings import (
     Title,
     optional,
 )
+from evals.core.config.source_table import SelectedRows, SourceTable
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index
-from evals.core.record import ExtensibleRecord, Record
+from evals.core.record import ExtensibleRecord
 from evals.core.records import ProblemKind
 
 GENERATED = "generated"
@@ -139,49 +140,6 @@ class _Reading(Settings):
         return self
 
 
-class SelectedRows(Settings):
-    """The rows of a source that a set consists of, by the value of one column."""
-
-    column: Text = Field(description="the column")
-    among: Omittable[Annotated[tuple[Text, ...], Field(min_length=1), *UNIQUE]] = optional("the values that are taken")
-    first: Omittable[Text] = optional("the first value that is taken, such as a date, 2024-08-01")
-    last: Omittable[Text] = optional("the last value that is taken; values are compared as text of this length")
-
-    @model_validator(mode="after")
-    def _check_condition(self) -> Self:
-        if (self.among is None) == (self.first is None and self.last is None):
-            raise NotAccepted(f"selects column {self.column}", "with among, or with first, last or both")
-        return self
-
-    def take(self, value: Any) -> bool:
-        """Say whether a row with this value belongs to the set."""
-        text = str(value)
-        if self.among is not None:
-            return text in self.among
-        return (self.first is None or text >= self.first) and (self.last is None or text[: len(self.last)] <= self.last)
-
-
-class SourceTable(Record):
-    """The table that problems are read from; the values of a study's benchmark or training set.
-
-    Attributes:
-        name: of the benchmark or training set, for messages and ids.
-        repository: of the Hugging Face Hub; None where there is only a file.
-        revision: a commit on the Hub; None is its newest.
-        path: a file, or a directory with a copy of the repository, to read instead of the Hub.
-        rows: those that are taken; None takes all.
-    """
-
-    name: Text
-    repository: Repository | None = None
-    revision: Commit | None = None
-    configuration: Text | None = None
-    split: Text = "train"
-    files: tuple[str, ...] = ()
-    path: Text | None = None
-    rows: SelectedRows | None = None
-
-
 class BenchmarkProblems(_Reading, SourceTable):
     """Everything that decides a benchmark's problems (``rlvr-bench stage read-problems --settings``)."""
 
@@ -216,11 +174,20 @@ class HubBenchmark(ReadBenchmark):
 
 
 class FileBenchmark(ReadBenchmark):
-    """A benchmark of a JSON lines file."""
+    """A benchmark of a file: JSON lines in the project's form, or a file of a release."""
 
     source: Literal["path"] = Field(description="read from a file")
     path: Text = Field(description="the file, relative to the repository (docs/benchmarks.md)")
+    rows: Omittable[SelectedRows] = optional("the rows that are taken of a release's file; without it all")
     columns: Omittable[Columns | ReleaseName] = optional(_AS_RELEASED)
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> Self:
+        if self.rows is not None and not isinstance(self.columns, str):
+            raise NotAccepted(
+                "selects rows of a file in the project's form", "rows with the columns of a release", "rows"
+            )
+        return self
 
 
 Benchmark = GeneratedBenchmark | HubBenchmark | FileBenchmark

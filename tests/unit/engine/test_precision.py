@@ -56,6 +56,24 @@ def test_bfloat16_keeps_weights_and_optimizer_in_float32(make_run: MakeRun, base
     )
 
 
+def test_attention_of_bfloat16_is_computed_in_float32_on_a_cpu(base: Checkpoint) -> None:
+    decoder = base.decoder("cpu", "bfloat16")
+    config, generator = decoder.config, torch.Generator().manual_seed(1)
+    query, key, value = (
+        torch.randn(2, heads, 9, config.head_dimension, generator=generator).bfloat16()
+        for heads in (config.heads, config.key_value_heads, config.key_value_heads)
+    )
+    exact = decoder._attend_within(query.float(), key.float(), value.float())
+    assert torch.equal(decoder._attend_within(query, key, value), exact.bfloat16())
+
+
+def test_gradients_in_bfloat16_are_those_of_float32_up_to_rounding(base: Checkpoint) -> None:
+    exact, found = (gradients(load_policy(base, "cpu", dtype)) for dtype in ("float32", "bfloat16"))
+    assert found.keys() == exact.keys()
+    for name, gradient in exact.items():  # those of queries and keys are small differences of large numbers
+        assert (found[name] - gradient).norm() < 0.3 * gradient.norm(), name
+
+
 @pytest.mark.parametrize(
     ("size", "tokens", "expected"),
     [(2, None, [2, 2, 1]), (5, None, [5]), (5, 10, [2, 1, 2]), (1, 100, [1] * 5), (5, 1, [1] * 5)],

@@ -6,6 +6,7 @@ import itertools
 import json
 import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks.sampling_memory import MadeUp, make_plan
-from evals.core.files import canonical_json
+from evals.core.files import canonical_json, read_jsonl
 from evals.core.manifest import read_manifest
 from evals.generation import evaluate
 from evals.generation.backend import Backend, Request, Response
@@ -55,6 +56,21 @@ def test_a_kill_costs_no_finished_sample(tmp_path: Path) -> None:
     assert [engine.given for engine in engines] == [20, 13, 12]
     whole, killed = (tmp_path / name / "samples.jsonl" for name in ("whole", "killed"))
     assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_prompts_of_similar_length_are_decoded_together(tmp_path: Path) -> None:
+    """Each batch is read at the length of its longest prompt."""
+    plan = plan_of(problems=4, samples=2)
+    lengths = [7, 2, 9, 2]
+    plan = replace(
+        plan,
+        prompts=[(1,) * length for length in lengths],
+        settings=plan.settings.model_copy(update={"batch_size": 4}),
+    )
+    assert [[index for index, _ in batch] for batch in plan.batches()] == [[1, 1, 3, 3], [0, 0, 2, 2]]
+    sample_plan(plan, Engine, tmp_path / "samples")
+    written = read_jsonl(tmp_path / "samples" / "samples.jsonl")
+    assert [row["problem_id"] for row in written] == [each for each in plan.ids for _ in range(2)]
 
 
 def test_what_samples_took_is_summed_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

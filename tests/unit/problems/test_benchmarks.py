@@ -133,7 +133,12 @@ def test_rows_are_selected_by_date_and_a_local_file_is_taken_whole(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rows": {"column": "number"}}, "selects column number; accepted: with among, or with first, last or both"),
+        (
+            {"rows": {"column": "number"}},
+            "selects column number; accepted: with among, with tenths, or with first, last or both",
+        ),
+        ({"rows": {"column": "number", "among": ["7"], "tenths": [1]}}, "accepted: with among, with tenths, or"),
+        ({"rows": {"column": "number", "tenths": [10]}}, r"rows\.tenths.*10"),
         ({"count": 4}, "has 3 problems; expected 4"),
         ({"sha256": "0" * 64}, "tiny: its problems have SHA-256 .*; expected 0000"),
         (

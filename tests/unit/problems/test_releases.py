@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evals.core.config.problem_sets import parse_benchmark
 from evals.core.config.sections import LocalCopy, PublishedProblems
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_jsonl, write_jsonl
@@ -68,6 +70,36 @@ def test_equations_become_steps_and_unclear_problems_are_left_out(tmp_path: Path
         ("86 and 20 , halved ?", "53", "86 + 20 = 106\n106 / 2 = 53\n#### 53"),
         ("2.45 less 0.7 of 0.3 ?", "1.75", "2.45 - 0.7 = 1.75\n#### 1.75"),
     ]
+
+
+def test_tenths_part_a_release_by_its_questions_letters_and_a_benchmark_has_repeated_rows_once(tmp_path: Path) -> None:
+    """A question in lower case, with other signs, falls in the same tenth."""
+    rows = [
+        {"Question": text, "Numbers": f"{number}", "Equation": "+ number0 1", "Answer": f"{number + 1}"}
+        for number in range(1, 101)
+        for text in (f"number0 {'AB' * number}", f"number0, {'ab' * number} ?", f"number0 {'AB' * number}")
+    ]
+    path = tmp_path / "train.csv"
+    write_csv(path, rows)
+    parts = []
+    for tenths in ([9], list(range(9))):
+        write_training_set(mawps(path) | {"rows": {"column": "Question", "tenths": tenths}}, tmp_path / "out")
+        parts.append([row["problem"] for row in read_jsonl(tmp_path / "out" / "problems.jsonl")])
+    test, train = parts
+    numbers = [{int(re.search(r"\d+", problem)[0]) for problem in part} for part in parts]
+    assert numbers[0] | numbers[1] == set(range(1, 101)) and not numbers[0] & numbers[1]
+    assert len(test) == 2 * len(numbers[0]) and len(train) == 2 * len(numbers[1]) and 2 <= len(numbers[0]) <= 25
+    settings = read_benchmarks(["mawps_asdiv_a_test"], {}, "study.yaml")["mawps_asdiv_a_test"].problem_settings()
+    write_benchmark(settings | {"path": str(path), "sha256": None, "count": len(test)}, tmp_path / "benchmark")
+    assert [row["problem"] for row in read_jsonl(tmp_path / "benchmark" / "problems.jsonl")] == test
+
+
+def test_rows_of_a_file_in_the_projects_form_are_not_selected() -> None:
+    entry = read_yaml(REPOSITORY / "config/benchmarks/mawps_asdiv_a_test.yaml")
+    del entry["columns"]
+    with pytest.raises(InvalidInput) as caught:
+        parse_benchmark(entry, "here.yaml")
+    assert (caught.value.key, caught.value.accepted) == ("rows", "rows with the columns of a release")
 
 
 def test_solutions_of_gsm8k_lose_the_notes_of_the_calculator() -> None:
@@ -148,5 +180,6 @@ def test_a_set_that_is_not_on_the_hub_needs_its_file() -> None:
 def test_the_real_files_have_the_counts_and_hashes_of_the_shipped_study(tmp_path: Path) -> None:
     study = Study.resolve(read_yaml(REPOSITORY / "config/smollm2.yaml"), "smollm2.yaml")
     write_training_set({**study.training_settings, "path": str(REAL / "mawps_asdiv_a_train.csv")}, tmp_path / "train")
-    for name, file in (("svamp", "svamp.json"), ("gsm8k", "gsm8k_test.jsonl")):
+    held_out = ("mawps_asdiv_a_test", "mawps_asdiv_a_train.csv")
+    for name, file in (("svamp", "svamp.json"), ("gsm8k", "gsm8k_test.jsonl"), held_out):
         write_benchmark({**study.problem_settings(name), "path": str(REAL / file)}, tmp_path / name)

@@ -111,6 +111,8 @@ def test_problems_that_a_benchmark_has_too_can_be_left_out(
     write_training_set(settings, tmp_path / "out")
     assert [row["id"] for row in read_jsonl(tmp_path / "out" / "problems.jsonl")] == ["a", "g"]
     assert read_json(tmp_path / "out" / "manifest.json")["details"]["written"] == 2
+    with pytest.raises(UserError, match="have SHA-256"):  # of the whole set
+        write_training_set({**settings, "sha256": "0" * 64}, tmp_path / "out")
     with pytest.raises(UserError, match=r"exclude: .*d, e"):
         write_training_set({**settings, "exclude": ["e", "d"]}, tmp_path / "out")
 
@@ -173,7 +175,7 @@ def test_the_published_counts_are_expected() -> None:
     assert deepmath["counts"]["rows"] == 103_022
     with pytest.raises(InvalidInput) as caught:
         training_settings(PublishedProblems(source="math", prompt="{problem}"), "x")
-    known = "dapo_math_17k, deepmath_103k, eurus_2_code, gsm8k_train, mawps_asdiv_a"
+    known = "dapo_math_17k, deepmath_103k, eurus_2_code, gsm8k_train, mawps_asdiv_a, mawps_asdiv_a_train"
     assert (caught.value.key, caught.value.accepted) == ("problems.source", known)
 
 
