@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,10 +16,12 @@ from typing import Any
 import yaml
 
 from evals.core.files import canonical_json
+from rlvr.engines.verl.checkpoints import MANIFEST
 from rlvr.study.study import Study
 from rlvr.study.study_file import read_study_file
 
 ROOT = Path(__file__).parents[2]
+_PATIENCE_SECONDS = 1200
 
 
 def environment() -> dict[str, str]:
@@ -119,3 +122,36 @@ def processes_of(place: Path) -> list[str]:
         except OSError:  # it has ended, or is not ours
             continue
     return found
+
+
+def train_until_killed(study: StudyDirectory, place: Path, step: int) -> tuple[int, str]:
+    """Kill verl once the state after ``step`` is saved; the last step saved, and what the command said of it."""
+    with study.training(place) as process:
+        wait_for_state(place, step, process)
+        (driver,) = children_of(process.pid)
+        os.kill(driver, signal.SIGKILL)
+        _, error = process.communicate(timeout=_PATIENCE_SECONDS)
+    saved = recorded_steps(place)[-1]
+    assert process.returncode == 2, error
+    wait_for_end_of_processes(place)
+    return saved, error
+
+
+def recorded_steps(place: Path) -> list[int]:
+    """Steps whose state was saved to its end, ascending."""
+    found = place.glob(f"state/*/global_step_*/{MANIFEST}")
+    return sorted(int(path.parent.name.removeprefix("global_step_")) for path in found)
+
+
+def wait_for_state(place: Path, step: int, process: subprocess.Popen[str]) -> None:
+    """Until the state of ``step`` is saved to its end."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while step not in recorded_steps(place):
+        assert process.poll() is None and time.monotonic() < deadline, last_words(place)
+        time.sleep(0.2)
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that were started by ``pid`` itself."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    return [int(child) for child in listed]

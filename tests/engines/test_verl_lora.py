@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pandas as pd
 import pytest
 import torch
@@ -13,12 +10,16 @@ from safetensors.torch import load_file
 from evals.core.files import read_json
 from evals.core.manifest import verify_outputs
 from rlvr.engines.verl.checkpoints import ADAPTERS, PROBE, probe_difference
-from tests.engines.study_directory import StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
-from tests.engines.test_verl_training import children_of, recorded_steps, wait_for_state
+from tests.engines.study_directory import (
+    StudyDirectory,
+    last_words,
+    smoke_study,
+    train_until_killed,
+    wait_for_end_of_processes,
+)
 
 RUN, STEPS = "tiny-delta-s1", 3
 LORA = {"rank": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
-_PATIENCE_SECONDS = 1200
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +36,8 @@ def test_adapters_are_trained_sampled_saved_and_added(study: StudyDirectory) -> 
     pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
     pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
     place = study.write_run(RUN, checkpoints_kept=STEPS)
-    with study.training(place) as first:
-        wait_for_state(place, 1, first)
-        (driver,) = children_of(first.pid)
-        os.kill(driver, signal.SIGKILL)
-        _, error = first.communicate(timeout=_PATIENCE_SECONDS)
-    saved = recorded_steps(place)[-1]
-    assert first.returncode == 2 and saved < STEPS, error
-    wait_for_end_of_processes(place)
+    saved, error = train_until_killed(study, place, 1)
+    assert saved < STEPS, error
     again = study.train(place)
     assert again.returncode == 0, again.stderr[-2000:] + last_words(place)
     assert f"{RUN}: continues after step {saved} of {STEPS}" in again.stdout

@@ -6,25 +6,26 @@ The run of the short form; the other methods are in test_verl_methods.py.
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from evals.core.manifest import verify_outputs
-from rlvr.engines.verl.checkpoints import MANIFEST
 from rlvr.engines.verl.metrics import read_metrics
 from rlvr.runs.progress import METRICS_SO_FAR
-from tests.engines.study_directory import ROOT, StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
+from tests.engines.study_directory import (
+    ROOT,
+    StudyDirectory,
+    last_words,
+    smoke_study,
+    train_until_killed,
+    wait_for_end_of_processes,
+)
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
 
 RUN, STEPS = "tiny-delta-s1", 5
-_PATIENCE_SECONDS = 1200
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +39,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
 
 def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirectory) -> None:
     place = study.write_run(RUN, checkpoints_kept=STEPS)
-    with study.training(place) as first:
-        wait_for_state(place, 2, first)
-        (driver,) = children_of(first.pid)
-        os.kill(driver, signal.SIGKILL)
-        _, error = first.communicate(timeout=_PATIENCE_SECONDS)
-    assert first.returncode == 2 and error.count("\n") == 1, error
-    saved = recorded_steps(place)[-1]
+    saved, error = train_until_killed(study, place, 2)
+    assert error.count("\n") == 1, error
     assert f"{RUN}: verl ended with step {saved} saved, of {STEPS}" in error and saved < STEPS
-    wait_for_end_of_processes(place)
     shown = pd.read_parquet(place / METRICS_SO_FAR)["step"].tolist()
     assert shown == list(range(1, len(shown) + 1)) and saved - 1 <= len(shown) <= saved
 
@@ -79,23 +74,3 @@ def test_a_killed_run_continues_from_its_newest_intact_state(study: StudyDirecto
     assert finished.returncode == 0, finished.stderr
     assert len(list(place.glob("state/*/metrics*.jsonl"))) == 2  # it was not started a third time
     wait_for_end_of_processes(place)
-
-
-def recorded_steps(place: Path) -> list[int]:
-    """Steps whose state was saved to its end, ascending."""
-    found = place.glob(f"state/*/global_step_*/{MANIFEST}")
-    return sorted(int(path.parent.name.removeprefix("global_step_")) for path in found)
-
-
-def wait_for_state(place: Path, step: int, process: subprocess.Popen[str]) -> None:
-    """Until the state of ``step`` is saved to its end."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while step not in recorded_steps(place):
-        assert process.poll() is None and time.monotonic() < deadline, last_words(place)
-        time.sleep(0.2)
-
-
-def children_of(pid: int) -> list[int]:
-    """Processes that were started by ``pid`` itself."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
-    return [int(child) for child in listed]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 import string
 from pathlib import Path
 
@@ -15,12 +13,16 @@ from evals.core.files import read_json
 from evals.core.manifest import verify_outputs
 from rlvr.base_model.tokenizer import build_word_tokenizer
 from rlvr.base_model.train import initial_model
-from tests.engines.study_directory import StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
-from tests.engines.test_verl_training import children_of, recorded_steps, wait_for_state
+from tests.engines.study_directory import (
+    StudyDirectory,
+    last_words,
+    smoke_study,
+    train_until_killed,
+    wait_for_end_of_processes,
+)
 
 RUN, STEPS = "qwen3-delta-s1", 4
 VOCABULARY, SPECIAL = 151_936, 3
-_PATIENCE_SECONDS = 1200
 
 VERIFIER = """\
 import zlib
@@ -62,14 +64,8 @@ def test_a_real_vocabulary_is_trained_sampled_saved_and_merged(study: StudyDirec
     pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
     study.snakemake(*(f"results/{name}/manifest.json" for name in ("base/qwen3", "problems/train", "verifiers/train")))
     place = study.write_run(RUN, checkpoints_kept=STEPS)
-    with study.training(place) as first:
-        wait_for_state(place, 2, first)
-        (driver,) = children_of(first.pid)
-        os.kill(driver, signal.SIGKILL)
-        _, error = first.communicate(timeout=_PATIENCE_SECONDS)
-    saved = recorded_steps(place)[-1]
-    assert first.returncode == 2 and saved < STEPS, error
-    wait_for_end_of_processes(place)
+    saved, error = train_until_killed(study, place, 2)
+    assert saved < STEPS, error
     again = study.train(place)
     assert again.returncode == 0, again.stderr[-2000:] + last_words(place)
     assert f"{RUN}: continues after step {saved} of {STEPS}" in again.stdout

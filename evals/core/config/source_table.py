@@ -38,15 +38,16 @@ class SelectedRows(Settings):
             raise NotAccepted(f"selects column {self.column}", "with among, with tenths, or with first, last or both")
         return self
 
-    def take(self, value: Any) -> bool:
-        """Say whether a row with this value belongs to the set."""
+    def take(self, value: Any, where: str) -> bool:
+        """Say whether a row with this value belongs to the set; ``where`` names the source in messages."""
         text = str(value)
         if self.among is not None:
             return text in self.among
         if self.tenths is not None:
             letters = "".join(filter(str.isalpha, text.casefold()))
             if not letters:
-                raise InvalidInput(f"column {self.column}", "tenths", f"cannot place {text!r}", "values with letters")
+                accepted = "values with letters, which rows.tenths needs"
+                raise InvalidInput(where, f"column {self.column}", "has a value without letters", accepted)
             return int(sha256_bytes(letters.encode("utf-8")), 16) % 10 in self.tenths
         return (self.first is None or text >= self.first) and (self.last is None or text[: len(self.last)] <= self.last)
 

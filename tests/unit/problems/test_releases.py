@@ -94,6 +94,14 @@ def test_tenths_part_a_release_by_its_questions_letters_and_a_benchmark_has_repe
     assert [row["problem"] for row in read_jsonl(tmp_path / "benchmark" / "problems.jsonl")] == test
 
 
+def test_a_value_without_letters_is_in_no_tenth(tmp_path: Path) -> None:
+    write_csv(tmp_path / "train.csv", [{**MAWPS[0], "Answer": "53.0"}])
+    settings = mawps(tmp_path / "train.csv") | {"rows": {"column": "Numbers", "tenths": [1]}}
+    with pytest.raises(InvalidInput, match="letters") as caught:
+        write_training_set(settings, tmp_path / "out")
+    assert (caught.value.source, caught.value.key) == (f"mawps_asdiv_a: {tmp_path / 'train.csv'}", "column Numbers")
+
+
 def test_rows_of_a_file_in_the_projects_form_are_not_selected() -> None:
     entry = read_yaml(REPOSITORY / "config/benchmarks/mawps_asdiv_a_test.yaml")
     del entry["columns"]
