@@ -6,9 +6,10 @@ from typing import Annotated
 from typer import Argument, Option
 
 from evals.core.errors import UserError
+from evals.core.files import read_json
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Device, Paths, RunFile, Words
+from rlvr.cli.options import Device, Paths, RunFile, Words, is_portable
 from rlvr.diagnostics.checkpoint_contrast import Rollouts
 from rlvr.diagnostics.claims.base import claim_names
 
@@ -35,7 +36,7 @@ def replay(
     grading_workers: int = 1,
 ) -> None:
     """Replay a finished run and write its token table, and the policy before each step wanted."""
-    arithmetic.set_up(threads, device == "cpu")
+    arithmetic.set_up(threads, is_portable(read_json(run_file), device))
     from rlvr.diagnostics.replay import write_token_table
 
     write_token_table(run_file, out, steps, device, grading_workers)
@@ -79,7 +80,7 @@ def contrast(
     checkpoint, on rollouts that it samples, trained in memory by --reference. Nothing is written but the angles.
     """
     # Of a run, the digits of its training.
-    arithmetic.set_up(threads, device == "cpu" and source.is_file())
+    arithmetic.set_up(threads, source.is_file() and is_portable(read_json(source), device))
     from rlvr.diagnostics.contrast import write_checkpoint_contrast, write_contrast
     from rlvr.study.catalogue import load_catalogue, resolve_method
 

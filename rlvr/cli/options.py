@@ -46,6 +46,14 @@ def the_verifier(files: Sequence[Path]) -> Path | None:
     return files[0] if files else None
 
 
+def is_portable(run: Any, device: str) -> bool:
+    """Whether a training takes the code paths that every processor has, by the content of its run.json.
+
+    bfloat16 takes the machine's own, and so does everything that repeats such a training.
+    """
+    return device == "cpu" and not (isinstance(run, dict) and run.get("dtype") == "bfloat16")
+
+
 def default_workers() -> int:
     """Grading processes: one per core that this process may use, four at most."""
     return min(4, len(os.sched_getaffinity(0)))

@@ -12,7 +12,7 @@ from evals.core.errors import UserError
 from evals.core.run_spec import Execution
 from evals.generation import arithmetic
 from rlvr.cli.command import Commands
-from rlvr.cli.options import Paths, RunFile
+from rlvr.cli.options import Paths, RunFile, is_portable
 from rlvr.study.source_files import REPOSITORY
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def train(
             return
         if threads is None:
             raise UserError("--threads: is missing; accepted: a number, for engine local")
-        in_float32 = not (isinstance(content, dict) and content.get("dtype") == "bfloat16")
-        arithmetic.set_up(threads, execution.device == "cpu" and in_float32)
+        arithmetic.set_up(threads, is_portable(content, execution.device))
         from evals.core.run_spec import LocalRun
         from rlvr.engines.local.train import train as train_locally
 

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from evals.core import arithmetic
 from evals.core.files import read_json, write_json
-from evals.core.manifest import Manifest
+from evals.core.manifest import Manifest, read_manifest
 from evals.core.records import Condition, Run
 from evals.generation.arithmetic import _FUNCTIONS, _product
 from evals.tables.main import arithmetic_note
+from tests.unit.engine.conftest import run_content, study_files
 
+__all__ = ["study_files"]
 REPOSITORY = Path(__file__).parents[3]
 HERE = {"packages": {"torch": "2.0", "numpy": "2.1"}, "arithmetic": {"processor": "P", "code_paths": "portable"}}
 ELSEWHERE = {**HERE, "arithmetic": {"processor": "Q", "code_paths": "the machine's own", "obstacle": "it has no AVX2"}}
@@ -136,3 +138,17 @@ def test_rows_that_mix_environments_are_named(tmp_path: Path) -> None:
     assert line.startswith("Arithmetic is mixed") and line.endswith("Rows that mix them: DELTA.")
     (line,) = arithmetic_note(manifests[:2], rows[:1])
     assert "mix" not in line
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_replay_takes_the_code_paths_of_the_training(study_files: Path, tmp_path: Path, dtype: str) -> None:
+    """Other code paths round otherwise, and the replay would not repeat the run."""
+    run_file = tmp_path / "run" / "run.json"
+    write_json(run_file, run_content(study_files, {"steps": 1}) | {"dtype": dtype})
+    run_python("-m", "rlvr", "train", str(run_file), "--threads", "1")
+    replayed = ("--steps", "1", "--threads", "1", "--out", str(tmp_path / "table"))
+    run_python("-m", "rlvr", "tokens", "replay", str(run_file), *replayed)
+    places = {"run": run_file.parent, "token_table": tmp_path / "table"}
+    found = [read_manifest(place / "manifest.json", kind).environment["arithmetic"] for kind, place in places.items()]
+    is_portable = dtype == "float32" and not arithmetic.processor()[1]
+    assert [each["code_paths"] for each in found] == ["portable" if is_portable else "the machine's own"] * 2
