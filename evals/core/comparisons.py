@@ -72,6 +72,10 @@ class Controls(Record):
     )
 
 
+_CONTRAST_LIMIT = 2.0
+"""The ratio of angle to floor below which the interval of a method without contrast ends (docs/evaluation.md)."""
+
+
 class Contrast(ExtensibleRecord):
     """The angle between a method's gradients and the reference method's, over the method's trainings.
 
@@ -82,7 +86,7 @@ class Contrast(ExtensibleRecord):
         slope_degrees: the angle between the derivatives of the losses by the tokens' log-probabilities; None where it
             was not measured.
         ratio_interval: of the angle over the floor's; None if a single step was measured.
-        is_above_floor: whether that ratio is above 1; if not, the method has no contrast.
+        is_above_floor: whether that ratio is shown to be above 1.
     """
 
     model: str
@@ -94,6 +98,16 @@ class Contrast(ExtensibleRecord):
     ratio_interval: Interval | None
     is_above_floor: bool
     seeds: int
+
+    @property
+    def is_absent(self) -> bool:
+        """The finding that the method has no contrast: its angle is not shown to be above the floor, and is near it.
+
+        Few trainings of different angles show neither.
+        """
+        if self.is_above_floor:
+            return False
+        return self.ratio_interval is None or self.ratio_interval[1] < _CONTRAST_LIMIT
 
 
 class Comparisons(ExtensibleRecord):

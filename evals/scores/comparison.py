@@ -169,7 +169,7 @@ def compare(
         for pair, p_value in zip(pairs, p_values, strict=True):
             rows[pair].append({"benchmark": name, **_compare(pair, members, weights, drawn, p_value, settings)})
     asked = {name: getattr(settings, name) for name in Comparisons.model_fields if hasattr(settings, name)}
-    alike = {Pair(row.model, row.method, row.against) for row in contrasts if not row.is_above_floor}
+    alike = {Pair(row.model, row.method, row.against) for row in contrasts if row.is_absent}
     judged = tuple(_judged(rows, 1.0 - settings.confidence, alike))
     return Comparisons(**asked, comparisons=judged, contrasts=tuple(contrasts))
 

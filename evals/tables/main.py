@@ -129,8 +129,8 @@ def contrast_note(results: Results) -> str:
         f"Contrast: the mean angle between a method's gradient and that of {results.reference_title} on the same "
         f"rollouts (docs/evaluation.md); {numbers.NOTHING}: not measured, as where methods differ in the rollouts that "
         f"they train on. Random token weights in the same trainings have {numbers.decimal(floor)} on average: a method "
-        "that is not above those in its own has no contrast with the reference, and more seeds would not show a "
-        "difference. "
+        "has no contrast with the reference if the interval of its angle over theirs begins at 1 or below and ends "
+        "below 2; more seeds are then unlikely to show a difference. "
     )
 
 

@@ -20,7 +20,7 @@ _VERDICTS = {
     Verdict.BETTER: "Better than {reference}",
     Verdict.WORSE: "Worse than {reference}",
     Verdict.NOT_DISTINGUISHABLE: "Not distinguishable from {reference} at this size",
-    Verdict.NO_CONTRAST: "No contrast with {reference}, so that more seeds would not show a difference",
+    Verdict.NO_CONTRAST: "No contrast with {reference}, so that more seeds are unlikely to show a difference",
 }
 
 

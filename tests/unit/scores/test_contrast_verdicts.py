@@ -102,6 +102,7 @@ def test_one_seed_decides_by_its_steps(tmp_path: Path, angles: tuple[float, ...]
     assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
     row = contrasts_of(tmp_path)["near"]
     assert row["is_above_floor"] == is_above
+    assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == "not distinguishable"  # 0.5 to 3 is neither
     ratios = np.log(np.array(angles) / (5.0, 5.5, 4.5))
     assert row["ratio_interval"] == pytest.approx(np.exp(stats.t.interval(0.95, 2, ratios.mean(), stats.sem(ratios))))
 
@@ -115,6 +116,49 @@ def test_seeds_that_differ_far_above_the_floor_have_contrast(tmp_path: Path) -> 
     assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
     assert contrasts_of(tmp_path)["far"]["is_above_floor"]
     assert rows_of(tmp_path)["far", "dapo", "all"]["verdict"] == "not distinguishable"
+
+
+def test_seeds_too_few_to_measure_contrast_do_not_deny_it(tmp_path: Path) -> None:
+    """SAPO's two trainings of SmolLM2: the interval of the ratio is 0.04 to 810."""
+    write(tmp_path, study(1, {"dapo": 0.2, "far": 0.2}, seeds=2))
+    for seed, angle, floor in ((1, 14.9, 4.05), (2, 51.4, 6.36)):
+        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
+        write_run(tmp_path, "far", seed, (angle,) * 3, (floor,) * 3)
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    found = contrasts_of(tmp_path)["far"]
+    assert found["ratio_interval"] == pytest.approx([0.037, 810], rel=0.03) and not found["is_above_floor"]
+    assert rows_of(tmp_path)["far", "dapo", "all"]["verdict"] == "not distinguishable"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.5, 1.9, "no contrast with the reference"),
+        (0.5, 2.1, "not distinguishable"),
+        (1.1, 1.9, "not distinguishable"),  # it has contrast
+    ],
+)
+def test_the_interval_of_the_ratio_decides(tmp_path: Path, low: float, high: float, verdict: str) -> None:
+    write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2}))
+    middle, width = np.log(low * high) / 2, np.log(high / low) / 2
+    spread = width / (stats.t.ppf(0.975, 2) / np.sqrt(3))
+    for seed, offset in ((1, -spread), (2, 0.0), (3, spread)):
+        write_run(tmp_path, "dapo", seed, (0.0, 0.0, 0.0))
+        write_run(tmp_path, "near", seed, (5.0 * np.exp(middle + offset),) * 3, (5.0,) * 3)
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert contrasts_of(tmp_path)["near"]["ratio_interval"] == pytest.approx([low, high])
+    assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == verdict
+
+
+@pytest.mark.parametrize(("angle", "verdict"), [(4.0, "no contrast with the reference"), (6.0, "not distinguishable")])
+def test_a_single_step_decides_by_its_ratio(tmp_path: Path, angle: float, verdict: str) -> None:
+    write(tmp_path, study(1, {"dapo": 0.2, "near": 0.2}, seeds=1))
+    nothing = (np.nan, np.nan)
+    write_run(tmp_path, "dapo", 1, (0.0, *nothing), (5.0, *nothing))
+    write_run(tmp_path, "near", 1, (angle, *nothing), (5.0, *nothing))
+    assert compare(tmp_path, "--training", str(tmp_path / "runs")) == 0
+    assert contrasts_of(tmp_path)["near"]["ratio_interval"] is None
+    assert rows_of(tmp_path)["near", "dapo", "all"]["verdict"] == verdict
 
 
 def test_a_method_that_is_the_reference_has_no_contrast(tmp_path: Path) -> None:
