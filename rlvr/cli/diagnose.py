@@ -111,6 +111,9 @@ def claim(
     results: Path = Path("results"),
     runs: Annotated[Words, Option(help="further runs, whose metrics are read")] = [],
     benchmarks: Annotated[Words, Option(help="benchmarks that evaluation is looked at on")] = [],
+    benchmark_problems: Annotated[
+        int | None, Option(min=1, help="of the benchmark: the first so many are sampled; default: all")
+    ] = None,
     threads: int = 1,
 ) -> None:
     """Measure one of the papers' claims, and draw it: on replayed runs (--tables) or two checkpoints (--comparison)."""
@@ -125,6 +128,7 @@ def claim(
         results=results,
         runs=runs,
         benchmarks=benchmarks,
+        benchmark_problems=benchmark_problems,
         comparison=comparison,
         base_comparison=base_comparison,
     )

@@ -92,6 +92,8 @@ class ClaimJobs:
                 names = [self.plan.checkpoint(run).removeprefix("results/runs/") for run in names]
             if names and need.option:
                 found += [need.option, *names]
+        if Need.BENCHMARK in _needs(claim) and (count := self.settings.get("benchmark_problems")):
+            found += ["--benchmark-problems", str(count)]
         return found
 
     def code(self, claim: str) -> list[str]:

@@ -170,6 +170,9 @@ class Diagnostics(Settings):
     )
     seeds: Omittable[Count] = optional("so many of the study's training seeds are analysed, the first; default: all")
     benchmark: str = Field(description="on which base and trained models are compared token by token")
+    benchmark_problems: Omittable[Count] = optional(
+        "so many of its problems are sampled, the first; default: all. A claim takes up to 176 samples of each a run"
+    )
     selected: Omittable[Annotated[tuple[str, ...], Field(min_length=2, max_length=2), *UNIQUE]] = optional(
         "two methods, of this study or of named ones, that train on the tokens of highest and of lowest weight"
     )

@@ -10,6 +10,8 @@ import pandas as pd
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_parquet
 from evals.core.manifest import verify_outputs
+from evals.core.record import read_rows
+from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from rlvr.diagnostics.claims.base import Declaration, Need
 from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
@@ -36,7 +38,8 @@ class Inputs:
     """The files that claims are measured on: what :class:`Need` describes.
 
     ``tables`` and ``weighting_tables`` are directories of token tables, the comparisons those of comparisons of two
-    checkpoints; ``runs`` are ids. ``steps`` are the kept ones to measure, None for all.
+    checkpoints; ``runs`` are ids. ``steps`` are the kept ones to measure, None for all; ``benchmark_problems`` is how
+    many problems of the benchmark are sampled, likewise.
     """
 
     tables: Sequence[Path] = ()
@@ -45,6 +48,7 @@ class Inputs:
     results: Path = Path("results")
     runs: Sequence[str] = ()
     benchmarks: Sequence[str] = ()
+    benchmark_problems: int | None = None
     comparison: Path | None = None
     base_comparison: Path | None = None
 
@@ -86,6 +90,11 @@ class Inputs:
         for directory in self.tables:
             snapshots = read_snapshots(directory, self.steps)
             yield from zip(snapshots, read_probes(directory, snapshots), strict=True)
+
+    def problems(self) -> list[Problem]:
+        """Read the benchmark's problems that are sampled."""
+        path = self.results / "problems" / self.benchmarks[0] / "problems.jsonl"
+        return read_rows(path, Problem)[: self.benchmark_problems]
 
     def read_run(self, name: str) -> RunMetrics:
         directory = self.results / "runs" / name

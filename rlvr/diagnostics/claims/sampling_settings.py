@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from evals.core.record import read_rows
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.figures.style import MARKERS
@@ -36,7 +35,7 @@ class SamplingSettings(Claim):
     size = (7.0, 3.6)
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
-        problems = read_rows(inputs.results / "problems" / inputs.benchmarks[0] / "problems.jsonl", Problem)
+        problems = inputs.problems()
         snapshots = [*inputs.snapshots(), *inputs.snapshots(Need.WEIGHTING_TABLES)]
         runs = {snapshot.run.run: snapshot.run for snapshot in snapshots}
         models: dict[Path, tuple[str, LocalRun]] = {run.base / "checkpoint": (BASE, run) for run in runs.values()}

@@ -8,8 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.core.config.named_study import Criterion
-from evals.core.record import read_rows
-from evals.core.records import Problem
 from evals.figures.style import MARKERS
 from evals.grading import GradingPool
 from rlvr.diagnostics.claims.benchmark_samples import SAMPLES
@@ -31,7 +29,7 @@ class UpdateDirection(Claim):
     size = (10.0, 6.6)
 
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
-        problems = read_rows(inputs.results / "problems" / inputs.benchmarks[0] / "problems.jsonl", Problem)
+        problems = inputs.problems()
         with GradingPool(workers=1) as pool:
             for run in {snapshot.run.run: snapshot.run for snapshot in inputs.snapshots()}.values():
                 for row in benchmark_rows(run, inputs.results / "runs" / run.run, problems, pool):

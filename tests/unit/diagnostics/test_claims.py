@@ -29,6 +29,7 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
     for claim in claim_names():
         arguments = ["--tables", str(token_table), "--contrast-tables", str(token_table)]
         arguments += ["--results", str(trained_run.parents[2]), "--runs", "tiny-dapo-s1", "--benchmarks", "small"]
+        arguments += ["--benchmark-problems", "2"]
         arguments += ["--out", str(tmp_path / claim), "--figure", str(tmp_path / "figures" / claim)]
         assert main(["claim", claim, *arguments]) == 0
         assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
@@ -45,6 +46,8 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
         assert found.title in text and found.method in text and f"../figures/{claim}.png" in text
         rows = table[table["claim"] == claim]
         assert rows["quantity"].tolist() == [each.quantity for each in found.measurements]
+        if find_claim(claim).name in ("sampling_settings", "update_direction"):
+            assert {each.units for each in found.measurements if each.unit == "problems"} == {2}
         # A claim has a verdict, and what has none claims nothing.
         claimed = rows["statement"] != ""
         assert rows[claimed]["verdict"].isin([SUPPORTED, CONTRADICTED, UNDECIDED]).all()

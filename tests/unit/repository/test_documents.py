@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +117,27 @@ def test_commands_that_pages_name_exist() -> None:
             names = [f"{name} {second}".strip() for name in first.split("|") for second in inner]
             unknown += [f"{page.name}: {name}" for name in names if name not in known | groups]
     assert unknown == []
+
+
+def test_commands_that_pages_show_have_all_that_they_need() -> None:
+    refused = []
+    shown = {(page.name, line) for page in PAGES for line in command_lines(page.read_text())}
+    for page, line in shown:
+        command: Any = typer.main.get_command(commands())
+        words = shlex.split(line, comments=True)
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        if "--help" not in words:
+            try:
+                command.make_context(command.name, list(itertools.takewhile(lambda word: word not in "|<>", words)))
+            except typer.TyperException as error:
+                refused.append(f"{page}: rlvr-bench {line}: {error}")
+    assert len(shown) > 40 and refused == []
+
+
+def command_lines(page: str) -> list[str]:
+    """The words after ``rlvr-bench`` of the commands that stand on lines of their own."""
+    return re.findall(r"^    rlvr-bench (.*)$", re.sub(r"\\\n\s*", " ", page), re.MULTILINE)
 
 
 def test_changes_of_the_command_line_that_pages_show_are_accepted() -> None:

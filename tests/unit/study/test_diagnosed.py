@@ -9,7 +9,7 @@ import pytest
 
 from evals.core.errors import UserError
 from evals.core.yaml_file import read_yaml
-from rlvr.diagnostics.claims.base import Need
+from rlvr.diagnostics.claims.base import Need, claim_names
 from rlvr.study.diagnosed import ClaimJobs
 from rlvr.study.plan import Plan
 from rlvr.study.study import Study
@@ -38,6 +38,16 @@ def test_a_policy_along_a_training_is_compared_where_the_training_keeps_it() -> 
     assert f"results/runs/{below}.kept" in jobs.inputs("learning_tax")
     assert below in jobs.options("learning_tax")
     assert not any("_step12" in word for word in jobs.options("learning_tax") + jobs.inputs("learning_tax"))
+
+
+def test_few_problems_of_the_benchmark_are_sampled_where_the_study_says_so() -> None:
+    config = read_yaml(CONFIG / "config.yaml")
+    config["diagnostics"]["benchmark_problems"] = 12
+    options = {claim: ClaimJobs(Plan.read(config, "study.yaml")).options(claim) for claim in claim_names()}
+    limited = {claim for claim, words in options.items() if words[-2:] == ["--benchmark-problems", "12"]}
+    assert limited == {"update_direction", "sampling_settings"}
+    before = ClaimJobs(Plan.read(read_yaml(CONFIG / "config.yaml"), "config.yaml"))
+    assert not any("--benchmark-problems" in before.options(claim) for claim in claim_names())
 
 
 def test_a_run_does_not_know_that_it_is_looked_into() -> None:
