@@ -1,3 +1,3 @@
 """Looking inside: what an update does to single tokens, with one table for all methods (docs/diagnostics.md)."""
 
-VERSION = 1  # raised when the same run would give other token tables or moments
+VERSION = 2  # raised when the same run would give other token tables or moments

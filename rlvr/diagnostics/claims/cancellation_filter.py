@@ -73,11 +73,12 @@ class CancellationFilter(Claim):
             "boosted fraction of format tokens, rewarded only less joint",
             form,
         )
-        yield measure(
-            "That is more so for format than for results",
-            "boosted fraction, rewarded only less joint, format less results",
-            form - values("filtered", "result"),
-        )
+        if (results := values("filtered", "result")).notna().any():  # prose has none
+            yield measure(
+                "That is more so for format than for results",
+                "boosted fraction, rewarded only less joint, format less results",
+                form - results,
+            )
         yield beside("mean cosine of two rollouts' gradients", values(_RATIO, "overlap"))
 
     def draw(self, figure: Figure, findings: Findings) -> str:

@@ -50,11 +50,9 @@ class DeltaCoefficients(Claim):
 
         ends = f"share among the {_ENDS:.0%} of highest weight less that among the {_ENDS:.0%} of lowest"
         correlation = "rank correlation of weight and"
-        yield measure(
-            "High coefficients stand on results, where rollouts part",
-            f"results: {ends}",
-            values("enrichment result"),
-        )
+        results = values("enrichment result")
+        if results.notna().any():  # prose has none
+            yield measure("High coefficients stand on results, where rollouts part", f"results: {ends}", results)
         yield measure(
             "Low coefficients stand on format, which rollouts share",
             f"format: {ends}",
@@ -102,11 +100,9 @@ class DeltaCoefficients(Claim):
         title = "Value of tokens by weight"
         worth.set(title=title, xlabel="third of the side's tokens", ylabel="accuracy against others")
         worth.legend(fontsize=7)
-        result, form = findings.measurements[:2]
-        return (
-            f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest, results "
-            f"{points(result.estimate)}"
-        )
+        form, result = (beside("", values(f"enrichment {name}")) for name in ("format", "result"))
+        finding = f"Format makes up {points(form.estimate)} of DelTA's highest coefficients than of its lowest"
+        return f"{finding}, results {points(result.estimate)}" if result.units else finding
 
     method = (
         "The weights that DelTA gave each token (normalised to mean 1) at the kept steps of its runs, tokens of "
@@ -148,7 +144,9 @@ def _rows(snapshot: PolicySnapshot) -> Iterator[dict[str, Any]]:
     classes = table["token_class"].tolist()
     mean = {side: float(weights[sides == side].mean()) if (sides == side).any() else np.nan for side in (1, -1)}
     found = {
-        **{f"enrichment {name}": class_enrichment(weights, classes, name, _ENDS) for name in CLASSES},
+        **{
+            f"enrichment {name}": class_enrichment(weights, classes, name, _ENDS) for name in CLASSES if name in classes
+        },
         **{f"token {text}": class_enrichment(weights, texts, text, _ENDS) for text in sorted(set(texts))},
         "correlation with 1 - p": rank_correlation(weights, 1 - np.exp(log_probs)),
         "correlation with entropy": rank_correlation(weights, entropies),

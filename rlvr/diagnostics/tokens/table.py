@@ -4,6 +4,7 @@ A replayed run, a step whose rollouts a training kept, and a comparison of two c
 ``tokens.parquet``.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,11 @@ _OPTIONAL_COLUMNS = ("reward", "token_class")
 """More columns of a comparison: for graded samples, and where every problem is of a generated kind."""
 
 CLASSES = ("operand", "operator", "result", "answer", "format")
-"""Digits before "=", + - *, the digit after "=", the digit in the box, and everything else (=, line ends, the box); in
-words the two digits of a step, "plus" and its like, the third digit, and everything else."""
-_OPERATORS = (*OPERATORS, *OPERATOR_WORDS.values())
+"""Digits before "=", + - * /, digits after "=", digits in the box or after ####, and everything else (=, line ends, the
+box); in words the two digits of a step, "plus" and its like, the third digit, and everything else."""
+_OPERATORS = (*OPERATORS, "/", *OPERATOR_WORDS.values())
+_EQUATION = re.compile(r"[-+*/].*=(?: [\d.,]*)?$")
+"""A line up to its result: an operation, the sign and, after a space, the digits of the result so far."""
 _BOTH_KINDS = "a directory made by `tokens` or `compare`"
 
 
@@ -47,19 +50,19 @@ def token_class(line: str, text: str) -> str:
     """Return the class of the token ``text`` after ``line``, the beginning of its line.
 
     The classes are those of generated problems, where a line is ``3+4=7``, ``b=3+4=7`` or ``\\boxed{7}``, or is made of
-    sentences such as ``Next, 3 plus 4 slowly counted gives 7.`` In other texts digits, operators and the rest are
-    still told apart.
+    sentences such as ``Next, 3 plus 4 slowly counted gives 7.``, and those of solutions with lines ``12 - 4 = 8`` and
+    ``#### 8``. In other texts digits, operators and the rest are still told apart.
     """
     word = text.removeprefix(" ")
     if not word.isdigit():
         return "operator" if word in _OPERATORS else "format"
-    if "{" in line:
+    if "{" in line or line.startswith("####"):
         return "answer"
     sentence = line.rpartition(".")[2]
     if any(f" {operator} " in sentence for operator in OPERATOR_WORDS.values()):
         return "result" if sum(map(str.isdigit, sentence)) > 1 else "operand"
     # The result follows an operation: "b=" alone, of a definition, starts one.
-    return "result" if line.endswith("=") and any(operator in line for operator in OPERATORS) else "operand"
+    return "result" if _EQUATION.search(line) else "operand"
 
 
 def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
@@ -69,7 +72,7 @@ def classes_of(rollouts: np.ndarray, texts: list[str]) -> list[str]:
     for rollout, text in zip(rollouts.tolist(), texts, strict=True):
         line = line if rollout == previous else ""
         classes.append(token_class(line, text))
-        line, previous = ("" if text == "\n" else line + text), rollout
+        line, previous = (line + text).rpartition("\n")[2], rollout
     return classes
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.diagnostics.claims.cancellation_filter import halves, mean_overlap, opposed_term, update_norm
-from rlvr.diagnostics.claims.delta_coefficients import class_enrichment, end_weights
+from rlvr.diagnostics.claims.cancellation_filter import (
+    CancellationFilter,
+    halves,
+    mean_overlap,
+    opposed_term,
+    update_norm,
+)
+from rlvr.diagnostics.claims.delta_coefficients import DeltaCoefficients, class_enrichment, end_weights
 from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, UNDECIDED, mean_interval, measure
 from rlvr.diagnostics.claims.output_layer_proxy import sign_agreement
 from rlvr.diagnostics.measures import flips, rank_correlation, sweep
@@ -47,6 +54,21 @@ def test_sign_agreement_and_chance_by_hand() -> None:
     found = sign_agreement(first, second, 1e-6)
     assert (found.observed, found.expected, found.tokens) == (0.5, 0.375, 4)
     assert math.isnan(sign_agreement(first, second, 10.0).observed)
+
+
+@pytest.mark.parametrize("value", [0.25, math.nan])
+def test_nothing_is_claimed_of_results_in_texts_that_have_none(value: float) -> None:
+    names = {DeltaCoefficients: "enrichment {}", CancellationFilter: "filtered"}
+    for claim, quantity in names.items():
+        kinds = {"format": 0.5, "result": value}
+        rows = [
+            {"unit": unit, "quantity": quantity.format(name), "name": name, "place": 0.0, "value": each}
+            for unit in "ab"
+            for name, each in kinds.items()
+        ]
+        statements = [each.statement for each in claim().measurements(pd.DataFrame(rows))]
+        assert any("results" in each for each in statements) != math.isnan(value)
+        assert any("format" in each for each in statements)
 
 
 def test_enrichment_of_a_class_at_the_two_ends() -> None:

@@ -106,6 +106,30 @@ def test_a_token_is_classed_by_its_place_in_the_line() -> None:
     assert classes_of(np.array([0, 0, 1]), ["3+4", "=", "7"])[2] == "operand"
 
 
+def test_a_token_of_an_equation_with_spaces_is_classed_by_its_place_in_the_line() -> None:
+    texts = re.findall(r" ?\d| ?[^\d\s]+|\s", "3 + 42 = 45\n45 / 4 = 11.25\nso x = 5\n\n#### 11.25")
+    classes = classes_of(np.zeros(len(texts), dtype=int), texts)
+    first = [
+        ("3", "operand"),
+        (" +", "operator"),
+        (" 4", "operand"),
+        ("2", "operand"),
+        (" 4", "result"),
+        ("5", "result"),
+    ]
+    second = [
+        ("4", "operand"),
+        ("5", "operand"),
+        (" /", "operator"),
+        (" 4", "operand"),
+        *[(" 1", "result"), ("1", "result")],
+    ]
+    third = [("2", "result"), ("5", "result"), (" 5", "operand")]
+    last = [(" 1", "answer"), ("1", "answer"), ("2", "answer"), ("5", "answer")]
+    found = [pair for pair in zip(texts, classes, strict=True) if pair[1] != "format"]
+    assert found == [*first, *second, *third, *last]
+
+
 def test_a_token_of_a_worded_solution_is_classed_by_its_place_in_the_sentence() -> None:
     texts = re.findall(WORD, r"Now 3 plus 4 slowly counted gives 7. Ignore the note 5. The answer is \boxed{7}.")
     classes = classes_of(np.zeros(len(texts), dtype=int), texts)
