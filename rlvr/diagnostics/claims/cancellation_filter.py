@@ -143,12 +143,12 @@ def _norms(snapshot: PolicySnapshot) -> list[tuple[str, str, float]]:
 
 def _gram(snapshot: PolicySnapshot, members: Tensor) -> Tensor:
     """[B, B] inner products of the rollouts' gradients, of all parameters."""
-    flat = []
-    for rollout in members.tolist():
-        gradient = gradient_of_few(snapshot, (snapshot.rollout_of == rollout).double())
-        flat.append(torch.cat([value.flatten() for value in gradient.values()]).double())
-    stacked = torch.stack(flat)
-    return stacked @ stacked.T
+    gradients = [gradient_of_few(snapshot, (snapshot.rollout_of == rollout).double()) for rollout in members.tolist()]
+    total = torch.zeros(len(members), len(members), dtype=torch.float64)
+    for name in gradients[0]:  # one parameter at a time: all of them in float64 are many times the model
+        rows = torch.stack([gradient[name].flatten() for gradient in gradients]).double()
+        total += rows @ rows.T
+    return total
 
 
 def _classes(snapshot: PolicySnapshot, probed: Probed) -> Iterator[tuple[str, str, float]]:
