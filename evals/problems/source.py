@@ -53,7 +53,7 @@ class Source:
             yield from self._scan(columns)
         else:
             needed = list(dict.fromkeys([*columns, selected.column]))
-            yield from (row for row in self._scan(needed) if selected.take(row[selected.column], self.where))
+            yield from selected.select(self._scan(needed), self.where)
 
     def _scan(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         if self.path is not None and self.is_file:

@@ -1,5 +1,8 @@
 """The table that problems are read from, and which of its rows are taken."""
 
+import heapq
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -15,6 +18,7 @@ from evals.core.config.settings import (
 )
 from evals.core.errors import InvalidInput, NotAccepted
 from evals.core.files import sha256_bytes
+from evals.core.numbers import Count
 from evals.core.record import Record
 
 
@@ -30,16 +34,26 @@ class SelectedRows(Settings):
             "tenths of the rows, 0 to 9: a row is in one by a hash of the letters of its value, without regard to case"
         )
     )
+    drawn: Omittable[Count] = optional("so many of the rows: those whose values have the smallest SHA-256")
 
     @model_validator(mode="after")
     def _check_condition(self) -> Self:
         is_range = self.first is not None or self.last is not None
-        if (self.among is not None) + is_range + (self.tenths is not None) != 1:
-            raise NotAccepted(f"selects column {self.column}", "with among, with tenths, or with first, last or both")
+        if (self.among is not None) + is_range + (self.tenths is not None) + (self.drawn is not None) != 1:
+            accepted = "with among, with tenths, with drawn, or with first, last or both"
+            raise NotAccepted(f"selects column {self.column}", accepted)
         return self
 
-    def take(self, value: Any, where: str) -> bool:
-        """Say whether a row with this value belongs to the set; ``where`` names the source in messages."""
+    def select(self, rows: Iterable[dict[str, Any]], where: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows that belong to the set, in their order; ``where`` names the source in messages."""
+        if self.drawn is None:
+            yield from (row for row in rows if self._takes(row[self.column], where))
+            return
+        hashed = ((sha256_bytes(str(row[self.column]).encode("utf-8")), place, row) for place, row in enumerate(rows))
+        drawn = heapq.nsmallest(self.drawn, hashed, key=itemgetter(0, 1))
+        yield from (row for _, _, row in sorted(drawn, key=itemgetter(1)))
+
+    def _takes(self, value: Any, where: str) -> bool:
         text = str(value)
         if self.among is not None:
             return text in self.among

@@ -130,14 +130,33 @@ def test_rows_are_selected_by_date_and_a_local_file_is_taken_whole(
     assert len(read_jsonl(tmp_path / "whole" / "problems.jsonl")) == 3
 
 
+def test_a_drawn_subset_is_random_keeps_the_order_and_does_not_depend_on_the_other_rows(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = [{"number": number, "question": f"{number}?", "solution": "1"} for number in range(2000)]
+    drawn = []
+    for part in (rows, rows[::-1], rows[:1000]):
+        as_jsonl(part, tmp_path / "copy")
+        changed = {**settings, "rows": {"column": "number", "drawn": 200}, "count": 200}
+        write_benchmark({**changed, "path": str(tmp_path / "copy")}, tmp_path / "out")
+        drawn.append([int(row["id"].split("-")[1]) for row in read_jsonl(tmp_path / "out" / "problems.jsonl")])
+    whole, backwards, half = drawn
+    assert whole == sorted(whole) == backwards[::-1] and half == sorted(half)
+    assert {number for number in whole if number < 1000} < set(half)
+    assert 75 <= sum(number < 1000 for number in whole) <= 125  # of half the rows, within 3.5 standard errors
+    assert whole[0] == min(whole) and sorted(whole, key=str) != whole
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (
             {"rows": {"column": "number"}},
-            "selects column number; accepted: with among, with tenths, or with first, last or both",
+            "selects column number; accepted: with among, with tenths, with drawn, or with first, last or both",
         ),
-        ({"rows": {"column": "number", "among": ["7"], "tenths": [1]}}, "accepted: with among, with tenths, or"),
+        ({"rows": {"column": "number", "among": ["7"], "tenths": [1]}}, "accepted: with among, with tenths, with"),
+        ({"rows": {"column": "number", "drawn": 2, "tenths": [1]}}, "accepted: with among, with tenths, with drawn,"),
+        ({"rows": {"column": "number", "drawn": 2}}, "has 2 problems; expected 3"),
         ({"rows": {"column": "number", "tenths": [10]}}, r"rows\.tenths.*10"),
         ({"count": 4}, "has 3 problems; expected 4"),
         ({"sha256": "0" * 64}, "tiny: its problems have SHA-256 .*; expected 0000"),
@@ -245,7 +264,7 @@ def test_repairs_change_the_form_only(gold: str, repaired: str) -> None:
 
 def test_every_entry_is_accepted_and_has_both_prompts() -> None:
     entries = read_benchmarks(REAL, {}, "study.yaml")
-    assert len(entries) == 20
+    assert len(entries) == 21
     markers = {"choice": "Answer: $LETTER", "math": r"\boxed{}", "code": "Markdown code block"}
     for name, entry in entries.items():
         assert entry.problem_settings()["name"] == name
