@@ -80,6 +80,7 @@ class PaperSettings(Settings):
     note: str | None
     samples_per_problem: Any
     averages: dict[str, tuple[str, ...]] = Field(default={})  # an average -> its benchmarks, where a row lacks some
+    stand_ins: dict[str, str] = Field(default={})  # a benchmark of problems that nobody has -> ours of the same source
 
 
 class OwnSettings(Settings):
@@ -144,10 +145,13 @@ def confront(
             if row.method != entry:
                 continue
             theirs = settings[row.arxiv]
-            names, ours, metric = _ours(results, condition, row, _parts(row, published, theirs))
+            parts = _parts(row, published, theirs)
+            own_parts = tuple(theirs.stand_ins.get(name, name) for name in parts)
+            names, ours, metric = _ours(results, condition, row, own_parts)
+            benchmark = row.benchmark if names and names == parts else ", ".join(names) or "mean of ours"
             pairs: list[tuple[str | None, Any, Any]] = [
                 ("model", row.model, own.models[condition.model] or "not named: published_as"),
-                ("benchmark", row.benchmark, row.benchmark if names else "mean of ours"),
+                ("benchmark", row.benchmark, benchmark),
                 ("metric", row.metric, metric),
                 *((field.title, getattr(theirs, name), getattr(own, name)) for name, field in compared),
             ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evals.tables.published import OwnSettings, confront, read_published, read_settings
+from evals.tables.published import Confrontation, OwnSettings, confront, read_published, read_settings
 from rlvr.study.displayed import Displayed
 from rlvr.study.plan import Plan
 from rlvr.study.source_files import REPOSITORY
@@ -30,28 +30,36 @@ def own_settings(plan: Plan) -> OwnSettings:
     return OwnSettings.parse_text(Displayed(plan).own_settings(), "--own")
 
 
+def confronted(name: str, arxiv: str) -> tuple[OwnSettings, list[Confrontation]]:
+    """A study's made-up results of full size beside its paper's numbers."""
+    plan = plan_of(name)
+    study, own = plan.study, own_settings(plan)
+    sizes = {benchmark: loaded.entry.count for benchmark, loaded in study.benchmarks.items()}
+    methods = {model: list(study.methods) for model in study.config.models}
+    results = full_size_results(methods, sizes, study.config.evaluation.samples_per_problem)
+    return own, [one for one in confront(results, PUBLISHED, SETTINGS, own) if one.published.arxiv == arxiv]
+
+
 @pytest.mark.parametrize(
     ("name", "arxiv", "number", "verdicts"),
     [
         ("delta.yaml", "2605.21467", 105, SOME),
-        ("delta_ablations.yaml", "2605.21467", 78, SOME),
+        ("delta_ablations.yaml", "2605.21467", 103, SOME),
+        ("delta_olmo3.yaml", "2605.21467", 16, SOME),
+        ("delta_generalisation.yaml", "2605.21467", 13, SOME),
         ("dapo.yaml", "2503.14476", 2, AS_FAR),
         ("fipo.yaml", "2603.19835", 18, AS_FAR),
         ("cancellation.yaml", "2605.08666", 15, AS_FAR),
         ("cancellation_conditions.yaml", "2604.13088", 3, AS_FAR),
-        ("directions.yaml", "2603.22117", 0, SOME),  # it reports the last policy, and the paper a chosen one
+        ("directions.yaml", "2603.22117", 10, AS_FAR),
+        ("directions_7b.yaml", "2603.22117", 27, AS_FAR),
     ],
 )
 def test_the_numbers_of_its_own_paper_that_a_study_compares_with(
     name: str, arxiv: str, number: int, verdicts: set[str]
 ) -> None:
     """On made-up results of full size, of the study's models, methods, benchmarks and samples."""
-    plan = plan_of(name)
-    study, own = plan.study, own_settings(plan)
-    sizes = {benchmark: loaded.entry.count for benchmark, loaded in study.benchmarks.items()}
-    methods = {model: list(study.methods) for model in study.config.models}
-    results = full_size_results(methods, sizes, study.config.evaluation.samples_per_problem)
-    found = [one for one in confront(results, PUBLISHED, SETTINGS, own) if one.published.arxiv == arxiv]
+    own, found = confronted(name, arxiv)
     comparing = [one for one in found if one.compares]
     assert len(comparing) == number
     for one in comparing:
@@ -62,10 +70,15 @@ def test_the_numbers_of_its_own_paper_that_a_study_compares_with(
         assert one.compares or one.verdict == "not comparable"
 
 
-def test_directions_compares_once_it_chooses_its_checkpoints_as_the_paper_does() -> None:
-    best = {"best": {"benchmark": "aime_2024", "k": 32, "every": 5}}
-    own = own_settings(plan_of("directions.yaml", checkpoint=best))
-    assert own.checkpoint == SETTINGS["2603.22117"].checkpoint
+def test_numbers_on_problems_that_nobody_has_stand_beside_ours_and_do_not_compare() -> None:
+    _, found = confronted("delta_generalisation.yaml", "2605.21467")
+    beyond = [one for one in found if one.published.table == "appendix, OOD"]
+    said = {one.published.benchmark: one.differing for one in beyond if "model" not in " ".join(one.differing)}
+    assert said == {
+        "gpqa_diamond": (),
+        "MMLU-Pro(600)": ("benchmark (MMLU-Pro(600), mmlu_pro_600)",),
+        "Avg(problem-weighted)": ("benchmark (Avg(problem-weighted), gpqa_diamond, mmlu_pro_600)",),
+    }
 
 
 def test_a_directory_does_not_name_a_model() -> None:
@@ -82,4 +95,4 @@ def test_a_directory_does_not_name_a_model() -> None:
 
 def test_a_model_s_changes_of_a_method_are_the_catalogue_s_entry_for_that_size() -> None:
     assert own_settings(plan_of("fipo.yaml")).methods == {"qwen2_5_math_7b": {"fipo": "fipo_symmetric_range"}}
-    assert own_settings(plan_of("directions.yaml")).methods == {}
+    assert own_settings(plan_of("directions_7b.yaml")).methods == {}

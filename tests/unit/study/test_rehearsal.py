@@ -50,7 +50,7 @@ def test_every_paper_s_study_is_rehearsed_on_every_model_on_its_own_cluster(pape
 
 
 def test_a_model_s_and_a_method_s_own_settings_are_those_of_the_rehearsal() -> None:
-    study, short = rehearsed("papers/directions", method="low_probability")
+    study, short = rehearsed("papers/directions_7b", method="low_probability")
     (run,) = short.trained_runs
     assert run.method == "low_probability" and short.config.reference_method == "low_probability"
     assert short.run_spec(run.run).method == study.run_spec(run.run).method

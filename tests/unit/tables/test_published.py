@@ -216,6 +216,11 @@ def test_a_papers_average_is_ours_over_its_benchmarks_with_its_weights() -> None
     assert by_table["Table 4: Component ablation"].verdict.split(" by ")[0] in ("inside", "outside")
     # Over benchmarks that we do not have, ours is the mean of ours, and says so.
     assert any("benchmark (Avg(problem-weighted), mean of ours)" in one.differing for one in averages)
+    alone = [row for row in rows if row.table == "Table 3" and row.is_average]  # without the benchmarks that it is of
+    assert all(
+        "benchmark (Avg(problem-weighted), mean of ours)" in one.differing
+        for one in confront(results, alone, settings, own)
+    )
 
 
 @pytest.mark.parametrize(
