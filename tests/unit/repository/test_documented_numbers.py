@@ -21,6 +21,7 @@ from evals.grading.code.run import CANDIDATE, CASE, EXAMINER
 from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_word_tokenizer
 from rlvr.engines.verl import RESPONSE_FRACTION
+from rlvr.study import cost
 from rlvr.study.cost import Cost, Decoding, run_cost, step_seconds
 from rlvr.study.evaluation import Sampling
 from rlvr.study.model_size import model_size, size_of_architecture
@@ -255,7 +256,44 @@ def test_the_cost_of_a_papers_study_is_the_plans() -> None:
     step = step_seconds(delta, "qwen3_8b_base-dapo-s1", size)
     said = "responses of {} tokens and a share of {} that is {} tokens a second and GPU"
     require(
-        "docs/paper_scale.md", [(said, (mean, share, round(rate / 10) * 10)), ("has {} s for 8 H100", (round(step),))]
+        "docs/paper_scale.md", [(said, (mean, share, round(rate / 10) * 10)), ("takes {} s on 8 H100", (round(step),))]
+    )
+
+
+def test_the_plan_beside_the_published_step_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the plan's own arithmetic, with a B200's numbers in the place of an H100's."""
+    delta = study("papers/delta.yaml")
+    size = model_size(delta.config.models["qwen3_8b_base"])
+    assert size is not None
+    page = (ROOT / "docs/paper_scale.md").read_text()
+    rows = dict(re.findall(r"^\| (8 [HB]\d+)[^|]*\| (.*) \|$", page, re.MULTILINE))
+    longest, found = delta.config.training.max_new_tokens, {}
+    assert longest is not None
+    for device, (flop, bandwidth, memory) in {
+        "8 H100": (cost.PEAK, cost.BANDWIDTH, cost.MEMORY),
+        "8 B200": (2250e12, 8e12, 180e9),
+    }.items():
+        monkeypatch.setattr(cost, "PEAK", flop)
+        monkeypatch.setattr(cost, "BANDWIDTH", bandwidth)
+        monkeypatch.setattr(cost, "MEMORY", memory)
+        seconds = []
+        for mean in (1024, 1434):
+            monkeypatch.setattr(cost, "RESPONSE_FRACTION", mean / longest)
+            seconds.append(step_seconds(delta, "qwen3_8b_base-dapo-s1", size))
+        assert rows[device] == " | ".join(f"{each:.0f} s" for each in seconds)
+        found[device] = seconds
+    own, whole = 37, round(37 / 0.102)
+    bare, ours, planned = whole - own, found["8 B200"], 8871
+    require(
+        "docs/paper_scale.md",
+        [
+            ("it took {} s, and {} s without", (whole, bare)),
+            ("{} to {} times the plan's seconds", [f"{bare / each:.1f}" for each in reversed(ours)]),
+            ("{} to {} times with them", [f"{whole / each:.1f}" for each in reversed(ours)]),
+            ("the {} GPU-hours of training", (planned,)),
+            ("become {} to {}", [round(planned * bare / ours[1], -2), round(planned * whole / ours[0], -2)]),
+            ("a constant, {} to {} s a step", (round(bare - ours[1]), round(whole - ours[0]))),
+        ],
     )
 
 
