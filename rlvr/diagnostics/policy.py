@@ -1,6 +1,6 @@
 """The policy before one rollout step of a run, with the rollouts of that step and their rows of the token table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from evals.core.manifest import verify_outputs
 from evals.core.record import Record, read_rows
 from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint
-from rlvr.diagnostics.tokens.table import read_token_table
+from rlvr.diagnostics.tokens.table import DISPLACEMENT, read_token_table
 from rlvr.engines.local.policy import Policy, TokenBatch, load_policy
 
 
@@ -95,7 +95,18 @@ class PolicySnapshot:
 
     @cached_property
     def own_displacement(self) -> Tensor:
-        """[N] float64, the change of each token's log-probability by the run's own updates of this step."""
+        """[N] float64, the change of each token's log-probability by the run's own updates of this step.
+
+        It is a difference of passes in float32, whatever the run computed in. UserError if the table of a run in
+        bfloat16 has none.
+        """
+        if DISPLACEMENT in self.rows:
+            return self.column(DISPLACEMENT)
+        if self.run.dtype != "float32":
+            raise UserError(
+                f"{self.unit}: its token table has no column {DISPLACEMENT}, which runs in {self.run.dtype} need; "
+                "accepted: the table of a new `rlvr-bench tokens replay`"
+            )
         return self.column("new_log_prob") - self.column("old_log_prob")
 
     @cached_property
@@ -107,6 +118,15 @@ class PolicySnapshot:
     def coefficients(self) -> Tensor:
         """[N] float64, the weighted advantages over N: the gradient coefficients of one step on all tokens."""
         return self.weighted_advantages / len(self.rows)
+
+
+@torch.no_grad()
+def policy_of(run: LocalRun, weights: Mapping[str, Tensor], device: str) -> Policy:
+    """Load the run's model with other ``weights``; it computes in float32."""
+    model = load_policy(Checkpoint(run.base / "checkpoint"), device)
+    for name, parameter in model.named_parameters():
+        parameter.copy_(weights[name])
+    return model
 
 
 def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[PolicySnapshot]:
@@ -124,10 +144,7 @@ def read_snapshots(directory: Path, steps: Sequence[int] | None = None) -> list[
     snapshots = []
     for step in steps or kept:
         place = snapshot_directory(directory, step)
-        model = load_policy(Checkpoint(run.base / "checkpoint"), "cpu")
-        weights = load_file(place / "weights.safetensors")
-        for name, parameter in model.named_parameters():
-            parameter.data.copy_(weights[name])
+        model = policy_of(run, load_file(place / "weights.safetensors"), "cpu")
         rollouts = read_rows(place / "rollouts.jsonl", Rollout)
         tokens = TokenBatch([row.prompt for row in rollouts], [row.response for row in rollouts])
         groups = torch.tensor([row.group for row in rollouts])

@@ -16,7 +16,7 @@ from torch import Tensor
 from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_parquet, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
-from rlvr.diagnostics import VERSION
+from rlvr.diagnostics import TABLE_VERSIONS
 from rlvr.diagnostics.head import HeadView
 from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
 from rlvr.engines.local.policy import Policy, TokenBatch, score_in_chunks, token_log_probs
@@ -155,14 +155,14 @@ def write_probes(directory: Path, steps: Sequence[int] | None) -> None:
     was not kept.
     """
     table = verify_outputs(directory / "manifest.json", "token_table")
-    frames = []
-    for snapshot in read_snapshots(directory, steps):
+    frames, snapshots = [], read_snapshots(directory, steps)
+    for snapshot in snapshots:
         found, step_size = probe(snapshot)
         columns = {name: values.numpy() for name, values in found.items()}
         frames.append(pd.DataFrame({"step": snapshot.step, "step_size": step_size, **columns}))
         print(f"{snapshot.unit}: probed", flush=True)
     write_parquet(directory / "probes.parquet", pd.concat(frames, ignore_index=True))
-    parameters = {"steps": list(steps) if steps else None, "version": VERSION}
+    parameters = {"steps": list(steps) if steps else None, "version": TABLE_VERSIONS[snapshots[0].run.dtype]}
     identity = fingerprint({"parameters": parameters, "table": table.fingerprint})
     inputs = {str(directory / name): digest for name, digest in table.outputs.items()}
     outputs = hash_files(directory, directory / "probes.parquet")

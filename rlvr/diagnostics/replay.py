@@ -5,7 +5,7 @@ replayed, and every replayed step must have the metrics that the run wrote down.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.progress import Progress
 from evals.core.run_spec import LocalRun
 from evals.grading import GradingPool
-from rlvr.diagnostics import VERSION
-from rlvr.diagnostics.policy import Rollout, snapshot_directory
-from rlvr.diagnostics.tokens.table import completed
+from rlvr.diagnostics import TABLE_VERSIONS
+from rlvr.diagnostics.policy import Rollout, policy_of, snapshot_directory
+from rlvr.diagnostics.tokens.table import DISPLACEMENT, completed
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
-from rlvr.engines.local.policy import score_in_chunks, unpack
+from rlvr.engines.local.policy import TokenBatch, score_in_chunks, unpack
 from rlvr.engines.rollouts import StepRollouts, token_rows
 from rlvr.runs.state import save_tensors
 
@@ -52,6 +52,7 @@ class ReplayedStep:
     weights_before: dict[str, Tensor]  # the model's parameters before the optimizer steps
     updates: UpdateLog
     new_log_probs: Tensor  # [B, T] after all optimizer steps
+    displacements: Tensor | None  # [N] by all of them, of passes in float32; None where the run's passes are
     metrics: dict[str, float]
 
 
@@ -78,7 +79,7 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
                 tables.append(_token_rows(run.run, replayed, learner.token_text))
                 files += _write_snapshot(snapshot_directory(out, replayed.step), replayed)
     write_parquet(out / "tokens.parquet", pd.concat(tables, ignore_index=True))
-    parameters = {"run": run.parameters(), "steps": wanted, "version": VERSION}
+    parameters = {"run": run.parameters(), "steps": wanted, "version": TABLE_VERSIONS[run.dtype]}
     identity = fingerprint({"parameters": parameters, "run": recorded.fingerprint})
     inputs, outputs = {str(origin): sha256_file(origin)}, hash_files(out, *files)
     details = {"rows": sum(map(len, tables)), "replayed_steps": wanted[-1]}
@@ -107,11 +108,28 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
             learner.updater.observer = log if kept else None
             metrics = learner.update(prepared)
             learner.position.metrics.append(metrics)
+            moved = None
             if kept:
                 tokens = prepared.rollouts.tokens
                 packed = score_in_chunks(learner.model, tokens, training.temperature, training.micro_batch_size)[0]
                 new = unpack(packed, prepared.batch.response_mask)
-            yield ReplayedStep(step, prepared, before, log, new, metrics)
+                if learner.run.dtype != "float32":
+                    moved = _displacements(learner, before, tokens)
+            yield ReplayedStep(step, prepared, before, log, new, moved, metrics)
+
+
+def _displacements(learner: Learner, before: Mapping[str, Tensor], tokens: TokenBatch) -> Tensor:
+    """The change [N] float64 of the tokens' log-probabilities from the weights ``before`` to the present ones.
+
+    An update moves most tokens by less than passes in bfloat16 round. Both passes here are in float32.
+    """
+    training, device = learner.run.training, str(learner.model.device)
+
+    def log_probs(weights: Mapping[str, Tensor]) -> Tensor:
+        model = policy_of(learner.run, weights, device)
+        return score_in_chunks(model, tokens, training.temperature, training.micro_batch_size)[0].double()
+
+    return log_probs(learner.model.weights()) - log_probs(before)
 
 
 def _token_rows(run: str, replayed: ReplayedStep, text: Callable[[int], str]) -> pd.DataFrame:
@@ -130,6 +148,8 @@ def _token_rows(run: str, replayed: ReplayedStep, text: Callable[[int], str]) ->
         # At ratio 1 every loss here has slope -A w: the gate is what is left of it, 0 for a token that is stopped.
         gate = np.where(weighted == 0, np.nan, -packed(updates.slopes) / weighted)
     ratio = np.exp(np.clip(update - old, -20, 20))
+    if replayed.displacements is not None:
+        rows[DISPLACEMENT] = replayed.displacements.cpu().numpy()
     return completed(rows.assign(new_log_prob=packed(replayed.new_log_probs), ratio=ratio, gate=gate))
 
 

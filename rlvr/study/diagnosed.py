@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from evals.core.errors import InvalidInput
+from rlvr.diagnostics import TABLE_VERSIONS
 from rlvr.diagnostics.claims.base import CLAIMS, Need, find_claim
 from rlvr.study.plan import Plan
 from rlvr.study.source_files import code_of
@@ -66,6 +67,10 @@ class ClaimJobs:
     def claims(self) -> list[str]:
         """The claims that the study has runs for."""
         return measurable_claims(self.settings)
+
+    def version(self, run: str) -> int:
+        """The version of a run's token table and probes."""
+        return TABLE_VERSIONS[self.plan.study_of(run).resolved_run(run).get("dtype", "float32")]
 
     def inputs(self, claim: str) -> list[str]:
         """The manifests of everything that a claim is measured on."""

@@ -1,5 +1,4 @@
 # Looking inside: token tables of the runs that the study's `diagnostics` names, and the papers' claims measured on them.
-from rlvr.diagnostics import VERSION as DIAGNOSTICS_VERSION
 from rlvr.diagnostics.claims.base import claim_names
 from rlvr.study.diagnosed import ClaimJobs
 
@@ -26,7 +25,7 @@ rule token_table:
     threads: PLAN.training_threads
     params:
         steps=CLAIM_JOBS.settings.get("steps", []),
-        version=DIAGNOSTICS_VERSION,
+        version=given(CLAIM_JOBS.version),
     shell:
         "python -m rlvr tokens replay results/runs/{wildcards.run}/run.json --steps {params.steps}"
         f" --threads {PLAN.training_threads} --device {PLAN.execution['device']}"
@@ -43,7 +42,7 @@ rule probes:
     log:
         "results/logs/diagnostics/{run}.probes.log",
     params:
-        version=DIAGNOSTICS_VERSION,
+        version=given(CLAIM_JOBS.version),
     shell:
         "python -m rlvr tokens probe results/diagnostics/{wildcards.run} > {log:q} 2>&1"
 

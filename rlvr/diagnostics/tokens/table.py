@@ -26,6 +26,8 @@ REPLAY_COLUMNS = {
     "side": "int8",
 }
 """The columns of a replayed run and their types; docs/diagnostics.md describes each."""
+DISPLACEMENT = "displacement"
+"""A further column of a replayed run in bfloat16, in float32."""
 
 COMPARISON_KIND = "token_comparison"  # the manifest's kind of a comparison of two checkpoints
 _OF_BOTH_MODELS = ("base_entropy", "trained_entropy", "kl_trained_base", "kl_base_trained")
@@ -101,7 +103,7 @@ def read_token_table(directory: Path, step: int | None = None) -> pd.DataFrame:
     path = directory / "tokens.parquet"
     if is_comparison(directory):
         raise InvalidInput(str(path), "", "compares two checkpoints", "a directory made by `tokens`")
-    kept = [name for name in parquet.read_schema(path).names if name in REPLAY_COLUMNS]
+    kept = [name for name in parquet.read_schema(path).names if name in (*REPLAY_COLUMNS, DISPLACEMENT)]
     return completed(pd.read_parquet(path, columns=kept, filters=None if step is None else [("step", "==", step)]))
 
 
@@ -111,7 +113,8 @@ def completed(rows: pd.DataFrame) -> pd.DataFrame:
     if "side" not in rows:
         rollout = rows.groupby(["step", "group", "sample"], sort=False).ngroup().to_numpy()
         lacking |= {"side": np.sign(rows["advantage"]), "token_class": classes_of(rollout, rows["text"].tolist())}
-    return rows.assign(**lacking)[list(REPLAY_COLUMNS)].astype(REPLAY_COLUMNS)
+    types = {**REPLAY_COLUMNS, **({DISPLACEMENT: "float32"} if DISPLACEMENT in rows else {})}
+    return rows.assign(**lacking)[list(types)].astype(types)
 
 
 def read_comparison(

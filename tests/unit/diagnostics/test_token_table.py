@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as parquet
 import pytest
 import torch
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_parquet
+from evals.core.run_spec import LocalRun
 from evals.generation.checkpoint import Checkpoint
 from rlvr.base_model.tokenizer import WORD
 from rlvr.diagnostics.policy import PolicySnapshot, read_snapshots
+from rlvr.diagnostics.probes import log_probs_of
 from rlvr.diagnostics.replay import write_token_table
-from rlvr.diagnostics.tokens.table import REPLAY_COLUMNS, classes_of, read_token_table, token_class
+from rlvr.diagnostics.tokens.table import DISPLACEMENT, REPLAY_COLUMNS, classes_of, read_token_table, token_class
 from rlvr.engines.local.policy import score
-from tests.unit.diagnostics.conftest import KEPT_STEPS
+from rlvr.engines.local.train import train
+from tests.unit.diagnostics.conftest import EXECUTION, KEPT_STEPS
+from tests.unit.engine.conftest import run_content
 
 
 def test_a_row_per_response_token_with_the_schema(token_table: Path, snapshots: list[PolicySnapshot]) -> None:
@@ -48,6 +54,28 @@ def test_new_log_probs_are_of_the_policy_after_the_step(trained_run: Path, tmp_p
     after = Checkpoint(trained_run.parent / "checkpoint").model("cpu")
     found = score(after, snapshot.tokens, 1.0).log_probs.detach().numpy()
     np.testing.assert_allclose(table["new_log_prob"], found, rtol=1e-4, atol=1e-5)
+
+
+def test_the_displacements_of_a_run_in_bfloat16_are_those_of_its_weights(study_files: Path, tmp_path: Path) -> None:
+    """Updates so small that passes in bfloat16 round more than they move; of the last step, up to the checkpoint."""
+    directory = tmp_path / "runs" / "tiny-dapo-s1"
+    content = run_content(study_files, {"prompts_per_step": 8, "learning_rate": 2e-5, "warmup_updates": 0})
+    write_json(directory / "run.json", content | {"dtype": "bfloat16"})
+    train(LocalRun.read(directory / "run.json"), directory, EXECUTION)
+    write_token_table(directory / "run.json", tmp_path / "tokens", [4], "cpu", 1)
+    (snapshot,) = read_snapshots(tmp_path / "tokens")
+    after = Checkpoint(directory / "checkpoint").model("cpu")
+    expected = log_probs_of(after, snapshot.tokens, 1.0) - log_probs_of(snapshot.model, snapshot.tokens, 1.0)
+    torch.testing.assert_close(snapshot.own_displacement, expected, atol=2e-6, rtol=0)
+    rounded = snapshot.column("new_log_prob") - snapshot.column("old_log_prob")
+    assert float((rounded - expected).abs().mean()) > float(expected.abs().mean())
+    lacking = dataclasses.replace(snapshot, rows=snapshot.rows.drop(columns=DISPLACEMENT))
+    with pytest.raises(UserError, match="no column displacement, which runs in bfloat16 need"):
+        lacking.own_displacement  # noqa: B018
+
+
+def test_the_file_of_a_run_in_float32_has_no_further_column(token_table: Path) -> None:
+    assert parquet.read_schema(token_table / "tokens.parquet").names == list(REPLAY_COLUMNS)
 
 
 def test_a_gate_is_the_ratio_or_nothing_where_the_clip_stops_the_token(snapshots: list[PolicySnapshot]) -> None:
