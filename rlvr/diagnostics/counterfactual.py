@@ -7,18 +7,17 @@ alternatives is the gain over the prefix's own accuracy, divided by the probabil
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from tokenizers import Tokenizer
 
-from evals.core.errors import UserError
 from evals.core.random import generator_for
 from evals.core.record import read_rows
 from evals.core.records import Gold
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
-from evals.generation.decoder import Decoder, DecoderModel
-from evals.generation.sampler import sample
+from evals.generation.sampler import OwnDraw, Sampler
 from evals.grading import Case, GradingPool
 from rlvr.diagnostics.policy import PolicySnapshot
 
@@ -79,8 +78,6 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         chosen += members[torch.randperm(len(members), generator=generator)[:PLACES_PER_SIDE]].tolist()
     if not chosen:
         return []
-    if not isinstance(snapshot.model, DecoderModel):
-        raise UserError(f"{snapshot.unit}: token_value samples by the batched decoder; accepted: llama, qwen2, qwen3")
     checkpoint = Checkpoint(snapshot.run.base / "checkpoint")
     golds = {gold.id: gold.answer for gold in read_rows(snapshot.run.problems / "problems.jsonl", Gold)}
     places = []
@@ -91,17 +88,17 @@ def value_tokens(snapshot: PolicySnapshot, pool: GradingPool) -> list[tuple[int,
         own, gold = math.exp(row["old_log_prob"]), golds[row["problem"]]
         places.append(Place(prompt, before, int(row["token"]), own, gold, name))
     parameters = SamplingParameters(snapshot.run.training.max_new_tokens, snapshot.temperature, batch_size=_BATCH)
-    decoder, end_token = snapshot.model.decoder(), checkpoint.end_token
-    values = token_values(decoder, checkpoint.tokenizer, places, parameters, end_token, SAMPLES, pool)
+    sampler, tokenizer = snapshot.model.sampler(), checkpoint.tokenizer
+    values = token_values(sampler, tokenizer, places, parameters, checkpoint.end_tokens, SAMPLES, pool)
     return list(zip(chosen, values, strict=True))
 
 
 def token_values(
-    decoder: Decoder,
+    sampler: Sampler,
     tokenizer: Tokenizer,
     places: Sequence[Place],
     parameters: SamplingParameters,
-    end_token: int,
+    end_tokens: Sequence[int],
     samples: int,
     pool: GradingPool,
 ) -> list[TokenValue]:
@@ -117,7 +114,7 @@ def token_values(
     for length in sorted(set(map(len, prefixes))):
         jobs = [job for job, prefix in enumerate(prefixes) if len(prefix) == length]
         # A forced end token ends the response.
-        ended = {job for job in jobs if job % 2 == 0 and places[job // 2].token == end_token}
+        ended = {job for job in jobs if job % 2 == 0 and places[job // 2].token in end_tokens}
         open_jobs = [job for job in jobs if job not in ended and length < parameters.max_new_tokens]
         responses = {job: [(prefixes[job], job in ended)] for job in jobs}
         if open_jobs:
@@ -125,7 +122,8 @@ def token_values(
             keys = [f"value/{places[job // 2].name}/{job % 2}" for job in open_jobs]
             names = [[f"{key}/{each}" for each in range(samples)] for key in keys]
             left = replace(parameters, max_new_tokens=parameters.max_new_tokens - length)
-            for job, group in zip(open_jobs, sample(decoder, prompts, names, left, [end_token]), strict=True):
+            groups = sampler(prompts, names, left, end_tokens, partial(OwnDraw, left))
+            for job, group in zip(open_jobs, groups, strict=True):
                 responses[job] = [([*prefixes[job], *each.tokens], each.finished) for each in group]
         flat = [(places[job // 2].gold, *response) for job, own in responses.items() for response in own]
         texts = tokenizer.decode_batch([tokens for _, tokens, _ in flat], skip_special_tokens=True)

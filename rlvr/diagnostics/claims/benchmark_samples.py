@@ -8,18 +8,21 @@ from tokenizers import Tokenizer
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.generation.backend import Request, Response
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.plan import encode_prompts
 from evals.grading import Case, GradingPool
 from evals.problems.problem_set import render_prompt
 
 SAMPLES = 8
 
 
-def requests_for(run: LocalRun, tokenizer: Tokenizer, problems: Sequence[Problem], stream: str) -> list[Request]:
-    """Ask for the samples of each problem with the run's prompt; ``stream`` names their random numbers."""
+def requests_for(run: LocalRun, problems: Sequence[Problem], stream: str) -> list[Request]:
+    """Ask for the samples of each problem with the run's prompt, in its form; ``stream`` names their random numbers."""
+    texts = [render_prompt(run.prompt, problem.problem) for problem in problems]
+    prompts = encode_prompts(Checkpoint(run.base / "checkpoint"), texts, run.prompt_form)
     return [
-        Request(tuple(prompt), f"{stream}/{problem.id}/{number}", run.training.max_new_tokens)
-        for problem in problems
-        for prompt in [tokenizer.encode(render_prompt(run.prompt, problem.problem)).ids]
+        Request(prompt, f"{stream}/{problem.id}/{number}", run.training.max_new_tokens)
+        for problem, prompt in zip(problems, prompts, strict=True)
         for number in range(SAMPLES)
     ]
 

@@ -99,7 +99,7 @@ def accuracy_by_problem(
     """Return the share of right answers to each problem."""
     model = Checkpoint(checkpoint)
     settings = BackendSettings("float32", "cpu", model.context_length(None), model.end_tokens, sampling)
-    requests = requests_for(run, model.tokenizer, problems, "settings")
+    requests = requests_for(run, problems, "settings")
     responses = load_backend("local", [model], settings).generate(requests)
     return accuracies(model.tokenizer, problems, responses, pool)
 

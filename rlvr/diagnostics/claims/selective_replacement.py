@@ -22,7 +22,7 @@ from evals.grading import GradingPool
 from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, accuracies, requests_for
 from rlvr.diagnostics.measures import MOVED, FloatArray, log_prob_difference, rank_correlation
 from rlvr.diagnostics.tokens.model_pair import ModelPair
-from rlvr.engines.local.policy import TokenBatch
+from rlvr.engines.local.policy import TokenBatch, load_policy
 
 FRACTIONS = (0.01, 0.03, 0.1, 0.3)
 CRITERIA: tuple[Criterion, ...] = ("log_prob_difference", "kl_trained_base", "entropy", "assistant_entropy", "random")
@@ -45,13 +45,13 @@ def benchmark_rows(
     """
     base, trained = run.base / "checkpoint", directory / "checkpoint"
     tokenizer, training = load_tokenizer(base), run.training
-    requests = requests_for(run, tokenizer, problems, "direction")
+    requests = requests_for(run, problems, "direction")
     problem_of = [problem for problem in problems for _ in range(SAMPLES)]
     pair = Checkpoint(base), Checkpoint(trained)
     sampling = SamplingParameters(training.max_new_tokens, training.temperature)
     settings = BackendSettings("float32", "cpu", pair[0].context_length(None), pair[0].end_tokens, sampling)
     backend = load_backend("local", pair, settings)
-    models = ModelPair(Checkpoint(base).model("cpu"), Checkpoint(trained).model("cpu"), training.temperature)
+    models = ModelPair(*(load_policy(each, "cpu") for each in pair), training.temperature)
 
     def sample(decoding: Decoding) -> list[Response]:
         return backend.generate(requests, partial(PairDraw, decoding, sampling))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from evals.core.files import read_json, read_parquet, write_json
+from evals.core.files import read_json, read_jsonl, read_parquet, write_json, write_jsonl
 from evals.core.run_spec import Execution, LocalRun
 from rlvr.diagnostics.policy import read_snapshots
 from rlvr.diagnostics.probes import write_probes
@@ -32,9 +32,8 @@ def test_one_update_of_a_pretrained_model_flips_tokens(
     architecture: str,
     tmp_path: Path,
     request: pytest.FixtureRequest,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The batched decoder computes Llama, transformers' own model GPT-NeoX."""
+    """The batched decoder computes Llama, transformers' own model GPT-NeoX, which samples, too."""
     torch.set_num_threads(1)
     run_directory, tables = tmp_path / "runs" / "other-dapo-s1", tmp_path / "tokens"
     (tmp_path / "mine").mkdir()
@@ -65,6 +64,9 @@ def test_one_update_of_a_pretrained_model_flips_tokens(
     assert main(["claim", "token_flipping", *arguments]) == 0
     found = {row["quantity"]: row["estimate"] for row in read_json(tmp_path / "flips.json")["measurements"]}
     assert 0 < found["flip rate in rewarded rollouts, as trained"] < 1
-    if architecture == "neox":
-        assert main(["claim", "token_value", *arguments]) == 2
-        assert "token_value samples by the batched decoder; accepted: llama" in capsys.readouterr().err
+    if architecture == "neox":  # the claims that sample: a random model is never right, so there are no gaps
+        problems = read_jsonl(study_files / "problems" / "problems.jsonl")
+        write_jsonl(tmp_path / "problems" / "small" / "problems.jsonl", problems[:2])
+        for claim in ("token_value", "update_direction", "sampling_settings"):
+            places = ["--out", str(tmp_path / claim), "--figure", str(tmp_path / claim), "--benchmarks", "small"]
+            assert main(["claim", claim, *arguments, *places]) == 0

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import product
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from evals.core.files import write_text
 from evals.core.record import read_rows
 from evals.core.records import Problem
 from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
+from evals.generation.checkpoint import load_tokenizer
 from evals.grading import GradingPool
+from rlvr.diagnostics.claims.benchmark_samples import SAMPLES, requests_for
 from rlvr.diagnostics.claims.sampling_settings import BASE, SETTINGS, SamplingSettings, accuracy_by_problem
+from tests.unit.engine.conftest import llama
+
+__all__ = ["llama"]
 
 ACCURACIES = {BASE: (0.2, 0.4), "dapo": (0.5, 0.9), "delta": (0.6, 0.6)}
 """Of two problems at the first setting; each later setting adds 0.1 to trained models, and dapo has two runs."""
@@ -33,6 +40,19 @@ def test_gains_and_differences_by_hand() -> None:
     by_quantity = {each.quantity: each.estimate for each in measured}
     assert by_quantity["accuracy of delta less that of dapo (temperature 0.6, top-p 0.95)"] == pytest.approx(-0.1)
     assert by_quantity["accuracy of base model (temperature 1, top-p 0.7)"] == pytest.approx(0.3)
+
+
+def test_a_chat_models_samples_answer_its_own_template(trained_run: Path, llama: Path, tmp_path: Path) -> None:
+    shutil.copytree(llama / "checkpoint", tmp_path / "base" / "checkpoint")
+    template = "{% for turn in messages %}[{{ turn['role'] }}]{{ turn['content'] }}{% endfor %}="
+    write_text(tmp_path / "base" / "checkpoint" / "chat_template.jinja", template)
+    plain = LocalRun.read(trained_run).model_copy(update={"base": tmp_path / "base"})
+    problems = read_rows(plain.problems / "problems.jsonl", Problem)[:1]
+    tokenizer, text = load_tokenizer(tmp_path / "base" / "checkpoint"), f"{problems[0].problem}\n"
+    for run, expected in ((plain, text), (plain.model_copy(update={"prompt_form": "chat"}), f"[user]{text}=")):
+        requests = requests_for(run, problems, "stream")
+        assert {request.prompt for request in requests} == {tuple(tokenizer.encode(expected).ids)}
+        assert len({request.identity for request in requests}) == SAMPLES
 
 
 def test_one_sample_decides_where_sampling_is_greedy(trained_run: Path) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
+from evals.core.files import write_json
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
 from evals.grading import GradingPool
+from rlvr.diagnostics import counterfactual
 from rlvr.diagnostics.claims import delta_coefficients
 from rlvr.diagnostics.claims.learning_tax import log_odds, mean_drift
 from rlvr.diagnostics.claims.token_value import gap, gaps_of_top, sampling_error, shares_boosted
@@ -43,6 +47,7 @@ def test_values_of_the_answers_digit_are_those_of_enumeration(study_files: Path)
     checkpoint = study_files / "base" / "tiny" / "checkpoint"
     model = Checkpoint(checkpoint)
     tokenizer, decoder, (end,) = model.tokenizer, model.decoder("cpu"), model.end_tokens
+    sampler = model.model("cpu").sampler()
     prompt = tokenizer.encode("Compute 3+4 from left to right, modulo 10.\n").ids
     before = tokenizer.encode("3+4=7\n\\boxed{").ids
 
@@ -65,7 +70,7 @@ def test_values_of_the_answers_digit_are_those_of_enumeration(study_files: Path)
     samples = 3000
     parameters = SamplingParameters(max_new_tokens=len(before) + 3, batch_size=6000)
     with GradingPool(workers=1) as pool:
-        found = token_values(decoder, tokenizer, places, parameters, end, samples, pool)
+        found = token_values(sampler, tokenizer, places, parameters, [end], samples, pool)
     prefix = float(first[unsure]) * closing
     for value, accuracy in zip(found, (closing, 0.0), strict=True):
         error = 4 * math.sqrt(0.25 / samples)
@@ -78,13 +83,33 @@ def test_values_of_the_answers_digit_are_those_of_enumeration(study_files: Path)
 def test_a_response_that_is_whole_already_has_the_accuracy_of_itself(study_files: Path) -> None:
     checkpoint = study_files / "base" / "tiny" / "checkpoint"
     model = Checkpoint(checkpoint)
-    tokenizer, decoder, (end,) = model.tokenizer, model.decoder("cpu"), model.end_tokens
+    tokenizer, sampler, (end,) = model.tokenizer, model.model("cpu").sampler(), model.end_tokens
+    ends = [end, tokenizer.token_to_id("+")]
     prompt = tokenizer.encode("Compute 3+4 from left to right, modulo 10.\n").ids
     before = tokenizer.encode("3+4=7\n\\boxed{7}").ids
-    place = Place(prompt, before, end, 0.9, "7", "whole")
+    places = [Place(prompt, before, token, 0.9, "7", f"whole/{token}") for token in ends]
     with GradingPool(workers=1) as pool:
-        found = token_values(decoder, tokenizer, [place], SamplingParameters(len(before) + 4), end, 8, pool)
-    assert found[0].with_token == 1.0
+        found = token_values(sampler, tokenizer, places, SamplingParameters(len(before) + 4), ends, 8, pool)
+    assert [value.with_token for value in found] == [1.0, 1.0]
+
+
+def test_every_end_token_of_the_model_ends_a_continuation(
+    snapshots: list[PolicySnapshot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``generation_config.json`` often names another token than the tokenizer does."""
+    snapshot, given = snapshots[0], list[Any]()
+    shutil.copytree(snapshot.run.base, tmp_path / "base")
+    write_json(tmp_path / "base" / "checkpoint" / "generation_config.json", {"eos_token_id": [3, 5]})
+    run = snapshot.run.model_copy(update={"base": tmp_path / "base"})
+
+    def keep(*arguments: Any) -> list[TokenValue]:
+        given.extend(arguments)
+        return [TokenValue(1.0, 1.0, 0.5, 1)] * len(arguments[2])
+
+    monkeypatch.setattr(counterfactual, "token_values", keep)
+    with GradingPool(workers=1) as pool:
+        counterfactual.value_tokens(dataclasses.replace(snapshot, run=run), pool)
+    assert {3, 5} <= set(given[4])
 
 
 def test_the_gap_by_hand() -> None:
