@@ -12,15 +12,21 @@ from rlvr.report.html import embedded, write_page
 
 
 def write_phenomena_page(
-    findings: Sequence[Path], figures: Path, notes: Sequence[str], out: Path, rollouts: Sequence[Path] = ()
+    findings: Sequence[Path],
+    figures: Path,
+    notes: Sequence[str],
+    out: Path,
+    rollouts: Sequence[Path] = (),
+    left_out: Sequence[str] = (),
 ) -> None:
     """Write the papers' claims.
 
     Args:
         rollouts: pages of rollouts that are linked to.
+        left_out: claims that were not measured, each with what it needs.
     """
     found = read_summaries(findings)
-    sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(found.values())]}]
+    sections: list[dict[str, Any]] = [{"heading": "Verdicts", "tables": [summary_table(found.values(), left_out)]}]
     for number, (name, each) in enumerate(found.items(), start=1):
         table = each.table(number)
         figure = (name, embedded(figures / f"{name}.svg"), each.title, each.method.replace("`", ""))

@@ -7,15 +7,25 @@ from typing import Any
 
 from evals.core.errors import InvalidInput
 from rlvr.diagnostics import TABLE_VERSIONS
-from rlvr.diagnostics.claims.base import CLAIMS, Need, find_claim
+from rlvr.diagnostics.claims.base import CLAIMS, Need, find_claim, lacking
 from rlvr.study.plan import Plan
 from rlvr.study.source_files import code_of
 
 
 def measurable_claims(settings: Mapping[str, Any]) -> list[str]:
     """Return the names of the claims whose needs a study's `diagnostics` meets, in order."""
-    met = {need for need in Need if need.key in settings}
-    return [claim.name for claim in CLAIMS if claim.needs <= met]
+    return [claim.name for claim in CLAIMS if claim.needs <= _met(settings)]
+
+
+def claims_left_out(settings: Mapping[str, Any]) -> list[str]:
+    """Name the other claims about a study's runs, each with what it needs."""
+    of_runs = [claim for claim in CLAIMS if not claim.of_checkpoints]
+    missing = {claim.title: claim.needs - _met(settings) for claim in of_runs}
+    return [f"{title}: {lacking(needs)}" for title, needs in missing.items() if needs]
+
+
+def _met(settings: Mapping[str, Any]) -> set[Need]:
+    return {need for need in Need if need.key in settings}
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,12 @@ class ClaimJobs:
     def claims(self) -> list[str]:
         """The claims that the study has runs for."""
         return measurable_claims(self.settings)
+
+    @property
+    def left_out(self) -> list[str]:
+        """The option of table and page that names the other claims."""
+        lines = claims_left_out(self.settings)
+        return ["--left-out", *lines] if lines else []
 
     def version(self, run: str) -> int:
         """The version of a run's token table and probes."""

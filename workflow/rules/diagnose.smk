@@ -82,9 +82,10 @@ rule table_phenomena:
         "results/logs/tables/phenomena.log",
     params:
         note=SHOWN.evidence,
+        left_out=CLAIM_JOBS.left_out,
     shell:
         "python -m rlvr stage table phenomena --findings {input.findings:q} --figures ../figures/phenomena"
-        " --note {params.note:q} --out results/tables/phenomena > {log:q} 2>&1"
+        " --note {params.note:q} {params.left_out:q} --out results/tables/phenomena > {log:q} 2>&1"
 
 
 # To read: the first seed's rollouts at every kept step, token by token.
@@ -120,9 +121,11 @@ rule page_phenomena:
         "results/logs/phenomena.log",
     params:
         note=SHOWN.evidence,
+        left_out=CLAIM_JOBS.left_out,
     shell:
         "python -m rlvr stage page phenomena --findings {input.findings:q} --figures results/figures/phenomena"
-        " --rollouts {input.rollouts:q} --note {params.note:q} --out {output.page:q} > {log:q} 2>&1"
+        " --rollouts {input.rollouts:q} --note {params.note:q} {params.left_out:q}"
+        " --out {output.page:q} > {log:q} 2>&1"
 
 
 rule track_phenomena:

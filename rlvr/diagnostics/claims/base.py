@@ -15,20 +15,27 @@ if TYPE_CHECKING:
 
 
 class Need(Enum):
-    """Something that a claim is measured on: a study's `diagnostics` name it by ``key``, commands by ``option``."""
+    """Something that a claim is measured on, in words.
 
-    TOKEN_TABLES = ("method", "--tables")
-    """Token tables of the method that the study diagnoses, with the policies before their steps."""
-    PROBES = ("method", "")  # probing updates of these tables, which lie beside them
-    WEIGHTING_TABLES = ("weighting_method", "--contrast-tables")  # token tables of the method that weights tokens
-    COMPARED_RUNS = ("compared", "--runs")  # the runs whose training and checkpoints are compared
-    SELECTED_RUNS = ("selected", "--runs")  # the runs that train on the tokens of highest and of lowest weight
-    BENCHMARK = ("benchmark", "--benchmarks")  # the benchmark on which base and trained model are compared
-    COMPARISON = ("", "--comparison")  # two checkpoints compared on given responses
-    BASE_COMPARISON = ("", "--base-comparison")  # the same two compared on the base model's own responses
+    A study's `diagnostics` name it by ``key``, commands by ``option``.
+    """
 
-    def __init__(self, key: str, option: str) -> None:
-        self.key, self.option = key, option
+    TOKEN_TABLES = ("method", "--tables", "token tables of a method, with the policies before their steps")
+    PROBES = ("method", "", "probing updates of these tables, which lie beside them")
+    WEIGHTING_TABLES = ("weighting_method", "--contrast-tables", "token tables of a method that weighs tokens")
+    COMPARED_RUNS = ("compared", "--runs", "runs whose training and checkpoints are compared")
+    SELECTED_RUNS = ("selected", "--runs", "runs that train on the tokens of highest and of lowest weight")
+    BENCHMARK = ("benchmark", "--benchmarks", "a benchmark on which base and trained model are compared")
+    COMPARISON = ("", "--comparison", "two checkpoints compared on given responses")
+    BASE_COMPARISON = ("", "--base-comparison", "the same two compared on the base model's own responses")
+
+    def __init__(self, key: str, option: str, words: str) -> None:
+        self.key, self.option, self.words = key, option, words
+
+
+def lacking(needs: Set[Need]) -> str:
+    """Say what a study's `diagnostics` have to name for ``needs``."""
+    return "needs " + ", and ".join(f"diagnostics.{need.key} ({need.words})" for need in Need if need in needs)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,16 @@ from torch import Tensor
 
 from evals.core.random import generator_for
 from rlvr.diagnostics.claims.drawing import QUIET, SERIES, draw_estimates, points
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, by_unit, measure
+from rlvr.diagnostics.claims.findings import (
+    NO_RESULTS,
+    Claim,
+    Findings,
+    Measurement,
+    beside,
+    by_unit,
+    measure,
+    unmeasured,
+)
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.measures import flips
 from rlvr.diagnostics.policy import PolicySnapshot
@@ -73,12 +82,12 @@ class CancellationFilter(Claim):
             "boosted fraction of format tokens, rewarded only less joint",
             form,
         )
-        if (results := values("filtered", "result")).notna().any():  # prose has none
-            yield measure(
-                "That is more so for format than for results",
-                "boosted fraction, rewarded only less joint, format less results",
-                form - results,
-            )
+        statement, results = "That is more so for format than for results", values("filtered", "result")
+        if results.notna().any():
+            words = "boosted fraction, rewarded only less joint, format less results"
+            yield measure(statement, words, form - results)
+        else:
+            yield unmeasured(statement, NO_RESULTS)
         yield beside("mean cosine of two rollouts' gradients", values(_RATIO, "overlap"))
 
     def draw(self, figure: Figure, findings: Findings) -> str:

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from evals.grading import GradingPool
-from rlvr.diagnostics.claims.base import Need
+from rlvr.diagnostics.claims.base import Need, lacking
 from rlvr.diagnostics.claims.drawing import NEGATIVE, POSITIVE, QUIET, SERIES, draw_estimates, points
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, beside, measure
+from rlvr.diagnostics.claims.findings import NO_RESULTS, Claim, Findings, Measurement, beside, measure, unmeasured
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.counterfactual import MAX_PROBABILITY, PLACES_PER_SIDE, SAMPLES, SIDES, value_tokens
 from rlvr.diagnostics.measures import FloatArray, rank_correlation
@@ -51,8 +51,11 @@ class DeltaCoefficients(Claim):
         ends = f"share among the {_ENDS:.0%} of highest weight less that among the {_ENDS:.0%} of lowest"
         correlation = "rank correlation of weight and"
         results = values("enrichment result")
-        if results.notna().any():  # prose has none
-            yield measure("High coefficients stand on results, where rollouts part", f"results: {ends}", results)
+        statement = "High coefficients stand on results, where rollouts part"
+        if results.notna().any():
+            yield measure(statement, f"results: {ends}", results)
+        else:
+            yield unmeasured(statement, NO_RESULTS)
         yield measure(
             "Low coefficients stand on format, which rollouts share",
             f"format: {ends}",
@@ -123,10 +126,12 @@ def _selection(inputs: Inputs) -> Iterator[Measurement]:
     for name in inputs.runs:
         found = inputs.read_run(name)
         ends.setdefault(found.run.method_name, {})[found.run.seed] = found.end("reward_mean")
-    if len(ends) == 2:
+    statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
+    if len(ends) != 2:
+        yield unmeasured(statement, lacking({Need.SELECTED_RUNS}))
+    else:
         (top, highest), (bottom, lowest) = ends.items()
         differences = [highest[seed] - lowest[seed] for seed in sorted(highest.keys() & lowest.keys())]
-        statement = "Training on the tokens of highest coefficient alone beats training on the lowest"
         yield measure(statement, f"reward at the end, {top} less {bottom}", differences, "seeds")
 
 

@@ -13,7 +13,15 @@ from evals.core.files import write_json, write_parquet
 from evals.core.manifest import write_output_manifest
 from evals.figures.style import COLOURS, new_figure, set_title, write_figure
 from rlvr.diagnostics.claims.base import find_claim
-from rlvr.diagnostics.claims.findings import Claim, Findings, Measurement, Summary, beside, mean_interval
+from rlvr.diagnostics.claims.findings import (
+    NOT_MEASURED,
+    Claim,
+    Findings,
+    Measurement,
+    Summary,
+    beside,
+    mean_interval,
+)
 from rlvr.diagnostics.claims.inputs import Inputs
 
 POSITIVE, NEGATIVE = "#0072b2", "#d55e00"
@@ -44,7 +52,8 @@ def draw_claim(claim: Claim, findings: Findings) -> Figure:
     set_title(figure, textwrap.fill(claim.draw(figure, findings), int(width * 13)), fontsize=9.5)
     counted: dict[str, list[int]] = {}
     for each in findings.measurements:
-        counted.setdefault(each.unit, []).append(each.units)
+        if each.verdict != NOT_MEASURED:
+            counted.setdefault(each.unit, []).append(each.units)
     ranges = {unit: sorted({min(counts), max(counts)}) for unit, counts in counted.items()}
     units = "; ".join(f"n = {' to '.join(map(str, counts))} {unit}" for unit, counts in ranges.items())
     note = textwrap.fill(f"Bars and bands: 95 % intervals of the mean over units, {units}.", int(width * 16))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rlvr.diagnostics.claims.inputs import Inputs
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported here", "contradicted here", "not distinguishable"
+NOT_MEASURED = "not measured"
+NO_RESULTS = "no token is of the class result"
 UPDATES = "updates (run, step)"
 """The usual unit. An update moves its tokens together, so single tokens are no independent evidence."""
 TITLE = "The papers' claims on this study's model"
@@ -49,12 +51,12 @@ class Measurement(Record):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=True)
 
     statement: str  # the claimed sentence that the verdict answers; empty where nothing is claimed
-    quantity: str  # name of the measured number, with its unit
+    quantity: str  # name of the measured number, with its unit; why there is none, where nothing could be measured
     estimate: Number  # mean over units
     low: Number  # end of the interval; NaN where there is none
     high: Number
     null: Number  # the value that would mean "no such effect"
-    direction: Direction | None  # the claimed side of ``null``; None where nothing is claimed
+    direction: Direction | None  # the claimed side of ``null``; None where nothing is claimed or measured
     units: int  # number of independent units that the interval is over
     unit: str  # name of such a unit
 
@@ -63,7 +65,7 @@ class Measurement(Record):
     def verdict(self) -> str:
         """The interval's answer to the statement; empty where nothing is claimed."""
         if self.direction is None:
-            return ""
+            return NOT_MEASURED if self.statement else ""
         sign = 1.0 if self.direction == "above" else -1.0
         low, high = sorted((sign * (self.low - self.null), sign * (self.high - self.null)))
         if math.isnan(low) or math.isnan(high):
@@ -101,6 +103,11 @@ def measure(
 def beside(quantity: str, values: Iterable[float], unit: str = UPDATES, null: float = 0.0) -> Measurement:
     """Return a measurement that nothing is claimed of."""
     return measure("", quantity, values, unit, null, direction=None)
+
+
+def unmeasured(statement: str, because: str) -> Measurement:
+    """Return the line of a statement that could not be measured, and why."""
+    return measure(statement, because, [], direction=None)
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:
@@ -177,14 +184,17 @@ def read_summaries(paths: Iterable[Path]) -> dict[str, Summary]:
     return {path.stem: Summary.read(path) for path in paths}
 
 
-def write_table(findings: Sequence[Path], figures: str, out: Path, notes: Sequence[str] = ()) -> None:
+def write_table(
+    findings: Sequence[Path], figures: str, out: Path, notes: Sequence[str] = (), left_out: Sequence[str] = ()
+) -> None:
     """Write the table of all claims, from their findings.
 
     Args:
         figures: where the figures lie, relative to the table.
+        left_out: claims that were not measured, each with what it needs.
     """
     found = read_summaries(findings)
-    parts = [f"# {TITLE}", "", *notes, "", EXPLANATION, "", markdown([summary_table(found.values())])]
+    parts = [f"# {TITLE}", "", *notes, "", EXPLANATION, "", markdown([summary_table(found.values(), left_out)])]
     rows = []
     for number, (name, each) in enumerate(found.items(), start=1):
         table = each.table(number)
@@ -196,8 +206,11 @@ def write_table(findings: Sequence[Path], figures: str, out: Path, notes: Sequen
     write_output_manifest("table", out, (".md", ".csv"), findings, {"table": "phenomena"})
 
 
-def summary_table(claims: Collection[Summary]) -> Table:
-    """Count each claim's statements by verdict, and name those that were contradicted."""
+def summary_table(claims: Collection[Summary], left_out: Sequence[str] = ()) -> Table:
+    """Count each claim's statements by verdict, and name those that were contradicted or could not be measured.
+
+    ``left_out`` are claims that were not measured, each with what it needs.
+    """
     verdicts = [[each.verdict for each in claim.measurements] for claim in claims]
     counts = [[own.count(verdict) for verdict in _VERDICTS] for own in verdicts]
     titles = [*(f"{number}. {claim.title}" for number, claim in enumerate(claims, start=1)), "All"]
@@ -205,7 +218,10 @@ def summary_table(claims: Collection[Summary]) -> Table:
     rows = tuple((title, *map(str, own)) for title, own in zip(titles, [*counts, totals], strict=True))
     against = [each.statement for own in claims for each in own.measurements if each.verdict == CONTRADICTED]
     note = f"Contradicted here: {'; '.join(against) if against else 'none'}."
-    return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), rows, (note,))
+    every = [each for own in claims for each in own.measurements]
+    lacking = [f"{each.statement}: {each.quantity}" for each in every if each.verdict == NOT_MEASURED]
+    notes = (note, *(f"Not measured: {each}." for each in (*left_out, *lacking)))
+    return Table("verdicts", "Statements by verdict", ("Claim", *_VERDICTS), rows, notes)
 
 
 def _number(value: float) -> str:

@@ -14,7 +14,16 @@ from evals.figures.style import MARKERS
 from evals.generation.checkpoint import Checkpoint
 from rlvr.diagnostics.claims.conditions import PRESERVED, RANDOM, STABLE, UNSTABLE, beginnings_of, conditions_of
 from rlvr.diagnostics.claims.drawing import SERIES, draw_means
-from rlvr.diagnostics.claims.findings import Claim, Direction, Findings, Measurement, beside, measure, select
+from rlvr.diagnostics.claims.findings import (
+    Claim,
+    Direction,
+    Findings,
+    Measurement,
+    beside,
+    measure,
+    select,
+    unmeasured,
+)
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.probes import log_probs_of
 from rlvr.engines.local.policy import load_policy
@@ -224,6 +233,7 @@ def _contrasts(ends: pd.DataFrame) -> Iterator[Measurement]:
         ("A higher learning rate leaves less entropy", "entropy", "rate", UNSTABLE, STABLE, "below"),
         ("A higher learning rate ends with less reward", "reward", "rate", UNSTABLE, STABLE, "below"),
     )
+    lacking = []
     parts = [(select(ends, rate=rate), f" ({rate})", of_rates) for rate in (STABLE, UNSTABLE)]
     for rows, where, contrasts in (*parts, (ends, "", of_both)):
         for statement, quantity, column, treated, control, direction in contrasts:
@@ -234,6 +244,10 @@ def _contrasts(ends: pd.DataFrame) -> Iterator[Measurement]:
                 differences = (table[treated] - table[control]).dropna()
                 words = f"{_UNITS[quantity]}: {treated} less {control}"
                 yield measure(statement + where, words, differences, "pairs of runs", direction=direction)
+            else:
+                lacking.append(statement + where)
+    if lacking:
+        yield unmeasured("; ".join(lacking), "no two of the compared runs differ in this alone")
 
 
 def _draw_drift(axes: Axes, own: pd.DataFrame, place: int, colour: str, marker: str) -> None:

@@ -13,10 +13,11 @@ import pytest
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl, write_jsonl
 from evals.core.run_spec import LocalRun
-from rlvr.diagnostics.claims.base import CLAIMS, claim_names, find_claim
-from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, UNDECIDED, Claim, Summary
+from rlvr.diagnostics.claims.base import CLAIMS, Need, claim_names, find_claim
+from rlvr.diagnostics.claims.findings import CONTRADICTED, NOT_MEASURED, SUPPORTED, UNDECIDED, Claim, Summary
 from rlvr.diagnostics.claims.inputs import Inputs
 from rlvr.diagnostics.probes import write_probes
+from rlvr.study.diagnosed import claims_left_out, measurable_claims
 from tests.commands import rlvr_bench
 
 main = rlvr_bench()
@@ -35,12 +36,17 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
         assert (tmp_path / "figures" / f"{claim}.png").stat().st_size > 10_000
     findings = [str(tmp_path / f"{claim}.json") for claim in claim_names()]
     out = tmp_path / "tables" / "phenomena"
-    arguments = ["--findings", *findings, "--figures", "../figures"]
+    arguments = ["--findings", *findings, "--figures", "../figures", "--left-out", "Claim: needs it"]
     assert main(["stage", "table", "phenomena", *arguments, "--note", "N.", "--out", str(out)]) == 0
     table = pd.read_csv(f"{out}.csv", keep_default_na=False)
     text = Path(f"{out}.md").read_text()
     counts = [int((table["verdict"] == verdict).sum()) for verdict in (SUPPORTED, CONTRADICTED, UNDECIDED)]
     assert re.search(rf"^\| All +\| +{counts[0]} \| +{counts[1]} \| +{counts[2]} \|$", text, re.MULTILINE)
+    assert "\nNot measured: Claim: needs it.\n" in text
+    assert (
+        "\nNot measured: Training on the tokens of highest coefficient alone beats training on the lowest: needs"
+        in text
+    )
     for claim in claim_names():
         found = Summary.read(tmp_path / f"{claim}.json")
         assert found.title in text and found.method in text and f"../figures/{claim}.png" in text
@@ -50,7 +56,7 @@ def test_claims_become_findings_figures_and_a_table(trained_run: Path, token_tab
             assert {each.units for each in found.measurements if each.unit == "problems"} == {2}
         # A claim has a verdict, and what has none claims nothing.
         claimed = rows["statement"] != ""
-        assert rows[claimed]["verdict"].isin([SUPPORTED, CONTRADICTED, UNDECIDED]).all()
+        assert rows[claimed]["verdict"].isin([SUPPORTED, CONTRADICTED, UNDECIDED, NOT_MEASURED]).all()
         assert (rows[~claimed]["verdict"] == "").all()
 
 
@@ -79,6 +85,15 @@ def test_every_claim_has_a_row_in_the_documentation() -> None:
 def test_names_and_needs_are_read_without_torch() -> None:
     code = "import sys, rlvr.study.diagnosed as d; d.measurable_claims({}); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_claim_whose_needs_a_study_does_not_name_is_one_line() -> None:
+    named = {"method": "dapo", "benchmark": "small", "steps": [1]}
+    (delta, tax) = claims_left_out(named)
+    assert delta == f"DelTA's coefficients: needs diagnostics.weighting_method ({Need.WEIGHTING_TABLES.words})"
+    assert tax.startswith("Learning tax, drift, entropy collapse: needs diagnostics.compared (runs ")
+    assert len(measurable_claims(named)) == len(claim_names()) - 2
+    assert claims_left_out({**named, "weighting_method": "delta", "compared": ["dapo"]}) == []
 
 
 def test_a_need_that_is_not_met_is_one_line(tmp_path: Path) -> None:

@@ -19,7 +19,17 @@ from rlvr.diagnostics.claims.cancellation_filter import (
     update_norm,
 )
 from rlvr.diagnostics.claims.delta_coefficients import DeltaCoefficients, class_enrichment, end_weights
-from rlvr.diagnostics.claims.findings import CONTRADICTED, SUPPORTED, UNDECIDED, mean_interval, measure
+from rlvr.diagnostics.claims.findings import (
+    CONTRADICTED,
+    NO_RESULTS,
+    NOT_MEASURED,
+    SUPPORTED,
+    UNDECIDED,
+    Summary,
+    mean_interval,
+    measure,
+    summary_table,
+)
 from rlvr.diagnostics.claims.output_layer_proxy import sign_agreement
 from rlvr.diagnostics.measures import flips, rank_correlation, sweep
 
@@ -57,7 +67,7 @@ def test_sign_agreement_and_chance_by_hand() -> None:
 
 
 @pytest.mark.parametrize("value", [0.25, math.nan])
-def test_nothing_is_claimed_of_results_in_texts_that_have_none(value: float) -> None:
+def test_statements_about_results_are_not_measured_in_texts_that_have_none(value: float) -> None:
     names = {DeltaCoefficients: "enrichment {}", CancellationFilter: "filtered"}
     for claim, quantity in names.items():
         kinds = {"format": 0.5, "result": value}
@@ -66,9 +76,12 @@ def test_nothing_is_claimed_of_results_in_texts_that_have_none(value: float) -> 
             for unit in "ab"
             for name, each in kinds.items()
         ]
-        statements = [each.statement for each in claim().measurements(pd.DataFrame(rows))]
-        assert any("results" in each for each in statements) != math.isnan(value)
-        assert any("format" in each for each in statements)
+        measured = list(claim().measurements(pd.DataFrame(rows)))
+        (result,) = [each for each in measured if "results" in each.statement]
+        assert (result.verdict == NOT_MEASURED) == math.isnan(value) == (result.quantity == NO_RESULTS)
+        notes = summary_table([Summary(title="A", method="", measurements=tuple(measured))]).notes
+        assert (f"Not measured: {result.statement}: {NO_RESULTS}." in notes) == math.isnan(value)
+        assert any("format" in each.statement and each.verdict != NOT_MEASURED for each in measured)
 
 
 def test_enrichment_of_a_class_at_the_two_ends() -> None:

@@ -42,8 +42,10 @@ def test_the_page_of_the_claims_has_tables_figures_paragraphs_and_links(findings
     rollouts.write_text("<html></html>")
     out = tmp_path / "phenomena.html"
     arguments = ["--findings", *findings, "--figures", str(tmp_path), "--rollouts", str(rollouts)]
+    arguments += ["--left-out", "Third claim: needs <this>", "Fourth claim: needs that"]
     assert main(["phenomena", *arguments, "--note", "N & M.", "--out", str(out)]) == 0
     page = out.read_text()
+    assert "Not measured: Third claim: needs &lt;this&gt;." in page and "Not measured: Fourth claim" in page
     for words in ("1. First claim", "2. Second claim", "Up &amp; up", "It &lt;falls&gt;", "N &amp; M."):
         assert words in page
     assert "What was done for one." in page
