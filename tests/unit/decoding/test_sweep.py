@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import LlamaConfig
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import read_json, sha256_file, write_json, write_jsonl
@@ -20,6 +21,7 @@ from evals.decoding.settings import Decoding, Sweep, SweepPoint
 from evals.decoding.sweep import threshold
 from evals.decoding.table import scheme_in
 from tests.commands import rlvr_bench
+from tests.unit.engine.conftest import import_pretrained
 
 main = rlvr_bench("decode")
 
@@ -79,6 +81,20 @@ def test_a_sweep_its_choice_and_a_sample(checkpoints: tuple[Path, Path], problem
     assert used == chosen["extrapolation_base"]["by_run"][checkpoints[1].name]
     name = f"extrapolation-base-{chosen['extrapolation_base']['fraction']}-{chosen['extrapolation_base']['gamma']}"
     assert (tmp_path / "samples/samples.jsonl").read_bytes() == (out / f"points/{name}/samples.jsonl").read_bytes()
+
+
+def test_two_llamas_decode_as_two_models_of_transformers_do(problems: Path, tmp_path: Path) -> None:
+    """Another family than the laptop study's, by both backends."""
+    pair = tuple(
+        import_pretrained(tmp_path / str(seed), LlamaConfig, num_key_value_heads=2, initializer_range=seed / 10)
+        for seed in (1, 2)
+    )
+    samples = []
+    for backend in ("local", "transformers"):
+        out, options = tmp_path / backend, ["--mode", "replacement", "--tau=-0.1", "--backend", backend]
+        assert main(["sample", *command((pair[0], pair[1]), problems, out, *options)]) == 0
+        samples.append([json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()])
+    assert samples[0] == samples[1] and 0 < sum(row["replaced"] for row in samples[0])
 
 
 def test_a_sweep_that_was_cut_off_goes_on(checkpoints: tuple[Path, Path], problems: Path, tmp_path: Path) -> None:
