@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterable
@@ -10,8 +13,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from evals.core.errors import InvalidInput
+from evals.core.errors import InvalidInput, UserError
 
+LEAST_DRIVER = "580.65.06"
+"""The oldest NVIDIA driver for CUDA 13, which the pinned torch brings."""
+_DRIVER = re.compile(r"\d+(?:\.\d+)+")
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 _POLL_SECONDS = 0.5
 _held: list[FileLock] = []
@@ -38,6 +44,33 @@ def claim_devices(count: int, directory: Path | None = None) -> None:
             announced = True
         time.sleep(_POLL_SECONDS)
     os.environ[_VARIABLE] = ",".join(claimed)
+
+
+def drivers() -> list[str]:
+    """The NVIDIA driver's version as each GPU of this machine reports it; none without nvidia-smi."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    said = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    return [line.strip() for line in said.splitlines() if _DRIVER.fullmatch(line.strip())]
+
+
+def require_driver(cuda: str | None, found: Iterable[str]) -> None:
+    """Check the drivers that were ``found`` where torch brings CUDA 13.
+
+    vLLM finds an old one in a process of its own, and says only that its engine did not start. ``cuda`` is the version
+    that torch names, None of a torch without CUDA.
+    """
+    for driver in found:
+        if cuda and cuda.startswith("13.") and _numbers(driver) < _numbers(LEAST_DRIVER):
+            raise UserError(
+                f"the NVIDIA driver of this machine is {driver}; accepted: {LEAST_DRIVER} or newer, for CUDA {cuda}"
+            )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def _visible_devices() -> list[str]:

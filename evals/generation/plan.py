@@ -13,7 +13,7 @@ from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION, arithmetic
 from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
 from evals.generation.checkpoint import Checkpoint, ServedModel
-from evals.generation.devices import claim_devices
+from evals.generation.devices import claim_devices, drivers, require_driver
 from evals.generation.settings import EvaluationSettings, Turn
 from evals.problems.problem_set import load
 
@@ -65,6 +65,9 @@ class Plan:
         """Load the models; torch then keeps to the threads of the settings."""
         settings = self.settings
         if settings.device == "cuda":
+            import torch
+
+            require_driver(torch.version.cuda, drivers())
             claim_devices(settings.tensor_parallel_size)
         if settings.backend != "server":  # which computes nothing here, and needs no torch
             arithmetic.set_up(settings.threads, settings.is_portable)

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,11 +13,10 @@ import psutil
 
 from evals.core.errors import InvalidInput, UserError
 from evals.core.run_spec import Cluster
+from evals.generation.devices import drivers, require_driver
 from rlvr.engines.verl.launch import RUN_VARIABLE
 
-LEAST_DRIVER = "580.65.06"
-"""The oldest NVIDIA driver for CUDA 13.0, which the pinned torch brings."""
-_DRIVER = re.compile(r"\d+(?:\.\d+)+")
+_CUDA = "13.0 of workflow/envs/verl.yaml"
 _HOST_AND_PORT = re.compile(r"\[?([^\s/\[\]]+)\]?:(\d{1,5})")
 _RAY_PORT = 6379
 _NODES_WAIT_SECONDS = 600
@@ -67,21 +65,14 @@ def require_gpus(cluster: Cluster) -> None:
     """Check that this machine has the GPUs of one node of ``cluster``, and a driver for them."""
     if cluster.platform == "cpu":
         return
-    program, drivers = shutil.which("nvidia-smi"), []
-    if program:
-        query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-        said = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-        drivers = [line.strip() for line in said.splitlines() if _DRIVER.fullmatch(line.strip())]
-    found = len(drivers)
+    versions = drivers()
+    found = len(versions)
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         found = min(found, len([part for part in visible.split(",") if part.strip() not in ("", "-1")]))
     if found < cluster.gpus_per_node:
         accepted = f"{found} at most on this machine"
         raise InvalidInput("cluster", "gpus_per_node", f"is {cluster.gpus_per_node}", accepted)
-    for driver in drivers:
-        if tuple(map(int, driver.split("."))) < tuple(map(int, LEAST_DRIVER.split("."))):
-            accepted = f"{LEAST_DRIVER} or newer, for the CUDA 13.0 of workflow/envs/verl.yaml"
-            raise UserError(f"the NVIDIA driver of this machine is {driver}; accepted: {accepted}")
+    require_driver(_CUDA, versions)
 
 
 def check_ray(

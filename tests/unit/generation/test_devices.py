@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from evals.core.errors import UserError
-from evals.generation.devices import claim_devices
+from evals.generation.checkpoint import Checkpoint
+from evals.generation.devices import claim_devices, drivers, require_driver
+from evals.generation.plan import Plan
+from evals.generation.settings import EvaluationSettings
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 JOB = """
 import os, sys, time
 from pathlib import Path
+from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_devices
 locks, log, count, seconds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 def say(word):
@@ -75,3 +79,33 @@ def test_more_devices_than_there_are_is_one_line(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     claim_devices(1, tmp_path)
     assert not list(tmp_path.iterdir()), "nothing is known of the GPUs, and nothing claimed"
+
+
+@pytest.fixture
+def old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nprintf '570.195.03\\nNo devices were found\\n'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("old_driver")
+def test_an_old_driver_is_said_before_vllm_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = EvaluationSettings.model_construct(backend="vllm", device="cuda")
+    plan = Plan([Checkpoint(tmp_path)], settings, [], [], 8, [], {}, {}, 0, False)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    with pytest.raises(UserError, match=r"driver of this machine is 570\.195\.03; accepted: 580\.65\.06 or newer"):
+        plan.load_backend()
+
+
+@pytest.mark.usefixtures("old_driver")
+def test_torch_of_an_older_cuda_takes_an_older_driver() -> None:
+    assert drivers() == ["570.195.03"]
+    require_driver("12.8", drivers())
+    require_driver(None, drivers())
+    require_driver("13.0", ["580.65.06", "595.1"])
+
+
+def test_without_nvidia_smi_no_driver_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert drivers() == []

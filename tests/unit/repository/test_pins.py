@@ -137,7 +137,7 @@ def test_flash_attention_is_built_after_the_torch_that_it_is_built_against() -> 
     assert command in (ROOT / "docs/paper_scale.md").read_text()
     recipe = (ROOT / "workflow/envs/verl.dockerfile").read_text()
     assert recipe.index("--requirement /tmp/pins.txt") < recipe.index("flash-attn==")
-    from rlvr.engines.verl.processes import LEAST_DRIVER
+    from evals.generation.devices import LEAST_DRIVER
 
     assert LEAST_DRIVER in text and LEAST_DRIVER in recipe
 
