@@ -3,7 +3,8 @@
 #   docker build --file workflow/envs/verl.dockerfile --tag rlvr-verl .
 #   apptainer build workflow/envs/verl.sif docker-daemon://rlvr-verl:latest     # for `snakemake --sdm apptainer`
 #
-# The driver is the node's: 580.65.06 or newer for CUDA 13.0. Never built by the project, which has neither GPU nor Docker.
+# The driver is the node's: 580.65.06 or newer for CUDA 13.0. Never built whole by the project, which has
+# neither GPU nor Docker; docs/paper_scale.md says which lines were carried out.
 FROM nvidia/cuda:13.0.3-devel-ubuntu24.04
 
 ENV DEBIAN_FRONTEND=noninteractive PIP_NO_CACHE_DIR=1 VIRTUAL_ENV=/opt/rlvr-verl
@@ -17,6 +18,6 @@ RUN /usr/bin/python3 -c "import yaml; print(*yaml.safe_load(open('/tmp/verl.yaml
     > /tmp/pins.txt && uv pip install --requirement /tmp/pins.txt
 # After torch, which it is built against; 30 to 60 minutes.
 RUN uv pip install setuptools wheel packaging psutil \
-    && MAX_JOBS=8 uv pip install --no-build-isolation --no-deps flash-attn==2.8.3
+    && MAX_JOBS=8 FLASH_ATTENTION_FORCE_BUILD=TRUE uv pip install --no-build-isolation --no-deps flash-attn==2.8.3
 # Compiled kernels and models of transformers stay outside of the image.
 WORKDIR /work
