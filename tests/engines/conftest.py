@@ -13,7 +13,9 @@ from xdist.scheduler import LoadScopeScheduling
 TOLERANCE = 1e-6
 """Asked of every comparison with verl's own functions in float64, relative and absolute."""
 
-_TRAININGS = tuple(f"test_verl_{name}" for name in ("methods", "pretrained", "rehearsal", "training", "vocabulary"))
+_TRAININGS = tuple(
+    f"test_verl_{name}" for name in ("lora", "methods", "nodes", "pretrained", "rehearsal", "training", "vocabulary")
+)
 """Each has a run of verl at work, and its memory: one after the other, beside everything else."""
 _DIFFERENCE, _MEASURED = "largest difference", "measured"
 
