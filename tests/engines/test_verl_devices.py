@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,3 +59,27 @@ def test_a_forward_step_has_everything_on_the_device_that_verl_moves_it_to(
         micro_batch[engine._GRADIENT] = nested(rows)
     object.__new__(engine.MethodEngine).forward_step(micro_batch, None, True)
     assert [gradient.device.type for gradient in found] == ["meta"] * (name in COUPLED)
+
+
+def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch.distributed as distributed
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+    from rlvr.engines.verl import engine
+
+    found: list[timedelta] = []
+
+    def stock(self: Any) -> None:
+        """verl's own loads the model and sends it to the ranks."""
+        backend = distributed.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+        found.append(backend.options._timeout)
+
+    monkeypatch.setattr(FSDPEngineWithLMHead, "initialize", stock)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        object.__new__(engine.MethodEngine).initialize()
+    finally:
+        distributed.destroy_process_group()
+    assert found == [engine._LONGEST_WAIT]

@@ -50,7 +50,8 @@ _OF_PEFT = "base_model.model."
 """The prefix that peft puts before a model's own names."""
 _PROBE_TOKENS = 64
 _LONGEST_WAIT = timedelta(hours=3)
-"""Of one rank for another. verl hands its workers no limit of its own; torch's ends a run while 400 GB are saved."""
+"""Of one rank for another. verl hands its workers no limit of its own; torch's ends a run while weights are read or
+400 GB are saved."""
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda"], vendor=ENGINE_VENDOR)
@@ -63,10 +64,9 @@ class MethodEngine(FSDPEngineWithLMHead):
     _readings = 0
 
     def initialize(self) -> Any:
-        """verl's; then ranks wait longer for one that still writes its shard to a slow disk than torch lets them."""
-        built = super().initialize()
+        """verl's; ranks wait longer for one that still loads weights or writes its shard than torch lets them."""
         _set_pg_timeout(_LONGEST_WAIT)
-        return built
+        return super().initialize()
 
     def infer_batch(self, data: Any, loss_function: Callable[..., Any] | None = None) -> Any:
         """verl's, and token weights with it if the batch brings advantages and the method needs hidden states."""
