@@ -74,12 +74,17 @@ def token_metrics(log_probs: Tensor, rollout_log_probs: Tensor, entropies: Tenso
     }
 
 
-def check_rollout_kl(metrics: Mapping[str, Any], step: int, limit: float) -> None:
-    """Check that the engine that samples has the policy that is trained, as far as :func:`token_metrics` can tell."""
-    if not (found := metrics[PREFIX + "rollout_kl"]) <= limit:
+def check_rollout_kl(metrics: Mapping[str, Any], step: int, limit: float, top_p: float) -> None:
+    """Check that the engine that samples has the policy that is trained, as far as :func:`token_metrics` can tell.
+
+    vLLM's log-probs are of the distribution that it draws from, which ``top_p`` cuts. Where it keeps a mass m, the same
+    policy has m - 1 - log m nats, and that is most for the smallest mass, ``top_p``.
+    """
+    most = limit + top_p - 1.0 - math.log(top_p)
+    if not (found := metrics[PREFIX + "rollout_kl"]) <= most:
         raise RuntimeError(
             f"step {step}: the KL divergence of vLLM's distribution from the trainer's is {found:.3g} nats a token; "
-            f"accepted: {limit:g} at most (cluster.rollout_kl_limit)"
+            f"accepted: {most:.3g} at most (cluster.rollout_kl_limit, and what top_p {top_p:g} leaves out)"
         )
 
 

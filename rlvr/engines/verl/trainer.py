@@ -98,7 +98,8 @@ class MethodTrainer(PPOTrainerSync):
         mask = data["response_mask"].to_padded_tensor(0).bool()
         old, rollout, entropies = (data[name].to_padded_tensor(0.0) for name in wanted[2:5])
         metrics.update(token_metrics(old, rollout, entropies, mask))
-        check_rollout_kl(metrics, self.global_steps, self._current.cluster.rollout_kl_limit)
+        limit, top_p = self._current.cluster.rollout_kl_limit, self._current.run.training.top_p
+        check_rollout_kl(metrics, self.global_steps, limit, top_p)
         weights, found, started = mask.float(), {}, time.monotonic()
         if method.needs_hidden_states:
             weights = data[Field.TOKEN_WEIGHTS].to_padded_tensor(0.0)

@@ -1,7 +1,8 @@
-"""Rollouts that a run by verl keeps, from made-up batches: the record of the local engine, at the trainer's update."""
+"""The trainer before an update, on made-up batches: the rollouts that it keeps, and those that end the run."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,9 +50,15 @@ BATCH = {
 
 
 def update(
-    step: int, directory: Path, monkeypatch: pytest.MonkeyPatch, method: str = "delta", every: int | None = 4
+    step: int,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str = "delta",
+    every: int | None = 4,
+    top_p: float = 1.0,
+    **changes: Any,
 ) -> Any:
-    """What the trainer does of a step before its update; the fields that it hands on."""
+    """What the trainer does of a step before its update, with ``changes`` to its batch; the fields that it hands on."""
     handed_on: dict[str, Any] = {}
 
     class Base:
@@ -67,14 +74,14 @@ def update(
 
     def get(keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
         packed = {Field.WEIGHT_METRICS: torch.tensor([list(b'{"token_weight_mean": 1.0}')], dtype=torch.uint8)}
-        return {name: (BATCH | packed)[name] for name in select_fields}
+        return {name: (BATCH | packed | changes)[name] for name in select_fields}
 
     def put(keys: list[str], partition_id: str, fields: dict[str, Any]) -> dict[str, Any]:
         handed_on.update(fields)
         return fields
 
     trainer = import_trainer(monkeypatch, PPOTrainerSync=Base, kv_batch_get=get, kv_batch_put=put)
-    current = CurrentRun.of(make_run(method), make_cluster(rollouts_kept_every=every))
+    current = CurrentRun.of(make_run(method, top_p=top_p), make_cluster(rollouts_kept_every=every))
     monkeypatch.setattr(trainer, "current_run", lambda: current)
     monkeypatch.setenv(RUN_VARIABLE, str(directory / "run.json"))
     config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(directory / "state" / ("a" * 16))))
@@ -136,3 +143,12 @@ def test_a_cluster_without_the_key_is_what_it_was() -> None:
     assert make_cluster(rollouts_kept_every=2).rollouts_kept_every == 2
     with pytest.raises(UserError, match="rollouts_kept_every"):
         make_cluster(rollouts_kept_every=0)
+
+
+def test_rollouts_of_another_policy_end_the_run_before_its_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halved = -torch.arange(9.0).reshape(3, 3) + math.log(2.0)  # 0.19 nats from the trainer's, which have half the mass
+    with pytest.raises(RuntimeError, match="step 3: .* 0.193 nats"):
+        update(3, tmp_path, monkeypatch, rollout_log_probs=rows(halved))
+    update(3, tmp_path, monkeypatch, top_p=0.5, rollout_log_probs=rows(halved))

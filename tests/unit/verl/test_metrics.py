@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -80,11 +81,27 @@ def test_a_policy_that_vllm_does_not_have_is_measured_and_stops_the_run() -> Non
     exact = float((sampler.exp() * (sampler - trainer)).sum())
     assert exact > 0.5 and found[PREFIX + "rollout_kl"] == pytest.approx(exact, rel=0.03)
     assert token_metrics(sampler[tokens], sampler[tokens], entropies, mask)[PREFIX + "rollout_kl"] == 0.0
-    check_rollout_kl(found, 3, 2 * exact)
+    check_rollout_kl(found, 3, 2 * exact, 1.0)
     with pytest.raises(RuntimeError, match=r"step 3: .* nats a token; accepted: 0\.1 at most \(cluster\.rollout_kl"):
-        check_rollout_kl(found, 3, make_cluster().rollout_kl_limit)
+        check_rollout_kl(found, 3, make_cluster().rollout_kl_limit, 1.0)
     with pytest.raises(RuntimeError, match="is nan nats"):
-        check_rollout_kl({PREFIX + "rollout_kl": float("nan")}, 3, 0.1)
+        check_rollout_kl({PREFIX + "rollout_kl": float("nan")}, 3, 0.1, 1.0)
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.7, 0.95, 1.0])
+def test_what_top_p_leaves_out_stops_no_run(top_p: float) -> None:
+    """The same policy on both sides, but for the tokens that vLLM never draws; another one is found all the same."""
+    generator = torch.Generator().manual_seed(1)
+    policy, other = ((3 * torch.randn(2_000, 30, generator=generator)).log_softmax(1) for _ in range(2))
+    sorted_probs, order = policy.exp().sort(dim=1, descending=True)
+    kept = torch.zeros_like(policy, dtype=torch.bool).scatter(1, order, sorted_probs.cumsum(1) - sorted_probs < top_p)
+    drawn_from = policy.masked_fill(~kept, -math.inf).log_softmax(1)
+    tokens = torch.multinomial(drawn_from.exp(), 200, replacement=True, generator=generator)
+    sampler, same, another = (log_probs.gather(1, tokens) for log_probs in (drawn_from, policy, other))
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    check_rollout_kl(token_metrics(same, sampler, sampler, mask), 1, 1e-6, top_p)
+    with pytest.raises(RuntimeError, match="accepted"):
+        check_rollout_kl(token_metrics(another, sampler, sampler, mask), 1, 0.1, top_p)
 
 
 def test_throughput_has_columns_of_its_own(tmp_path: Path) -> None:
