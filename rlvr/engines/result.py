@@ -14,6 +14,7 @@ that are asked for are no part of a training's fingerprint.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from evals.core.files import fingerprint, write_parquet
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import RunSpec
 from rlvr.runs.source_hash import source_hashes
+
+_READERS = 8
+"""Checkpoints that are hashed at a time: of 8 billion parameters each has 16 GB, and there may be 54 of them."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,17 @@ def is_finished(directory: Path, training: Training) -> bool:
 
 def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int]) -> list[int]:
     """Return the ``steps`` after which no intact checkpoint of this training lies under ``directory``, ascending."""
-    lacking = []
-    for step in sorted(set(steps)):
+    for step in steps:
         if not 0 < step < training.run.training.steps:
             accepted = f"1 to {training.run.training.steps - 1}, the steps before the last one"
             raise InvalidInput(training.run.run, "checkpoints_at", f"is {step}", accepted)
-        if not is_finished(checkpoint_directory(directory, step), training.after(step)):
-            lacking.append(step)
-    return lacking
+
+    def is_lacking(step: int) -> bool:
+        return not is_finished(checkpoint_directory(directory, step), training.after(step))
+
+    with ThreadPoolExecutor(_READERS) as readers:
+        wanted = sorted(set(steps))
+        return [step for step, lacking in zip(wanted, readers.map(is_lacking, wanted), strict=True) if lacking]
 
 
 def write_result(

@@ -94,20 +94,20 @@ class Display:
     def __init__(self, run: VerlRun, places: Places, parameters: Mapping[str, Any], resumed: int) -> None:
         """Begin after step ``resumed``: what earlier attempts logged after it is lost, and not done yet."""
         self._run, self._places, self._parameters = run, places, parameters
-        self._done = resumed
+        self.done = resumed
         self._progress = Progress(places.run, run.run, run.training.steps, resumed)
         self._write()
 
     def update(self) -> None:
         logged = self._read([self._places.metrics] if self._places.metrics.exists() else [])
-        if len(logged) and logged["step"].iloc[-1] > self._done:
-            self._done = int(logged["step"].iloc[-1])
+        if len(logged) and logged["step"].iloc[-1] > self.done:
+            self.done = int(logged["step"].iloc[-1])
             metrics = self._write()
-            self._progress.report(self._done, reward_mean=float(metrics["reward_mean"].iloc[-1]))
+            self._progress.report(self.done, reward_mean=float(metrics["reward_mean"].iloc[-1]))
 
     def _write(self) -> pd.DataFrame:
         metrics = self._read(metrics_files(self._places))
-        metrics = metrics[metrics["step"] <= self._done] if len(metrics) else metrics
+        metrics = metrics[metrics["step"] <= self.done] if len(metrics) else metrics
         write_metrics_so_far(self._places.run, self._parameters, metrics)
         return metrics
 

@@ -1,4 +1,7 @@
-"""Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves."""
+"""Train one run by verl until its last step is saved, merge it, and leave what the local engine leaves.
+
+States of earlier steps that are wanted are merged on the CPU while verl trains.
+"""
 
 import json
 import os
@@ -7,9 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pandas as pd
@@ -25,7 +29,7 @@ from evals.grading import VERSION as GRADER_VERSION
 from evals.problems.problem_set import load, render_prompt
 from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, write_result
 from rlvr.engines.verl import PINNED, VERSION
-from rlvr.engines.verl.checkpoints import is_intact, keep, kept_state, merge, prepare_resume, remove_old
+from rlvr.engines.verl.checkpoints import MANIFEST, is_intact, keep, kept_state, merge, prepare_resume, remove_old
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.metrics import Display, keep_metrics, metrics_files, read_metrics
@@ -85,23 +89,12 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
         if found := end_processes_of(directory / "run.json"):
             print(f"{run.run}: ended {found} processes that an earlier attempt had left", flush=True)
         lacking = lacking_checkpoints(directory, training, checkpoints_at)
+        for done in set(checkpoints_at) - set(lacking):
+            shutil.rmtree(kept_state(state, done), ignore_errors=True)  # after a kill that came before it was removed
         step = prepare_resume(state)
         _require_kept(run, cluster, state, step, lacking)
-        if step < run.training.steps:
-            require_machine(cluster)
-            remove_old(state, cluster.checkpoints_kept)
-            if step:
-                print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
-            _write_prompts(study / run.problems, run.prompt, places.prompts, with_rows=run.verifier is not None)
-            if run.verifier_file is not None:
-                shutil.copyfile(study / run.verifier_file, places.verifier)
-            end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), lacking)
-            step = prepare_resume(state)
-            if step != run.training.steps:
-                raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
-        metrics = _whole_metrics(run, places)
 
-        def write(result: Training, shards: Path, place: Path) -> None:
+        def write(result: Training, shards: Path, place: Path, metrics: pd.DataFrame) -> None:
             difference = merge(run, shards, place / "checkpoint", places, execution.python)
             steps = result.run.training.steps
             write_result(
@@ -115,12 +108,30 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
                 merged_log_prob_difference=difference,
             )
 
-        for earlier in lacking:
+        def write_kept(earlier: int) -> None:
             shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
             write_json(place / "run.json", shorter.run.to_json())
-            write(shorter, kept_state(state, earlier), place)
+            metrics = read_metrics(metrics_files(places), run.training.updates_per_step)
+            write(shorter, kept_state(state, earlier), place, metrics)
             shutil.rmtree(kept_state(state, earlier))  # twice the size of what was made of it
-        write(training, state / f"global_step_{step}", directory)
+
+        merges = Merges(lacking, state, write_kept)
+        if step < run.training.steps:
+            require_machine(cluster)
+            remove_old(state, cluster.checkpoints_kept)
+            if step:
+                print(f"{run.run}: continues after step {step} of {run.training.steps}", flush=True)
+            _write_prompts(study / run.problems, run.prompt, places.prompts, with_rows=run.verifier is not None)
+            if run.verifier_file is not None:
+                shutil.copyfile(study / run.verifier_file, places.verifier)
+            end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), merges)
+            step = prepare_resume(state)
+            if step != run.training.steps:
+                raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
+        metrics = _whole_metrics(run, places)
+        for earlier in merges.left:
+            write_kept(earlier)
+        write(training, state / f"global_step_{step}", directory, metrics)
         remove_metrics_so_far(directory)
 
 
@@ -140,22 +151,60 @@ def _require_kept(run: VerlRun, cluster: Cluster, state: Path, done: int, wanted
             )
 
 
-def _run_verl(
-    run: VerlRun, places: Places, execution: Execution, display: Display, checkpoints_at: Sequence[int] = ()
-) -> str:
-    """Start verl, a second time if Ray did not come up in its time, and wait for it; how it ended, in one line."""
-    end = _start_verl(run, places, execution, display, checkpoints_at)
+class Merges:
+    """The checkpoints of a run's kept states, made while verl trains, one at a time: each takes host memory."""
+
+    def __init__(self, steps: Sequence[int], state: Path, write: Callable[[int], None]) -> None:
+        """Expect kept states of these ``steps`` under ``state``; ``write`` makes the checkpoint of one."""
+        self.left = list(steps)  # those that are not made yet
+        self._begun: set[int] = set()
+        self._state, self._write = state, write
+        self._thread: Thread | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin_next(self, done: int) -> None:
+        """Begin with the first state that is kept of the ``done`` steps, unless one is under way."""
+        if self.is_under_way:
+            return
+        for step in self.left:
+            if step <= done and step not in self._begun and (kept_state(self._state, step) / MANIFEST).exists():
+                self._begun.add(step)
+                self._thread = Thread(target=self._make, args=(step,))
+                self._thread.start()
+                return
+
+    def wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _make(self, step: int) -> None:
+        """Make one; verl trains on if that fails, and it is tried again in the end."""
+        try:
+            self._write(step)
+        except (UserError, OSError) as error:
+            print(f"step {step} is not merged yet: {error}", flush=True)
+        else:
+            self.left.remove(step)
+
+
+def _run_verl(run: VerlRun, places: Places, execution: Execution, display: Display, merges: Merges) -> str:
+    """Start verl, a second time if Ray did not come up in its time, and wait for it; how it ended, in one line.
+
+    States that ``merges`` lacks are kept, and merged on the way.
+    """
+    end = _start_verl(run, places, execution, display, merges)
     if RAY_TIMED_OUT in end:
         print(f"{run.run}: {end}; verl is started once more", flush=True)
-        end = _start_verl(run, places, execution, display, checkpoints_at)
+        end = _start_verl(run, places, execution, display, merges)
     return end
 
 
-def _start_verl(
-    run: VerlRun, places: Places, execution: Execution, display: Display, checkpoints_at: Sequence[int]
-) -> str:
+def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Display, merges: Merges) -> str:
     """Start verl and wait for it; how it ended, in one line. Its output goes to a log that is kept over attempts."""
-    started = launch(run, execution.cluster, places, checkpoints_at)
+    started = launch(run, execution.cluster, places, merges.left)
     places.state.mkdir(parents=True, exist_ok=True)
     keep_metrics(places)
     log, python = places.log, execution.python
@@ -172,14 +221,17 @@ def _start_verl(
             start_new_session=True,
         )
         try:
-            while process.poll() is None:
+            while process.poll() is None or merges.is_under_way:
                 if asked_to_stop():
                     raise Interrupted(f"{run.run}: stopped; it continues from the state that was saved last")
                 display.update()
+                if process.poll() is None:
+                    merges.begin_next(display.done)
                 time.sleep(_LOOK_SECONDS)
         finally:
             _end(process)
-            end_processes_of(places.run / "run.json")
+            end_processes_of(places.run / "run.json")  # of which a merger is one: nothing is lost by its end
+            merges.wait()  # it writes into the run's directory, whose lock is given up after this
     display.update()
     with log.open("rb") as output:
         output.seek(written)

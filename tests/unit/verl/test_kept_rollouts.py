@@ -149,6 +149,6 @@ def test_rollouts_of_another_policy_end_the_run_before_its_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     halved = -torch.arange(9.0).reshape(3, 3) + math.log(2.0)  # 0.19 nats from the trainer's, which have half the mass
-    with pytest.raises(RuntimeError, match="step 3: .* 0.193 nats"):
+    with pytest.raises(RuntimeError, match=r"step 3: .* 0\.193 nats"):
         update(3, tmp_path, monkeypatch, rollout_log_probs=rows(halved))
     update(3, tmp_path, monkeypatch, top_p=0.5, rollout_log_probs=rows(halved))

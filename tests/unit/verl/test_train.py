@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyarrow.parquet as parquet
@@ -38,7 +42,8 @@ from rlvr.engines.verl.checkpoints import (
 )
 from rlvr.engines.verl.launch import RUN_VARIABLE, Places
 from rlvr.engines.verl.metrics import Display
-from rlvr.engines.verl.train import Execution, _run_verl, _write_prompts
+from rlvr.engines.verl.train import Execution, Merges, _run_verl, _write_prompts
+from rlvr.runs.termination import Interrupted
 from tests.commands import rlvr_bench
 from tests.unit.verl.conftest import make_cluster, make_run
 
@@ -183,10 +188,76 @@ def test_ray_that_did_not_come_up_in_time_is_started_once_more(
     program.chmod(0o755)
     places = Places(run=tmp_path, study=tmp_path, repository=tmp_path, state=tmp_path / "state")
     execution = Execution(make_cluster(), str(program), tmp_path, tmp_path, 0.0)
-    end = _run_verl(make_run(), places, execution, Display(make_run(), places, {}, 0))
+    end = _run_verl(make_run(), places, execution, Display(make_run(), places, {}, 0), Merges([], tmp_path, print))
     assert (tmp_path / "verl" / "starts").read_text().count("x") == starts
     assert end.startswith(first.split(":")[0])
     assert ("is started once more" in capsys.readouterr().out) is (starts == 2)
+
+
+def start_training(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Merges], str]:
+    """What trains with ``script`` in verl's place, of which steps 1 and 2 of 3 are done; all three are kept."""
+    monkeypatch.setattr("rlvr.engines.verl.train._LOOK_SECONDS", 0.05)
+    (directory / "verl").mkdir()
+    for step in (1, 2, 3):
+        keep(save_state(directory / "state", step), step)
+    program = directory / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    places = Places(run=directory, study=directory, repository=directory, state=directory / "state")
+    execution = Execution(make_cluster(), str(program), directory, directory, 0.0)
+    display = Display(make_run(), places, {}, 2)
+    return lambda merges: _run_verl(make_run(), places, execution, display, merges)
+
+
+def test_kept_states_are_merged_one_by_one_while_verl_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # It ends once both are tried, or after a minute.
+    script = "for i in $(seq 600); do [ -e ../tried_2 ] && exit 0; sleep 0.1; done; echo 'ValueError: none was merged'"
+    started = start_training(tmp_path, script, monkeypatch)
+    under_way: list[int] = []
+
+    def write(step: int) -> None:
+        assert not under_way
+        under_way.append(step)
+        time.sleep(0.2)
+        under_way.clear()
+        (tmp_path / f"tried_{step}").touch()
+        if step == 1:
+            raise UserError("no memory")
+
+    merges = Merges([1, 2, 3], tmp_path / "state", write)
+    assert "exit status 0" in started(merges)
+    assert merges.left == [1, 3], "of step 3 nothing is logged yet"
+    assert "step 1 is not merged yet: no memory" in capsys.readouterr().out
+
+
+def test_the_end_waits_for_the_merge_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = start_training(tmp_path, "while [ ! -e ../begun ]; do sleep 0.1; done", monkeypatch)
+    run_variable = {**os.environ, RUN_VARIABLE: str(tmp_path / "run.json")}
+
+    def write(step: int) -> None:
+        (tmp_path / "begun").touch()
+        subprocess.run(["sleep", "1"], env=run_variable, check=True)  # it is not ended with verl's own processes
+
+    merges = Merges([1], tmp_path / "state", write)
+    started(merges)
+    assert merges.left == []
+
+
+def test_a_merge_ends_with_a_run_that_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, began = start_training(tmp_path, "exec sleep 120", monkeypatch), time.monotonic()
+
+    def write(step: int) -> None:
+        merger = subprocess.Popen(["sleep", "120"], env={**os.environ, RUN_VARIABLE: str(tmp_path / "run.json")})
+        os.kill(os.getpid(), signal.SIGTERM)
+        if merger.wait():
+            raise UserError("killed")
+
+    merges = Merges([1], tmp_path / "state", write)
+    with pytest.raises(Interrupted):
+        started(merges)
+    assert merges.left == [1] and not merges.is_under_way and time.monotonic() - began < 100
 
 
 def test_prompts_are_messages_with_their_answers(tmp_path: Path) -> None:
