@@ -1,4 +1,4 @@
-"""Estimate the cost of a study on GPUs: tokens, GPU-hours by a stated model, disk."""
+"""Estimate the cost of a study on GPUs: tokens, GPU-hours by a stated model, disk, and what saved states cost."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ _FLOP_TRAINED = 10.0
 _WEIGHT_BYTES, _STATE_BYTES, _KEPT_BYTES, _MERGED_BYTES = 2.0, 12.0, 4.0, 2.0
 """Bytes per parameter: of weights that are sampled; of weights and two moments in float32; of the weights of a state
 that is kept; of merged weights."""
+_WRITING = 2e9
+"""Bytes of a state that a node writes per second: assumed."""
+_JOB_HOURS, _NODE_HOURS = 48.0, 6300.0
+"""Hours between two kills of a training: by the time limit in profiles/slurm, and by a fault of each node.
+
+The latter is from 419 unexpected interruptions in 54 days of 2,048 nodes (arXiv 2407.21783, section 3.3.4).
+"""
 _SAMPLE_BYTES = 4.0
 """Bytes of text per token."""
 
@@ -43,7 +50,9 @@ _ONE_GPU = {
 """What a training of the local engine has."""
 _LEFT_OUT = {
     VERL: f"{_STEP_OVERHEAD:.0f} s a step are around these; attention, tokens that a selection discards and passes "
-    "that single methods add are left out.",
+    "that single methods add are left out; a node writes states at "
+    f"{_WRITING / 1e9:g} GB/s, and a training is killed every {_JOB_HOURS:g} h by its time limit and every "
+    f"{_NODE_HOURS:,.0f} h by each of its nodes.",
     LOCAL: f"a decoding step takes {_OWN_DECODING_OVERHEAD:g} s besides, which is assumed and not measured; attention "
     "and passes that single methods add are left out.",
 }
@@ -150,6 +159,48 @@ def step_seconds(study: Study, identifier: str, size: ModelSize) -> float:
     return sampling + flop / (PEAK * TRAINING_UTILISATION * devices) + around
 
 
+@dataclass(frozen=True)
+class Saving:
+    """What the states of a training by verl cost, all in seconds but the interval.
+
+    Attributes:
+        seconds: of a state, while devices wait.
+        step: of a training step.
+        interval: steps between two states.
+        between_kills: the mean time between two kills.
+    """
+
+    seconds: float
+    step: float
+    interval: int
+    between_kills: float
+
+    @property
+    def best_interval(self) -> int:
+        """Steps between two states with which saving and what kills cost are least, by Young's formula."""
+        return max(1, round(math.sqrt(2 * self.seconds * self.between_kills) / self.step))
+
+    def __str__(self) -> str:
+        """The costs for people."""
+        share, lost = self.seconds / (self.interval * self.step), self.interval * self.step / 2 / 60
+        return (
+            f"a state every {self.interval} takes {self.seconds:,.0f} s, {share:.1%} of training, and a kill costs "
+            f"{lost:,.0f} min on average; least is lost with one every {self.best_interval}"
+        )
+
+
+def saving(study: Study, identifier: str, size: ModelSize) -> Saving:
+    """The cost of the states of a training by verl that trains all weights."""
+    cluster = study.cluster(identifier)
+    nodes = cluster["nodes"]
+    return Saving(
+        _STATE_BYTES * size.parameters / (_WRITING * nodes),
+        step_seconds(study, identifier, size),
+        cluster["checkpoint_interval"],
+        3600 / (1 / _JOB_HOURS + nodes / _NODE_HOURS),
+    )
+
+
 def _cluster(study: Study, identifier: str) -> Mapping[str, Any]:
     return study.cluster(identifier) if study.engine == VERL else _ONE_GPU
 
@@ -192,7 +243,10 @@ def plan_lines(study: Study) -> list[str]:
         known = f"{size.parameters / 1e9:.3g} B parameters" if size else "size not known: `parameters` states it"
         lines.append(f"  {model} ({known}), {len(runs)} runs with the base model: {cost}")
         if trained and size:
-            lines.append(f"    {step_seconds(study, trained, size):,.0f} s a training step")
+            line = f"    {step_seconds(study, trained, size):,.0f} s a training step"
+            if study.engine == VERL and study.run_spec(trained).training.lora is None:
+                line += f"; {saving(study, trained, size)}"
+            lines.append(line)
         total += cost
     lines.append(f"  all: {total}")
     lines.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checks import check
 from rlvr.methods.method import compose
 from rlvr.study.catalogue import CATALOGUE
-from rlvr.study.cost import Decoding, plan_lines, prompt_lines, run_cost, step_seconds
+from rlvr.study.cost import Decoding, plan_lines, prompt_lines, run_cost, saving, step_seconds
 from rlvr.study.displayed import Displayed
 from rlvr.study.model_size import ModelSize, size_of_architecture
 from rlvr.study.plan import Plan
@@ -176,7 +177,25 @@ def test_the_cost_follows_the_stated_model() -> None:
     assert base.trained == 0.0 and base.evaluated == cost.evaluated and base.evaluation_hours == cost.evaluation_hours
     lines = plan_lines(study)
     assert "qwen3_14b_base (14.8 B parameters), 6 runs" in lines[3] and "GPU-hours" in lines[-2]
-    assert lines[2].endswith("s a training step")
+    assert f" {seconds:,.0f} s a training step; a state every 4 takes 49 s, " in lines[2]
+    assert "2 GB/s" in lines[-1] and plan_lines(Study.resolve(config, "delta.yaml"))[2].endswith("s a training step")
+
+
+def test_states_are_as_far_apart_as_they_cost_least() -> None:
+    study = Study.resolve(delta(), "delta.yaml")
+    found = saving(study, "qwen3_8b_base-dapo-s1", ModelSize(8.2e9, 147456))
+    assert found.seconds == pytest.approx(12 * 8.2e9 / 2e9) and found.interval == 4
+    assert found.between_kills == pytest.approx(48 * 3600, rel=0.01)
+
+    def lost(interval: int) -> float:
+        """The part of the time that saving takes and kills cost."""
+        return found.seconds / (interval * found.step) + interval * found.step / 2 / found.between_kills
+
+    assert found.best_interval == min(range(1, 50), key=lost) == 3
+    assert replace(found, seconds=1e-3).best_interval == 1
+    minutes = 4 * found.step / 2 / 60
+    share = found.seconds / (4 * found.step)
+    assert f"{share:.1%} of training, and a kill costs {minutes:,.0f} min on average" in str(found)
 
 
 def test_decoding_is_bound_by_memory_and_waits_for_the_longest_response() -> None:
