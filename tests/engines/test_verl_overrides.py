@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,10 @@ INSIDES = {
         "7855b4991f66",
         "what a merged checkpoint is recognised by",
     ),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine.eval_mode": ("e455934ce839", "called"),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine.get_data_parallel_rank": ("dfa8c5bab537", "called"),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine.get_data_parallel_size": ("3a2fc929f037", "called"),
+    "workers.engine.fsdp.transformer_impl.FSDPEngine.get_data_parallel_group": ("efeae7fa97d7", "called"),
     "workers.engine.fsdp.transformer_impl.FSDPEngine._gather_and_unpad_packed": ("8bad0c87f463", "called"),
     "workers.engine.fsdp.transformer_impl.FSDPEngineWithLMHead.prepare_model_outputs": (
         "fe47e79d4faf",
@@ -49,6 +54,13 @@ INSIDES = {
         "0c246a287aaf",
         "gradients and metrics of losses",
     ),
+    "workers.engine_workers.TrainingWorker.__init__": ("2677f57e4f38", "the process group before the engine"),
+    "workers.engine_workers.TrainingWorker.train_mini_batch": ("e95d0ed9be07", "how a rank's share is sliced"),
+    "workers.engine_workers.TrainingWorker.train_batch": ("c69f927ddc1b", "calls the engine's"),
+    "workers.engine_workers.TrainingWorker.infer_batch": ("f23cd4d7098e", "calls the engine's"),
+    "single_controller.base.worker.Worker._query_dispatch_info": ("97de321e6d3b", "called"),
+    "single_controller.base.worker_group.WorkerGroup.__init__": ("84bbffbc7a00", "its _dispatch_info is read"),
+    "trainer.ppo.v1.trainer_base.PPOTrainer.__init__": ("baa6517f050f", "the settings of a run; refill_fn"),
     "trainer.ppo.v1.trainer_base.PPOTrainer._balance_batch": ("15c76afb58f4", "mini-batches"),
     "trainer.ppo.v1.trainer_base.PPOTrainer._update_actor": ("cd7783aaa6ef", "the step"),
     "trainer.ppo.v1.trainer_base.PPOTrainer._compute_advantage": ("1fa06c928f2f", "token weights"),
@@ -85,17 +97,51 @@ def test_what_is_overridden_is_what_was_read(name: str) -> None:
     assert found == INSIDES[name][0], f"read verl.{name} again ({INSIDES[name][1]}), then note {found}"
 
 
-def test_every_override_is_listed() -> None:
-    """Every method of our subclasses of verl's classes that the classes have too."""
+SUBCLASSES = {"engine": ("MethodEngine",), "trainer": ("MethodTrainer", "MethodReplayBuffer")}
+"""Of verl's classes, by file of ours; the reward manager and the callback are public extension points."""
+
+
+def classes_of(path: Path) -> list[ast.ClassDef]:
+    return [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
+
+
+def methods_in(kind: ast.ClassDef) -> set[str]:
+    return {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
+
+
+def used_of_verl(kind: ast.ClassDef) -> set[str]:
+    """The attributes of ``self`` that a class of ours has not made itself, and private ones of anything else."""
+    used, made = set(), methods_in(kind)
+    for node in ast.walk(kind):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            made.add(node.target.id)
+        elif isinstance(node, ast.Assign):
+            made |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+        if isinstance(node, ast.Attribute) and not node.attr.startswith("__"):
+            of_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if of_self and isinstance(node.ctx, ast.Store):
+                made.add(node.attr)
+            elif of_self or node.attr.startswith("_"):
+                used.add(node.attr)
+    return used - made
+
+
+def test_every_name_of_verl_s_insides_is_listed() -> None:
+    """What ours override or call is in the list; what they read is set or read in a method of the list."""
+    spec = find_spec("verl")
+    assert spec is not None and spec.origin is not None
     listed = {name.rsplit(".", 1)[1] for name in INSIDES}
-    for file, subclasses in (("engine", {"MethodEngine"}), ("trainer", {"MethodTrainer", "MethodReplayBuffer"})):
-        tree = ast.parse((ROOT / "rlvr" / "engines" / "verl" / f"{file}.py").read_text(encoding="utf-8"))
-        for node in tree.body:
-            if not (isinstance(node, ast.ClassDef) and node.name in subclasses):
-                continue
-            calls_super = {
-                each.name
-                for each in node.body
-                if isinstance(each, ast.FunctionDef) and f"super().{each.name}(" in ast.unparse(each)
+    sources = "\n".join(ast.unparse(method_of(name)) for name in INSIDES)
+    files = {Path(spec.origin).parent / f"{name.rsplit('.', 2)[0].replace('.', '/')}.py" for name in INSIDES}
+    of_verl = {method for path in files for kind in classes_of(path) for method in methods_in(kind)}
+    for file, names in SUBCLASSES.items():
+        ours = {kind.name: kind for kind in classes_of(ROOT / "rlvr" / "engines" / "verl" / f"{file}.py")}
+        for kind in (ours[name] for name in names):
+            used = used_of_verl(kind)
+            calls = {
+                node.func.attr for node in ast.walk(kind) if isinstance(node, ast.Call) and hasattr(node.func, "attr")
             }
-            assert calls_super <= listed, calls_super - listed
+            needed = (methods_in(kind) | used) & of_verl | {name for name in used & calls if name.startswith("_")}
+            assert needed <= listed, needed - listed
+            unseen = {name for name in used - listed if not re.search(rf"\.{name}\b", sources)}
+            assert not unseen, unseen
