@@ -71,10 +71,10 @@ def is_intact(state: Path) -> bool:
     """Return whether every file of a state has the size, and if hashes are there the bytes, that its manifest says."""
     try:
         manifest = read_json(state / MANIFEST)
-        digests, sizes = manifest.get("files", {}), manifest.get("sizes", {})  # a state of before has hashes alone
-        whole = _sizes(state / name for name in sizes) == list(sizes.values())
-        return whole and bool(digests or sizes) and _digests(state / name for name in digests) == list(digests.values())
-    except (UserError, OSError, TypeError, AttributeError):  # no such file, no manifest, or another one's content
+        sizes, digests = manifest["sizes"], manifest.get("files", {})
+        whole = bool(sizes) and _sizes(state / name for name in sizes) == list(sizes.values())
+        return whole and _digests(state / name for name in digests) == list(digests.values())
+    except (UserError, OSError, TypeError, AttributeError, KeyError):  # no manifest, or another one's content
         return False
 
 
@@ -153,7 +153,7 @@ def merge(run: VerlRun, state: Path, checkpoint: Path, places: Places, python: s
     else:
         add_adapters(places.study / run.base / "checkpoint", actor / ADAPTERS, run.training.lora, temporary)
     probe = read_json(actor / PROBE)
-    expected = {name: WeightSums(*sums) for name, sums in probe.get("weights", {}).items()}  # none of a state of before
+    expected = {name: WeightSums(*sums) for name, sums in probe["weights"].items()}
     if differing := differing_weights(temporary, expected):
         found = f"weights of {', '.join(differing[:3])} are not the trainer's ({len(differing)} differ)"
         raise UserError(f"{temporary}: {found}; accepted: the trainer's, rounded to bfloat16")

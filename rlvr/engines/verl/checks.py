@@ -153,6 +153,4 @@ def _composed(launch: Launch) -> Any:
     sampler = config.trainer.v1.sampler.custom_sampler
     if sampler.get("path"):
         load_extern_type(sampler.path, sampler.name)
-    if config.trainer.save_freq < 1:
-        raise ValueError(f"trainer.save_freq is {config.trainer.save_freq}; nothing would be saved to continue from")
     return config
