@@ -138,9 +138,8 @@ def test_every_name_of_verl_s_insides_is_listed() -> None:
         ours = {kind.name: kind for kind in classes_of(ROOT / "rlvr" / "engines" / "verl" / f"{file}.py")}
         for kind in (ours[name] for name in names):
             used = used_of_verl(kind)
-            calls = {
-                node.func.attr for node in ast.walk(kind) if isinstance(node, ast.Call) and hasattr(node.func, "attr")
-            }
+            called = [node.func for node in ast.walk(kind) if isinstance(node, ast.Call)]
+            calls = {each.attr for each in called if isinstance(each, ast.Attribute)}
             needed = (methods_in(kind) | used) & of_verl | {name for name in used & calls if name.startswith("_")}
             assert needed <= listed, needed - listed
             unseen = {name for name in used - listed if not re.search(rf"\.{name}\b", sources)}

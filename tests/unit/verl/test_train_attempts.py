@@ -206,7 +206,7 @@ def test_what_is_merged_while_verl_trains_outlives_a_kill_and_what_is_not_is_mer
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place, failures = machine.path / "results/runs/r", iter([False, True])
-    merge, whole_metrics = module.merge, module._whole_metrics
+    merge, whole_metrics = (vars(module)[name] for name in ("merge", "_whole_metrics"))
 
     def interrupted(run: VerlRun, state: Path, checkpoint: Path, *rest: Any) -> float:
         difference = merge(run, state, checkpoint, *rest)
