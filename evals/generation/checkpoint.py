@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.core.errors import InvalidInput, UserError
+from evals.core.errors import UserError
 from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, verify_outputs
 from evals.core.run_spec import Service
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 _PATTERNS = ("*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "*.txt")
 """Files that are fetched and hashed: weights in safetensors, never pickles, never code."""
+_CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
+"""The names that families of models have for the longest sequence; some have none, as BLOOM."""
+UNLIMITED = 1 << 30
+"""The context, in tokens, of a model without a longest sequence."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,10 @@ class Checkpoint:
 
     def context_length(self, limit: int | None) -> int:
         """Longest prompt and response together: the model's, or ``limit`` if that is shorter."""
-        text = self.config.get("text_config") or {}
-        own = self.config.get("max_position_embeddings") or text.get("max_position_embeddings")
-        lengths = [length for length in (own, limit) if isinstance(length, int)]
-        if not lengths:
-            path = f"{self.directory}/config.json"
-            raise InvalidInput(path, "", "lacks max_position_embeddings", "evaluation.max_model_len")
-        return min(lengths)
+        parts = (self.config, self.config.get("text_config") or {})
+        named = (part.get(key) for key in _CONTEXT for part in parts)
+        own = next((length for length in named if isinstance(length, int)), UNLIMITED)
+        return own if limit is None else min(own, limit)
 
     def special_token(self, role: str) -> int | None:
         """The id of the token that the tokenizer's configuration names for a role, such as ``bos_token``, if any."""

@@ -12,7 +12,7 @@ from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import fingerprint, sha256_bytes, sha256_file
 from evals.generation import VERSION, arithmetic
 from evals.generation.backend import Backend, BackendSettings, Request, engine_version, load_backend
-from evals.generation.checkpoint import Checkpoint, ServedModel
+from evals.generation.checkpoint import UNLIMITED, Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
 from evals.generation.settings import EvaluationSettings, Turn
 from evals.problems.problem_set import load
@@ -126,6 +126,9 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
         none, unlimited = [()] * len(ids), settings.max_new_tokens
         return Plan(models, settings, ids, none, unlimited, [], inputs, parameters, 0, problem_set.gated, bodies)
     prompts = encode_prompts(model, texts, settings.prompt_form, settings.turns_before, settings.chat_template_kwargs)
+    context = min(each.context_length(settings.max_model_len) for each in models)
+    if context == UNLIMITED:  # what is needed, for engines that make room for all of it
+        context = max(map(len, prompts), default=0) + settings.max_new_tokens
     end_tokens = sorted({token for each in models for token in each.end_tokens})
     unknown = model.special_token("unk_token")
     parameters |= {
@@ -141,7 +144,7 @@ def make_plan(models: Sequence[Checkpoint], problems: Path, settings: Evaluation
         settings,
         ids,
         prompts,
-        min(each.context_length(settings.max_model_len) for each in models),
+        context,
         end_tokens,
         {name: digest for each in models for name, digest in each.hashes.items()} | inputs,
         parameters,

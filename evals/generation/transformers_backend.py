@@ -39,7 +39,10 @@ class TransformersBackend(Backend):
 
 
 def load_model(directory: Path, dtype: str, device: str) -> Module:
-    """Load a checkpoint's model for inference."""
+    """Load a checkpoint's model for inference.
+
+    UserError if transformers does not know the architecture, or it keeps another state than keys and values.
+    """
     config = Checkpoint(directory).config
     if (kind := config.get("model_type")) not in CONFIG_MAPPING:
         own = " and its code is in the checkpoint (auto_map), which is never run" if "auto_map" in config else ""
@@ -50,6 +53,10 @@ def load_model(directory: Path, dtype: str, device: str) -> Module:
         model: Module = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype), **safe)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"{directory}: cannot be loaded by transformers ({first_line(error)})") from error
+    if "past_key_values" not in inspect.signature(model.forward).parameters:
+        found = f"is {kind!r}, which keeps another state than keys and values"
+        accepted = "an architecture whose forward pass takes past_key_values"
+        raise InvalidInput(f"{directory}/config.json", "model_type", found, accepted)
     model.to(torch.device(device))
     return model.eval()
 

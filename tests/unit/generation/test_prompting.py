@@ -72,6 +72,14 @@ def test_prompts_are_put_together(model: Checkpoint, problems: Path) -> None:
         assert make_plan([model], problems, settings).prompts[0] == ids(text)
 
 
+def test_a_model_without_a_longest_sequence_has_the_room_that_is_asked_for(model: Checkpoint, problems: Path) -> None:
+    path = model.directory / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key != "max_position_embeddings"}
+    path.write_text(json.dumps(config))
+    plan = make_plan([Checkpoint(model.directory)], problems, settings_of(max_model_len=None))
+    assert set(plan.room) == {24} and plan.context_length == max(map(len, plan.prompts)) + 24
+
+
 def test_a_setting_that_is_left_out_leaves_the_samples_what_they_were(model: Checkpoint, problems: Path) -> None:
     plan = make_plan([model], problems, settings_of())
     assert not {"stop", "few_shot", "system_prompt", "chat_template_kwargs"} & set(plan.parameters)
