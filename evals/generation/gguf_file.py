@@ -57,7 +57,7 @@ def convert(path: Path, directory: Path) -> None:
         raise InvalidInput(str(path), "general.architecture", f"is {kind!r}", ", ".join(_ARCHITECTURES))
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     try:
-        config = _config(kind, values, tied="output.weight" not in tensors)
+        config = _config(kind, values, path, tied="output.weight" not in tensors)
         tokenizer = _tokenizer(values, path)
         ends = [values["tokenizer.ggml.tokens"][values["tokenizer.ggml.eos_token_id"]]]
     except KeyError as error:
@@ -73,7 +73,7 @@ def convert(path: Path, directory: Path) -> None:
     _write_weights(tensors, config, path, directory)
 
 
-def _config(kind: str, values: Mapping[str, Any], tied: bool) -> dict[str, Any]:
+def _config(kind: str, values: Mapping[str, Any], path: Path, tied: bool) -> dict[str, Any]:
     """The content of config.json."""
 
     def own(key: str) -> Any:
@@ -81,7 +81,7 @@ def _config(kind: str, values: Mapping[str, Any], tied: bool) -> dict[str, Any]:
 
     scaling = values.get(f"{kind}.rope.scaling.type", "none")
     if scaling != "none":
-        raise InvalidInput("", f"{kind}.rope.scaling.type", f"is {scaling!r}", "none")
+        raise InvalidInput(str(path), f"{kind}.rope.scaling.type", f"is {scaling!r}", "none")
     heads = own("attention.head_count")
     return {
         "architectures": [_ARCHITECTURES[kind]],

@@ -29,7 +29,14 @@ NAMES = {
 }
 
 
-def write_gguf(path: Path, model: Any, architecture: str = "llama", split: str = "smollm") -> None:
+def write_gguf(
+    path: Path,
+    model: Any,
+    architecture: str = "llama",
+    split: str = "smollm",
+    scaling: str | None = None,
+    bytes_of: str = "",
+) -> None:
     gguf = pytest.importorskip("gguf", reason="the package gguf is installed for such files alone")
     config, writer = model.config, gguf.GGUFWriter(path, architecture)
     writer.add_block_count(config.num_hidden_layers)
@@ -40,6 +47,8 @@ def write_gguf(path: Path, model: Any, architecture: str = "llama", split: str =
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(1e5)
+    if scaling:
+        writer.add_rope_scaling_type(gguf.RopeScalingType(scaling))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(split)
     writer.add_token_list(TOKENS)
@@ -47,7 +56,7 @@ def write_gguf(path: Path, model: Any, architecture: str = "llama", split: str =
     writer.add_token_merges(["a b", "Ġ a"])
     writer.add_eos_token_id(2)
     for name, weight in model.state_dict().items():
-        numbers = weight.numpy()
+        numbers = weight.numpy().astype(np.int8) if name == bytes_of else weight.numpy()
         if name == "lm_head.weight":
             continue
         if name.startswith("model.layers."):
@@ -99,6 +108,16 @@ def test_what_cannot_be_converted_is_said_in_one_line(
             convert(path, tmp_path / "out")
     write_gguf(path, model, split="llama-bpe")
     with pytest.raises(InvalidInput, match=r"'gpt2' with tokenizer\.ggml\.pre 'llama-bpe'; accepted: gpt2 with smollm"):
+        convert(path, tmp_path / "out")
+    write_gguf(path, model, "gemma")
+    with pytest.raises(InvalidInput, match=r"is 'gemma'; accepted: llama, qwen2") as error:
+        convert(path, tmp_path / "out")
+    assert error.value.key == "general.architecture"
+    write_gguf(path, model, scaling="yarn")
+    with pytest.raises(InvalidInput, match=rf"{path}: llama\.rope\.scaling\.type: is 'yarn'; accepted: none"):
+        convert(path, tmp_path / "out")
+    write_gguf(path, model, bytes_of="model.norm.weight")
+    with pytest.raises(InvalidInput, match=rf"{path}: output_norm\.weight: is of type I8 \(.*; accepted: a type that"):
         convert(path, tmp_path / "out")
     path.write_bytes(b"GGUX" + bytes(100))
     with pytest.raises(UserError, match="cannot be read as GGUF"):
