@@ -24,18 +24,32 @@ _held: list[FileLock] = []
 """Locks of this process, which the operating system frees when it dies, however it dies."""
 
 
+def claim_one(device: str) -> None:
+    """Take one GPU if ``device`` is cuda, before torch looks for any; UserError if torch then sees none."""
+    if device != "cuda":
+        return
+    claim_devices(1)
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError("device: cuda was asked for, but torch sees no GPU; accepted here: cpu")
+
+
 def claim_devices(count: int, directory: Path | None = None) -> None:
     """Take ``count`` GPUs that no other process has claimed, and hide the others from this one; waits until there are.
 
     Which GPUs there are says ``CUDA_VISIBLE_DEVICES``, or the machine where it is not set. ``directory`` has the locks,
-    by default one of this user on this machine.
+    by default one of this user on this machine; of a job that Slurm gave its GPUs one of the job, for each such job may
+    count its own from 0.
     """
     devices = _visible_devices()
     if _held or not devices:  # one model a process; GPUs of another maker are not listed here
         return
     if len(devices) < count:
         raise InvalidInput("", "tensor_parallel_size", f"is {count} with {len(devices)} GPUs", "at most as many")
-    directory = directory or Path(tempfile.gettempdir()) / f"rlvr-devices-{os.getuid()}"
+    if directory is None:
+        job = os.environ.get("SLURM_JOB_ID") if _VARIABLE in os.environ else None
+        directory = Path(tempfile.gettempdir()) / "-".join(["rlvr-devices", str(os.getuid()), *([job] if job else [])])
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     announced = False
     while len(claimed := _free(devices, count, directory)) < count:

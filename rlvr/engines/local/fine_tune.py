@@ -21,6 +21,7 @@ from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.progress import Progress
 from evals.core.training_settings import cut_into_passes
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.devices import claim_one
 from evals.generation.plan import encode_prompts
 from evals.problems.problem_set import render_prompt
 from rlvr.engines.local import VERSION
@@ -65,6 +66,7 @@ def fine_tune(
     identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
     store = StateStore(directory / "state", identity)
     with store.single_writer(wait_seconds), termination() as asked_to_stop:
+        claim_one(device)
         checkpoint = Checkpoint(base / "checkpoint")
         examples = _examples(checkpoint, solutions, settings)
         order = PromptOrder(examples, settings.seed)

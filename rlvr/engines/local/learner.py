@@ -18,6 +18,7 @@ from evals.core.random import generator_for
 from evals.core.run_spec import LocalRun
 from evals.generation.backend import SamplingParameters
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.devices import claim_one
 from evals.generation.sampler import Sampler
 from evals.grading import GradingPool
 from rlvr.engines.local.policy import HiddenStateStore, load_policy, response_states, score_in_chunks, unpack
@@ -94,6 +95,7 @@ class Learner:
     def __init__(
         self, run: LocalRun, device: str, hidden_state_budget: HiddenStateBudget, gradient_checkpointing: bool = False
     ) -> None:
+        claim_one(device)
         checkpoint, training = Checkpoint(run.base / "checkpoint"), run.training
         self.method = compose(run.method, f"method {run.method_name}")
         self.run = run

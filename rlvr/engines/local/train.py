@@ -7,15 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import torch
 
 from evals.core.config.base_models import FINE_TUNED, HUGGING_FACE
-from evals.core.errors import UserError
 from evals.core.files import write_json, write_parquet
 from evals.core.manifest import verify_outputs
 from evals.core.progress import Progress
 from evals.core.run_spec import Execution, LocalRun
 from evals.generation import VERSION as SAMPLER_VERSION
+from evals.generation.devices import claim_one
 from evals.grading import INTEGER_VERSION as GRADER_VERSION
 from evals.grading import GradingPool
 from rlvr.engines.local import VERSION
@@ -40,8 +39,6 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     nearest state that is still kept or from the start; what the run wrote down of the repeated steps is held against
     them. Rollouts are kept of the steps that are done (see :mod:`rlvr.engines.rollouts`); none is repeated for them.
     """
-    if execution.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("device: cuda was asked for, but torch sees no GPU; accepted here: cpu")
     base = verify_outputs(run.base / "manifest.json", "base_model")
     # Of a model that the study made, the weights stand for the rest; somebody else's may change its tokenizer alone.
     whole = base.parameters.get("source") in (HUGGING_FACE, FINE_TUNED)
@@ -59,6 +56,7 @@ def train(run: LocalRun, directory: Path, execution: Execution, checkpoints_at: 
     with store.single_writer(execution.lock_wait_seconds):
         lacking = lacking_checkpoints(directory, training, checkpoints_at)
         if lacking or not is_finished(directory, training):
+            claim_one(execution.device)
             check_memory(run, execution)
             kind = ContrastLearner if run.contrast else Learner
             budget = HiddenStateBudget(execution.hidden_state_budget << 20, directory)
