@@ -183,6 +183,30 @@ def checkpoint_files(directory: Path) -> list[Path]:
     return files
 
 
+def file_with_code(directory: Path) -> Path | None:
+    """Return the first file by which a checkpoint brings code: Python, or a configuration with ``auto_map``."""
+    for file in sorted([*directory.glob("*config.json"), *directory.glob("*.py")]):
+        content = {} if file.suffix == ".py" else read_json(file)
+        if not isinstance(content, dict):
+            raise UserError(f"{file}: is no JSON object; accepted: a Hugging Face checkpoint")
+        if file.suffix == ".py" or "auto_map" in content:
+            return file
+    return None
+
+
+def _say_what_is_unknown(checkpoint: Checkpoint) -> None:
+    """Say in one line that the model brings code, and that transformers does not know it; others may, as vLLM."""
+    from transformers import CONFIG_MAPPING, __version__
+
+    kind, file = checkpoint.config.get("model_type"), file_with_code(checkpoint.directory)
+    code = "" if file is None else f"{file}: brings code of its own, which is never run; "
+    if kind not in CONFIG_MAPPING:
+        found = f"{checkpoint.directory}/config.json: model_type is {kind!r}, which transformers {__version__} does"
+        print(f"{code}{found} not know: neither it nor the local engine computes such a model", flush=True)
+    elif code:
+        print(f"{code}the model is computed as {kind!r} of transformers {__version__}", flush=True)
+
+
 def import_model(model: str, out: Path, revision: str | None = None) -> None:
     """Link or fetch a Hugging Face checkpoint, or convert a GGUF file into one, and hash it.
 
@@ -198,6 +222,7 @@ def import_model(model: str, out: Path, revision: str | None = None) -> None:
     files = checkpoint_files(directory)
     checkpoint = Checkpoint(directory)
     checkpoint.tokenizer, checkpoint.end_tokens  # noqa: B018  (read here, so that what is missing is said before any work)
+    _say_what_is_unknown(checkpoint)
     out.mkdir(parents=True, exist_ok=True)
     link = out / "checkpoint"
     if link.is_symlink():

@@ -20,6 +20,7 @@ from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import read_json
 from evals.core.run_spec import Cluster, VerlRun
 from evals.core.training_settings import Lora
+from evals.generation.checkpoint import file_with_code
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl.launch import Launch
 from rlvr.methods.method import Method, compose
@@ -62,12 +63,8 @@ def _check_model(cluster: Cluster, checkpoint: Path, longest: int) -> None:
     if not path.is_file():
         raise UserError(f"{checkpoint}: holds no config.json; accepted: a Hugging Face checkpoint")
     # Nothing may make transformers run code: verl's reward workers trust their tokenizer's.
-    for file in sorted([*checkpoint.glob("*config.json"), *checkpoint.glob("*.py")]):
-        content = {} if file.suffix == ".py" else read_json(file)
-        if not isinstance(content, dict):
-            raise UserError(f"{file}: is no JSON object; accepted: a Hugging Face checkpoint")
-        if file.suffix == ".py" or "auto_map" in content:
-            raise UserError(f"{file}: brings code of its own; accepted: a checkpoint that transformers knows")
+    if (file := file_with_code(checkpoint)) is not None:
+        raise UserError(f"{file}: brings code of its own; accepted: a checkpoint that transformers knows")
     config = read_json(path)
     if not any(checkpoint.glob("*.safetensors")):
         raise UserError(f"{checkpoint}: holds no .safetensors file; accepted: weights in safetensors")

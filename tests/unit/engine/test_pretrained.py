@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,6 +116,27 @@ def test_a_model_that_cannot_be_used_is_refused_in_one_line(llama: Path, tmp_pat
     write_json(model / "config.json", {**config, "eos_token_id": None})
     with pytest.raises(UserError, match="name no eos_token_id"):
         import_model(str(model), tmp_path / "again")
+
+
+def test_code_of_a_model_and_an_unknown_type_are_said_when_it_is_imported(
+    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = import_copy(llama, tmp_path / "copy")
+    model = (base / "checkpoint").resolve()
+    assert not capsys.readouterr().out
+    config = read_json(model / "config.json")
+    write_json(model / "config.json", {**config, "auto_map": {"AutoConfig": "code.Config"}})
+    import_model(str(model), base)
+    code = rf"{model}/config\.json: brings code of its own, which is never run; "
+    assert re.fullmatch(code + r"the model is computed as 'llama' of transformers \S+\n", capsys.readouterr().out)
+    write_json(model / "config.json", {**config, "model_type": "mystery"})
+    import_model(str(model), base)
+    unknown = r"\S+/config\.json: model_type is 'mystery', which transformers \S+ does not know: .*\n"
+    assert re.fullmatch(unknown, capsys.readouterr().out)
+    write_text(model / "code.py", "raise SystemExit")
+    import_model(str(model), base)
+    code = rf"{model}/code\.py: brings code of its own, which is never run; "
+    assert re.fullmatch(code + unknown, capsys.readouterr().out)
 
 
 def test_both_ways_to_compute_a_model_agree(llama: Path) -> None:
