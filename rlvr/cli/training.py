@@ -38,6 +38,10 @@ def train(
     checkpoints_at: Annotated[
         list[int], Option(help="steps after which the policy is kept too, in checkpoints/step-N of the run's directory")
     ] = [],
+    device_memory: Annotated[
+        int | None,
+        Option(help="local: MiB of a device that need not be here; print what the training would hold there, and end"),
+    ] = None,
     run_json: Annotated[str | None, Option(help="content of run.json, which is written first")] = None,
     cluster_json: Annotated[str | None, Option(help="verl: content of cluster.json, likewise")] = None,
 ) -> None:
@@ -62,10 +66,16 @@ def train(
             )
             by_verl.train(run, places.run, settings, checkpoints_at)
             return
+        from evals.core.run_spec import LocalRun
+
+        if device_memory is not None:
+            from rlvr.engines.local.preflight import check_memory
+
+            check_memory(LocalRun.read(run_file), execution, device_memory << 20)
+            return
         if threads is None:
             raise UserError("--threads: is missing; accepted: a number, for engine local")
         arithmetic.set_up(threads, is_portable(content, execution.device))
-        from evals.core.run_spec import LocalRun
         from rlvr.engines.local.train import train as train_locally
 
         train_locally(LocalRun.read(run_file), out or run_file.parent, execution, checkpoints_at)

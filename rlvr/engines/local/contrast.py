@@ -119,6 +119,19 @@ def _flat(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.detach().flatten().float().cpu() for part in parts])
 
 
+def compared_gradients(run: LocalRun) -> int:
+    """The number of gradients, one over all parameters each, that a step of ``run`` with gradients keeps."""
+    assert run.contrast is not None
+    method = compose(run.method, f"method {run.method_name}")
+    reference = compose(run.contrast.method, "contrast: method")
+    return 1 + (method != reference) + (not _is_control(method, reference))
+
+
+def _is_control(method: Method, reference: Method) -> bool:
+    """Return whether the random weights of the floor are the method's own, of the same random stream."""
+    return reference.token_weights is None and method == replace(reference, token_weights=_RANDOM)
+
+
 @dataclass
 class Meter:
     """The observer of one step's updates: slopes of every mini-batch, and gradients of the last one.
@@ -195,9 +208,7 @@ class ContrastLearner(Learner):
         assert run.contrast is not None
         self._measured = run.contrast
         self._reference = compose(run.contrast.method, "contrast: method")
-        # Then the random weights of the floor are the run's own, of the same random stream: the control is the floor.
-        unweighted = self._reference.token_weights is None
-        self._is_control = unweighted and self.method == replace(self._reference, token_weights=_RANDOM)
+        self._is_control = _is_control(self.method, self._reference)  # which is then the floor
 
     def update(self, prepared: PreparedStep) -> dict[str, float]:
         """The optimizer steps, and their metrics with the angles in degrees.

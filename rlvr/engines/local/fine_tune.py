@@ -27,6 +27,7 @@ from evals.problems.problem_set import render_prompt
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
+from rlvr.engines.local.preflight import check_fine_tuning
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.runs.state import StateStore, load_training_tensors, save_trained, training_tensors
 from rlvr.runs.termination import save_when_due, termination
@@ -70,6 +71,9 @@ def fine_tune(
         checkpoint = Checkpoint(base / "checkpoint")
         examples = _examples(checkpoint, solutions, settings)
         order = PromptOrder(examples, settings.seed)
+        largest = _largest_pass(order, settings)
+        targets = sum(len(each["solution"]) for each in largest)
+        check_fine_tuning(directory.name, checkpoint, settings.dtype, _lengths(largest), targets, device)
         model = load_policy(checkpoint, device, settings.dtype)
         optimizer = AdamW(model.parameters(), settings.weight_decay)
         metrics: list[dict[str, float]] = []
@@ -89,8 +93,7 @@ def fine_tune(
             batch = TokenBatch([each["prompt"] for each in chosen], [each["solution"] for each in chosen])
             optimizer.zero_grad()
             loss, count = 0.0, len(batch.response_tokens)
-            lengths = [len(each["prompt"]) + len(each["solution"]) for each in chosen]
-            for part in cut_into_passes(lengths, settings.batch_size, settings.micro_batch_tokens):
+            for part in cut_into_passes(_lengths(chosen), settings.batch_size, settings.micro_batch_tokens):
                 of_part = -token_log_probs(model, batch.select(torch.tensor(part)), 1.0).sum() / count
                 of_part.backward()
                 loss += float(of_part.detach())
@@ -112,6 +115,20 @@ def fine_tune(
         details = {"steps": settings.steps, "solutions": len(examples), "model_computed_by": model.backend}
         made = hash_files(directory, *files)
         Manifest("base_model", inputs, made, parameters, identity, details).write(directory / "manifest.json")
+
+
+def _lengths(examples: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [len(each["prompt"]) + len(each["solution"]) for each in examples]
+
+
+def _largest_pass(order: PromptOrder, settings: FineTuningSettings) -> Sequence[Mapping[str, Any]]:
+    """The examples of the pass with the most tokens."""
+    passes: list[Sequence[Mapping[str, Any]]] = []
+    for step in range(settings.steps):
+        chosen = order.take(step * settings.batch_size, settings.batch_size)
+        cut = cut_into_passes(_lengths(chosen), settings.batch_size, settings.micro_batch_tokens)
+        passes.append(max(([chosen[place] for place in part] for part in cut), key=lambda each: sum(_lengths(each))))
+    return max(passes, key=lambda each: sum(_lengths(each)))
 
 
 def _examples(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSettings) -> Sequence[Mapping[str, Any]]:

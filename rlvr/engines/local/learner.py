@@ -27,7 +27,7 @@ from rlvr.engines.local.update import Updater
 from rlvr.engines.local.vllm_rollouts import VllmRollouts
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.method import compose
-from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
+from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, rollout_metrics
 from rlvr.runs.state import State, StateStore, load_training_tensors, training_tensors
 
 _COMPARED = ("reward_mean", "response_length_mean", "entropy", "loss", "grad_norm", "tokens_generated")
@@ -210,7 +210,7 @@ class Learner:
         return PreparedStep(rollouts, problems, rewards, batch, weights, mini_batches, metrics, weight_metrics, clock)
 
     @torch.no_grad()
-    def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _score(self, rollouts: Rollouts, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | RecomputedRows | None]:
         """Log-probabilities and entropies [B, T] by the trainer's passes; the hidden states [N, D] if they are needed.
 
         Hidden states, or their sketch, are in the type of the passes. The own sampler has the other numbers in float32.
@@ -233,7 +233,7 @@ class Learner:
         else:
             packed = score_in_chunks(self.model, tokens, self.run.training.temperature, size, keep)
             scores = unpack(packed[0], mask), unpack(packed[1], mask)
-        return *scores, store.rows().to(mask.device) if store is not None else None
+        return *scores, store.on(mask.device) if store is not None else None
 
     def update(self, prepared: PreparedStep) -> dict[str, float]:
         """The optimizer steps on a prepared rollout batch; returns the step's metrics."""

@@ -1,4 +1,4 @@
-"""What a training will hold in memory, in one table before its first step, against what the device has.
+"""What a training or a warm start will hold in memory, in one table before its first step, against what there is.
 
 Activations are counted: one micro-batch runs on tensors that have shapes and no numbers (torch's device ``meta``), and
 what is kept for the gradient is added up. It takes no memory and no GPU.
@@ -6,10 +6,11 @@ what is kept for the gradient is added up. It takes no memory and no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import psutil
 import torch
@@ -22,6 +23,7 @@ from evals.core.run_spec import Execution, LocalRun
 from evals.generation.architecture import DecoderConfig, UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder import DecoderModel
+from rlvr.engines.local.contrast import compared_gradients
 from rlvr.engines.local.policy import LOGITS_AT_ONCE
 from rlvr.engines.local.rollout import encode_problems
 from rlvr.engines.local.vllm_rollouts import key_value_bytes
@@ -34,7 +36,7 @@ SMALL = 1 << 26
 """Bytes of weights up to which nothing is said: the laptop study's models fit everywhere."""
 _TORCH = 400 << 20
 """Bytes of a process that has loaded torch and nothing else."""
-Phase = Literal["always", "sampling", "update"]
+Phase = Literal["always", "sampling", "update", "contrast"]
 
 
 @dataclass(frozen=True)
@@ -47,23 +49,57 @@ class Part:
     settings: str = ""
 
 
-def check_memory(run: LocalRun, execution: Execution) -> None:
-    """Print the table; UserError if the training cannot fit."""
+def check_memory(run: LocalRun, execution: Execution, memory: int | None = None) -> None:
+    """Print the table; UserError if the training cannot fit.
+
+    With ``memory``, the bytes of a device that need not be there, the table is that of a small model too.
+    """
     checkpoint = Checkpoint(run.base / "checkpoint")
     shapes = _shapes(checkpoint)
-    if 4 * sum(map(_numbers, shapes.values())) <= SMALL:
+    if memory is None and 4 * sum(map(_numbers, shapes.values())) <= SMALL:
         return
     problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem"))
     longest = max(map(len, encode_problems(checkpoint, run, problems).values()))
     found = parts(run, execution, checkpoint, shapes, longest + run.training.max_new_tokens)
-    total, free = peak(found), _memory(execution.device)
-    print(*table(run.run, found, total, free, execution.device), sep="\n", flush=True)
+    _compare(run.run, found, execution.device, memory)
+
+
+def check_fine_tuning(
+    name: str, checkpoint: Checkpoint, dtype: str, lengths: Sequence[int], targets: int, device: str
+) -> None:
+    """Print the table of a warm start, whose largest pass is over sequences of ``lengths``; UserError if it cannot fit.
+
+    ``targets`` tokens of that pass are solutions, whose logits are computed.
+    """
+    shapes = _shapes(checkpoint)
+    if 4 * sum(map(_numbers, shapes.values())) <= SMALL:
+        return
+    found = [Part("torch", _TORCH), *_trained(dtype, shapes, {}, by_decoder=False)]
+    if (config := _decoder_config(checkpoint)) is None:
+        found.append(Part("activations of transformers' model: not counted", 0))
+    else:
+        what = f"{len(lengths)} solutions of {sum(lengths)} tokens"
+        settings = "fine_tuning.micro_batch_tokens"
+        found += _of_passes(config, shapes, dtype, False, list(lengths), targets, {}, what, settings)
+    _compare(name, found, device)
+
+
+def _compare(name: str, found: list[Part], device: str, memory: int | None = None) -> None:
+    """Print the table of the parts; UserError if they do not fit into ``memory`` bytes, by default the device's."""
+    total, free = peak(found), _memory(device) if memory is None else memory
+    print(*table(name, found, total, free, device), sep="\n", flush=True)
     if total > free:
-        largest = max((part for part in found if part.settings), key=lambda part: part.size)
-        raise UserError(
-            f"{run.run}: needs about {total >> 20} MiB of memory on {execution.device}, which has {free >> 20}; the "
-            f"largest part that settings change is {largest.name}: {largest.settings}"
-        )
+        largest = max((part for part in found if part.settings), key=lambda part: part.size, default=None)
+        hint = f"; the largest part that settings change is {largest.name}: {largest.settings}" if largest else ""
+        raise UserError(f"{name}: needs about {total >> 20} MiB of memory on {device}, which has {free >> 20}{hint}")
+
+
+def _decoder_config(checkpoint: Checkpoint) -> DecoderConfig | None:
+    """The numbers of the batched decoder; None for an architecture that transformers computes."""
+    try:
+        return DecoderConfig.from_json(checkpoint.config, "config.json")
+    except UnknownArchitecture:
+        return None
 
 
 def parts(
@@ -72,16 +108,14 @@ def parts(
     """What the training holds, from the shapes of its weights; ``longest`` tokens are a prompt and its response."""
     training, method = run.training, compose(run.method, f"method {run.method_name}")
     weights, bytes_of_number = sum(map(_numbers, shapes.values())), getattr(torch, run.dtype).itemsize
-    try:
-        config: DecoderConfig | None = DecoderConfig.from_json(checkpoint.config, "config.json")
-    except UnknownArchitecture:
-        config = None
+    config = _decoder_config(checkpoint)
     adapters: Mapping[str, LoraLayer] = {}
     if training.lora is not None:
         from rlvr.engines.local.lora import empty_adapters  # which imports transformers
 
         adapters = empty_adapters(checkpoint, training.lora)
-    found = [Part("torch", _TORCH), *_trained(run, shapes, adapters, by_decoder=config is not None)]
+    found = [Part("torch", _TORCH), *_trained(run.dtype, shapes, adapters, by_decoder=config is not None)]
+    found += _of_contrast(run, found[-1].size // 2, execution.device)  # the optimizer has two numbers of each
     rows = min(training.sampling_batch_size, training.rollouts_per_step)
     if training.sampling_backend == "vllm":
         of_rows = key_value_bytes(checkpoint.config, run.dtype, rows, longest)
@@ -94,10 +128,7 @@ def parts(
     batch = min(training.micro_batch_size, training.rollouts_per_update)
     if training.micro_batch_tokens is not None:
         batch = max(1, min(batch, training.micro_batch_tokens // longest))
-    # The logits, their logarithms, and shares or slopes of the same size.
-    of_logits = 3 * 4 * min(LOGITS_AT_ONCE, batch * training.max_new_tokens * config.vocabulary)
     again = execution.gradient_checkpointing
-    activations, copies = kept_by_passes(config, shapes, run, again, [longest] * batch, adapters)
     of_passes = "micro_batch_size, micro_batch_tokens" + ("" if again else ", execution.gradient_checkpointing")
     if training.sampling_backend == "local":
         of_token = 2 * config.layers * config.key_value_heads * config.head_dimension * bytes_of_number
@@ -107,11 +138,9 @@ def parts(
         ]
     found += [
         Part("logits of a token for every sample", 5 * 4 * rows * config.vocabulary, "sampling", "sampling_batch_size"),
-        Part(f"weights as passes take them, {run.dtype}", copies, "update"),
-        Part("gradients of these, before they reach the weights", copies, "update"),
-        Part(f"activations of {batch} rollouts of {longest} tokens", activations, "update", of_passes),
-        Part("logits of a part of the tokens", of_logits, "update"),
     ]
+    what, targets = f"{batch} rollouts of {longest} tokens", batch * training.max_new_tokens
+    found += _of_passes(config, shapes, run.dtype, again, [longest] * batch, targets, adapters, what, of_passes)
     if training.temperature != 1:
         head = 2 * 4 * config.vocabulary * config.hidden
         found.append(Part("head over the temperature, and its gradient", head, "update", "temperature"))
@@ -123,8 +152,46 @@ def parts(
     return found
 
 
+def _of_passes(
+    config: DecoderConfig,
+    shapes: Mapping[str, list[int]],
+    dtype: str,
+    again: bool,
+    lengths: list[int],
+    targets: int,
+    adapters: Mapping[str, LoraLayer],
+    what: str,
+    settings: str,
+) -> list[Part]:
+    """What a pass with gradients holds, over sequences of ``lengths``, ``targets`` tokens of which have logits."""
+    activations, copies = kept_by_passes(config, shapes, dtype, again, lengths, adapters)
+    # The logits, their logarithms, and shares or slopes of the same size.
+    of_logits = 3 * 4 * min(LOGITS_AT_ONCE, targets * config.vocabulary)
+    return [
+        Part(f"weights as passes take them, {dtype}", copies, "update"),
+        Part("gradients of these, before they reach the weights", copies, "update"),
+        Part(f"activations of {what}", activations, "update", settings),
+        Part("logits of a part of the tokens", of_logits, "update"),
+    ]
+
+
+def _of_contrast(run: LocalRun, gradient: int, device: str) -> list[Part]:
+    """What measuring contrast holds, where a ``gradient`` is so many bytes; kept ones lie in the host's memory."""
+    if run.contrast is None or (count := compared_gradients(run)) < 2:
+        return []
+    if device == "cuda":
+        return [Part("contrast: the gradient of a method, float32", gradient, "update", "contrast_steps")]
+    kept = f"contrast: gradients of {count} methods, float32"
+    return [
+        Part(kept, count * gradient, "update", "contrast_steps"),
+        Part("contrast: the last one twice", 2 * gradient, "update", "contrast_steps"),
+        Part(kept, count * gradient, "contrast", "contrast_steps"),
+        Part("two of them in float64", 4 * gradient, "contrast", "contrast_steps"),
+    ]
+
+
 def _trained(
-    run: LocalRun, shapes: Mapping[str, list[int]], adapters: Mapping[str, LoraLayer], by_decoder: bool
+    dtype: str, shapes: Mapping[str, list[int]], adapters: Mapping[str, LoraLayer], by_decoder: bool
 ) -> list[Part]:
     """Weights, what is trained of them or beside them, and the optimizer's state of that."""
     weights = trained = sum(map(_numbers, shapes.values()))
@@ -136,7 +203,7 @@ def _trained(
         lowered = [shape for name, shape in shapes.items() if name in adapters or (by_decoder and len(shape) > 1)]
         low = sum(map(_numbers, lowered))
         found = [
-            Part(f"weights, {run.dtype}", getattr(torch, run.dtype).itemsize * low),
+            Part(f"weights, {dtype}", getattr(torch, dtype).itemsize * low),
             Part("other weights, float32", 4 * (weights - low)),
             Part("adapters, float32", 4 * trained, settings="lora.rank, lora.target_modules"),
         ]
@@ -150,31 +217,31 @@ def _trained(
 def kept_by_passes(
     config: DecoderConfig,
     shapes: Mapping[str, list[int]],
-    run: LocalRun,
+    dtype: str,
     again: bool,
     lengths: list[int],
     adapters: Mapping[str, LoraLayer] = MappingProxyType({}),
 ) -> tuple[int, int]:
     """Bytes of activations that a pass over sequences of ``lengths`` tokens keeps, and of weights in other form."""
-    once, twice = (_kept(config, shapes, run, again, number * lengths, adapters) for number in (1, 2))
+    once, twice = (_kept(config, shapes, dtype, again, number * lengths, adapters) for number in (1, 2))
     if not again:
         return twice - once, 2 * once - twice
     # Layers that are computed again are held by their inputs, and one at a time is then kept whole.
-    whole, copies = kept_by_passes(config, shapes, run, False, lengths, adapters)
-    inputs = (config.layers - 1) * sum(lengths) * config.hidden * getattr(torch, run.dtype).itemsize
+    whole, copies = kept_by_passes(config, shapes, dtype, False, lengths, adapters)
+    inputs = (config.layers - 1) * sum(lengths) * config.hidden * getattr(torch, dtype).itemsize
     return twice - once + inputs + whole // config.layers, copies
 
 
 def _kept(
     config: DecoderConfig,
     shapes: Mapping[str, list[int]],
-    run: LocalRun,
+    precision: str,
     again: bool,
     lengths: list[int],
     adapters: Mapping[str, LoraLayer],
 ) -> int:
     """Bytes that a pass keeps for its gradient, beside the weights themselves."""
-    dtype = getattr(torch, run.dtype)
+    dtype = getattr(torch, precision)
     weights = {
         name: torch.empty(shape, device="meta", dtype=dtype if adapters and len(shape) > 1 else torch.float32)
         for name, shape in shapes.items()
@@ -198,9 +265,11 @@ def _kept(
 
 
 def peak(found: list[Part]) -> int:
-    """The most bytes at a time: what is always there, with what either sampling or updates add."""
-    by_phase = {phase: sum(part.size for part in found if part.phase == phase) for phase in ("sampling", "update")}
-    return sum(part.size for part in found if part.phase == "always") + max(by_phase.values())
+    """The most bytes at a time: what is always there, with what one of the other phases adds."""
+    sizes = dict.fromkeys(get_args(Phase), 0)
+    for part in found:
+        sizes[part.phase] += part.size
+    return sizes.pop("always") + max(sizes.values())
 
 
 def table(run: str, found: list[Part], total: int, free: int, device: str) -> list[str]:
@@ -227,5 +296,21 @@ def _numbers(shape: list[int]) -> int:
 
 
 def _memory(device: str) -> int:
-    """All memory of the device."""
-    return torch.cuda.mem_get_info()[1] if device == "cuda" else int(psutil.virtual_memory().total)
+    """All memory of the device; of a CPU what the machine has and its control groups, as of a container, allow."""
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[1]
+    return min(int(psutil.virtual_memory().total), *_allowed())
+
+
+def _allowed(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+    """The limits on memory of this process's control groups, in bytes; of version 2 or 1."""
+    for line in groups.read_text().splitlines() if groups.is_file() else []:
+        _, controllers, place = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        top, name = (root / controllers, "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        group = top / place.strip("/")  # of a container it may not be visible, and the topmost is then its own
+        for directory in (group, *group.parents[: len(group.parts) - len(top.parts)]):
+            limit = directory / name
+            if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
+                yield int(text)

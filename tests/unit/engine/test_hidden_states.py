@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from evals.core.random import random_projection
-from rlvr.engines.local.policy import HiddenStateStore
-from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.engines.local import policy
+from rlvr.engines.local.policy import HiddenStateStore, in_parts
+from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch
 from rlvr.methods.token_weights.delta import DelTA, SketchedDelTA
 
 
@@ -27,6 +28,21 @@ def test_spilled_rows_are_the_rows_and_leave_no_file(dtype: torch.dtype, tmp_pat
         assert torch.equal(store.rows(), rows) and store.rows().dtype == dtype
     assert [store.spilled for store in kept] == [False, True]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_spilled_rows_are_read_in_parts_on_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "_ROWS_AT_ONCE", 100)
+    whole = draw_batch(16)
+    parts = dataclasses.replace(whole, hidden_states=in_parts(whole.hidden_states, torch.device("cpu")))
+    torch.testing.assert_close(DelTA()(parts)[0], DelTA()(whole)[0])
+    found = []
+    for budget in (1 << 20, 0):
+        store = HiddenStateStore(10, 4, torch.float32, budget, tmp_path)
+        store.append(torch.zeros(10, 4))
+        assert store.on(torch.device("cpu")) is store.rows()
+        found.append(store.on(torch.device("meta")))
+    assert [isinstance(each, RecomputedRows) for each in found] == [False, True]
+    assert all(each.device.type == "meta" and tuple(each.shape) == (10, 4) for each in found)
 
 
 def test_missing_rows_are_noticed(tmp_path: Path) -> None:
