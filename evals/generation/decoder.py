@@ -27,6 +27,9 @@ from evals.generation.packing import Packing
 _LONGEST_SCORES = 8
 """Sequence length over head dimension up to which all scores are held: in float32 they take no more than the rest."""
 
+DECODER = "batched decoder"
+"""The name in manifests of what computes these models."""
+
 
 @dataclass(frozen=True)
 class _Layer:
@@ -120,7 +123,7 @@ class DecoderModel:
     @property
     def backend(self) -> str:
         """What computes the model, for manifests."""
-        return "batched decoder"
+        return DECODER
 
     def sampler(self) -> Callable[..., list[list[Response]]]:
         """What samples responses, of use until the weights change (:func:`evals.generation.sampler.sample`)."""

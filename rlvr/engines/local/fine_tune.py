@@ -26,7 +26,7 @@ from evals.generation.plan import encode_prompts
 from evals.problems.problem_set import render_prompt
 from rlvr.engines.local import VERSION
 from rlvr.engines.local.adamw import AdamW
-from rlvr.engines.local.policy import TokenBatch, load_policy, token_log_probs
+from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, token_log_probs
 from rlvr.engines.local.preflight import check_fine_tuning
 from rlvr.engines.local.rollout import PromptOrder
 from rlvr.runs.state import StateStore, load_training_tensors, save_trained, training_tensors
@@ -113,6 +113,7 @@ def fine_tune(
         ]
         write_parquet(directory / "metrics.parquet", pd.DataFrame(metrics))
         details = {"steps": settings.steps, "solutions": len(examples), "model_computed_by": model.backend}
+        details["same_bytes"] = same_bytes(device, settings.dtype, model.backend)
         made = hash_files(directory, *files)
         Manifest("base_model", inputs, made, parameters, identity, details).write(directory / "manifest.json")
 

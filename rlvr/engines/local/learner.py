@@ -21,7 +21,14 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.devices import claim_one
 from evals.generation.sampler import Sampler
 from evals.grading import GradingPool
-from rlvr.engines.local.policy import HiddenStateStore, load_policy, response_states, score_in_chunks, unpack
+from rlvr.engines.local.policy import (
+    HiddenStateStore,
+    load_policy,
+    response_states,
+    same_bytes,
+    score_in_chunks,
+    unpack,
+)
 from rlvr.engines.local.rollout import PromptOrder, Rollouts, RolloutSampler, encode_problems
 from rlvr.engines.local.update import Updater
 from rlvr.engines.local.vllm_rollouts import VllmRollouts
@@ -133,8 +140,13 @@ class Learner:
 
     @property
     def sampled_by(self) -> str:
-        """The name of what draws rollouts: what computes the model, or vLLM and how far it repeats itself."""
+        """The name of what draws rollouts: what computes the model, or vLLM."""
         return self._vllm.name if self._vllm else self.model.backend
+
+    @property
+    def same_bytes(self) -> str:
+        """Where the same training has the same bytes."""
+        return same_bytes(self.model.device.type, self.run.dtype, self.model.backend, self._vllm is not None)
 
     def _sampler_of_policy(self) -> Sampler:
         """The sampler of the present policy."""

@@ -20,9 +20,21 @@ from evals.core.errors import UserError
 from evals.core.training_settings import LocalTraining
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.decoder import DECODER
 from evals.generation.gradients import computed_again
 from evals.generation.sampler import Sampler
 from rlvr.methods.rollout_batch import RecomputedRows, Visit
+
+
+def same_bytes(device: str, dtype: str, backend: str, by_vllm: bool = False) -> str:
+    """Where the same training has the same bytes, for manifests; ``backend`` computes the model."""
+    if by_vllm:
+        return "as far as vLLM repeats its draws"
+    if device == "cuda":
+        return "on one kind of GPU, with the same packages, as far as their kernels repeat themselves"
+    own = backend == DECODER and dtype == "float32"  # docs/portability.md
+    where = "every x86-64 processor with AVX2" if own else "one kind of processor"
+    return f"on {where}, with the same packages and threads"
 
 
 @dataclass(frozen=True)

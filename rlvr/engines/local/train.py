@@ -147,5 +147,7 @@ class _Attempt:
             write_parquet(scores, pd.DataFrame(self.learner.position.validation))
             files = [*files, scores]
         metrics, seconds = pd.DataFrame(self.learner.position.metrics), time.monotonic() - self.started
-        details = {"model_computed_by": self.learner.model.backend, "sampled_by": self.learner.sampled_by}
+        learner = self.learner
+        details = {"model_computed_by": learner.model.backend, "sampled_by": learner.sampled_by}
+        details["same_bytes"] = learner.same_bytes
         write_result(place, training, files, metrics, seconds_last_process=seconds, **details)

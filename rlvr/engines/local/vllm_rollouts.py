@@ -34,7 +34,7 @@ class VllmRollouts:
     def __init__(self, checkpoint: Checkpoint, run: LocalRun, device: str, longest_prompt: int) -> None:
         """Load the base model, whose weights only have to have the right shapes."""
         self._run, training = run, run.training
-        self.name = f"vllm {engine_version('vllm')}, seeded by rollout; repeats itself as far as vLLM does"
+        self.name = f"vllm {engine_version('vllm')}, seeded by rollout"
         longest = longest_prompt + training.max_new_tokens
         # In this process, or the weights would have to be sent to another one; two lines of warnings a hand-over.
         os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_LOGGING_LEVEL": "ERROR"}

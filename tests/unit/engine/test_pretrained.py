@@ -17,7 +17,7 @@ from evals.core.run_spec import Execution, LocalRun
 from evals.generation.backend import BackendSettings, Request, SamplingParameters, load_backend
 from evals.generation.checkpoint import Checkpoint, import_model, load_tokenizer
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
-from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
+from rlvr.engines.local.policy import TokenBatch, load_policy, same_bytes, score_in_chunks
 from rlvr.engines.local.train import train
 
 MakeRun = Callable[..., LocalRun]
@@ -34,11 +34,28 @@ def test_a_pretrained_model_is_trained_and_continued_to_the_same_bytes(
     whole = verify_outputs(tmp_path / "whole" / "manifest.json", "run")
     by = whole.details["model_computed_by"]
     assert by == "batched decoder" if model == "llama" else "model_type is 'gpt_neox'" in by
+    kinds = "every x86-64 processor with AVX2" if model == "llama" else "one kind of processor"
+    assert whole.details["same_bytes"] == f"on {kinds}, with the same packages and threads"
     train_until(1, run, tmp_path / "parts", EXECUTION)
     train(run, tmp_path / "parts", EXECUTION)
     weights = [sha256_file(tmp_path / name / "checkpoint" / "model.safetensors") for name in ("whole", "parts")]
     assert weights[0] == weights[1] != sha256_file(run.base / "checkpoint" / "model.safetensors")
     AutoModelForCausalLM.from_pretrained(tmp_path / "whole" / "checkpoint")
+
+
+def test_manifests_say_where_bytes_are_the_same() -> None:
+    promises = [
+        same_bytes("cpu", "float32", "batched decoder"),
+        same_bytes("cpu", "bfloat16", "batched decoder"),
+        same_bytes("cpu", "float32", "transformers: because"),
+        same_bytes("cuda", "float32", "batched decoder"),
+        same_bytes("cpu", "float32", "batched decoder", by_vllm=True),
+    ]
+    assert promises[1] == promises[2] and len(set(promises)) == 4
+    for promise, words in zip(
+        promises, ["AVX2", "kind of processor", "kind of processor", "kind of GPU", "vLLM"], strict=True
+    ):
+        assert words in promise
 
 
 @pytest.mark.parametrize("model", ["llama", "neox"])

@@ -107,6 +107,7 @@ def test_a_training_by_vllm_continues_and_says_what_drew_its_rollouts(
     train(run, tmp_path / "whole", EXECUTION)
     manifest = verify_outputs(tmp_path / "whole" / "manifest.json", "run")
     assert manifest.details["sampled_by"].startswith("vllm 0.")
+    assert manifest.details["same_bytes"] == "as far as vLLM repeats its draws"
     assert manifest.parameters["training"]["sampling_backend"] == "vllm"
     rows = read_parquet(tmp_path / "whole" / "metrics.parquet")
     assert (rows["rollout_kl"] < 1e-6).all() and (rows["entropy"] > 0.1).all() and (rows["grad_norm"] > 0).all()
