@@ -9,6 +9,9 @@ from evals.core.errors import NotAccepted
 from evals.core.numbers import Count, Index, NotNegative, Positive, Share
 from evals.core.record import Record
 
+_SCORED = 4
+"""Tokens in a pass without gradients for each of one with them; no model of more layers then takes more memory."""
+
 
 def cut_into_passes(lengths: Sequence[int], most: int, most_tokens: int | None) -> list[range]:
     """Cut sequences of so many tokens each into parts of at most ``most``, and ``most_tokens`` if there are several."""
@@ -125,6 +128,11 @@ class LocalTraining(TrainingSettings):
     def micro_batches(self, lengths: Sequence[int]) -> list[range]:
         """Cut rollouts of so many tokens, prompts included, into the parts of one forward pass each, in order."""
         return cut_into_passes(lengths, self.micro_batch_size, self.micro_batch_tokens)
+
+    @property
+    def scored_tokens(self) -> int | None:
+        """The most tokens of several rollouts in a pass without gradients, which holds one layer's activations only."""
+        return None if self.micro_batch_tokens is None else _SCORED * self.micro_batch_tokens
 
     def learning_rate_of(self, step: int, update: int) -> float:
         """The learning rate of the update that follows ``update`` others, after ``step`` whole rollout steps."""

@@ -62,8 +62,8 @@ class Viewed:
         batch = replace(batch, advantages=advantages, generator=generator_for("token_weights", seed, step))
         if method.needs_hidden_states and not shares_hidden_states(method, own):
             parts: list[Tensor] = []
-            size = training.micro_batch_size
-            score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append)
+            size, most_tokens = training.micro_batch_size, training.scored_tokens
+            score_in_chunks(learner.model, rollouts.tokens, training.temperature, size, parts.append, most_tokens)
             head = learner.model.head_weight.detach()
             rows = torch.cat([method.sketched(part, seed) for part in parts])
             batch = replace(batch, head_weight=head, hidden_states=rows)

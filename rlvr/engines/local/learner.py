@@ -227,7 +227,8 @@ class Learner:
 
         Hidden states, or their sketch, are in the type of the passes. The own sampler has the other numbers in float32.
         """
-        method, tokens, size = self.method, rollouts.tokens, self.run.training.micro_batch_size
+        method, tokens, training = self.method, rollouts.tokens, self.run.training
+        size, most_tokens = training.micro_batch_size, training.scored_tokens
         store: HiddenStateStore | None = None
         if method.needs_hidden_states:
             width, budget = method.sketch_dimensions or self.model.head_weight.shape[1], self._budget
@@ -239,11 +240,11 @@ class Learner:
                 store.append(method.sketched(states, self.run.seed))
 
         if not self._scored_by_trainer:
-            for chunk in torch.arange(len(tokens.responses)).split(size):
+            for chunk in tokens.passes(size, most_tokens):
                 keep(response_states(self.model, tokens.select(chunk))[0])
             scores = rollouts.log_probs, rollouts.entropies
         else:
-            packed = score_in_chunks(self.model, tokens, self.run.training.temperature, size, keep)
+            packed = score_in_chunks(self.model, tokens, training.temperature, size, keep, most_tokens)
             scores = unpack(packed[0], mask), unpack(packed[1], mask)
         return *scores, store.on(mask.device) if store is not None else None
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from evals.core.errors import UserError
-from evals.core.training_settings import LocalTraining
+from evals.core.training_settings import LocalTraining, cut_into_passes
 from evals.generation.architecture import UnknownArchitecture
 from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder import DECODER
@@ -60,9 +60,13 @@ class TokenBatch:
         return [token for response in self.responses for token in response]
 
     def micro_batches(self, training: LocalTraining) -> list[Tensor]:
-        """Places of the rollouts of each forward pass, in order."""
+        """Places of the rollouts of each forward pass with gradients, in order."""
+        return self.passes(training.micro_batch_size, training.micro_batch_tokens)
+
+    def passes(self, most: int, most_tokens: int | None) -> list[Tensor]:
+        """Places of the rollouts of passes over at most so many, and so many tokens if there are several, in order."""
         lengths = [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]
-        return [torch.tensor(part) for part in training.micro_batches(lengths)]
+        return [torch.tensor(part) for part in cut_into_passes(lengths, most, most_tokens)]
 
     @property
     def response_mask(self) -> Tensor:
@@ -204,13 +208,16 @@ def score_in_chunks(
     temperature: float,
     chunk_size: int,
     keep: Callable[[Tensor], None] | None = None,
+    most_tokens: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs [N] and entropies [N] as of :func:`score`, in forward passes of ``chunk_size`` rollouts.
+    """Log-probs [N] and entropies [N] as of :func:`score`, in forward passes of at most ``chunk_size`` rollouts.
+
+    Several in one pass have at most ``most_tokens`` tokens, prompts included, if that is given.
 
     ``keep`` is handed the hidden states [n, D] of each chunk, in order.
     """
     log_probs, entropies = [], []
-    for chunk in torch.arange(len(batch.responses)).split(chunk_size):
+    for chunk in batch.passes(chunk_size, most_tokens):
         scored = score(model, batch.select(chunk), temperature)
         log_probs.append(scored.log_probs)
         entropies.append(scored.entropies)

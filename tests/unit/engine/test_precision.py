@@ -13,12 +13,15 @@ from evals.core.files import sha256_file
 from evals.core.run_spec import Execution, LocalRun
 from evals.core.training_settings import LocalTraining
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.decoder import DecoderModel
+from evals.grading import GradingPool
 from rlvr.engines.local import policy
 from rlvr.engines.local.learner import HiddenStateBudget, Learner
 from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks, token_log_probs
 from rlvr.engines.local.train import train
 from rlvr.engines.local.transformers_policy import load
 from rlvr.runs.state import training_tensors
+from tests.unit.engine.conftest import DAPO
 
 MakeRun = Callable[..., LocalRun]
 BATCH = TokenBatch([[3, 4, 5], [6], [7, 8]], [[7, 8, 9], [9, 10, 11, 12], [4]])
@@ -133,3 +136,25 @@ def test_layers_that_are_computed_again_have_the_same_gradient(neox: Path, llama
                 found.append(gradients(model))
         assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
         assert sum(kept[1]) < 0.8 * sum(kept[0])
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "bfloat16"}, {"method": {**DAPO, "token_weights": {"name": "delta"}}}])
+def test_passes_that_only_score_keep_to_their_tokens(
+    make_run: MakeRun, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    states, seen = DecoderModel.states, list[list[int]]()
+
+    def recorded(model: DecoderModel, sequences: Any, *rest: Any) -> torch.Tensor:
+        seen.append([len(sequence) for sequence in sequences])
+        return states(model, sequences, *rest)
+
+    monkeypatch.setattr(DecoderModel, "states", recorded)
+    batches = []
+    for training in ({}, {"micro_batch_tokens": 20}):
+        run = make_run({"micro_batch_size": 16, **training}, base=str(llama), **changes)
+        with GradingPool(1) as pool:
+            batches.append(Learner(run, "cpu", HiddenStateBudget(1 << 20, tmp_path)).prepare(pool).batch)
+    whole, *parts = seen
+    assert len(whole) == 16 and sum(whole) > 80 and [length for part in parts for length in part] == whole
+    assert all(sum(part) <= 80 or len(part) == 1 for part in parts)
+    assert torch.equal(batches[0].token_ids, batches[1].token_ids)
