@@ -111,7 +111,8 @@ def replay(learner: Learner, wanted: Sequence[int], grading_workers: int = 1) ->
             moved = None
             if kept:
                 tokens = prepared.rollouts.tokens
-                packed = score_in_chunks(learner.model, tokens, training.temperature, training.micro_batch_size)[0]
+                size, most_tokens = training.micro_batch_size, training.scored_tokens
+                packed = score_in_chunks(learner.model, tokens, training.temperature, size, most_tokens=most_tokens)[0]
                 new = unpack(packed, prepared.batch.response_mask)
                 if learner.run.dtype != "float32":
                     moved = _displacements(learner, before, tokens)

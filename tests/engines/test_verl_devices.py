@@ -51,7 +51,7 @@ def engine_on_meta(monkeypatch: pytest.MonkeyPatch) -> Any:
     def cpu(values: torch.Tensor) -> torch.Tensor:
         return torch.zeros(values.shape, dtype=values.dtype) if values.device.type == "meta" else to_cpu(values)
 
-    def responses(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def responses(values: torch.Tensor, mask: Any) -> torch.Tensor:
         """verl's own reads the bounds of sequences, numbers that "meta" has not."""
         return nested([torch.zeros(length) for length in mask.offsets().diff().tolist()]).to(values.device)
 
@@ -206,7 +206,7 @@ def test_a_forward_step_has_everything_on_the_device_that_verl_moves_it_to(
 
 
 def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import torch.distributed as distributed
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -221,7 +221,7 @@ def test_ranks_wait_for_one_that_loads_its_weights_as_long_as_for_one_that_saves
         found.append(backend.options._timeout)
 
     monkeypatch.setattr(FSDPEngineWithLMHead, "initialize", stock)
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
     try:
         object.__new__(engine.MethodEngine).initialize()
     finally:

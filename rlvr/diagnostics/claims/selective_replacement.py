@@ -51,7 +51,8 @@ def benchmark_rows(
     sampling = SamplingParameters(training.max_new_tokens, training.temperature)
     settings = BackendSettings("float32", "cpu", pair[0].context_length(None), pair[0].end_tokens, sampling)
     backend = load_backend("local", pair, settings)
-    models = ModelPair(*(load_policy(each, "cpu") for each in pair), training.temperature)
+    policies = [load_policy(each, "cpu") for each in pair]
+    models = ModelPair(policies[0], policies[1], training.temperature)
 
     def sample(decoding: Decoding) -> list[Response]:
         return backend.generate(requests, partial(PairDraw, decoding, sampling))
