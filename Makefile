@@ -54,9 +54,10 @@ coverage: environment ## print the part of lines and branches of methods, statis
 
 # $(call engines_tests,ENVIRONMENT)
 engines_tests = PATH="$(CURDIR)/$(1)/bin:$$PATH" $(1)/bin/python -m pytest tests/engines \
-	tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py --numprocesses 2 $(ARGS)
+	tests/unit/engine/test_lora.py tests/unit/engine/test_vllm_rollouts.py tests/unit/generation/test_gguf.py \
+	--numprocesses 2 $(ARGS)
 
-test-engines: ## run the tests against real verl, vLLM and peft, in an environment of their own (.venv-engines)
+test-engines: ## run the tests against real verl, vLLM, peft and gguf, in an environment of their own (.venv-engines)
 	@$(NEEDS_PYTHON)
 	@"$(PYTHON)" workflow/envs/install.py engines
 	@$(call engines_tests,.venv-engines)

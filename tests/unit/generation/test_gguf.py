@@ -1,4 +1,7 @@
-"""A GGUF file becomes the checkpoint that it was made from, or one line says why not."""
+"""A GGUF file becomes the checkpoint that it was made from, or one line says why not.
+
+gguf is not among the locked packages of a study; `make test-engines`, whose environment has it, runs these tests too.
+"""
 
 from __future__ import annotations
 
