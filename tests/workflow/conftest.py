@@ -76,10 +76,11 @@ def _environment(root: Path) -> dict[str, str]:
 @pytest.fixture
 def project_copy(tmp_path: Path) -> Project:
     """The project without results."""
-    return _copy(tmp_path / "project")
+    return copy_project(tmp_path / "project")
 
 
-def _copy(root: Path) -> Project:
+def copy_project(root: Path) -> Project:
+    """Copy what a study needs of the project to ``root``."""
     root.mkdir()
     for name in COPIED:
         source = REPOSITORY / name
@@ -93,7 +94,7 @@ def _copy(root: Path) -> Project:
 @pytest.fixture(scope="session")
 def smoke_study(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The project after ``snakemake --configfile config/smoke.yaml``; a test leaves it as it found it."""
-    project = _copy(tmp_path_factory.mktemp("smoke") / "project")
+    project = copy_project(tmp_path_factory.mktemp("smoke") / "project")
     answer = project.snakemake()
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return project
