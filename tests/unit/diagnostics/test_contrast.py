@@ -36,7 +36,8 @@ def learner(make_run: Callable[..., LocalRun], tmp_path: Path) -> Callable[[], L
 
 
 def test_angles_agree_with_what_is_known_of_the_methods(learner: Callable[[], Learner]) -> None:
-    for _, _, found in directions_along(learner(), METHODS, STEPS):
+    of_rloo = []
+    for _, _, found in directions_along(learner(), METHODS, (*STEPS, 4)):
         # acos is steep at 0: rounding of 1e-9 in the cosine is 0.003 degrees.
         assert found["dapo"].degrees == pytest.approx(0, abs=0.01)
         assert found["dapo"].norm_ratio == pytest.approx(1, abs=1e-6)
@@ -45,8 +46,9 @@ def test_angles_agree_with_what_is_known_of_the_methods(learner: Callable[[], Le
         projections = [half.norm_ratio * math.cos(math.radians(half.degrees)) for half in halves]
         assert sum(projections) == pytest.approx(1, abs=1e-4)
         assert 0.1 < found["delta"].degrees < found["delta_lambda_0_5_1_5"].degrees
-        # Without the standard deviation, groups of other accuracies count otherwise.
-        assert found["rloo"].degrees > 0.5
+        of_rloo.append(found["rloo"].degrees)
+    # Without the standard deviation, groups of other accuracies count otherwise. Not every step has some.
+    assert max(of_rloo) > 0.5
 
 
 def test_a_selection_that_parts_groups_leaves_the_advantages_as_they_are(
