@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -211,8 +212,18 @@ def end_processes_of(run_file: Path) -> int:
     for process in found:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(found, timeout=_PATIENCE_SECONDS)
+    # psutil's wait would take the exit status of a merger from the thread that waits for it, which then reads 0.
+    given_up = time.monotonic() + _PATIENCE_SECONDS
+    while any(map(_is_alive, found)) and time.monotonic() < given_up:
+        time.sleep(0.01)
     return len(found)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _works_for(process: psutil.Process, run_file: Path) -> bool:
