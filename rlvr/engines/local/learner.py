@@ -145,7 +145,7 @@ class Learner:
 
     @property
     def same_bytes(self) -> str:
-        """Where the same training has the same bytes."""
+        """The machines on which the same training has the same bytes."""
         return same_bytes(self.model.device.type, self.run.dtype, self.model.backend, self._vllm is not None)
 
     def _sampler_of_policy(self) -> Sampler:

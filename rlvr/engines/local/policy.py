@@ -27,7 +27,7 @@ from rlvr.methods.rollout_batch import RecomputedRows, Visit
 
 
 def same_bytes(device: str, dtype: str, backend: str, by_vllm: bool = False) -> str:
-    """Where the same training has the same bytes, for manifests; ``backend`` computes the model."""
+    """Name the machines on which the same training has the same bytes; ``backend`` computes the model."""
     if by_vllm:
         return "as far as vLLM repeats its draws"
     if device == "cuda":

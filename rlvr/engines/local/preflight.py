@@ -1,4 +1,4 @@
-"""What a training or a warm start will hold in memory, in one table before its first step, against what there is.
+"""The table of the memory that a training or a warm start will hold, against what there is, before its first step.
 
 Activations are counted: one micro-batch runs on tensors that have shapes and no numbers (torch's device ``meta``), and
 what is kept for the gradient is added up. It takes no memory and no GPU.
@@ -163,7 +163,7 @@ def _of_passes(
     what: str,
     settings: str,
 ) -> list[Part]:
-    """What a pass with gradients holds, over sequences of ``lengths``, ``targets`` tokens of which have logits."""
+    """Count what a pass with gradients holds over sequences of ``lengths``; ``targets`` tokens have logits."""
     activations, copies = kept_by_passes(config, shapes, dtype, again, lengths, adapters)
     # The logits, their logarithms, and shares or slopes of the same size.
     of_logits = 3 * 4 * min(LOGITS_AT_ONCE, targets * config.vocabulary)
@@ -176,7 +176,7 @@ def _of_passes(
 
 
 def _of_contrast(run: LocalRun, gradient: int, device: str) -> list[Part]:
-    """What measuring contrast holds, where a ``gradient`` is so many bytes; kept ones lie in the host's memory."""
+    """Count what measuring contrast holds; a ``gradient`` is so many bytes, and kept ones are in the host's memory."""
     if run.contrast is None or (count := compared_gradients(run)) < 2:
         return []
     if device == "cuda":
