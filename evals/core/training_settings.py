@@ -125,10 +125,6 @@ class LocalTraining(TrainingSettings):
     sampling_backend: Literal["local", "vllm"] = Field(default="local", exclude_if=lambda backend: backend == "local")
     sampling_batch_size: Count
 
-    def micro_batches(self, lengths: Sequence[int]) -> list[range]:
-        """Cut rollouts of so many tokens, prompts included, into the parts of one forward pass each, in order."""
-        return cut_into_passes(lengths, self.micro_batch_size, self.micro_batch_tokens)
-
     @property
     def scored_tokens(self) -> int | None:
         """The most tokens of several rollouts in a pass without gradients, which holds one layer's activations only."""

@@ -87,7 +87,8 @@ def test_micro_batches_hold_at_most_so_many_rollouts_and_tokens(
     training = LocalTraining.parse(
         {**make_run().training.to_json(), "micro_batch_size": size, "micro_batch_tokens": tokens}, "training"
     )
-    parts = training.micro_batches([4, 6, 9, 3, 3])
+    rollouts = TokenBatch([[1] * (length - 1) for length in (4, 6, 9, 3, 3)], [[2]] * 5)
+    parts = [part.tolist() for part in rollouts.micro_batches(training)]
     assert [len(part) for part in parts] == expected
     assert [place for part in parts for place in part] == list(range(5))
 
