@@ -27,12 +27,17 @@ class BatchSelection(Component, ABC):
 
     kind: ClassVar[str] = "selection"
     always_whole_groups: ClassVar[bool] = False
+    judges_alone: ClassVar[bool] = False  # true where a unit is of use or not whatever the others are
 
     max_rounds: int = hyper_parameter(4, "rounds of sampling after which the best batch is taken", minimum=1)
 
     @abstractmethod
     def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
         """Choose ``wanted`` of the units of rewards [units, size]; and whether the choice is good enough."""
+
+    def keeps(self, rewards: Tensor) -> Tensor:
+        """Judge the units of rewards [units, size] one by one, if it ``judges_alone``: [units] bool, true if of use."""
+        raise NotImplementedError
 
     def __call__(
         self,
@@ -74,18 +79,23 @@ class DynamicSampling(BatchSelection):
     """Keeps prompts whose rollouts are neither all right nor all wrong, the first ones that fill the batch.
 
     DAPO's dynamic sampling (arXiv 2503.14476). Groups are always kept whole. Each round samples another batch of
-    prompts, where the authors' recipe samples three times the batch at once. After ``max_rounds`` rounds, where the
-    recipe stops the training, the first of the other prompts fill the batch up; their advantages are 0.
+    prompts, where the authors' recipe samples three times the batch at once; with verl each prompt that is dropped is
+    replaced at once, up to as many prompts. After ``max_rounds`` rounds, where the recipe stops the training, the
+    first of the other prompts fill the batch up; their advantages are 0.
     """
 
     always_whole_groups: ClassVar[bool] = True
+    judges_alone: ClassVar[bool] = True
 
     max_rounds: int = hyper_parameter(10, "rounds of sampling after which the batch is filled up", minimum=1)
 
     def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
-        mixed = rewards.amax(dim=1) > rewards.amin(dim=1)
+        mixed = self.keeps(rewards)
         preferred = torch.cat([mixed.nonzero()[:, 0], (~mixed).nonzero()[:, 0]])[:wanted]
         return preferred, int(mixed.sum()) >= wanted
+
+    def keeps(self, rewards: Tensor) -> Tensor:
+        return rewards.amax(dim=1) > rewards.amin(dim=1)
 
 
 @component("reward_balanced")

@@ -47,13 +47,14 @@ def whole_groups_fraction(ids: Tensor, groups: Tensor) -> float:
     return sum(whole) / len(whole)
 
 
-def canonical_order(keys: Sequence[str], groups: Tensor) -> Tensor:
-    """[B] rollouts by prompt as first met, then by their number: not in the order in which they happened to finish.
+def prompt_of(key: str) -> str:
+    """The prompt in verl's name of a rollout, ``{prompt}_{number}_{part}``."""
+    return key.rsplit("_", 2)[0]
 
-    ``keys`` are verl's names of the rollouts, ``{prompt}_{number}_{part}``; groups [B] are their prompts.
-    """
-    numbers = [int(key.rsplit("_", 2)[1]) for key in keys]
-    return torch.tensor(sorted(range(len(keys)), key=lambda row: (int(groups[row]), numbers[row])))
+
+def rollout_number(key: str) -> int:
+    """The number of the rollout in its prompt's group, from verl's name of it."""
+    return int(key.rsplit("_", 2)[1])
 
 
 def truncations(extra_fields: Iterable[Any]) -> Tensor:

@@ -9,8 +9,7 @@ content.
 import json
 import os
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,13 @@ from evals.core.random import generator_for
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
-from rlvr.engines.verl.mini_batches import canonical_order, lay_out, truncations, whole_groups_fraction
+from rlvr.engines.verl.mini_batches import lay_out, prompt_of, rollout_number, truncations, whole_groups_fraction
 from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, unpacked_metrics
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
 
 LARGEST_FAILED_SHARE = 0.1
-"""The part of a step's prompts that may lose a rollout; of a small batch one prompt may, whatever its part."""
+"""The part of the prompts that a step samples that may lose a rollout; one prompt may, whatever its part."""
 
 
 class MethodTrainer(PPOTrainerSync):
@@ -51,10 +50,8 @@ class MethodTrainer(PPOTrainerSync):
         """Order the batch by rank and mini-batch, and give every rollout what its worker needs."""
         run, method = self._current.run, self._current.method
         rewards, groups, lengths, _ = _outcomes(batch.partition_id, batch.keys, batch.tags)
-        order = canonical_order(batch.keys, groups)
         updates, step = run.training.updates_per_step, self.global_steps - 1
-        assigned = method.assign(rewards[order], groups[order], lengths[order], updates, run.seed, step)
-        mini_batches = [order[part] for part in assigned]
+        mini_batches = method.assign(rewards, groups, lengths, updates, run.seed, step)
         ids = mini_batch_ids(mini_batches, len(batch.keys))
         metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
         advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
@@ -144,8 +141,7 @@ class MethodTrainer(PPOTrainerSync):
     def _keep_rollouts(self, data: Any, rollouts: RolloutBatch, weights: Tensor) -> None:
         """Write the rollouts of this step, whose tokens have the weights [B, T]."""
         problems = [str(getattr(about, "data", about)["id"]) for about in data["extra_info"]]
-        rewards = torch.stack([scores.sum() for scores in data["rm_scores"].unbind()]).float()
-        step = StepRollouts(self._current.run.run, self.global_steps, problems, rewards, rollouts, weights)
+        step = StepRollouts(self._current.run.run, self.global_steps, problems, _rewards(data), rollouts, weights)
         keep_rollouts(
             Path(os.environ[RUN_VARIABLE]).parent,
             self._state.name,  # begins the training's fingerprint
@@ -164,8 +160,14 @@ class MethodTrainer(PPOTrainerSync):
 class MethodReplayBuffer(ReplayBuffer):
     """Gives the trainer whole batches: prompts that lost a rollout are replaced, and the method's selection is content.
 
+    A prompt is replaced as soon as it is known to be of no use, while others are still sampled. Which prompts are
+    trained on follows from the order in which they were asked for and from rewards, not from which of them ended first.
     Advantages are those of whole groups, hence computed here, before anything is dropped; they travel as tags.
     """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._judged: dict[str, bool] = {}  # prompt of this step -> whether the selection keeps it
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Any, dict[str, float]]:
         """The selected rollouts of ``batch_size`` prompts' size, and metrics of everything that was sampled."""
@@ -173,9 +175,11 @@ class MethodReplayBuffer(ReplayBuffer):
             found: tuple[Any, dict[str, float]] = super().sample(global_steps, partition_id, batch_size)
             return found
         method, run = current_run().method, current_run().run
-        rounds, size, step = 1, batch_size * run.training.samples_per_prompt, global_steps - 1
+        size, step = batch_size * run.training.samples_per_prompt, global_steps - 1
+        self._judged.clear()
+        rounds = method.selection.max_rounds if method.selection and method.selection.judges_alone else 1
         while True:
-            keys, tags, failed = self._whole_groups(partition_id, rounds * batch_size, run.training.samples_per_prompt)
+            keys, tags, failed = self._whole_groups(partition_id, batch_size, rounds)
             rewards, groups, lengths, truncated = _outcomes(partition_id, keys, tags)
             if method.selection is None:
                 kept, own = list(range(size)), {"rollouts_discarded_fraction": 0.0}
@@ -183,9 +187,8 @@ class MethodReplayBuffer(ReplayBuffer):
             selection = method.select(rewards, groups, size, rounds, run.seed, step)
             if selection is not None:
                 kept = selection.indices.tolist()
-                own = {"rollouts_discarded_fraction": selection.discarded_fraction, "sampling_rounds": rounds}
+                own = {"rollouts_discarded_fraction": selection.discarded_fraction}
                 break
-            self._refill(batch_size)
             rounds += 1
         advantages = current_run().advantage.of_rollouts(rewards, groups, lengths)
         chosen = {keys[row] for row in kept}
@@ -200,42 +203,54 @@ class MethodReplayBuffer(ReplayBuffer):
         of_all = rollout_metrics(rewards, groups, lengths, truncated, 0.0) | {"prompts_failed": failed, **own}
         return batch, {PREFIX + name: float(value) for name, value in of_all.items()}
 
-    def _whole_groups(self, partition_id: str, prompts: int, size: int) -> tuple[list[str], list[dict[str, Any]], int]:
-        """Wait for ``prompts`` prompts with all of their ``size`` rollouts; those that fail are replaced.
+    def _whole_groups(
+        self, partition_id: str, batch_size: int, rounds: int
+    ) -> tuple[list[str], list[dict[str, Any]], int]:
+        """Wait for ``rounds`` batches of prompts with all of their rollouts, or for one that the selection keeps.
 
-        Returns names and tags of their rollouts, in an order that timing has no part in, and how many prompts failed.
+        Returns names and tags of the rollouts, in the order in which their prompts were asked for, and how many prompts
+        failed.
         """
+        size, failed = current_run().run.training.samples_per_prompt, 0
         while True:
             self._sync_metadata_from_transfer_queue()
-            if self.pending_keys[partition_id] or self.running_keys[partition_id]:  # some are still being generated
-                time.sleep(self.poll_interval)
-                continue
             items = self.partitions[partition_id]
-            counts = Counter(map(_prompt, items))
-            whole = [prompt for prompt, count in counts.items() if count == size]
-            asked = len(self.finished_keys[partition_id] | self.failure_keys[partition_id])
-            failed = asked - len(whole)
-            if failed > max(1.0, LARGEST_FAILED_SHARE * prompts):
-                found = f"{failed} of {asked} prompts lack some of their {size} rollouts"
-                accepted = f"{LARGEST_FAILED_SHARE:.0%} of {prompts} at most"
-                raise RuntimeError(f"{found}; accepted: {accepted}; their workers' errors are above")
-            if len(whole) >= prompts:
-                break
-            print(f"{failed} of {asked} prompts lack some of their {size} rollouts; others are sampled", flush=True)
-            self._refill(prompts - len(whole))
-        keys = [key for key in items if counts[_prompt(key)] == size]
-        order = canonical_order(keys, group_ids(map(_prompt, keys))).tolist()
-        return [keys[row] for row in order], [items[keys[row]] for row in order], failed
+            ended = self.finished_keys[partition_id] | self.failure_keys[partition_id]
+            under_way = len(self.pending_keys[partition_id] | self.running_keys[partition_id])
+            # verl lists prompts as they were asked for, but rollouts as they ended.
+            rollouts: dict[str, list[str]] = {prompt: [] for prompt in self.prompt_global_steps[partition_id]}
+            for key in sorted(items, key=rollout_number):
+                rollouts[prompt_of(key)].append(key)
+            whole = {prompt: keys for prompt, keys in rollouts.items() if prompt in ended and len(keys) == size}
+            if (now := len(ended) - len(whole)) > failed:
+                failed = now
+                found = f"{failed} of {len(rollouts)} prompts lack some of their {size} rollouts"
+                if failed > max(1.0, LARGEST_FAILED_SHARE * len(rollouts)):
+                    accepted = f"{LARGEST_FAILED_SHARE:.0%} at most"
+                    raise RuntimeError(f"{found}; accepted: {accepted}; their workers' errors are above")
+                print(f"{found}; others are sampled", flush=True)
+            missing = rounds * batch_size - len(whole) - under_way
+            if (of_use := self._of_use(partition_id, whole)) is not None:
+                missing = min(missing, batch_size - of_use - under_way)
+            if missing > 0:
+                assert self.refill_fn is not None
+                self.refill_fn(missing)
+            elif under_way:
+                time.sleep(self.poll_interval)
+            else:
+                keys = [key for group in whole.values() for key in group]
+                return keys, [items[key] for key in keys], failed
 
-    def _refill(self, prompts: int) -> None:
-        """Ask for so many more prompts."""
-        assert self.refill_fn is not None
-        self.refill_fn(prompts)
-
-
-def _prompt(key: str) -> str:
-    """The prompt in a rollout's name, ``{prompt}_{number}_{part}``."""
-    return key.rsplit("_", 2)[0]
+    def _of_use(self, partition_id: str, groups: Mapping[str, Sequence[str]]) -> int | None:
+        """How many of the ``groups``, prompt -> rollouts, are kept; None for a selection that judges them together."""
+        selection = current_run().method.selection
+        if selection is None or not selection.judges_alone:
+            return None
+        if new := {prompt: keys for prompt, keys in groups.items() if prompt not in self._judged}:
+            keys = [key for group in new.values() for key in group]
+            read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])
+            self._judged |= dict(zip(new, selection.keeps(_rewards(read).view(len(new), -1)).tolist(), strict=True))
+        return sum(self._judged.values())
 
 
 def _outcomes(
@@ -243,6 +258,10 @@ def _outcomes(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Rewards, prompts, lengths and whether they were cut off, [B], of rollouts."""
     read = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores", "extra_fields"])
-    rewards = torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()
     lengths = torch.tensor([tag["response_len"] for tag in tags])
-    return rewards, group_ids(map(_prompt, keys)), lengths, truncations(read["extra_fields"])
+    return _rewards(read), group_ids(map(prompt_of, keys)), lengths, truncations(read["extra_fields"])
+
+
+def _rewards(read: Any) -> Tensor:
+    """[B] of rollouts, from verl's scores of their tokens."""
+    return torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,29 +18,43 @@ PROMPTS, SAMPLES = 2, 4
 
 @dataclass
 class Queue:
-    """Rounds of sampling: of each its prompts and the rewards of their rollouts, fewer of those if some failed."""
+    """Prompts in the order in which they are asked for, with the rewards of their rollouts; fewer if some failed."""
 
-    rounds: list[dict[str, list[float]]]
-    sampled: int = 1
+    rewards_of: Mapping[str, list[float]]
+    ends: Mapping[str, int] = field(default_factory=dict)
+    """The look at the queue, from 1, at which a prompt has ended; the first after it was asked for, if left out."""
+    asked: list[int] = field(default_factory=lambda: [PROMPTS])
+    """The number of prompts that were asked for at first, and then each time."""
+    asked_at: list[int] = field(default_factory=list)
+    """The look at which each of the later ones was."""
+    looks: int = 0
     cleared: list[str] = field(default_factory=list)
 
     @property
-    def rewards(self) -> dict[str, float]:
-        """Of every rollout that is there, by its name."""
-        there = [prompt for found in self.rounds[: self.sampled] for prompt in found.items()]
-        return {f"{uid}_{n}_0": reward for uid, rewards in there for n, reward in enumerate(rewards)}
+    def prompts(self) -> list[str]:
+        """Those that were asked for."""
+        assert sum(self.asked) <= len(self.rewards_of), "more prompts were asked for than there are"
+        return list(self.rewards_of)[: sum(self.asked)]
+
+    @property
+    def ended(self) -> list[str]:
+        """Those that have ended, in the order in which they did."""
+        there = [prompt for prompt in self.prompts if self.ends.get(prompt, 0) <= self.looks]
+        return sorted(there, key=lambda prompt: self.ends.get(prompt, 0))
 
     def refill(self, prompts: int) -> None:
-        """Some more prompts: those of the next round."""
-        self.sampled += 1
-        assert self.sampled <= len(self.rounds), "more rounds were asked for than there are"
-        assert prompts == len(self.rounds[self.sampled - 1])
+        self.asked.append(prompts)
+        self.asked_at.append(self.looks)
 
     def get(self, keys: list[str], **_named: Any) -> dict[str, Any]:
         """What the buffer reads of rollouts."""
-        rows = [torch.tensor([0.0, self.rewards[key]]) for key in keys]
+        rows = [torch.tensor([0.0, self.reward(key)]) for key in keys]
         scores = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
         return {"rm_scores": scores, "extra_fields": [{"reward_extra_info": {"truncated": 0.0}} for _ in keys]}
+
+    def reward(self, key: str) -> float:
+        prompt, number, _ = key.split("_")
+        return self.rewards_of[prompt][int(number)]
 
 
 def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dynamic_sampling") -> Any:
@@ -51,13 +66,19 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
         def __init__(self) -> None:
             self.refill_fn, self.poll_interval = queue.refill, 0.0
             self.partitions: dict[str, dict[str, Any]] = defaultdict(dict)
+            self.prompt_global_steps: dict[str, dict[str, int]] = defaultdict(dict)
             self.pending_keys, self.running_keys, self.failure_keys, self.finished_keys = (
                 defaultdict(set) for _ in range(4)
             )
 
         def _sync_metadata_from_transfer_queue(self) -> None:
-            self.partitions["train"] = {key: {"response_len": 2} for key in queue.rewards}
-            self.finished_keys["train"] = {uid for found in queue.rounds[: queue.sampled] for uid in found}
+            queue.looks += 1
+            # As verl does: rollouts in the order in which they ended, here the last of a group first.
+            keys = [f"{uid}_{n}_0" for uid in queue.ended for n in reversed(range(len(queue.rewards_of[uid])))]
+            self.partitions["train"] = {key: {"response_len": 2} for key in keys}
+            self.prompt_global_steps["train"] = dict.fromkeys(queue.prompts, 1)
+            self.finished_keys["train"] = set(queue.ended)
+            self.running_keys["train"] = set(queue.prompts) - set(queue.ended)
 
     def clear(keys: list[str], partition_id: str) -> None:
         queue.cleared += keys
@@ -72,54 +93,82 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
 RIGHT, WRONG, MIXED = [1.0] * SAMPLES, [0.0] * SAMPLES, [1.0, 0.0, 0.0, 0.0]
 
 
-def test_sampling_goes_on_until_enough_prompts_are_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue([{"a": RIGHT, "b": MIXED}, {"c": MIXED, "d": MIXED}])
-    batch, metrics = sample(queue, monkeypatch)
-    assert [key.split("_")[0] for key in batch.keys] == ["b"] * SAMPLES + ["c"] * SAMPLES
-    assert {key.split("_")[0] for key in queue.cleared} >= {"a", "d"} and not set(batch.keys) & set(queue.cleared)
+def prompts_of(batch: Any) -> list[str]:
+    """The prompts of the batch's rollouts, once if they stand together."""
+    prompts = [key.split("_")[0] for key in batch.keys]
+    return prompts[::SAMPLES]
+
+
+def advantages_of_mixed() -> list[float]:
     group = torch.tensor(MIXED)
-    expected = ((group - group.mean()) / (group.std() + 1e-6)).tolist()
-    assert [tag["advantage"] for tag in batch.tags] == pytest.approx(expected * 2, abs=1e-6)
-    # Metrics are of everything that was sampled.
-    assert metrics["rlvr/reward_mean"] == pytest.approx(7 / 16) and metrics["rlvr/prompts_sampled"] == 4
-    assert metrics["rlvr/groups_mixed_fraction"] == 0.75 and metrics["rlvr/sampling_rounds"] == 2
+    return list(((group - group.mean()) / (group.std() + 1e-6)).tolist())
+
+
+def test_sampling_goes_on_until_enough_prompts_are_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue({"a": RIGHT, "b": MIXED, "c": WRONG, "d": MIXED, "e": MIXED})
+    batch, metrics = sample(queue, monkeypatch)
+    assert batch.keys == [f"{prompt}_{number}_0" for prompt in "bd" for number in range(SAMPLES)]
+    assert {key.split("_")[0] for key in queue.cleared} >= {"a", "c"} and not set(batch.keys) & set(queue.cleared)
+    assert [tag["advantage"] for tag in batch.tags] == pytest.approx(advantages_of_mixed() * 2, abs=1e-6)
+    # Metrics are of everything that was sampled, which is no prompt more than it takes.
+    assert metrics["rlvr/prompts_sampled"] == 4 and queue.asked == [2, 1, 1]
+    assert metrics["rlvr/reward_mean"] == pytest.approx(6 / 16) and metrics["rlvr/groups_mixed_fraction"] == 0.5
     assert metrics["rlvr/rollouts_discarded_fraction"] == 0.5
+
+
+def test_a_prompt_is_replaced_while_others_are_still_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue({"a": RIGHT, "b": MIXED, "c": MIXED}, ends={"b": 9})
+    batch, _ = sample(queue, monkeypatch)
+    assert prompts_of(batch) == ["b", "c"] and queue.asked_at == [1] and queue.looks == 9
+
+
+@pytest.mark.parametrize("method", ["dapo_dynamic_sampling", "dapo"])
+def test_the_batch_does_not_depend_on_which_prompt_ends_first(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewards = {"a": RIGHT, "b": MIXED, "c": MIXED, "d": MIXED}
+    found = [sample(Queue(rewards, ends), monkeypatch, method)[0] for ends in ({}, {"a": 7, "b": 5}, {"b": 9, "c": 2})]
+    assert all(batch.keys == found[0].keys and batch.tags == found[0].tags for batch in found)
+
+
+def test_a_batch_is_filled_up_once_enough_prompts_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"p{number:02}" for number in range(10 * PROMPTS)]
+    queue = Queue({name: MIXED if name == "p07" else WRONG for name in names}, ends={"p03": 30})
+    batch, metrics = sample(queue, monkeypatch)
+    assert prompts_of(batch) == ["p00", "p07"] and metrics["rlvr/prompts_sampled"] == 10 * PROMPTS
+    assert {tag["advantage"] for tag in batch.tags[:SAMPLES]} == {0.0}
 
 
 @pytest.mark.parametrize("method", ["dapo_dynamic_sampling", "dapo"])
 def test_a_prompt_that_lost_a_rollout_is_replaced_and_counted(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One failed rollout costs its prompt, and not the run: as many more prompts are sampled, and no others."""
-    queue = Queue([{"a": MIXED[:3], "b": MIXED}, {"c": MIXED}])
+    queue = Queue({"a": MIXED[:3], "b": MIXED, "c": MIXED}, ends={"b": 5})
     batch, metrics = sample(queue, monkeypatch, method)
-    assert {key.split("_")[0] for key in batch.keys} == {"b", "c"} and len(batch.keys) == PROMPTS * SAMPLES
+    assert prompts_of(batch) == ["b", "c"] and len(batch.keys) == PROMPTS * SAMPLES and queue.asked == [2, 1]
     assert {"a_0_0", "a_1_0", "a_2_0"} <= set(queue.cleared)
     assert metrics["rlvr/prompts_failed"] == 1 and metrics["rlvr/prompts_sampled"] == 2
     assert metrics["rlvr/rollouts_discarded_fraction"] == 0 and "rlvr/reward_mean" in metrics
-    group = torch.tensor(MIXED)
-    expected = ((group - group.mean()) / (group.std() + 1e-6)).tolist()
-    assert [tag["advantage"] for tag in batch.tags] == pytest.approx(expected * 2, abs=1e-6)
+    assert [tag["advantage"] for tag in batch.tags] == pytest.approx(advantages_of_mixed() * 2, abs=1e-6)
 
 
 def test_without_failures_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch, metrics = sample(Queue([{"a": MIXED, "b": RIGHT}]), monkeypatch, "dapo")
-    assert metrics["rlvr/prompts_failed"] == 0 and "rlvr/sampling_rounds" not in metrics
-    assert [key.split("_")[0] for key in batch.keys] == ["a"] * SAMPLES + ["b"] * SAMPLES
+    batch, metrics = sample(Queue({"a": MIXED, "b": RIGHT}), monkeypatch, "dapo")
+    assert metrics["rlvr/prompts_failed"] == 0 and metrics["rlvr/prompts_sampled"] == 2
+    assert prompts_of(batch) == ["a", "b"]
 
 
 def test_dropped_rollouts_had_their_part_in_their_group_s_advantages(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue([{"a": MIXED, "b": MIXED}, {"c": RIGHT, "d": MIXED}])
+    queue = Queue({"a": MIXED, "b": MIXED, "c": RIGHT, "d": MIXED})
     batch, metrics = sample(queue, monkeypatch, "dapo_reward_balanced")
-    assert len(batch.keys) == PROMPTS * SAMPLES and metrics["rlvr/sampling_rounds"] == 2
-    group = torch.tensor(MIXED)
-    of_reward = {reward: float((reward - group.mean()) / (group.std() + 1e-6)) for reward in (0.0, 1.0)}
+    # A method that judges the rollouts together samples whole rounds.
+    assert len(batch.keys) == PROMPTS * SAMPLES and metrics["rlvr/prompts_sampled"] == 4 and queue.asked == [2, 2]
+    of_reward = {0.0: advantages_of_mixed()[1], 1.0: advantages_of_mixed()[0]}
     for key, tag in zip(batch.keys, batch.tags, strict=True):
-        expected = 0.0 if key.startswith("c") else of_reward[queue.rewards[key]]
+        expected = 0.0 if key.startswith("c") else of_reward[queue.reward(key)]
         assert tag["advantage"] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["dapo_dynamic_sampling", "dapo"])
 def test_a_run_ends_where_more_prompts_fail_than_is_stated(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RuntimeError, match=r"2 of 2 prompts lack .* 4 rollouts; accepted: 10% of 2 at most"):
-        sample(Queue([{"a": [], "b": MIXED[:2]}]), monkeypatch, method)
+    with pytest.raises(RuntimeError, match=r"2 of 2 prompts lack .* 4 rollouts; accepted: 10% at most"):
+        sample(Queue({"a": [], "b": MIXED[:2]}), monkeypatch, method)
     with pytest.raises(RuntimeError, match="2 of 3 prompts lack"):  # the same one after the other
-        sample(Queue([{"a": MIXED[:1], "b": MIXED}, {"c": MIXED[:1]}]), monkeypatch, method)
+        sample(Queue({"a": MIXED[:1], "b": MIXED, "c": MIXED[:1]}), monkeypatch, method)
