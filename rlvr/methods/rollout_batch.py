@@ -11,10 +11,12 @@ from torch import Tensor
 Visit = Callable[[Tensor, Tensor], object]
 """Called with places [k] int64 among n rows, on the CPU, and those rows [k, D]."""
 
+_ROWS_AT_ONCE = 1 << 12
+
 
 @dataclass(frozen=True)
 class RecomputedRows:
-    """A matrix [n, D] of token rows that is computed anew at every reading, for when there is no room to hold it."""
+    """A matrix [n, D] of token rows that is computed or copied anew at every reading, where a device cannot hold it."""
 
     shape: tuple[int, int]  # n and D
     dtype: torch.dtype
@@ -43,6 +45,16 @@ class RecomputedRows:
             self.read(lambda at, rows: visit(at, change(at, rows).to(self.dtype)))
 
         return RecomputedRows(self.shape, self.dtype, self.device, read)
+
+
+def in_parts(rows: Tensor, device: torch.device) -> RecomputedRows:
+    """Read rows [N, D], which stay where they are, on ``device``: parts of them are copied there at every reading."""
+
+    def read(visit: Visit) -> None:
+        for places in torch.arange(len(rows)).split(_ROWS_AT_ONCE):
+            visit(places, rows[places].to(device))
+
+    return RecomputedRows((rows.shape[0], rows.shape[1]), rows.dtype, device, read)
 
 
 @dataclass(frozen=True)

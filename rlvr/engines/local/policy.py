@@ -23,7 +23,7 @@ from evals.generation.checkpoint import Checkpoint
 from evals.generation.decoder import DECODER
 from evals.generation.gradients import computed_again
 from evals.generation.sampler import Sampler
-from rlvr.methods.rollout_batch import RecomputedRows, Visit
+from rlvr.methods.rollout_batch import RecomputedRows, in_parts
 
 
 def same_bytes(device: str, dtype: str, backend: str, by_vllm: bool = False) -> str:
@@ -75,7 +75,6 @@ class TokenBatch:
         return torch.arange(max(1, int(lengths.max())))[None] < lengths[:, None]
 
 
-_ROWS_AT_ONCE = 1 << 12
 LOGITS_AT_ONCE = 1 << 25
 """Logits that are in memory at once: 128 MiB in float32, and as much again for their logarithms."""
 
@@ -271,13 +270,3 @@ class HiddenStateStore:
         """All rows on ``device``, beyond the budget in parts that are copied there at every reading."""
         rows = self.rows()
         return in_parts(rows, device) if self.spilled and device.type != "cpu" else rows.to(device)
-
-
-def in_parts(rows: Tensor, device: torch.device) -> RecomputedRows:
-    """Rows [N, D] that stay where they are, read on ``device`` in parts."""
-
-    def read(visit: Visit) -> None:
-        for places in torch.arange(len(rows)).split(_ROWS_AT_ONCE):
-            visit(places, rows[places].to(device))
-
-    return RecomputedRows((rows.shape[0], rows.shape[1]), rows.dtype, device, read)

@@ -84,13 +84,13 @@ class MethodEngine(FSDPEngineWithLMHead):
             if distributed.get_rank() == 0:
                 print(size.description(current.cluster), flush=True)
             outputs = super().infer_batch(data, loss_function)
-            dtype, device = getattr(torch, current.run.dtype), self._communication_device
-            hidden = RecomputedRows((tokens, size.width), dtype, device, partial(self._read_head_inputs, data))
+            dtype, shape = getattr(torch, current.run.dtype), (tokens, size.width)
+            hidden = RecomputedRows(shape, dtype, self._communication_device, partial(self._read_head_inputs, data))
         else:
             kept = KeptRows(tokens, size.place(current.cluster) == "host")
             with self._watching(data, kept.put):
                 outputs = super().infer_batch(data, loss_function)
-            hidden = kept.rows
+            hidden = kept.on(self._communication_device)
         started, found = self._now(), outputs["model_output"]
         weights, metrics = self._weigh(data, found, hidden)
         metrics["seconds_token_weights"] = self._now() - started

@@ -15,7 +15,7 @@ from torch import Tensor
 from evals.core.run_spec import Cluster, VerlRun
 from rlvr.engines.verl.registered import CurrentRun
 from rlvr.methods.method import Method
-from rlvr.methods.rollout_batch import Visit
+from rlvr.methods.rollout_batch import RecomputedRows, Visit, in_parts
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class HiddenStateSize:
     def description(self, cluster: Cluster) -> str:
         where = {
             "device": "kept in the device's memory",
-            "host": "kept in host memory",
+            "host": "kept in host memory, copied to the device for each reading",
             "recomputed": "not kept: each reading of the token weights is another forward pass",
         }[self.place(cluster)]
         return (
@@ -118,11 +118,11 @@ class KeptRows:
         self._kept: Tensor | None = None
         self._filled = 0
 
-    @property
-    def rows(self) -> Tensor:
+    def on(self, device: torch.device) -> Tensor | RecomputedRows:
+        """All rows on ``device``; those in host memory are copied there in parts at every reading."""
         if self._kept is None or self._filled != self._tokens:
             raise RuntimeError(f"{self._filled} of {self._tokens} hidden states were kept")
-        return self._kept
+        return self._kept if self._kept.device == device else in_parts(self._kept, device)
 
     def put(self, at: Tensor, rows: Tensor) -> None:
         """Keep rows [k, D] at consecutive places [k]."""

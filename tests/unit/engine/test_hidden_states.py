@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from evals.core.random import random_projection
-from rlvr.engines.local import policy
-from rlvr.engines.local.policy import HiddenStateStore, in_parts
-from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch
+from rlvr.engines.local.policy import HiddenStateStore
+from rlvr.methods import rollout_batch
+from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, in_parts
 from rlvr.methods.token_weights.delta import DelTA, SketchedDelTA
 
 
@@ -31,7 +31,7 @@ def test_spilled_rows_are_the_rows_and_leave_no_file(dtype: torch.dtype, tmp_pat
 
 
 def test_spilled_rows_are_read_in_parts_on_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "_ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(rollout_batch, "_ROWS_AT_ONCE", 100)
     whole = draw_batch(16)
     parts = dataclasses.replace(whole, hidden_states=in_parts(whole.hidden_states, torch.device("cpu")))
     torch.testing.assert_close(DelTA()(parts)[0], DelTA()(whole)[0])
