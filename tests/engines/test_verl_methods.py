@@ -73,6 +73,15 @@ def the_future_weighs(metrics: Metrics, _of_verl: Metrics) -> None:
     assert (metrics["dropped_fraction"] == 0).all()
 
 
+def each_prompt_of_no_use_was_replaced(metrics: Metrics, of_verl: Metrics) -> None:
+    """As many prompts are sampled as it takes to have a batch of those whose rollouts differ, and not one more."""
+    sampled = metrics["prompts_sampled"]
+    assert (sampled > PROMPTS).any(), "nothing was replaced: nothing is shown"
+    assert (metrics["groups_mixed_fraction"] * sampled).to_numpy() == pytest.approx(PROMPTS)
+    assert metrics["rollouts_discarded_fraction"].to_numpy() == pytest.approx(1 - PROMPTS / sampled.to_numpy())
+    assert of_verl["critic/rewards/mean"].between(1 / SAMPLES, 1 - 1 / SAMPLES).all()
+
+
 def right_and_wrong_are_balanced(metrics: Metrics, of_verl: Metrics) -> None:
     """The trained batch, not all that was sampled, has three tenths of either, unless four rounds were not enough."""
     rounds = metrics["prompts_sampled"] / PROMPTS
@@ -90,6 +99,7 @@ METHODS: Mapping[str, tuple[Mapping[str, Any], list[Check]]] = {
         [groups_are_whole, weights_have_mean_one],
     ),
     "fipo": ({}, [groups_are_torn, the_future_weighs]),
+    "dapo_dynamic_sampling": ({}, [groups_are_torn, each_prompt_of_no_use_was_replaced]),
     "dapo_forking_tokens": ({}, [groups_are_torn, weights_have_mean_one, a_fifth_is_selected]),
     SAPO_BALANCED: (
         {"extends": "dapo_query_preserved_reward_balanced", "loss": {"name": "sapo"}},

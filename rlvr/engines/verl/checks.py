@@ -145,7 +145,6 @@ def _composed(launch: Launch) -> Any:
     omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     # An unknown loss is not refused by verl's own check.
     algorithms.get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
-    algorithms.get_adv_estimator_fn(config.algorithm.adv_estimator)
     get_reward_manager_cls(config.reward.reward_manager.name)
     sampler = config.trainer.v1.sampler.custom_sampler
     if sampler.get("path"):

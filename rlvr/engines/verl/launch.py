@@ -21,7 +21,7 @@ from rlvr.methods.method import Method, compose
 
 PLUGIN = "rlvr.engines.verl.plugin"
 NAME_PREFIX = "rlvr_"
-"""The beginning of the names of losses and advantages in verl's registries, where some names are taken."""
+"""The beginning of the names of losses in verl's registry, where some names are taken."""
 ENGINE_VENDOR = "rlvr"
 REWARD_MANAGER = "rlvr"
 CPU_PLATFORM, CPU_MODULE = "rlvr_cpu", "rlvr_cpu_platform"
@@ -181,7 +181,7 @@ def _overrides(run: VerlRun, cluster: Cluster, method: Method, places: Places) -
         "data.seed": run.seed,
         "data.dataloader_num_workers": 0,
         "data.trust_remote_code": False,
-        "algorithm.adv_estimator": NAME_PREFIX + str(run.method["advantage"]["name"]),
+        "algorithm.adv_estimator": "grpo",  # what verl makes of it gives way to the method's: see trainer.py
         "algorithm.use_kl_in_reward": False,
         "reward.reward_manager.name": REWARD_MANAGER,
         "algorithm.filter_groups.enable": False,  # a method's selection is in the sampler

@@ -11,7 +11,7 @@ from typing import Any
 from verl.experimental.reward_loop.reward_manager import register as register_reward_manager
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
-from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est, register_policy_loss
+from verl.trainer.ppo.core_algos import register_policy_loss
 from verl.trainer.ppo.v1 import trainer_base
 
 import evals.grading.workers  # noqa: F401 (now, not at the first answer that needs algebra)
@@ -64,12 +64,9 @@ class RecordShards(CheckpointCallback):
 
 
 def register_method() -> None:
-    """Register this run's loss and advantage; a run that is validated after another one replaces its."""
+    """Register this run's loss; a run that is validated after another one replaces its."""
     current = current_run()
     register_policy_loss(NAME_PREFIX + str(current.run.method["loss"]["name"]))(current.loss)
-    name = NAME_PREFIX + str(current.run.method["advantage"]["name"])
-    ADV_ESTIMATOR_REGISTRY.pop(name, None)  # verl refuses a second one of a name
-    register_adv_est(name)(current.advantage)
 
 
 register_method()

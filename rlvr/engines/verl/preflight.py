@@ -208,7 +208,7 @@ def step(rank: EngineRank, run: VerlRun, measured: Measured) -> None:
     groups = rows // training.samples_per_prompt
     # Every other rollout is right, so that both sides of every prompt have tokens.
     lengths = torch.full((own,), training.max_new_tokens)
-    advantages = current_run().advantage.of_rollouts((rows % 2).float(), groups - groups[0], lengths)
+    advantages = current_run().method.advantages((rows % 2).float(), groups - groups[0], lengths, int(lengths[0]))
     size = own // training.updates_per_step
     prompts, responses = tokens(training.max_prompt_tokens), tokens(training.max_new_tokens)
     batch = RankBatch(prompts, responses, advantages, groups, torch.arange(own) // size, rows)

@@ -1,4 +1,4 @@
-"""The run that a process of verl works for, and its loss and advantage with the signatures of verl's registries.
+"""The run that a process of verl works for, and its loss with the signature of verl's registry.
 
 Nothing here imports verl.
 
@@ -89,31 +89,6 @@ class RegisteredLoss:
         return self.aggregation(token_loss, mask, normaliser) * info["dp_size"], {}
 
 
-@dataclass(frozen=True)
-class RegisteredAdvantage:
-    """Reward shaping and advantage with the signature that verl's ``register_adv_est`` expects."""
-
-    method: Method
-    longest: int  # response in tokens, for the shaping
-
-    def __call__(
-        self, token_level_rewards: Tensor, response_mask: Tensor, index: Any, config: Any = None, **_unused: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Advantages and returns, both [B, T] and equal: an outcome reward has nothing to discount.
-
-        ``token_level_rewards`` [B, T] have the reward at the last token; ``index`` [B] names the prompts.
-        """
-        mask = response_mask.bool()
-        lengths = mask.sum(dim=1)
-        advantages = self.of_rollouts(token_level_rewards.sum(dim=1), group_ids(index).to(mask.device), lengths)
-        spread = advantages[:, None] * mask
-        return spread, spread
-
-    def of_rollouts(self, rewards: Tensor, groups: Tensor, lengths: Tensor) -> Tensor:
-        """Advantages [B] of rewards [B], group ids [B] and lengths [B]."""
-        return self.method.advantages(rewards, groups, lengths, self.longest)
-
-
 def group_ids(names: Any) -> Tensor:
     """[B] int64: prompts numbered in the order in which their names first appear."""
     numbers: dict[str, int] = {}
@@ -122,19 +97,17 @@ def group_ids(names: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class CurrentRun:
-    """The run that this process works for, with its method, and the loss and advantage that are registered."""
+    """The run that this process works for, with its method, and the loss that is registered."""
 
     run: VerlRun
     cluster: Cluster
     method: Method
     loss: RegisteredLoss
-    advantage: RegisteredAdvantage
 
     @classmethod
     def of(cls, run: VerlRun, cluster: Cluster) -> CurrentRun:
         method = compose(run.method, f"method {run.method_name}")
-        advantage = RegisteredAdvantage(method, run.training.max_new_tokens)
-        return cls(run, cluster, method, RegisteredLoss(method.loss, method.aggregation), advantage)
+        return cls(run, cluster, method, RegisteredLoss(method.loss, method.aggregation))
 
 
 @cache

@@ -79,7 +79,7 @@ class MethodTrainer(PPOTrainerSync):
         return super()._update_actor(batch, metrics)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Call the advantage as verl does, then multiply by the token weights."""
+        """verl's, whose advantages are replaced by the method's times the token weights."""
         batch = super()._compute_advantage(batch, metrics)
         method = self._current.method
         wanted = ["response_mask", Field.ADVANTAGE, "old_log_probs", "rollout_log_probs", "entropy"]
@@ -190,7 +190,7 @@ class MethodReplayBuffer(ReplayBuffer):
                 own = {"rollouts_discarded_fraction": selection.discarded_fraction}
                 break
             rounds += 1
-        advantages = current_run().advantage.of_rollouts(rewards, groups, lengths)
+        advantages = method.advantages(rewards, groups, lengths, run.training.max_new_tokens)
         chosen = {keys[row] for row in kept}
         uids = [*self.finished_keys[partition_id], *self.failure_keys[partition_id]]
         rest = [key for key in self.partitions[partition_id] if key not in chosen]

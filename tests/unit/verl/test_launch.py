@@ -34,7 +34,6 @@ def test_the_settings_of_the_run_are_verl_s(places: Places) -> None:
         f"{ACTOR}.optim.lr_warmup_steps": 10,  # verl counts rollout steps
         f"{ACTOR}.optim.weight_decay": 0.1,
         f"{ACTOR}.policy_loss.loss_mode": "rlvr_clipped",
-        "algorithm.adv_estimator": "rlvr_grpo",
         "trainer.total_training_steps": 220,
         "trainer.nnodes": 2,
         "trainer.n_gpus_per_node": 8,
@@ -69,7 +68,6 @@ def test_every_method_of_the_catalogue_maps(name: str, places: Places) -> None:
     run = make_run(name)
     overrides = launch(run, make_cluster(), places).overrides
     assert overrides[f"{ACTOR}.policy_loss.loss_mode"] == "rlvr_" + run.method["loss"]["name"]
-    assert overrides["algorithm.adv_estimator"] == "rlvr_" + run.method["advantage"]["name"]
     assert overrides[f"{ACTOR}.loss_agg_mode"] == run.method["loss"]["aggregation"]
     assert overrides["trainer.v1.sampler.custom_sampler.name"] == "MethodReplayBuffer"
 

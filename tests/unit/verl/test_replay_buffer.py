@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rlvr.engines.verl.registered import CurrentRun
+from rlvr.methods.method import compose
 from tests.unit.verl.conftest import import_trainer, make_cluster, make_run
 
 PROMPTS, SAMPLES = 2, 4
@@ -57,7 +58,9 @@ class Queue:
         return self.rewards_of[prompt][int(number)]
 
 
-def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dynamic_sampling") -> Any:
+def sample(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dynamic_sampling", longest: int = 20480
+) -> Any:
     """The batch that the buffer makes of the queue, and its metrics."""
 
     class Base:
@@ -84,7 +87,8 @@ def sample(queue: Queue, monkeypatch: pytest.MonkeyPatch, method: str = "dapo_dy
         queue.cleared += keys
 
     trainer = import_trainer(monkeypatch, ReplayBuffer=Base, kv_batch_get=queue.get, kv_clear=clear)
-    run = make_run(method, prompts_per_step=PROMPTS, samples_per_prompt=SAMPLES, updates_per_step=1)
+    shape = {"prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "updates_per_step": 1}
+    run = make_run(method, **shape, max_new_tokens=longest)
     current = CurrentRun.of(run, make_cluster())
     monkeypatch.setattr(trainer, "current_run", lambda: current)
     return trainer.MethodReplayBuffer().sample(1, "train", PROMPTS)
@@ -153,6 +157,19 @@ def test_without_failures_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) ->
     batch, metrics = sample(Queue({"a": MIXED, "b": RIGHT}), monkeypatch, "dapo")
     assert metrics["rlvr/prompts_failed"] == 0 and metrics["rlvr/prompts_sampled"] == 2
     assert prompts_of(batch) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["dapo", "dapo_overlong", "rloo", "reinforce_plus_plus_baseline"])
+def test_advantages_are_those_of_the_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, _ = sample(Queue({"a": MIXED, "b": RIGHT}), monkeypatch, name, longest=2)
+    method, rewards, groups = (
+        make_run(name).method,
+        torch.tensor(MIXED + RIGHT),
+        torch.tensor([0, 1]).repeat_interleave(4),
+    )
+    expected = compose(method).advantages(rewards, groups, torch.full((8,), 2), longest=2)
+    assert [tag["advantage"] for tag in batch.tags] == pytest.approx(expected.tolist())
+    assert bool(expected.abs().sum() > 0)
 
 
 def test_dropped_rollouts_had_their_part_in_their_group_s_advantages(monkeypatch: pytest.MonkeyPatch) -> None:
