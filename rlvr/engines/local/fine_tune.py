@@ -81,6 +81,7 @@ def fine_tune(
         if found := store.latest():
             load_training_tensors(model, optimizer, found.tensors)
             first, metrics = found.step, found.values["metrics"]
+            found = None  # its tensors need no longer be held
         name = f"warm start {directory.name}"
         progress = Progress(directory, name, settings.steps, first)
 
