@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 SMALL = 1 << 26
 """Bytes of weights up to which nothing is said: the laptop study's models fit everywhere."""
 _TORCH = 400 << 20
-"""Bytes of a process that has loaded torch and nothing else."""
+"""Bytes of a process that has loaded torch and this package."""
+_TRANSFORMERS = 230 << 20
+"""Bytes that transformers and its tokenizer add to a process: they fill chat templates, and compute some models."""
+_KEPT_BY_ONEDNN = 2 << 30
+"""An allowance: oneDNN keeps 1,024 kernels, one a shape, and the allocator the memory that was freed between them.
+
+On a CPU with AVX-512 a warm start in bfloat16 took 2.0 GiB more than all other rows (docs/real_model.md).
+"""
 Phase = Literal["always", "sampling", "update", "contrast"]
 
 
@@ -65,7 +72,13 @@ def check_memory(run: LocalRun, execution: Execution, memory: int | None = None)
 
 
 def check_fine_tuning(
-    name: str, checkpoint: Checkpoint, dtype: str, lengths: Sequence[int], targets: int, device: str
+    name: str,
+    checkpoint: Checkpoint,
+    dtype: str,
+    prompt_form: str,
+    lengths: Sequence[int],
+    targets: int,
+    device: str,
 ) -> None:
     """Print the table of a warm start, whose largest pass is over sequences of ``lengths``; UserError if it cannot fit.
 
@@ -74,13 +87,15 @@ def check_fine_tuning(
     shapes = _shapes(checkpoint)
     if 4 * sum(map(_numbers, shapes.values())) <= SMALL:
         return
-    found = [Part("torch", _TORCH), *_trained(dtype, shapes, {}, by_decoder=False)]
-    if (config := _decoder_config(checkpoint)) is None:
+    config = _decoder_config(checkpoint)
+    imported = _imported(device, prompt_form == "chat" or config is None)
+    found = [*imported, *_trained(dtype, shapes, {}, by_decoder=False)]
+    if config is None:
         found.append(Part("activations of transformers' model: not counted", 0))
     else:
         what = f"{len(lengths)} solutions of {sum(lengths)} tokens"
         settings = "fine_tuning.micro_batch_tokens"
-        found += _of_passes(config, shapes, dtype, False, list(lengths), targets, {}, what, settings)
+        found += _of_passes(config, shapes, dtype, device, False, list(lengths), targets, {}, what, settings)
     _compare(name, found, device)
 
 
@@ -114,7 +129,8 @@ def parts(
         from rlvr.engines.local.lora import empty_adapters  # which imports transformers
 
         adapters = empty_adapters(checkpoint, training.lora)
-    found = [Part("torch", _TORCH), *_trained(run.dtype, shapes, adapters, by_decoder=config is not None)]
+    imported = _imported(execution.device, run.prompt_form == "chat" or config is None or bool(adapters))
+    found = [*imported, *_trained(run.dtype, shapes, adapters, by_decoder=config is not None)]
     found += _of_contrast(run, found[-1].size // 2, execution.device)  # the optimizer has two numbers of each
     rows = min(training.sampling_batch_size, training.rollouts_per_step)
     if training.sampling_backend == "vllm":
@@ -140,7 +156,8 @@ def parts(
         Part("logits of a token for every sample", 5 * 4 * rows * config.vocabulary, "sampling", "sampling_batch_size"),
     ]
     what, targets = f"{batch} rollouts of {longest} tokens", batch * training.max_new_tokens
-    found += _of_passes(config, shapes, run.dtype, again, [longest] * batch, targets, adapters, what, of_passes)
+    lengths, device = [longest] * batch, execution.device
+    found += _of_passes(config, shapes, run.dtype, device, again, lengths, targets, adapters, what, of_passes)
     if training.temperature != 1:
         head = 2 * 4 * config.vocabulary * config.hidden
         found.append(Part("head over the temperature, and its gradient", head, "update", "temperature"))
@@ -156,6 +173,7 @@ def _of_passes(
     config: DecoderConfig,
     shapes: Mapping[str, list[int]],
     dtype: str,
+    device: str,
     again: bool,
     lengths: list[int],
     targets: int,
@@ -167,12 +185,28 @@ def _of_passes(
     activations, copies = kept_by_passes(config, shapes, dtype, again, lengths, adapters)
     # The logits, their logarithms, and shares or slopes of the same size.
     of_logits = 3 * 4 * min(LOGITS_AT_ONCE, targets * config.vocabulary)
-    return [
+    found = [
         Part(f"weights as passes take them, {dtype}", copies, "update"),
         Part("gradients of these, before they reach the weights", copies, "update"),
         Part(f"activations of {what}", activations, "update", settings),
         Part("logits of a part of the tokens", of_logits, "update"),
     ]
+    if device == "cpu" and dtype == "bfloat16" and _onednn_multiplies():
+        # Freed memory can be no more than the passes had.
+        kept = min(_KEPT_BY_ONEDNN, sum(part.size for part in found))
+        found.append(Part("kept by oneDNN and the allocator, an allowance", kept, "update"))
+    return found
+
+
+def _onednn_multiplies() -> bool:
+    """Return whether this processor has oneDNN compute products in bfloat16; else torch does."""
+    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _imported(device: str, transformers: bool) -> list[Part]:
+    """Count what a process has loaded; of ``transformers`` nothing lies on a GPU."""
+    found = [Part("torch", _TORCH)]
+    return [*found, Part("transformers", _TRANSFORMERS)] if transformers and device == "cpu" else found
 
 
 def _of_contrast(run: LocalRun, gradient: int, device: str) -> list[Part]:
