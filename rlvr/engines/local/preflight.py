@@ -38,11 +38,6 @@ _TORCH = 400 << 20
 """Bytes of a process that has loaded torch and this package."""
 _TRANSFORMERS = 230 << 20
 """Bytes that transformers and its tokenizer add to a process: they fill chat templates, and compute some models."""
-_KEPT_BY_ONEDNN = 2 << 30
-"""An allowance: oneDNN keeps 1,024 kernels, one a shape, and the allocator the memory that was freed between them.
-
-On a CPU with AVX-512 a warm start in bfloat16 took 2.0 GiB more than all other rows (docs/real_model.md).
-"""
 Phase = Literal["always", "sampling", "update", "contrast"]
 
 
@@ -95,7 +90,7 @@ def check_fine_tuning(
     else:
         what = f"{len(lengths)} solutions of {sum(lengths)} tokens"
         settings = "fine_tuning.micro_batch_tokens"
-        found += _of_passes(config, shapes, dtype, device, False, list(lengths), targets, {}, what, settings)
+        found += _of_passes(config, shapes, dtype, False, list(lengths), targets, {}, what, settings)
     _compare(name, found, device)
 
 
@@ -156,8 +151,8 @@ def parts(
         Part("logits of a token for every sample", 5 * 4 * rows * config.vocabulary, "sampling", "sampling_batch_size"),
     ]
     what, targets = f"{batch} rollouts of {longest} tokens", batch * training.max_new_tokens
-    lengths, device = [longest] * batch, execution.device
-    found += _of_passes(config, shapes, run.dtype, device, again, lengths, targets, adapters, what, of_passes)
+    lengths = [longest] * batch
+    found += _of_passes(config, shapes, run.dtype, again, lengths, targets, adapters, what, of_passes)
     if training.temperature != 1:
         head = 2 * 4 * config.vocabulary * config.hidden
         found.append(Part("head over the temperature, and its gradient", head, "update", "temperature"))
@@ -173,7 +168,6 @@ def _of_passes(
     config: DecoderConfig,
     shapes: Mapping[str, list[int]],
     dtype: str,
-    device: str,
     again: bool,
     lengths: list[int],
     targets: int,
@@ -185,22 +179,12 @@ def _of_passes(
     activations, copies = kept_by_passes(config, shapes, dtype, again, lengths, adapters)
     # The logits, their logarithms, and shares or slopes of the same size.
     of_logits = 3 * 4 * min(LOGITS_AT_ONCE, targets * config.vocabulary)
-    found = [
+    return [
         Part(f"weights as passes take them, {dtype}", copies, "update"),
         Part("gradients of these, before they reach the weights", copies, "update"),
         Part(f"activations of {what}", activations, "update", settings),
         Part("logits of a part of the tokens", of_logits, "update"),
     ]
-    if device == "cpu" and dtype == "bfloat16" and _onednn_multiplies():
-        # Freed memory can be no more than the passes had.
-        kept = min(_KEPT_BY_ONEDNN, sum(part.size for part in found))
-        found.append(Part("kept by oneDNN and the allocator, an allowance", kept, "update"))
-    return found
-
-
-def _onednn_multiplies() -> bool:
-    """Return whether this processor has oneDNN compute products in bfloat16; else torch does."""
-    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _imported(device: str, transformers: bool) -> list[Part]:

@@ -120,9 +120,7 @@ def test_a_warm_start_that_cannot_fit_is_refused_with_the_table(
     assert not (tmp_path / "other" / "checkpoint").exists()
 
 
-def test_what_shapes_do_not_say_is_a_row_of_its_own(
-    make_run: MakeRun, llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transformers_is_counted_where_it_is_loaded(make_run: MakeRun, llama: Path) -> None:
     checkpoint = Checkpoint(llama / "checkpoint")
     shapes = preflight._shapes(checkpoint)
 
@@ -133,14 +131,6 @@ def test_what_shapes_do_not_say_is_a_row_of_its_own(
 
     assert counted(prompt_form="chat").keys() - counted().keys() == {"transformers"}
     assert "transformers" not in counted("cuda", prompt_form="chat")
-    kept = "kept by oneDNN and the allocator"
-    for by_onednn in (False, True):
-        monkeypatch.setattr(preflight, "_onednn_multiplies", lambda it=by_onednn: it)
-        assert kept not in counted() and kept not in counted("cuda", dtype="bfloat16")
-        assert (kept in counted(dtype="bfloat16")) == by_onednn
-    sizes = [counted(dtype="bfloat16")[kept]]
-    monkeypatch.setattr(preflight, "_KEPT_BY_ONEDNN", 1 << 10)
-    assert sizes[0] > 1 << 10 == counted(dtype="bfloat16")[kept]
 
 
 def test_the_table_is_shown_for_a_device_that_is_not_here(
