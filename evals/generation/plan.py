@@ -64,12 +64,12 @@ class Plan:
     def load_backend(self) -> Backend:
         """Load the models; torch then keeps to the threads of the settings."""
         settings = self.settings
-        if settings.device == "cuda":
-            import torch
+        if settings.backend != "server":  # which computes nothing here, and needs neither torch nor a GPU
+            if settings.device == "cuda":
+                import torch
 
-            require_driver(torch.version.cuda, drivers())
-            claim_devices(settings.tensor_parallel_size)
-        if settings.backend != "server":  # which computes nothing here, and needs no torch
+                require_driver(torch.version.cuda, drivers())
+                claim_devices(settings.tensor_parallel_size)
             arithmetic.set_up(settings.threads, settings.is_portable)
         backend_settings = BackendSettings(
             dtype=self.parameters.get("dtype", "auto"),

@@ -90,7 +90,7 @@ def write_rollouts_page(
         list(dict.fromkeys(inputs)),
         chunks,
         parts,
-        [_colour(quantity) for quantity in StepView.quantities if quantity.key in quantities],
+        [_colour(quantities[each.key]) for each in StepView.quantities if each.key in quantities],
         [(run.run, f"{run.title}, seed {run.seed}") for run in trained if run.run in with_rollouts],
         title="Training rollouts",
         benchmark="",
@@ -113,13 +113,13 @@ def _replayed_steps(training: Manifest, directory: Path | None) -> dict[int, Pat
 
 def _scales(tables: Sequence[_Table]) -> dict[str, tuple[Quantity, float]]:
     """The quantities that rows of a step have, each with the scale of its colours: one for all runs."""
-    values = defaultdict[str, list[Any]](list)
+    values, known = defaultdict[str, list[Any]](list), dict[str, Quantity]()
     for table in tables:
         rows = table.read()
         for quantity in recorded(rows):
+            known[quantity.key] = quantity
             values[quantity.key].append(quantity.values(rows))
-    known = [quantity for quantity in StepView.quantities if quantity.key in values]
-    return {each.key: (each, scale_of(np.concatenate(values[each.key]), each.middle)) for each in known}
+    return {key: (quantity, scale_of(np.concatenate(values[key]), quantity.middle)) for key, quantity in known.items()}
 
 
 def _responses(

@@ -21,6 +21,7 @@ from evals.core.record import read_rows
 from evals.core.records import Grade
 from evals.core.single_writer import single_writer
 from evals.generation.checkpoint import Checkpoint, checkpoint_files, load_tokenizer
+from evals.generation.devices import claim_one
 from evals.generation.plan import encode_prompts
 from evals.problems.arithmetic import FAMILIES
 from evals.problems.problem_set import render_prompt
@@ -71,8 +72,6 @@ def compare_checkpoints(
             raise InvalidInput(option, "", f"is {value}", "1 or more")
     if not (math.isfinite(temperature) and temperature > 0):
         raise InvalidInput("--temperature", "", f"is {temperature}", "above 0")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput("--device", "", "is cuda, but torch sees no GPU", "cpu, on this machine")
     rows = read_jsonl(samples, required=("problem_id", "sample", "text", "finish_reason"))
     rewards = None if grades is None else _read_rewards(grades, samples, rows)
     tokens = _tokens(base, trained, problems, prompt, prompt_form, rows, samples)
@@ -87,6 +86,7 @@ def compare_checkpoints(
         batches = torch.arange(len(rows)).split(batch_size)
         paths = [out / "parts" / f"{number:08d}.parquet" for number in range(len(batches))]
         if not all(path.is_file() for path in paths):
+            claim_one(device)
             before, after = (load(each, each.dtype("auto"), device) for each in (Checkpoint(base), Checkpoint(trained)))
             pair = ModelPair(before, after, temperature)
             sizes = [model.head_weight.shape[0] for model in (pair.base, pair.trained)]

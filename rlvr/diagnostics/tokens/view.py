@@ -5,9 +5,9 @@ sheets act on; every token's numbers are in its tooltip and in a table below its
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,17 @@ import pandas as pd
 from evals.core.errors import InvalidInput
 from evals.core.files import read_jsonl, write_text
 from evals.core.manifest import write_output_manifest
-from rlvr.diagnostics.tokens.table import is_comparison, read_comparison, read_token_table
+from rlvr.diagnostics.tokens.table import DISPLACEMENT, is_comparison, read_comparison, read_token_table
 from rlvr.page_template import page_template
 
 Row = Mapping[Hashable, Any]
 Values = npt.NDArray[np.float64]
 
 LEVELS = 4
+_ROUNDED = (
+    "The change is that of two passes in float32 over the weights before and after the step. "
+    "The log-probs beside it are the run's own, in lower precision, and their difference is mostly rounding."
+)
 _LARGEST = 0.98  # quantile of the sizes on the page from which on a token has the strongest colour
 
 
@@ -36,9 +40,15 @@ class Quantity:
     unit: str = ""  # unit of its values, with a space before it
     middle: float = 0.0  # the value that has no colour; above it blue, below it orange
     one_sided: bool = False  # whether nothing lies below the middle
+    in_float32: str = ""  # a column that has the value by passes in float32, in tables of runs in another precision
 
     def values(self, rows: pd.DataFrame) -> Values:
-        return np.asarray(rows.select_dtypes("number").astype(np.float64).eval(self.formula))
+        formula = self.in_float32 if self.in_float32 in rows else self.formula
+        return np.asarray(rows.select_dtypes("number").astype(np.float64).eval(formula))
+
+    def named(self, rows: pd.DataFrame) -> Self:
+        """Return the quantity with a title that says so where ``rows`` have it by passes in float32."""
+        return replace(self, title=f"{self.title}, by passes in float32") if self.in_float32 in rows else self
 
 
 class StepView:
@@ -51,7 +61,9 @@ class StepView:
     quantities: tuple[Quantity, ...] = (
         Quantity("push", "advantage × weight", "advantage * weight"),
         Quantity("weight", "weight", "weight", middle=1.0),
-        Quantity("change", "log-prob change over the step", "new_log_prob - old_log_prob", " nats"),
+        Quantity(
+            "change", "log-prob change over the step", "new_log_prob - old_log_prob", " nats", in_float32=DISPLACEMENT
+        ),
         Quantity("gate", "gate", "gate", middle=1.0),
         Quantity("entropy", "entropy", "entropy", " nats", one_sided=True),
         Quantity("surprise", "−log-prob when sampled", "-old_log_prob", " nats", one_sided=True),
@@ -70,6 +82,8 @@ class StepView:
             raise InvalidInput("--step", "", found, ", ".join(map(str, steps)))
         frame = frame[frame["step"] == step]
         self.quantities = recorded(frame)
+        if DISPLACEMENT in frame:
+            self.explanation += f" {_ROUNDED}"
         _check_problems(problems, frame["problem"])
         sides = frame.groupby("group")["side"].agg(["min", "max"])
         mixed = sides.index[(sides["min"] < 0) & (sides["max"] > 0)]
@@ -85,14 +99,15 @@ class StepView:
     def cells(self, row: Row) -> tuple[str, ...]:
         """Return a token's row of the table of numbers, below ``header``, apart from its text."""
         before, after = row["old_log_prob"], row["new_log_prob"]
-        numbers = [(row["weight"], ".3f"), (before, ".4f"), (after, ".4f"), (after - before, "+.4f")]
+        change = row.get(DISPLACEMENT, after - before)
+        numbers = [(row["weight"], ".3f"), (before, ".4f"), (after, ".4f"), (change, "+.4f")]
         numbers += [(row["entropy"], ".4f"), (row["ratio"], ".4f"), (row["gate"], ".3f")]
         return str(row["token_class"]), *("–" if np.isnan(value) else f"{value:{form}}" for value, form in numbers)
 
 
 def recorded(rows: pd.DataFrame) -> tuple[Quantity, ...]:
     """Return the quantities of a step that its rows have values of."""
-    return tuple(quantity for quantity in StepView.quantities if np.isfinite(quantity.values(rows)).any())
+    return tuple(each.named(rows) for each in StepView.quantities if np.isfinite(each.values(rows)).any())
 
 
 class ComparisonView:

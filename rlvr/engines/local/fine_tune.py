@@ -73,7 +73,8 @@ def fine_tune(
         order = PromptOrder(examples, settings.seed)
         largest = _largest_pass(order, settings)
         targets = sum(len(each["solution"]) for each in largest)
-        check_fine_tuning(directory.name, checkpoint, settings.dtype, _lengths(largest), targets, device)
+        form = settings.prompt_form
+        check_fine_tuning(directory.name, checkpoint, settings.dtype, form, _lengths(largest), targets, device)
         model = load_policy(checkpoint, device, settings.dtype)
         optimizer = AdamW(model.parameters(), settings.weight_decay)
         metrics: list[dict[str, float]] = []
@@ -81,6 +82,7 @@ def fine_tune(
         if found := store.latest():
             load_training_tensors(model, optimizer, found.tensors)
             first, metrics = found.step, found.values["metrics"]
+            found = None  # its tensors need no longer be held
         name = f"warm start {directory.name}"
         progress = Progress(directory, name, settings.steps, first)
 

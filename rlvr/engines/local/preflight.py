@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 SMALL = 1 << 26
 """Bytes of weights up to which nothing is said: the laptop study's models fit everywhere."""
 _TORCH = 400 << 20
-"""Bytes of a process that has loaded torch and nothing else."""
+"""Bytes of a process that has loaded torch and this package."""
+_TRANSFORMERS = 230 << 20
+"""Bytes that transformers and its tokenizer add to a process: they fill chat templates, and compute some models."""
 Phase = Literal["always", "sampling", "update", "contrast"]
 
 
@@ -65,7 +67,13 @@ def check_memory(run: LocalRun, execution: Execution, memory: int | None = None)
 
 
 def check_fine_tuning(
-    name: str, checkpoint: Checkpoint, dtype: str, lengths: Sequence[int], targets: int, device: str
+    name: str,
+    checkpoint: Checkpoint,
+    dtype: str,
+    prompt_form: str,
+    lengths: Sequence[int],
+    targets: int,
+    device: str,
 ) -> None:
     """Print the table of a warm start, whose largest pass is over sequences of ``lengths``; UserError if it cannot fit.
 
@@ -74,8 +82,10 @@ def check_fine_tuning(
     shapes = _shapes(checkpoint)
     if 4 * sum(map(_numbers, shapes.values())) <= SMALL:
         return
-    found = [Part("torch", _TORCH), *_trained(dtype, shapes, {}, by_decoder=False)]
-    if (config := _decoder_config(checkpoint)) is None:
+    config = _decoder_config(checkpoint)
+    imported = _imported(device, prompt_form == "chat" or config is None)
+    found = [*imported, *_trained(dtype, shapes, {}, by_decoder=False)]
+    if config is None:
         found.append(Part("activations of transformers' model: not counted", 0))
     else:
         what = f"{len(lengths)} solutions of {sum(lengths)} tokens"
@@ -114,7 +124,8 @@ def parts(
         from rlvr.engines.local.lora import empty_adapters  # which imports transformers
 
         adapters = empty_adapters(checkpoint, training.lora)
-    found = [Part("torch", _TORCH), *_trained(run.dtype, shapes, adapters, by_decoder=config is not None)]
+    imported = _imported(execution.device, run.prompt_form == "chat" or config is None or bool(adapters))
+    found = [*imported, *_trained(run.dtype, shapes, adapters, by_decoder=config is not None)]
     found += _of_contrast(run, found[-1].size // 2, execution.device)  # the optimizer has two numbers of each
     rows = min(training.sampling_batch_size, training.rollouts_per_step)
     if training.sampling_backend == "vllm":
@@ -140,7 +151,8 @@ def parts(
         Part("logits of a token for every sample", 5 * 4 * rows * config.vocabulary, "sampling", "sampling_batch_size"),
     ]
     what, targets = f"{batch} rollouts of {longest} tokens", batch * training.max_new_tokens
-    found += _of_passes(config, shapes, run.dtype, again, [longest] * batch, targets, adapters, what, of_passes)
+    lengths = [longest] * batch
+    found += _of_passes(config, shapes, run.dtype, again, lengths, targets, adapters, what, of_passes)
     if training.temperature != 1:
         head = 2 * 4 * config.vocabulary * config.hidden
         found.append(Part("head over the temperature, and its gradient", head, "update", "temperature"))
@@ -173,6 +185,12 @@ def _of_passes(
         Part(f"activations of {what}", activations, "update", settings),
         Part("logits of a part of the tokens", of_logits, "update"),
     ]
+
+
+def _imported(device: str, transformers: bool) -> list[Part]:
+    """Count what a process has loaded; of ``transformers`` nothing lies on a GPU."""
+    found = [Part("torch", _TORCH)]
+    return [*found, Part("transformers", _TRANSFORMERS)] if transformers and device == "cpu" else found
 
 
 def _of_contrast(run: LocalRun, gradient: int, device: str) -> list[Part]:

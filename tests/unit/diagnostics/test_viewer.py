@@ -71,6 +71,24 @@ def test_every_token_of_a_problem_is_there_with_its_numbers_and_colours(token_ta
         assert ("stopped" in classes.split()) == (row["gate"] == 0)
 
 
+def test_the_change_of_a_run_in_bfloat16_is_that_of_passes_in_float32(token_table: Path, tmp_path: Path) -> None:
+    show(token_table, tmp_path / "page.html")
+    assert "float32" not in (tmp_path / "page.html").read_text()
+    copy = tmp_path / "table"
+    shutil.copytree(token_table, copy)
+    table = pd.read_parquet(copy / "tokens.parquet")
+    table["displacement"] = np.where(table["position"] % 2, 0.25, -0.125).astype(np.float32)
+    table.to_parquet(copy / "tokens.parquet")
+    page = show(copy, tmp_path / "page.html")
+    content = (tmp_path / "page.html").read_text()
+    legend = re.search(r'<p class="legend legend-change">([^<]*)', content)
+    assert legend is not None and legend[1].startswith("log-prob change over the step, by passes in float32, nats:")
+    assert "two passes in float32" in content
+    assert {words.split("(")[1].split(")")[0] for _, _, words in page.spans} == {"+0.2500", "-0.1250"}
+    colours = {next(name for name in classes.split() if name.startswith("change-")) for _, classes, _ in page.spans}
+    assert colours == {"change-up-4", "change-down-3"}
+
+
 def test_groups_with_right_and_wrong_answers_come_first(token_table: Path, tmp_path: Path) -> None:
     rows = read_token_table(token_table)
     rows = rows[rows["step"] == 1]

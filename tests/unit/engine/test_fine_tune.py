@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from rlvr.engines.local.adamw import AdamW
 from rlvr.engines.local.fine_tune import FineTuningSettings, fine_tune
 from rlvr.engines.local.policy import TokenBatch, load_policy, score_in_chunks
 from rlvr.engines.local.train import train
+from rlvr.runs.state import State, StateStore
 from rlvr.runs.termination import Interrupted
 
 SETTINGS = {
@@ -101,6 +103,31 @@ def test_a_warm_start_that_is_asked_to_stop_saves_its_state(
         with pytest.raises(Interrupted, match="warm: stopped after step 1; its state is saved"):
             tune(llama, solutions, tmp_path / "warm")
     assert [path.name for path in (tmp_path / "warm").glob("state/*/step-*")] == ["step-00000001"]
+
+
+def test_a_warm_start_that_continues_lets_the_state_go(
+    llama: Path, solutions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latest, step, read = StateStore.latest, AdamW.step, list[weakref.ref[torch.Tensor]]()
+
+    def until_the_seventh(self: AdamW, learning_rate: float) -> None:
+        if not read and len(begun) == 6:
+            raise KeyboardInterrupt
+        begun.append(sum(each() is not None for each in read))
+        step(self, learning_rate)
+
+    def remembered(self: StateStore) -> State | None:
+        found = latest(self)
+        read.extend(map(weakref.ref, found.tensors.values() if found else ()))
+        return found
+
+    begun: list[int] = []
+    monkeypatch.setattr(AdamW, "step", until_the_seventh)
+    monkeypatch.setattr(StateStore, "latest", remembered)
+    with pytest.raises(KeyboardInterrupt):
+        tune(llama, solutions, tmp_path / "warm", steps=7)
+    tune(llama, solutions, tmp_path / "warm", steps=7)
+    assert read and begun == [0] * 8  # the sixth twice
 
 
 def test_the_gradient_is_that_of_the_mean_over_solution_tokens(llama: Path, solutions: Path, tmp_path: Path) -> None:

@@ -120,6 +120,19 @@ def test_a_warm_start_that_cannot_fit_is_refused_with_the_table(
     assert not (tmp_path / "other" / "checkpoint").exists()
 
 
+def test_transformers_is_counted_where_it_is_loaded(make_run: MakeRun, llama: Path) -> None:
+    checkpoint = Checkpoint(llama / "checkpoint")
+    shapes = preflight._shapes(checkpoint)
+
+    def counted(device: str = "cpu", **changes: object) -> dict[str, int]:
+        execution = Execution.model_construct(device=device)
+        found = preflight.parts(make_run(**changes), execution, checkpoint, shapes, 30)
+        return {part.name.partition(",")[0]: part.size for part in found}
+
+    assert counted(prompt_form="chat").keys() - counted().keys() == {"transformers"}
+    assert "transformers" not in counted("cuda", prompt_form="chat")
+
+
 def test_the_table_is_shown_for_a_device_that_is_not_here(
     make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from evals.core.errors import UserError
-from evals.generation.checkpoint import Checkpoint
+from evals.core.files import write_json
+from evals.generation.checkpoint import Checkpoint, ServedModel
 from evals.generation.devices import claim_devices, drivers, require_driver
 from evals.generation.plan import Plan
 from evals.generation.settings import EvaluationSettings
@@ -96,6 +97,19 @@ def test_an_old_driver_is_said_before_vllm_starts(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("torch.version.cuda", "13.0")
     with pytest.raises(UserError, match=r"driver of this machine is 570\.195\.03; accepted: 580\.65\.06 or newer"):
         plan.load_backend()
+
+
+@pytest.mark.usefixtures("old_driver")
+def test_a_server_needs_neither_torch_nor_a_gpu_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_json(tmp_path / "server.json", {"base_url": "http://127.0.0.1:1/v1", "model": "m"})
+    content = {"samples_per_problem": 1, "seed": 1, "prompt": "{problem}", "max_new_tokens": 8, "threads": 1}
+    content |= {"temperature": 1.0, "top_p": 1.0, "batch_size": 1, "backend": "server", "device": "cuda"}
+    settings = EvaluationSettings.parse(content, "")
+    plan = Plan([ServedModel(tmp_path)], settings, [], [], 8, [], {}, {}, 0, False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
+    monkeypatch.setitem(sys.modules, "torch", None)  # an import of it then fails
+    assert type(plan.load_backend()).__name__ == "ServerBackend"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "6,7"
 
 
 @pytest.mark.usefixtures("old_driver")

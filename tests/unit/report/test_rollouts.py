@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -166,16 +169,32 @@ def test_rollouts_are_ordered_filtered_and_coloured_by_what_was_recorded(study: 
     assert page.complaints() == []
 
 
-@needs_browser
-def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> None:
+def replay(study: Study, rows: pd.DataFrame) -> tuple[Path, Manifest]:
+    """The directory of a replayed step 2 of GRPO with these rows, and its manifest."""
     directory = study.root / "diagnostics" / "tiny-grpo-s1"
-    write_parquet(directory / "tokens.parquet", rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0]))
+    write_parquet(directory / "tokens.parquet", rows)
     training = read_manifest(study.results / "runs/tiny-grpo-s1/manifest.json", "run").fingerprint
     parameters = {"steps": [2]}
     identity = fingerprint({"parameters": parameters, "run": training})
     hashes = hash_files(directory, directory / "tokens.parquet")
     manifest = Manifest("token_table", {}, hashes, parameters, identity)
     manifest.write(directory / "manifest.json")
+    return directory, manifest
+
+
+def test_the_change_by_passes_in_float32_is_called_so(study: Study) -> None:
+    rows = rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0])
+    for further, title in (({}, "over the step"), ({"displacement": 0.125}, "over the step, by passes in float32")):
+        directory, _ = replay(study, rows.assign(**further))
+        assert make_page(study, "--replayed", directory) == 0
+        found = re.search(r'id="index">([\w+/=]+)', out(study).read_text())
+        assert found is not None
+        assert f'"log-prob change {title}"' in zlib.decompress(base64.b64decode(found[1])).decode()
+
+
+@needs_browser
+def test_a_replayed_step_has_what_the_update_did(study: Study, page: Page) -> None:
+    directory, manifest = replay(study, rows_of("tiny-grpo-s1", 2, REPLAY_COLUMNS, [0]))
     assert make_page(study, "--replayed", directory) == 0
     page.open(f"{out(study).as_uri()}#step=2&run=tiny-grpo-s1")
     page.wait("document.querySelector('#cell article')")

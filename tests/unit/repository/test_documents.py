@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import re
 import shlex
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,10 @@ import jinja2
 import pytest
 import typer
 import yaml
+from pydantic import TypeAdapter
 from snakemake.cli import parse_config
 
+from evals.core.config.base_models import FineTuned, HuggingFace, Model
 from evals.core.yaml_file import read_yaml
 from rlvr.cli import main
 from rlvr.cli.application import commands
@@ -138,6 +141,15 @@ def test_commands_that_pages_show_have_all_that_they_need() -> None:
 def command_lines(page: str) -> list[str]:
     """The words after ``rlvr-bench`` of the commands that stand on lines of their own."""
     return re.findall(r"^    rlvr-bench (.*)$", re.sub(r"\\\n\s*", " ", page), re.MULTILINE)
+
+
+def test_the_model_entries_of_the_page_on_real_models_are_accepted() -> None:
+    page = (ROOT / "docs/real_model.md").read_text()
+    blocks = re.findall(r"^    models:\n(?:     .*\n)+", page, re.MULTILINE)
+    entries = [entry for block in blocks for entry in yaml.safe_load(textwrap.dedent(block))["models"].values()]
+    read = [TypeAdapter[Model](Model).validate_python(entry) for entry in entries]
+    assert [type(each) for each in read] == [HuggingFace, HuggingFace, FineTuned]
+    assert isinstance(read[1], HuggingFace) and read[1].id and re.fullmatch("[0-9a-f]{40}", read[1].hub_revision)
 
 
 def test_changes_of_the_command_line_that_pages_show_are_accepted() -> None:
