@@ -17,7 +17,8 @@ class Progress:
     """Reports the steps of one job: a line for the log now and then, and ``progress.json`` for the study's display.
 
     The file may be lost at any time, so it is written without fsync; a disk that is full stops a job where it saves its
-    results, and not here. Steps before ``first_step`` were done by an earlier job; ``unit`` is what a step makes.
+    results, and not here. Steps before ``first_step`` were done by an earlier job; ``unit`` is what a step makes. A job
+    that does more than these steps says with ``parts_left`` how often as much is left after them.
     """
 
     directory: Path
@@ -25,6 +26,7 @@ class Progress:
     steps: int
     first_step: int = 0
     unit: str = "step"
+    parts_left: int = 0
 
     def __post_init__(self) -> None:
         self._started = self._last_line = time.monotonic()
@@ -33,7 +35,8 @@ class Progress:
         """Report that ``step`` steps are done; ``measures`` are shown beside it."""
         now = time.monotonic()
         seconds_per_step = (now - self._started) / max(1, step - self.first_step)
-        content = {"step": step, "steps": self.steps, "unit": self.unit, "seconds_per_step": seconds_per_step}
+        content = {"step": step, "steps": self.steps, "unit": self.unit, "parts_left": self.parts_left}
+        content["seconds_per_step"] = seconds_per_step
         temporary = self.directory / f"progress.{os.getpid()}.tmp"
         with contextlib.suppress(OSError):
             temporary.write_text(json.dumps(content | measures))

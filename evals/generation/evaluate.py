@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,10 +49,12 @@ def sample_benchmark(
     parameters = parameters or {}
     plan = make_plan(models, problems, settings).with_parameters(**parameters)
     load = cache(plan.load_backend)
-    sample_plan(plan, load, out, draws, split, splits)
+    others = others or {}
+    shown = partial(Progress, out if split is None else _state(plan, out), unit="sample")
+    sample_plan(plan, load, out, draws, split, splits, partial(shown, parts_left=len(others)))
     if not load.cache_info().currsize:
         return
-    for other, own in (others or {}).items():
+    for left, (other, own) in zip(reversed(range(len(others))), others.items(), strict=True):
         beside = out.with_name(other.name)
         if not (other / "disjoint.json").is_file():
             continue
@@ -60,9 +62,15 @@ def sample_benchmark(
             plan = make_plan(models, other, settings.model_copy(update=dict(own)))
             plan = plan.with_parameters(**parameters)
             if not _is_written(plan, beside):
-                sample_plan(plan, load, beside, draws, split or 0, splits, wait=False)
+                progress = partial(shown, unit=f"sample of {other.name}", parts_left=left)
+                sample_plan(plan, load, beside, draws, split or 0, splits, progress, wait=False)
         except UserError as error:
             print(f"{other}: is left to its own job: {error}", flush=True)
+
+
+def _state(plan: Plan, out: Path) -> Path:
+    """The directory of finished samples."""
+    return out / "state" / plan.identity
 
 
 def _is_written(plan: Plan, out: Path) -> bool:
@@ -79,6 +87,7 @@ def sample_plan(
     draws: Draws | None = None,
     split: int | None = None,
     splits: int = 1,
+    show: Callable[..., Progress] | None = None,
     wait: bool = True,
 ) -> None:
     """Sample what is missing; unless this is one split of several, write ``samples.jsonl`` and its manifest.
@@ -93,10 +102,11 @@ def sample_plan(
         draws: the rule that tokens are drawn by; None draws from the only model.
         split: which of ``splits`` parts of the batches to make, from 0; None for all that are missing.
         splits: number of jobs that the batches are divided into.
+        show: makes the job's progress, of its title and steps; None for one that is written to ``out``.
         wait: for another process that makes the same samples; otherwise they are left to it.
     """
     part = "samples" if split is None or splits == 1 else f"split-{split + 1}-of-{splits}"
-    state = out / "state" / plan.identity
+    state, show = _state(plan, out), show or partial(Progress, out, unit="sample")
     if not wait and is_held(state / f".writer-{part}"):
         return
     started = time.monotonic()
@@ -111,7 +121,7 @@ def sample_plan(
             count, total = sum(map(len, batches)), sum(map(len, mine))
             title = " ".join(out.parts[-2:])
             since = started
-            progress = Progress(out if split is None else state, title, total, total - count, unit="sample")
+            progress = show(title=title, steps=total, first_step=total - count)
             for batch in batches if BACKENDS[plan.settings.backend].in_step else [list(chain(*batches))]:
                 for responses in backend.stream(plan.requests(batch), draws):
                     samples = [_sample(plan, batch[place], response) for place, response in responses.items()]

@@ -15,7 +15,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import sha256_file, write_jsonl
+from evals.core.files import read_json, sha256_file, write_jsonl
 from evals.core.manifest import Manifest, hash_files, read_manifest
 from evals.core.random import stream_seed
 from evals.core.records import Sample
@@ -202,6 +202,8 @@ def test_a_loaded_model_goes_on_with_the_runs_other_benchmarks(
     with single_writer(held / ".writer-samples", "samples here"):
         assert sample("problems", out, others).read_bytes() == alone["problems"]
     assert len(loads) == 1
+    shown = read_json(out / "problems/progress.json")
+    assert (shown["unit"], shown["step"], shown["parts_left"]) == ("sample of disjoint", shown["steps"], 4)
     assert {path.parents[2].name for path in out.glob("*/state/*/samples.jsonl")} == {"problems", "disjoint"}
     assert not (out / "disjoint/samples.jsonl").exists()
     assert sample("disjoint", out, others).read_bytes() == alone["disjoint"]

@@ -129,8 +129,9 @@ def test_jobs_that_find_their_samples_made_are_no_measure_of_those_that_make_the
     for job_id, (policy, benchmark) in enumerate(order):
         is_first, group = benchmark == 0, (str(policy),)
         study.start(RunningJob(job_id, "sample", (*group, str(benchmark)), 1, now, group=group, others=BENCHMARKS - 1))
-        if is_first:  # it counts the samples of its own benchmark
-            outlook = study.snapshot().outlook(now + 1.5, {job_id: StepProgress(50, 100, seconds_per_step=0.03)})
+        if is_first:  # it counts the samples of one benchmark at a time, and says how many are left
+            progress = StepProgress(50, 100, seconds_per_step=0.03, parts_left=BENCHMARKS - 1)
+            outlook = study.snapshot().outlook(now + 1.5, {job_id: progress})
             assert outlook is not None and outlook.seconds_left == pytest.approx(whole - now - 1.5, abs=whole / 10)
         now += 12.0 if is_first else 0.5
         study.finish(job_id, now)

@@ -46,7 +46,7 @@ class StepProgress:
     """The progress of one job, from the ``progress.json`` beside its outputs: steps done and planned, at least 1.
 
     ``seconds_per_step`` is None while the job does not know, ``reward_mean`` (of the last step) without rewards;
-    ``unit`` is what a step makes.
+    ``unit`` is what a step makes; ``parts_left`` is how often as much as all steps comes after them.
     """
 
     step: int
@@ -54,6 +54,7 @@ class StepProgress:
     seconds_per_step: float | None = None
     reward_mean: float | None = None
     unit: str = "step"
+    parts_left: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,12 @@ class RunningJob:
         return next((account for account in accounts if account is not None), None)
 
     def seconds_left(self, now: float, progress: StepProgress | None) -> float | None:
-        """Seconds until this job ends, by its own account; None if it gives none.
-
-        The account of a job that does the work of others is of its own part alone, and theirs counts as as much.
-        """
+        """Seconds until this job ends, by its own account; None if it gives none."""
         if progress is None or progress.step < 1:
             return None
         measured = progress.seconds_per_step
         pace = (now - self.started) / progress.step if measured is None else measured
-        if self.others and not self.made:
-            return max(pace * progress.steps * (1 + self.others) - (now - self.started), 0.0)
-        return pace * (progress.steps - progress.step)
+        return pace * (progress.steps * (1 + progress.parts_left) - progress.step)
 
 
 @dataclass(frozen=True)
@@ -279,7 +275,8 @@ def read_step_progress(path: Path, since: float) -> StepProgress | None:
     if type(step) is not int or type(steps) is not int or not 0 <= step <= steps or steps < 1:
         return None
     measured = _number(content.get("seconds_per_step")), _number(content.get("reward_mean"))
-    return StepProgress(step, steps, *measured, unit=str(content.get("unit", "step")))
+    parts_left = int(_number(content.get("parts_left")) or 0)
+    return StepProgress(step, steps, *measured, unit=str(content.get("unit", "step")), parts_left=parts_left)
 
 
 def _number(value: object) -> float | None:
