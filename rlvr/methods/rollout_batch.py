@@ -98,8 +98,8 @@ class RolloutBatch:
     """[V, D], weight of the language-model head. None unless the method asks for hidden states."""
     hidden_states: Tensor | RecomputedRows | None = None
     """[N, D], inputs of the language-model head; row n belongs to the n-th true entry of ``response_mask`` in row-major
-    order. Where the engine has no room for them, rows that are computed anew at every reading. None unless the method
-    asks for them."""
+    order. Where the engine has no room for them, rows that are computed or copied anew at every reading. None unless
+    the method asks for them."""
     share: RowShare | None = None
     """The tokens whose rows ``hidden_states`` has; None for all of them."""
 

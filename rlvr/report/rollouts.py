@@ -117,7 +117,8 @@ def _scales(tables: Sequence[_Table]) -> dict[str, tuple[Quantity, float]]:
     for table in tables:
         rows = table.read()
         for quantity in recorded(rows):
-            known[quantity.key] = quantity
+            if quantity.key not in known or quantity not in StepView.quantities:  # its title names its precision
+                known[quantity.key] = quantity
             values[quantity.key].append(quantity.values(rows))
     return {key: (quantity, scale_of(np.concatenate(values[key]), quantity.middle)) for key, quantity in known.items()}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,13 +74,22 @@ INSIDES = {
     "trainer.ppo.v1.replay_buffer.ReplayBuffer._sync_metadata_from_transfer_queue": ("5b44f423500b", "called"),
 }
 """Method -> the beginning of the SHA-256 of its syntax tree, comments aside, and what the adapter does there."""
+OF_THE_QUEUE: Mapping[str, tuple[str, str]] = {
+    "controller.TransferQueueController.kv_retrieve_meta": (
+        "35538322ec1d",
+        "keys are noted in the order in which they are put",
+    ),
+    "controller.TransferQueueController._handle_kv_list_request": ("8afa53616ba3", "and listed in that order"),
+    "controller.DataPartitionStatus.clear_data": ("b0d377913170", "those that are cleared are forgotten"),
+}
+"""The same of TransferQueue, by whose order of prompts the replay buffer goes."""
 ROOT = Path(__file__).parents[2]
 
 
-def method_of(name: str) -> ast.FunctionDef:
-    """A method of verl, parsed and not imported."""
+def method_of(name: str, package: str = "verl") -> ast.FunctionDef:
+    """A method of verl or another package, parsed and not imported."""
     module, kind, method = name.rsplit(".", 2)
-    spec = find_spec("verl")
+    spec = find_spec(package)
     assert spec is not None and spec.origin is not None
     path = Path(spec.origin).parent / f"{module.replace('.', '/')}.py"
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -95,6 +105,14 @@ def test_the_version_that_was_read_is_the_one_that_is_pinned_and_installed() -> 
 def test_what_is_overridden_is_what_was_read(name: str) -> None:
     found = hashlib.sha256(ast.dump(method_of(name)).encode()).hexdigest()[:12]
     assert found == INSIDES[name][0], f"read verl.{name} again ({INSIDES[name][1]}), then note {found}"
+
+
+@pytest.mark.parametrize("name", OF_THE_QUEUE)
+def test_the_queue_is_the_one_that_was_read(name: str) -> None:
+    found = hashlib.sha256(ast.dump(method_of(name, "transfer_queue")).encode()).hexdigest()[:12]
+    assert found == OF_THE_QUEUE[name][0], (
+        f"read transfer_queue.{name} again ({OF_THE_QUEUE[name][1]}), then note {found}"
+    )
 
 
 SUBCLASSES = {"engine": ("MethodEngine",), "trainer": ("MethodTrainer", "MethodReplayBuffer")}

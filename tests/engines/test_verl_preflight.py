@@ -83,5 +83,5 @@ def test_a_model_that_verl_cannot_load_ends_in_one_line(run_file: Path) -> None:
     write_manifest(checkpoint)
     answer = preflight(run_file)
     assert answer.returncode == 2 and answer.stderr.count("\n") == 1, answer.stderr
-    assert "preflight: " in answer.stderr and "nonsense" in answer.stderr
-    assert "Traceback" in (run_file.parent / "verl" / "preflight" / "preflight.log").read_text(encoding="utf-8")
+    assert "preflight: device " in answer.stderr and "nonsense" in answer.stderr
+    assert "Traceback" in (run_file.parent / "verl" / "preflight" / "rank0.log").read_text(encoding="utf-8")

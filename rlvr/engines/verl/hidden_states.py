@@ -119,7 +119,7 @@ class KeptRows:
         self._filled = 0
 
     def on(self, device: torch.device) -> Tensor | RecomputedRows:
-        """All rows on ``device``; those in host memory are copied there in parts at every reading."""
+        """Return all rows on ``device``; those in host memory are copied there in parts at every reading."""
         if self._kept is None or self._filled != self._tokens:
             raise RuntimeError(f"{self._filled} of {self._tokens} hidden states were kept")
         return self._kept if self._kept.device == device else in_parts(self._kept, device)

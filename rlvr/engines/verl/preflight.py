@@ -1,14 +1,16 @@
 """One training step at the longest length on this node's devices, before hours are spent: its memory and its time.
 
-No rollouts are made, so nothing of vLLM is in it. torch's launcher starts a process for each device, without Ray, as
-``python -m rlvr.engines.verl.preflight DIRECTORY STUDY``; each has the share of the batch that a data-parallel rank has
-in the real run, and writes ``rank{RANK}.json`` in DIRECTORY.
+No rollouts are made, so nothing of vLLM is in it. The processes are started here, one a device, without Ray, as
+``python -m rlvr.engines.verl.preflight DIRECTORY STUDY`` with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+in the environment; each has the share of the batch that a data-parallel rank has in the real run, and writes
+``rank{RANK}.json`` in DIRECTORY.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from rlvr.engines.verl.rank import EngineRank  # imports verl, which has to find its platform first
 
 _PROCESS_GROUP_SECONDS = 1800
+_LOOK_SECONDS = 0.5
+_PATIENCE_SECONDS = 30.0
 
 
 def step_of_one_node(run: VerlRun, cluster: Cluster, hidden: HiddenStateSize | None) -> tuple[VerlRun, Cluster]:
@@ -87,22 +91,41 @@ def preflight(run_file: Path, cluster: Cluster, python: str, study: Path, reposi
 
 
 def _run_ranks(directory: Path, ranks: int, python: str, study: Path, repository: Path) -> None:
-    """Carry out :func:`measure` in a process for each device, by torch's launcher, which ends all if one fails."""
+    """Start a process for each device, and wait for all; if one fails, the others are ended."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     environment = {
         **os.environ,
         "PYTHONPATH": str(repository),
         RUN_VARIABLE: str(directory / "run.json"),
         CLUSTER_VARIABLE: str(directory / "cluster.json"),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(ranks),
     }
-    # By the loopback address, because a host's own name need not be known to it.
-    launcher = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
-    words = [python, "-m", *launcher, "--module", "rlvr.engines.verl.preflight", str(directory), str(study)]
-    log = directory / "preflight.log"
-    with log.open("wb") as output:
-        done = subprocess.run(words, env=environment, stdout=output, stderr=subprocess.STDOUT, check=False)
-    if done.returncode:
-        said = last_words(log.read_text(encoding="utf-8", errors="replace"))
-        raise UserError(f"preflight: {said or ended(done.returncode)} ({log})")
+    logs = [directory / f"rank{rank}.log" for rank in range(ranks)]
+    processes: list[subprocess.Popen[bytes]] = []
+    words = [python, "-m", "rlvr.engines.verl.preflight", str(directory), str(study)]
+    try:
+        for rank, log in enumerate(logs):
+            own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            with log.open("wb") as output:
+                processes.append(subprocess.Popen(words, env=own, stdout=output, stderr=subprocess.STDOUT))
+        while any(process.poll() is None for process in processes) and not any(process.poll() for process in processes):
+            time.sleep(_LOOK_SECONDS)
+        failed = next((rank for rank, process in enumerate(processes) if process.poll()), None)
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(timeout=_PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+    if failed is not None:
+        said = last_words(logs[failed].read_text(encoding="utf-8", errors="replace"))
+        raise UserError(f"preflight: device {failed}: {said or ended(processes[failed].returncode)} ({logs[failed]})")
 
 
 def report(

@@ -242,7 +242,7 @@ class MethodReplayBuffer(ReplayBuffer):
                 return keys, [items[key] for key in keys], failed
 
     def _of_use(self, partition_id: str, groups: Mapping[str, Sequence[str]]) -> int | None:
-        """How many of the ``groups``, prompt -> rollouts, are kept; None for a selection that judges them together."""
+        """Count the ``groups``, prompt -> rollouts, that are kept; None for a selection that judges them together."""
         selection = current_run().method.selection
         if selection is None or not selection.judges_alone:
             return None
@@ -263,5 +263,5 @@ def _outcomes(
 
 
 def _rewards(read: Any) -> Tensor:
-    """[B] of rollouts, from verl's scores of their tokens."""
+    """The rewards [B] of rollouts, from verl's scores of their tokens."""
     return torch.stack([scores.sum() for scores in read["rm_scores"].unbind()]).float()

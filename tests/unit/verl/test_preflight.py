@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -165,29 +166,29 @@ def python_that(tmp_path: Path, script: str) -> str:
     return str(program)
 
 
-def test_a_process_that_fails_is_quoted(
+def test_a_process_that_fails_ends_the_others_and_is_quoted(
     run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    script = """
-        echo '[rank1]: torch.OutOfMemoryError: CUDA out of memory.' >&2
-        echo 'torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ' >&2
-        exit 1"""
+    script = (
+        "if [ $RANK = 0 ]; then exec sleep 3000; fi\necho 'torch.OutOfMemoryError: CUDA out of memory.' >&2\nexit 1"
+    )
+    started = time.monotonic()
     assert main(["verl", "preflight", str(run_file), "--python", python_that(tmp_path, script)]) == 2
+    assert time.monotonic() - started < 600
     error = capsys.readouterr().err
-    assert "preflight: torch.OutOfMemoryError: CUDA out of memory." in error and error.count("\n") == 1
-    assert "tokens_per_device" in error and str(tmp_path / "verl" / "preflight" / "preflight.log") in error
+    assert "preflight: device 1: torch.OutOfMemoryError: CUDA out of memory." in error and error.count("\n") == 1
+    assert "tokens_per_device" in error and str(tmp_path / "verl" / "preflight" / "rank1.log") in error
 
 
 def test_what_the_processes_measured_is_told(
     run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    place = tmp_path / "verl" / "preflight"
-    script = f"for rank in 0 1; do echo '{json.dumps(MEASURED)}' > {place}/rank$rank.json; done"
+    script = f"echo '{json.dumps(MEASURED)}' > $3/rank$RANK.json"
     assert main(["verl", "preflight", str(run_file), "--python", python_that(tmp_path, script)]) == 0
     assert "largest memory of a device: 3072 MiB" in capsys.readouterr().out
-    assert len(json.loads((place / "measured.json").read_text())) == 2
+    assert len(json.loads((tmp_path / "verl" / "preflight" / "measured.json").read_text())) == 2
 
 
 def test_a_model_that_is_no_checkpoint_is_said_before_anything_starts(

@@ -135,8 +135,10 @@ def test_the_batch_does_not_depend_on_which_prompt_ends_first(method: str, monke
 
 def test_a_batch_is_filled_up_once_enough_prompts_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"p{number:02}" for number in range(10 * PROMPTS)]
-    queue = Queue({name: MIXED if name == "p07" else WRONG for name in names}, ends={"p03": 30})
-    batch, metrics = sample(queue, monkeypatch)
+    rewards = {name: MIXED if name == "p07" else WRONG for name in names} | {"p05": WRONG[1:], "more": MIXED}
+    batch, metrics = sample(Queue(rewards, ends={"p03": 30}), monkeypatch)
+    assert prompts_of(batch) == ["p07", "more"] and metrics["rlvr/prompts_failed"] == 1
+    batch, metrics = sample(Queue({**rewards, "more": WRONG}, ends={"p03": 30}), monkeypatch)
     assert prompts_of(batch) == ["p00", "p07"] and metrics["rlvr/prompts_sampled"] == 10 * PROMPTS
     assert {tag["advantage"] for tag in batch.tags[:SAMPLES]} == {0.0}
 
@@ -162,12 +164,8 @@ def test_without_failures_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["dapo", "dapo_overlong", "rloo", "reinforce_plus_plus_baseline"])
 def test_advantages_are_those_of_the_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     batch, _ = sample(Queue({"a": MIXED, "b": RIGHT}), monkeypatch, name, longest=2)
-    method, rewards, groups = (
-        make_run(name).method,
-        torch.tensor(MIXED + RIGHT),
-        torch.tensor([0, 1]).repeat_interleave(4),
-    )
-    expected = compose(method).advantages(rewards, groups, torch.full((8,), 2), longest=2)
+    rewards, groups = torch.tensor(MIXED + RIGHT), torch.tensor([0, 1]).repeat_interleave(SAMPLES)
+    expected = compose(make_run(name).method).advantages(rewards, groups, torch.full((2 * SAMPLES,), 2), longest=2)
     assert [tag["advantage"] for tag in batch.tags] == pytest.approx(expected.tolist())
     assert bool(expected.abs().sum() > 0)
 
