@@ -27,17 +27,12 @@ class BatchSelection(Component, ABC):
 
     kind: ClassVar[str] = "selection"
     always_whole_groups: ClassVar[bool] = False
-    judges_alone: ClassVar[bool] = False  # true where a unit is of use or not whatever the others are
 
     max_rounds: int = hyper_parameter(4, "rounds of sampling after which the best batch is taken", minimum=1)
 
     @abstractmethod
     def choose(self, rewards: Tensor, wanted: int, generator: torch.Generator) -> tuple[Tensor, bool]:
         """Choose ``wanted`` of the units of rewards [units, size]; and whether the choice is good enough."""
-
-    def keeps(self, rewards: Tensor) -> Tensor:
-        """Judge the units of rewards [units, size] one by one, if it ``judges_alone``: [units] bool, true if of use."""
-        raise NotImplementedError
 
     def __call__(
         self,
@@ -74,8 +69,18 @@ class BatchSelection(Component, ABC):
         return Selection(indices, _balance(exact[indices]), 1.0 - target_size / len(exact))
 
 
+class GroupFilter(BatchSelection):
+    """The base of selections that keep or drop each whole group whatever the others are."""
+
+    always_whole_groups: ClassVar[bool] = True
+
+    @abstractmethod
+    def keeps(self, rewards: Tensor) -> Tensor:
+        """Judge the groups of rewards [groups, size] one by one: [groups] bool, true for those to keep."""
+
+
 @component("dynamic_sampling")
-class DynamicSampling(BatchSelection):
+class DynamicSampling(GroupFilter):
     """Keeps prompts whose rollouts are neither all right nor all wrong, the first ones that fill the batch.
 
     DAPO's dynamic sampling (arXiv 2503.14476). Groups are always kept whole. Each round samples another batch of
@@ -83,9 +88,6 @@ class DynamicSampling(BatchSelection):
     replaced at once, up to as many prompts. After ``max_rounds`` rounds, where the recipe stops the training, the
     first of the other prompts fill the batch up; their advantages are 0.
     """
-
-    always_whole_groups: ClassVar[bool] = True
-    judges_alone: ClassVar[bool] = True
 
     max_rounds: int = hyper_parameter(10, "rounds of sampling after which the batch is filled up", minimum=1)
 

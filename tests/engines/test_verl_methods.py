@@ -74,7 +74,7 @@ def the_future_weighs(metrics: Metrics, _of_verl: Metrics) -> None:
 
 
 def each_prompt_of_no_use_was_replaced(metrics: Metrics, of_verl: Metrics) -> None:
-    """As many prompts are sampled as it takes to have a batch of those whose rollouts differ, and not one more."""
+    """Check that no prompt more is sampled than it takes to fill the batch with those whose rollouts differ."""
     sampled = metrics["prompts_sampled"]
     assert (sampled > PROMPTS).any(), "nothing was replaced: nothing is shown"
     assert (metrics["groups_mixed_fraction"] * sampled).to_numpy() == pytest.approx(PROMPTS)

@@ -30,6 +30,7 @@ from rlvr.engines.verl.mini_batches import lay_out, prompt_of, rollout_number, t
 from rlvr.engines.verl.registered import Field, current_run, group_ids, nested, unpacked_metrics
 from rlvr.methods.assignments import mini_batch_ids
 from rlvr.methods.rollout_batch import RolloutBatch, rollout_metrics
+from rlvr.methods.selections import GroupFilter
 
 LARGEST_FAILED_SHARE = 0.1
 """The part of the prompts that a step samples that may lose a rollout; one prompt may, whatever its part."""
@@ -177,7 +178,7 @@ class MethodReplayBuffer(ReplayBuffer):
         method, run = current_run().method, current_run().run
         size, step = batch_size * run.training.samples_per_prompt, global_steps - 1
         self._judged.clear()
-        rounds = method.selection.max_rounds if method.selection and method.selection.judges_alone else 1
+        rounds = method.selection.max_rounds if isinstance(method.selection, GroupFilter) else 1
         while True:
             keys, tags, failed = self._whole_groups(partition_id, batch_size, rounds)
             rewards, groups, lengths, truncated = _outcomes(partition_id, keys, tags)
@@ -244,7 +245,7 @@ class MethodReplayBuffer(ReplayBuffer):
     def _of_use(self, partition_id: str, groups: Mapping[str, Sequence[str]]) -> int | None:
         """Count the ``groups``, prompt -> rollouts, that are kept; None for a selection that judges them together."""
         selection = current_run().method.selection
-        if selection is None or not selection.judges_alone:
+        if not isinstance(selection, GroupFilter):
             return None
         if new := {prompt: keys for prompt, keys in groups.items() if prompt not in self._judged}:
             keys = [key for group in new.values() for key in group]
