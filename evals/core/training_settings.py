@@ -1,5 +1,6 @@
 """The training settings of a run, as either engine has them."""
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
@@ -66,6 +67,27 @@ class Lora(Record):
     )
 
 
+class EarlyStop(Record):
+    """The end of a training whose reward no longer rises.
+
+    The mean reward of the last ``window`` rollout steps is compared with its highest value so far.
+    """
+
+    window: Count = Field(description="rollout steps whose rewards are averaged")
+    patience: Count = Field(description="steps that this average may stay without a new highest value")
+
+    def last_step(self, rewards: Sequence[float]) -> int | None:
+        """The step with which a training ends that had these mean rewards, one a step; None if it goes on."""
+        highest, since = -math.inf, self.window
+        for step in range(self.window, len(rewards) + 1):
+            average = sum(rewards[step - self.window : step]) / self.window
+            if average > highest:
+                highest, since = average, step
+            elif step - since >= self.patience:
+                return step
+        return None
+
+
 class TrainingSettings(Record):
     """The length, sizes and optimizer of a training (:class:`evals.core.config.methods.TrainingChanges` says more).
 
@@ -88,6 +110,7 @@ class TrainingSettings(Record):
     weight_decay: NotNegative
     gradient_clip: Positive
     lora: Lora | None = Field(default=None, exclude_if=lambda lora: lora is None)
+    early_stop: EarlyStop | None = Field(default=None, exclude_if=lambda stop: stop is None)
 
     @model_validator(mode="after")
     def _check_decay(self) -> Self:
@@ -104,6 +127,17 @@ class TrainingSettings(Record):
     def decay_factor(self, step: int) -> float:
         """The part of the learning rate that its decay leaves in the rollout step that follows ``step`` others."""
         return 1.0 if self.learning_rate_decay is None else self.learning_rate_decay.factor(step)
+
+    def last_step(self, rewards: Sequence[float]) -> int:
+        """The step with which the training ends, as far as the mean rewards of its steps so far tell."""
+        stopped = None if self.early_stop is None else self.early_stop.last_step(rewards)
+        return self.steps if stopped is None else stopped
+
+    def stopped_after(self, step: int) -> str:
+        """What a training says that stopped early."""
+        assert self.early_stop is not None
+        rule = f"no new highest mean reward of {self.early_stop.window} steps for {self.early_stop.patience} steps"
+        return f"stopped after step {step} of {self.steps}: {rule} (training.early_stop)"
 
     @property
     def rollouts_per_step(self) -> int:

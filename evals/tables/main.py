@@ -159,6 +159,14 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
     return [line] if line else []
 
 
+def early_stop_note(manifests: Sequence[Path]) -> list[str]:
+    """Name the trainings with these manifests that stopped early (``training.early_stop``)."""
+    runs = [(path.parent.name, each) for path in manifests if (each := read_any_manifest(path)).kind == "run"]
+    steps = {name: (each.details["steps"], each.parameters["training"]["steps"]) for name, each in runs}
+    stopped = [f"{name} after {done} of {planned} steps" for name, (done, planned) in steps.items() if done < planned]
+    return [f"Stopped early: {', '.join(stopped)}. They count as they ended."] if stopped else []
+
+
 def read_costs(results: Results, costs: Path, training: Path) -> Costs:
     """Read what one seed of each method cost, from results/costs and results/runs."""
     return {row: condition_cost(row, results.benchmarks, costs, training) for row in results.conditions}
@@ -176,7 +184,9 @@ def write_main_table(results: Results, costs: Path, training: Path, notes: Seque
     ]
     read = [file for run in results.runs for file in cost_files(run, results.benchmarks, costs, training)]
     computed = computed_manifests(results, training.parent)
-    tables = main_tables(results, measured, falls, [*notes, *arithmetic_note(computed, results.conditions)])
+    tables = main_tables(
+        results, measured, falls, [*notes, *early_stop_note(computed), *arithmetic_note(computed, results.conditions)]
+    )
     frame = pd.DataFrame(rows).astype({"fell": "Int64"})  # nullable: the base model is not trained
     short = short_table(results, main_columns(results, measured, falls))
     write_table(out, tables, frame, [*results.sources, *read, *computed], {"notes": notes}, short)

@@ -65,6 +65,8 @@ def write_token_table(run_file: Path, out: Path, steps: Sequence[int], device: s
     run = LocalRun.read(run_file)
     wanted, origin = steps_of(run, steps), run_file.parent / "manifest.json"
     recorded = verify_outputs(origin, "run")
+    if wanted[-1] > (done := recorded.details["steps"]):
+        raise InvalidInput("--steps", "", f"are {wanted}", f"1 to {done}, after which {run.run} stopped early")
     verify_outputs(run.base / "manifest.json", "base_model")
     verify_outputs(run.problems / "manifest.json", "problems")
     metrics: dict[Any, Any] = read_parquet(run_file.parent / "metrics.parquet").set_index("step").to_dict("index")

@@ -8,7 +8,8 @@ Nothing in a training depends on its number of steps, so the policy after N step
 is N steps long. A decay of the learning rate is no exception: run.json gives it in steps, and those N steps are the
 beginning of a longer schedule. ``checkpoints/step-{N}`` says so: its run.json and its manifest are those of that
 shorter training, under the longer one's name, so that the directory serves wherever a run's directory does. The steps
-that are asked for are no part of a training's fingerprint.
+that are asked for are no part of a training's fingerprint. Of a training that stopped early the policies after later
+steps are its last one.
 """
 
 from __future__ import annotations
@@ -83,9 +84,12 @@ def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int
 
 
 def write_result(
-    directory: Path, training: Training, checkpoint: Sequence[Path], metrics: pd.DataFrame, **details: Any
+    directory: Path, training: Training, checkpoint: Sequence[Path], metrics: pd.DataFrame, steps: int, **details: Any
 ) -> None:
-    """Write metrics, a row a step, and manifest beside the files of a checkpoint under ``directory``."""
+    """Write metrics, a row a step, and manifest beside the files of a checkpoint under ``directory``.
+
+    ``steps`` were done: fewer than the training's where it stopped early.
+    """
     write_parquet(directory / "metrics.parquet", metrics)
     Manifest(
         kind="run",
@@ -94,7 +98,7 @@ def write_result(
         parameters=training.parameters,
         fingerprint=training.fingerprint,
         details={
-            "steps": training.run.training.steps,
+            "steps": steps,
             "optimizer_steps": int(metrics["optimizer_steps"].sum()),
             "tokens_generated": int(metrics["tokens_generated"].sum()),
             "seconds_steps": float(metrics["seconds_step"].sum()),

@@ -54,6 +54,8 @@ class ClaimJobs:
             method = getattr(settings, key)
             if method is not None and method not in study.methods:
                 raise InvalidInput("", f"diagnostics.{key}", f"is {method!r}", ", ".join(study.methods))
+            if method is not None and study.training[method].early_stop is not None:
+                raise InvalidInput("", f"diagnostics.{key}", f"is {method!r}", "a method without training.early_stop")
             if method is not None and max(settings.steps) > (last := study.training[method].steps):
                 raise InvalidInput("", "diagnostics.steps", f"are {list(settings.steps)}", f"1 to {last}")
         if settings.benchmark not in study.benchmarks:

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from evals.core.config.settings import MethodName, Omittable, Settings, optional
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
-from evals.core.training_settings import Lora
+from evals.core.training_settings import EarlyStop, Lora
 
 
 class TrainingChanges(Settings):
@@ -32,6 +32,10 @@ class TrainingChanges(Settings):
     )
     lora: Omittable[Lora] = optional(
         "low-rank adapters, which are trained in place of the model's weights (docs/real_model.md)"
+    )
+    early_stop: Omittable[EarlyStop] = optional(
+        "end of a training whose mean reward no longer rises (docs/evaluation.md); without it every training has all "
+        "of its steps"
     )
     max_prompt_tokens: Omittable[Count] = optional("longer prompts are left out; engine verl")
     max_new_tokens: Omittable[Count] = optional("longest response in tokens")

@@ -33,6 +33,7 @@ _NOT_REQUIRED = (
     "micro_batch_tokens",
     "share_prompts",
     "lora",
+    "early_stop",
     "sampling_backend",
     "max_prompt_tokens",
     "sampling_batch_size",

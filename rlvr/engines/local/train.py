@@ -115,12 +115,14 @@ class _Attempt:
             position = learner.position
             progress = Progress(self.directory, run.run, run.training.steps, position.step)
             write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
-            while position.step < run.training.steps:
+            while position.step < self._last_step():
                 row = self._step(pool)
                 write_metrics_so_far(self.directory, self.training.parameters, pd.DataFrame(position.metrics))
                 progress.report(position.step, reward_mean=row["reward_mean"])
                 interval, save = execution.checkpoint_interval, partial(learner.save, self.store)
-                save_when_due(position.step, run.training.steps, interval, asked_to_stop, save, run.run)
+                save_when_due(position.step, self._last_step(), interval, asked_to_stop, save, run.run)
+            if position.step < run.training.steps:
+                print(f"{run.run}: {run.training.stopped_after(position.step)}", flush=True)
         if not is_finished(self.directory, self.training):
             self._write(self.training, self.directory)
 
@@ -131,13 +133,18 @@ class _Attempt:
         self._keep_policy()
         return row
 
+    def _last_step(self) -> int:
+        """The step with which the run ends, as far as the steps so far tell."""
+        return self.training.run.training.last_step([row["reward_mean"] for row in self.learner.position.metrics])
+
     def _keep_policy(self) -> None:
-        """Write the policy after the present step, if it is asked for and not there."""
-        step = self.learner.position.step
-        if step in self.lacking:
-            shorter, place = self.training.after(step), checkpoint_directory(self.directory, step)
-            write_json(place / "run.json", shorter.run.to_json())
-            self._write(shorter, place)
+        """Write the policy after the present step, if it is asked for and not there; after the last, for all later."""
+        done = self.learner.position.step
+        for step in self.lacking:
+            if step == done or (step > done == self._last_step()):
+                shorter, place = self.training.after(step), checkpoint_directory(self.directory, step)
+                write_json(place / "run.json", shorter.run.to_json())
+                self._write(shorter, place)
 
     def _write(self, training: Training, place: Path) -> None:
         """Write the present policy and the metrics so far as the result of ``training``."""
@@ -150,4 +157,4 @@ class _Attempt:
         learner = self.learner
         details = {"model_computed_by": learner.model.backend, "sampled_by": learner.sampled_by}
         details["same_bytes"] = learner.same_bytes
-        write_result(place, training, files, metrics, seconds_last_process=seconds, **details)
+        write_result(place, training, files, metrics, learner.position.step, seconds_last_process=seconds, **details)

@@ -43,6 +43,8 @@ LARGEST_DIFFERENCE = 1.0
 It finds a configuration that is not the trainer's; weights are compared one by one. Rounding to bfloat16 makes 0.03 to
 0.11 of 36 layers and 151,936 tokens, and depends on the model.
 """
+REWARDS = "rewards.json"
+"""The mean reward of every step, beside the states of a run that may stop early."""
 _ROUNDING = 1e-12
 """Of a sum in float64, as a part of the sum of its absolute terms."""
 
@@ -103,6 +105,12 @@ def prepare_resume(directory: Path) -> int:
         shutil.rmtree(state)
     (directory / TRACKER).unlink(missing_ok=True)
     return 0
+
+
+def read_rewards(directory: Path, steps: int) -> list[float]:
+    """The mean rewards of the first ``steps`` steps; none where the run keeps none."""
+    path = directory / REWARDS
+    return [float(reward) for reward in read_json(path)[:steps]] if path.is_file() else []
 
 
 def remove_old(directory: Path, kept: int) -> None:

@@ -29,7 +29,16 @@ from evals.grading import VERSION as GRADER_VERSION
 from evals.problems.problem_set import load, render_prompt
 from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, write_result
 from rlvr.engines.verl import PINNED, VERSION
-from rlvr.engines.verl.checkpoints import MANIFEST, is_intact, keep, kept_state, merge, prepare_resume, remove_old
+from rlvr.engines.verl.checkpoints import (
+    MANIFEST,
+    is_intact,
+    keep,
+    kept_state,
+    merge,
+    prepare_resume,
+    read_rewards,
+    remove_old,
+)
 from rlvr.engines.verl.checks import check
 from rlvr.engines.verl.launch import Places, launch
 from rlvr.engines.verl.metrics import Display, keep_metrics, metrics_files, read_metrics
@@ -94,29 +103,35 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
         step = prepare_resume(state)
         _require_kept(run, cluster, state, step, lacking)
 
-        def write(result: Training, shards: Path, place: Path, metrics: pd.DataFrame) -> None:
+        def last_step(saved: int) -> int:
+            """The step with which the run ends, as far as the rewards of the ``saved`` ones tell."""
+            return run.training.last_step(read_rewards(state, saved))
+
+        def write(result: Training, shards: Path, place: Path, metrics: pd.DataFrame, steps: int) -> None:
             difference = merge(run, shards, place / "checkpoint", places, execution.python)
-            steps = result.run.training.steps
             write_result(
                 place,
                 result,
                 sorted(path for path in (place / "checkpoint").iterdir() if path.is_file()),
                 metrics[metrics["step"] <= steps],
+                steps,
                 optimizer_steps=steps * run.training.updates_per_step,
                 seconds_last_process=time.monotonic() - started,
                 devices=cluster.devices,
                 merged_log_prob_difference=difference,
             )
 
-        def write_kept(earlier: int) -> None:
-            shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
+        def write_at(asked_for: int, done: int) -> None:
+            """Make the policy after ``asked_for`` steps, of a run that has stopped if it has ``done`` fewer."""
+            shorter, place = training.after(asked_for), checkpoint_directory(directory, asked_for)
             write_json(place / "run.json", shorter.run.to_json())
             metrics = read_metrics(metrics_files(places), run.training.updates_per_step)
-            write(shorter, kept_state(state, earlier), place, metrics)
-            shutil.rmtree(kept_state(state, earlier))  # twice the size of what was made of it
+            shards = kept_state(state, asked_for) if done == asked_for else state / f"global_step_{done}"
+            write(shorter, shards, place, metrics, done)
+            shutil.rmtree(kept_state(state, asked_for), ignore_errors=True)  # twice the size of what was made of it
 
-        merges = Merges(lacking, state, write_kept)
-        if step < run.training.steps:
+        merges = Merges(lacking, state, lambda step: write_at(step, step))
+        if step < last_step(step):
             require_machine(cluster)
             remove_old(state, cluster.checkpoints_kept)
             if step:
@@ -126,12 +141,14 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
                 shutil.copyfile(study / run.verifier_file, places.verifier)
             end = _run_verl(run, places, execution, Display(run, places, training.parameters, step), merges)
             step = prepare_resume(state)
-            if step != run.training.steps:
-                raise UserError(f"{run.run}: verl ended with step {step} saved, of {run.training.steps}: {end}")
-        metrics = _whole_metrics(run, places)
-        for earlier in merges.left:
-            write_kept(earlier)
-        write(training, state / f"global_step_{step}", directory, metrics)
+            if step != (last := last_step(step)):
+                raise UserError(f"{run.run}: verl ended with step {step} saved, of {last}: {end}")
+        if step < run.training.steps:
+            print(f"{run.run}: {run.training.stopped_after(step)}", flush=True)
+        metrics = _whole_metrics(run, places, step)
+        for asked_for in merges.left:
+            write_at(asked_for, min(asked_for, step))
+        write(training, state / f"global_step_{step}", directory, metrics, step)
         remove_metrics_so_far(directory)
 
 
@@ -239,17 +256,17 @@ def _start_verl(run: VerlRun, places: Places, execution: Execution, display: Dis
     return f"{said or ended(process.returncode)} ({log})"
 
 
-def _whole_metrics(run: VerlRun, places: Places) -> pd.DataFrame:
-    """The metrics of all attempts.
+def _whole_metrics(run: VerlRun, places: Places, steps: int) -> pd.DataFrame:
+    """The metrics of all attempts, which have done so many ``steps``.
 
     verl saves a state before it logs the step: an attempt that is killed in between leaves that step's out.
     """
     files = metrics_files(places)
     metrics = read_metrics(files, run.training.updates_per_step)
     there = set() if metrics.empty else set(metrics["step"])
-    missing = [step for step in range(1, run.training.steps + 1) if step not in there]
+    missing = [step for step in range(1, steps + 1) if step not in there]
     if metrics.empty or len(missing) > len(files):
-        raise UserError(f"{places.metrics.parent}: metrics of {len(metrics)} steps of {run.training.steps}")
+        raise UserError(f"{places.metrics.parent}: metrics of {len(metrics)} steps of {steps}")
     for step in missing:
         print(f"{run.run}: no metrics of step {step}: verl was killed after it had saved that step", flush=True)
     return metrics

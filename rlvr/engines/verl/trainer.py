@@ -24,6 +24,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from evals.core.files import write_json
 from evals.core.random import generator_for
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
+from rlvr.engines.verl.checkpoints import REWARDS, read_rewards
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.metrics import PREFIX, check_rollout_kl, token_metrics
 from rlvr.engines.verl.mini_batches import lay_out, prompt_of, rollout_number, truncations, whole_groups_fraction
@@ -54,6 +55,7 @@ class MethodTrainer(PPOTrainerSync):
         updates, step = run.training.updates_per_step, self.global_steps - 1
         mini_batches = method.assign(rewards, groups, lengths, updates, run.seed, step)
         ids = mini_batch_ids(mini_batches, len(batch.keys))
+        self._end_early(metrics[PREFIX + "reward_mean"])
         metrics[PREFIX + "groups_whole_fraction"] = whole_groups_fraction(ids, groups)
         advantages = torch.tensor([tag["advantage"] for tag in batch.tags])
         info = self.actor_rollout_wg._dispatch_info  # asked for as verl's own _balance_batch does
@@ -73,6 +75,17 @@ class MethodTrainer(PPOTrainerSync):
         batch.extra_info[Field.STEP] = self.global_steps
         batch.extra_info[Field.FIRST_METRICS] = self._first_metrics()
         return batch
+
+    def _end_early(self, reward: float) -> None:
+        """Make this step, of this mean reward, the last one and save it, if the run's rule says so."""
+        training = self._current.run.training
+        if training.early_stop is None:
+            return
+        rewards = [*read_rewards(self._state, self.global_steps - 1), reward]
+        write_json(self._state / REWARDS, rewards)
+        if training.last_step(rewards) == self.global_steps:
+            self.total_training_steps = self.global_steps
+            self.config.trainer.save_freq = 1
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Tell the workers which step it is, by which losses draw their random numbers; metadata does not last."""

@@ -80,3 +80,10 @@ def test_what_is_not_there_is_refused_in_one_line(change: dict[str, Any] | None,
         _ = jobs.names
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+def test_a_method_that_may_stop_early_has_no_fixed_steps_to_look_into() -> None:
+    config = read_yaml(CONFIG / "config.yaml")
+    config["methods"]["delta"] = {"training": {"early_stop": {"window": 2, "patience": 4}}}
+    with pytest.raises(UserError, match=r"weighting_method: is 'delta'; accepted: .*early_stop"):
+        _ = ClaimJobs(Plan.read(config, "study.yaml")).names

@@ -15,6 +15,7 @@ from evals.core.errors import UserError
 from evals.core.manifest import Manifest
 from rlvr.diagnostics.tokens.table import read_token_table
 from rlvr.engines.rollouts import ROLLOUT_COLUMNS, kept_steps
+from rlvr.engines.verl.checkpoints import read_rewards
 from rlvr.engines.verl.launch import RUN_VARIABLE
 from rlvr.engines.verl.registered import CurrentRun, Field, nested
 from tests.commands import rlvr_bench
@@ -152,3 +153,33 @@ def test_rollouts_of_another_policy_end_the_run_before_its_update(
     with pytest.raises(RuntimeError, match=r"step 3: .* 0\.193 nats"):
         update(3, tmp_path, monkeypatch, rollout_log_probs=rows(halved))
     update(3, tmp_path, monkeypatch, top_p=0.5, rollout_log_probs=rows(halved))
+
+
+def test_the_trainer_ends_a_run_whose_reward_no_longer_rises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It notes the reward of every step; a step that is done again after a kill replaces what was noted."""
+
+    class Base:
+        total_training_steps = 8
+
+        def __init__(self, config: Any) -> None:
+            self.config = config
+
+    trainer = import_trainer(monkeypatch, PPOTrainerSync=Base)
+    run = make_run("dapo", early_stop={"window": 1, "patience": 2})
+    monkeypatch.setattr(trainer, "current_run", lambda: CurrentRun.of(run, make_cluster()))
+
+    def attempt(first: int, rewards: list[float]) -> Any:
+        verl = trainer.MethodTrainer(
+            SimpleNamespace(trainer=SimpleNamespace(default_local_dir=str(tmp_path), save_freq=5))
+        )
+        for step, reward in enumerate(rewards, first):
+            verl.global_steps = step
+            verl._end_early(reward)
+        return verl
+
+    assert attempt(1, [0.25, 0.5, 0.25, 0.25]).total_training_steps == 4
+    verl = attempt(3, [0.75, 0.5])
+    assert (verl.total_training_steps, verl.config.trainer.save_freq) == (8, 5)
+    verl = attempt(5, [0.75])
+    assert (verl.total_training_steps, verl.config.trainer.save_freq) == (5, 1), "the step that ends it is saved"
+    assert read_rewards(tmp_path, 8) == [0.25, 0.5, 0.75, 0.5, 0.75]

@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import read_json
+from evals.core.files import read_json, write_json
 from evals.core.manifest import Manifest, hash_files, verify_outputs
 from evals.core.run_spec import VerlRun
 from rlvr.engines.result import checkpoint_directory
 from rlvr.engines.verl import train as module
-from rlvr.engines.verl.checkpoints import keep, prepare_resume, record, steps
+from rlvr.engines.verl.checkpoints import REWARDS, keep, prepare_resume, record, steps
 from rlvr.engines.verl.launch import Places
 from rlvr.engines.verl.metrics import Display, keep_metrics
 from rlvr.engines.verl.train import Execution, Merges, train
@@ -33,11 +33,13 @@ class Verl:
 
     Attributes:
         killed_before_metrics_of: the step whose state is saved when the next attempt is killed; None to finish.
+        rewards: of the steps, as the trainer notes them for a run that may stop early.
         attempts: steps that each attempt went on from.
     """
 
     killed_before_metrics_of: int | None = None
     attempts: list[int] = field(default_factory=list)
+    rewards: Sequence[float] = ()
 
     def __call__(self, run: VerlRun, places: Places, _execution: Execution, display: Display, merges: Merges) -> str:
         keep_metrics(places)
@@ -45,7 +47,9 @@ class Verl:
         start = prepare_resume(places.state)
         self.attempts.append(start)
         lines = []
-        for step in range(start + 1, run.training.steps + 1):
+        last = run.training.last_step(self.rewards)
+        for step in range(start + 1, last + 1):
+            write_json(places.state / REWARDS, self.rewards[:step])
             state = places.state / f"global_step_{step}"
             (state / "actor").mkdir(parents=True)
             (state / "actor" / "shard.pt").write_bytes(bytes([step]))
@@ -88,10 +92,9 @@ class Machine:
         train(run, directory, execution, checkpoints_at)
         manifest = read_json(directory / "manifest.json")
         metrics = pd.read_parquet(directory / "metrics.parquet")
-        assert (
-            manifest["details"]["tokens_generated"] == 10 * len(metrics)
-            and manifest["details"]["steps"] == run.training.steps
-        )
+        assert manifest["details"]["tokens_generated"] == 10 * len(metrics) and manifest["details"][
+            "steps"
+        ] == run.training.last_step(self.verl.rewards)
         return metrics
 
     def states(self) -> list[Path]:
@@ -188,6 +191,33 @@ def test_metrics_that_are_not_there_are_an_error(machine: Machine, monkeypatch: 
 def test_a_run_of_fewer_steps_has_their_metrics_alone(machine: Machine) -> None:
     machine.train()
     assert machine.train(steps=2)["step"].tolist() == [1, 2]
+
+
+def test_a_run_that_stops_early_is_complete(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.verl.rewards = [0.5, 0.25, 0.75, 0.75]
+    machine.verl.killed_before_metrics_of = 2  # the step that ends it
+    rule = {"early_stop": {"window": 1, "patience": 1}}
+    assert machine.train([1, 3], **rule)["step"].tolist() == [1]
+    said = capsys.readouterr().out
+    assert f"stopped after step 2 of {STEPS}: no new highest mean reward of 1 steps for 1 steps" in said
+    assert "no metrics of step 2" in said
+    place = machine.path / "results/runs/r"
+    policies = [checkpoint_directory(place, step) for step in (1, 3)]
+    weights = [(each / "checkpoint" / "model.safetensors").read_bytes() for each in (*policies, place)]
+    assert weights == [bytes([1]), bytes([2]), bytes([2])], "after later steps it is the last policy"
+    later = verify_outputs(policies[1] / "manifest.json", "run")
+    assert later.details["steps"] == 2 and later.details["optimizer_steps"] == 2 * make_run().training.updates_per_step
+    assert later.parameters["training"]["steps"] == 3
+    machine.train([1, 3], **rule)
+    assert machine.verl.attempts == [0] and machine.asked == 1
+
+
+def test_a_killed_run_that_has_not_stopped_goes_on(machine: Machine) -> None:
+    machine.verl.rewards, machine.verl.killed_before_metrics_of = [0.5, 0.75, 0.25, 0.25], 2
+    rule = {"early_stop": {"window": 1, "patience": 1}}
+    with pytest.raises(UserError, match=f"verl ended with step 2 saved, of {STEPS}"):
+        machine.train(**rule)
+    assert machine.train(**rule)["step"].tolist() == [1, 3] and machine.verl.attempts == [0, 2]
 
 
 def test_policies_of_earlier_steps_are_kept(machine: Machine) -> None:
