@@ -10,6 +10,8 @@ from evals.core.errors import NotAccepted
 from evals.core.numbers import Count, Index, NotNegative, Positive, Share
 from evals.core.record import Record
 
+_ROUNDING = 1e-9
+"""A difference of mean rewards that rounding may make."""
 _SCORED = 4
 """Tokens in a pass without gradients for each of one with them; no model of more layers then takes more memory."""
 
@@ -70,7 +72,8 @@ class Lora(Record):
 class EarlyStop(Record):
     """The end of a training whose reward no longer rises.
 
-    The mean reward of the last ``window`` rollout steps is compared with its highest value so far.
+    The mean reward of the last ``window`` rollout steps is compared with its highest value so far. The earliest step to
+    end with is ``window + patience``.
     """
 
     window: Count = Field(description="rollout steps whose rewards are averaged")
@@ -81,7 +84,7 @@ class EarlyStop(Record):
         highest, since = -math.inf, self.window
         for step in range(self.window, len(rewards) + 1):
             average = sum(rewards[step - self.window : step]) / self.window
-            if average > highest:
+            if average > highest + _ROUNDING:
                 highest, since = average, step
             elif step - since >= self.patience:
                 return step
@@ -132,6 +135,12 @@ class TrainingSettings(Record):
         """The step with which the training ends, as far as the mean rewards of its steps so far tell."""
         stopped = None if self.early_stop is None else self.early_stop.last_step(rewards)
         return self.steps if stopped is None else stopped
+
+    @property
+    def least_steps(self) -> int:
+        """The steps that the training has in any case."""
+        stop = self.early_stop
+        return self.steps if stop is None else min(self.steps, stop.window + stop.patience)
 
     def stopped_after(self, step: int) -> str:
         """What a training says that stopped early."""

@@ -36,13 +36,17 @@ def read_totals(run: str, training: Path) -> pd.DataFrame:
 
 
 def read_courses(condition: Condition, training: Path) -> dict[str, Course]:
-    """A method's scores on the validation problems over each cost; none if not all of its trainings were validated."""
+    """A method's scores on the validation problems over each cost; none if not all of its trainings were validated.
+
+    The courses of all seeds end with the training that stopped first.
+    """
     files = [training / run.run / "validation.parquet" for run in condition.runs]
     if not all(path.is_file() for path in files):
         return {}
     spent, accuracies = [], []
-    for run, path in zip(condition.runs, files, strict=True):
-        scores = read_parquet(path, ("step", "correct_counts", "samples_per_problem"))
+    tables = [read_parquet(path, ("step", "correct_counts", "samples_per_problem")) for path in files]
+    for run, table in zip(condition.runs, tables, strict=True):
+        scores = table[: min(map(len, tables))]
         spent.append(read_totals(run.run, training).set_index("step").loc[scores["step"][1:], _SPENT])
         counts = np.stack(scores["correct_counts"].tolist())
         accuracies.append(counts / scores["samples_per_problem"].to_numpy()[:, None])

@@ -50,10 +50,11 @@ def write_contrast(
 ) -> pd.DataFrame:
     """Write ``contrast.parquet`` and ``manifest.json`` to ``out``; returns a row for each step and method.
 
-    The training of ``run_file`` is carried out in memory, whether the run is finished or not, and its own method is the
-    reference. ``methods`` are resolved entries of the catalogue by name. Of a method with another batching the
-    advantage, the token weights and the loss are compared, on the run's own mini-batch. If the run's selection leaves
-    rollouts of a group out, an advantage other than the run's is that of the rest of the group.
+    The training of ``run_file`` is carried out in memory, whether the run is finished or not, beyond a step with which
+    it stopped early too, and its own method is the reference. ``methods`` are resolved entries of the catalogue by
+    name. Of a method with another batching the advantage, the token weights and the loss are compared, on the run's own
+    mini-batch. If the run's selection leaves rollouts of a group out, an advantage other than the run's is that of the
+    rest of the group.
 
     Raises:
         UserError: the run has no such step, or an input is missing, damaged or not accepted.

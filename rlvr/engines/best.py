@@ -1,16 +1,15 @@
 """The best policy of a training: chosen among those along it by their grades, and laid out as a run."""
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from evals.core.errors import UserError
 from evals.core.files import write_json
-from evals.core.manifest import verify_outputs, write_output_manifest
+from evals.core.manifest import read_manifest, verify_outputs, write_output_manifest
 from evals.core.records import Chosen
 from evals.scores.score import read_graded_run
-from rlvr.engines.result import checkpoint_directory
+from rlvr.engines.result import checkpoint_directory, copy_result
 
 
 def choose_best(trained: Path, candidates: Mapping[str, str], out: Path) -> None:
@@ -25,22 +24,19 @@ def choose_best(trained: Path, candidates: Mapping[str, str], out: Path) -> None
     if len({(each.benchmark, each.samples, frozenset(each.grades)) for each in graded.values()}) != 1:
         raise UserError("--candidates: are graded on other problems, or with other numbers of samples")
     averages = {step: sum(each.counts) / (len(each.grades) * each.samples) for step, each in sorted(graded.items())}
-    step, last = max(averages, key=lambda one: (averages[one], -one)), max(averages)
-    source = trained if step == last else checkpoint_directory(trained, step)
+    done = read_manifest(trained / "manifest.json", "run").details["steps"]
+    if done < max(averages):  # it stopped early, and its last policy stands under each of the later steps
+        first = min(step for step in averages if step >= done)
+        averages = {step: average for step, average in averages.items() if step < done} | {done: averages[first]}
+    step = max(averages, key=lambda one: (averages[one], -one))
+    source = trained if step == done else checkpoint_directory(trained, step)
     manifest = verify_outputs(source / "manifest.json", "run")
-    for file in (path for directory in ("checkpoint", ".") for path in (out / directory).glob("*") if path.is_file()):
-        file.unlink()
-    (out / "checkpoint").mkdir(parents=True, exist_ok=True)
-    for name in manifest.outputs:
-        if name.startswith("checkpoint/"):
-            os.link(source / name, out / name)
-        else:  # an output that Snakemake knows: a link has the time of its file, and would pass for out of date
-            shutil.copyfile(source / name, out / name)
+    copy_result(source, manifest, out)
     shutil.copyfile(source / "run.json", out / "run.json")
     choice = Chosen(
         run=trained.name,
-        benchmark=graded[step].benchmark,
-        samples_per_problem=graded[step].samples,
+        benchmark=next(iter(graded.values())).benchmark,
+        samples_per_problem=next(iter(graded.values())).samples,
         step=step,
         averages={str(one): average for one, average in averages.items()},
     )

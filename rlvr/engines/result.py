@@ -14,6 +14,8 @@ steps are its last one.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,8 +25,8 @@ from typing import Any
 import pandas as pd
 
 from evals.core.errors import InvalidInput, UserError
-from evals.core.files import fingerprint, write_parquet
-from evals.core.manifest import Manifest, hash_files, verify_outputs
+from evals.core.files import fingerprint, write_json, write_parquet
+from evals.core.manifest import Manifest, hash_files, read_manifest, verify_outputs
 from evals.core.run_spec import RunSpec
 from rlvr.runs.source_hash import source_hashes
 
@@ -81,6 +83,33 @@ def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int
     with ThreadPoolExecutor(_READERS) as readers:
         wanted = sorted(set(steps))
         return [step for step, lacking in zip(wanted, readers.map(is_lacking, wanted), strict=True) if lacking]
+
+
+def copy_result(source: Path, manifest: Manifest, out: Path) -> None:
+    """Lay out the files of a result under ``out``, but for its manifest and run.json; weights are hard links.
+
+    ``manifest`` is that of ``source``.
+    """
+    for file in (path for directory in ("checkpoint", ".") for path in (out / directory).glob("*") if path.is_file()):
+        file.unlink()
+    (out / "checkpoint").mkdir(parents=True, exist_ok=True)
+    for name in manifest.outputs:
+        if name.startswith("checkpoint/"):
+            os.link(source / name, out / name)
+        else:  # an output that Snakemake knows: a link has the time of its file, and would pass for out of date
+            shutil.copyfile(source / name, out / name)
+
+
+def repeat_result(directory: Path, training: Training, step: int) -> None:
+    """Lay out the result of a training that stopped early as its policy after a later ``step``."""
+    manifest, place, shorter = (
+        read_manifest(directory / "manifest.json", "run"),
+        checkpoint_directory(directory, step),
+        training.after(step),
+    )
+    copy_result(directory, manifest, place)
+    write_json(place / "run.json", shorter.run.to_json())
+    replace(manifest, parameters=shorter.parameters, fingerprint=shorter.fingerprint).write(place / "manifest.json")
 
 
 def write_result(

@@ -76,11 +76,15 @@ def kept_steps(run_directory: Path) -> Iterator[tuple[int, Path]]:
     Raises:
         UserError: the run has no manifest, or a table has other bytes than were written.
     """
-    training = read_manifest(run_directory / "manifest.json", "run").fingerprint
+    manifest = read_manifest(run_directory / "manifest.json", "run")
     found = (path.parent for path in (run_directory / _FOLDER).glob(f"{_PREFIX}*/manifest.json"))
     steps = {int(number): path for path in found if (number := path.name.removeprefix(_PREFIX)).isdecimal()}
     for step, directory in sorted(steps.items()):
-        if verify_outputs(directory / "manifest.json", KIND).parameters.get("training") == training[:16]:
+        # An attempt that was killed may have kept some of steps after that with which a later one stopped early.
+        if step > manifest.details.get("steps", step):
+            continue
+        kept = verify_outputs(directory / "manifest.json", KIND)
+        if kept.parameters.get("training") == manifest.fingerprint[:16]:
             yield step, directory
 
 

@@ -184,8 +184,9 @@ def _draw_methods(
     """Draw mean and range of each method in its panel, over the means of all; the one at ``black`` stands out."""
     styles, rows, width = style.method_styles(runs), _trained(runs), 0.6 if black is None else 0.5
     seeds = [
-        pd.concat([metrics[run.run].set_index("step")[curve.column] for run in row.runs], axis="columns") * curve.scale
-        for row in rows
+        pd.concat([metrics[run.run].set_index("step")[curve.column] for run in row.runs], axis="columns", join="inner")
+        * curve.scale
+        for row in rows  # as far as all seeds go: one may have stopped early
     ]
     means = [values.mean(axis=1) for values in seeds]
     for axes, row, values, own in zip(panels, rows, seeds, means, strict=True):

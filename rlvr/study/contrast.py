@@ -32,7 +32,10 @@ def measured_contrast(method: Trained, reference: Trained, steps: int) -> Contra
     """
     if steps == 0:
         return None
-    if (method.entry["batching"], method.training) != (reference.entry["batching"], reference.training):
+    own, other = (
+        (each.entry["batching"], each.training.model_copy(update={"early_stop": None})) for each in (method, reference)
+    )
+    if own != other:
         return None
     return ContrastMeasurement(
         reference_method=reference.name, method=dict(reference.entry), steps=spread(method.training.steps, steps)

@@ -50,20 +50,20 @@ class ClaimJobs:
         study, settings = self.plan.study, self.plan.study.config.diagnostics
         if settings is None:
             raise InvalidInput("", "diagnostics", "is not in this study", "as in config/config.yaml")
+        model, known = next(iter(study.config.models)), set(self.plan.runs)
         for key in ("method", "weighting_method"):
             method = getattr(settings, key)
             if method is not None and method not in study.methods:
                 raise InvalidInput("", f"diagnostics.{key}", f"is {method!r}", ", ".join(study.methods))
-            if method is not None and study.training[method].early_stop is not None:
-                raise InvalidInput("", f"diagnostics.{key}", f"is {method!r}", "a method without training.early_stop")
-            if method is not None and max(settings.steps) > (last := study.training[method].steps):
-                raise InvalidInput("", "diagnostics.steps", f"are {list(settings.steps)}", f"1 to {last}")
+            if method is not None:
+                run = f"{model}-{method}-s{study.config.seeds[0]}"
+                if max(settings.steps) > (last := study.run_spec(run).training.least_steps):
+                    raise InvalidInput("", "diagnostics.steps", f"are {list(settings.steps)}", f"1 to {last}")
         if settings.benchmark not in study.benchmarks:
             accepted = ", ".join(study.benchmarks)
             raise InvalidInput("", "diagnostics.benchmark", f"is {settings.benchmark!r}", accepted)
         seeds = study.config.seeds[: settings.seeds]
         found = {Need.BENCHMARK: [settings.benchmark]}
-        model, known = next(iter(study.config.models)), set(self.plan.runs)
         for need in Need:
             if need.key and need is not Need.BENCHMARK:
                 named = getattr(settings, need.key)

@@ -348,8 +348,8 @@ def _training_of_methods(config: StudyConfig, source: str) -> dict[str, Training
             accepted = f"a divisor of prompts_per_step * samples_per_prompt, {settings.rollouts_per_step}"
         if accepted:
             raise InvalidInput(source, f"{key}.updates_per_step", f"is {updates}", accepted)
-        if config.validation is not None and (every := config.validation.every) > settings.steps:
-            accepted = f"at most the steps of every training, {settings.steps} of {name}"
+        if config.validation is not None and (every := config.validation.every) > settings.least_steps:
+            accepted = f"at most the steps that every training has, {settings.least_steps} of {name}"
             raise InvalidInput(source, "validation.every", f"is {every}", accepted)
         if (best := config.best_checkpoint) is not None and best.every >= settings.steps:
             accepted = f"less than the steps of every training, {settings.steps} of {name}"

@@ -6,6 +6,7 @@ DAPO is the long run; DelTA on one rank is what test_verl_training kills and con
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,14 @@ from safetensors.torch import load_file
 
 from evals.core.manifest import verify_outputs
 from evals.core.yaml_file import read_yaml
-from tests.engines.study_directory import ROOT, StudyDirectory, last_words, smoke_study, wait_for_end_of_processes
+from tests.engines.study_directory import (
+    ROOT,
+    StudyDirectory,
+    last_words,
+    recorded_steps,
+    smoke_study,
+    wait_for_end_of_processes,
+)
 
 pytest.importorskip("verl", reason="verl is not in this environment: make test-engines")
 pytest.importorskip("vllm", reason="vLLM is not in this environment: make test-engines")
@@ -27,6 +35,7 @@ STEPS, UPDATES, PROMPTS, SAMPLES = 3, 2, 16, 8
 SAPO_BALANCED = "sapo_query_preserved_reward_balanced"
 TWO_RANKS = "delta_query_preserved_on_two_ranks"
 RISING, RISING_STEPS = "dapo_for_long", 30
+STOPPING, STOPPING_STEPS = "dapo_until_a_reward_is_no_new_high", 8
 BENCHMARK = "worded_4"
 EVERY_RUN_HAS = {
     "reward_mean",
@@ -109,8 +118,11 @@ METHODS: Mapping[str, tuple[Mapping[str, Any], list[Check]]] = {
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
-    """The laptop study's base model and problems, in a directory that verl's runs share."""
+def study(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> StudyDirectory:
+    """The laptop study's base model and problems, in a directory that verl's runs share.
+
+    They are made in pytest's cache, which has them the next time.
+    """
     laptop = read_yaml(ROOT / "config" / "config.yaml")
     config = smoke_study(
         models=laptop["models"],
@@ -118,10 +130,16 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
         training={"steps": STEPS, "prompts_per_step": PROMPTS, "samples_per_prompt": SAMPLES, "max_new_tokens": 128},
         execution={"base_threads": 2, "checkpoint_interval": STEPS},
     )
-    config |= {"methods": {name: dict(changes) for name, (changes, _) in METHODS.items()}, "reference_method": "fipo"}
-    directory = StudyDirectory(tmp_path_factory.mktemp("study"), config)
-    directory.snakemake("results/base/tiny/manifest.json", "results/problems/train/manifest.json")
-    return directory
+    methods = {name: dict(changes) for name, (changes, _) in METHODS.items()}
+    rule = {"steps": STOPPING_STEPS, "learning_rate": 1e-7, "early_stop": {"window": 1, "patience": 1}}
+    methods[STOPPING] = {"extends": "dapo", "training": rule}
+    config |= {"methods": methods, "reference_method": "fipo"}
+    kept, path = pytestconfig.cache.mkdir("laptop-study"), tmp_path_factory.mktemp("study")  # type: ignore[union-attr]
+    StudyDirectory(kept, config).snakemake(
+        "results/base/tiny/manifest.json", "results/problems/train/manifest.json", "--nolock"
+    )
+    shutil.copytree(kept / "results", path / "results", symlinks=True)
+    return StudyDirectory(path, config)
 
 
 def what_verl_logged(place: Path) -> Metrics:
@@ -165,6 +183,21 @@ def test_a_method_trains(name: str, study: StudyDirectory, report_measured: Call
     rewards = " ".join(f"{reward:.2f}" for reward in metrics["reward_mean"])
     seconds = metrics["seconds_step"].iloc[1:].mean()
     report_measured(f"verl, {name}", f"{STEPS} steps, reward {rewards}, {seconds:.1f} s a step after the first")
+
+
+def test_a_run_stops_early_and_its_last_step_is_saved(study: StudyDirectory) -> None:
+    place = study.write_run(f"tiny-{STOPPING}-s1", checkpoint_interval=STOPPING_STEPS)
+    answer = study.train(place)
+    assert answer.returncode == 0, answer.stderr[-2000:] + last_words(place)
+    rewards = pd.read_parquet(place / "metrics.parquet")["reward_mean"].tolist()
+    assert rewards[-1] <= max(rewards[:-1]) and rewards[:-1] == sorted(set(rewards[:-1]))
+    # Rewards that rise seven times though nothing is learned: 1 in 40,320.
+    assert len(rewards) < STOPPING_STEPS and f"stopped after step {len(rewards)} of {STOPPING_STEPS}" in answer.stdout
+    assert verify_outputs(place / "manifest.json", "run").details["steps"] == len(rewards)
+    assert recorded_steps(place) == [len(rewards)], "of no other step is there a state"
+    again = study.train(place)
+    assert again.returncode == 0 and len(list(place.glob("state/*/metrics*.jsonl"))) == 1, "it was started again"
+    wait_for_end_of_processes(place)
 
 
 def test_the_reward_rises_and_the_merged_checkpoint_is_better_by_vllm(

@@ -52,6 +52,11 @@ class LearningTax(Claim):
     def rows(self, inputs: Inputs) -> Iterator[dict[str, Any]]:
         found = {name: inputs.read_run(name) for name in inputs.runs}
         whole = beginnings_of(found)
+        # One that is as long as the whole training is its last policy once more: that training stopped early.
+        lengths = {name: len(run.metrics) for name, run in found.items()}
+        found = {
+            name: run for name, run in found.items() if name == whole[name] or lengths[name] < lengths[whole[name]]
+        }
         conditions = conditions_of({name: found[name] for name in whole.values()})
         reference = inputs.snapshots()[0]
         chosen = reference.of_class("format")

@@ -21,7 +21,14 @@ from rlvr.engines.local import VERSION
 from rlvr.engines.local.contrast import ContrastLearner
 from rlvr.engines.local.learner import HiddenStateBudget, Learner, PreparedStep, require_same_step
 from rlvr.engines.local.preflight import check_memory
-from rlvr.engines.result import Training, checkpoint_directory, is_finished, lacking_checkpoints, write_result
+from rlvr.engines.result import (
+    Training,
+    checkpoint_directory,
+    is_finished,
+    lacking_checkpoints,
+    repeat_result,
+    write_result,
+)
 from rlvr.engines.rollouts import StepRollouts, is_kept, keep_rollouts
 from rlvr.runs.progress import remove_metrics_so_far, write_metrics_so_far
 from rlvr.runs.state import StateStore, save_trained
@@ -125,6 +132,9 @@ class _Attempt:
                 print(f"{run.run}: {run.training.stopped_after(position.step)}", flush=True)
         if not is_finished(self.directory, self.training):
             self._write(self.training, self.directory)
+        for step in self.lacking:
+            if step > learner.position.step:  # the run stopped before
+                repeat_result(self.directory, self.training, step)
 
     def _step(self, pool: GradingPool) -> dict[str, float]:
         row = self.learner.step(pool)
@@ -138,13 +148,12 @@ class _Attempt:
         return self.training.run.training.last_step([row["reward_mean"] for row in self.learner.position.metrics])
 
     def _keep_policy(self) -> None:
-        """Write the policy after the present step, if it is asked for and not there; after the last, for all later."""
-        done = self.learner.position.step
-        for step in self.lacking:
-            if step == done or (step > done == self._last_step()):
-                shorter, place = self.training.after(step), checkpoint_directory(self.directory, step)
-                write_json(place / "run.json", shorter.run.to_json())
-                self._write(shorter, place)
+        """Write the policy after the present step, if it is asked for and not there."""
+        step = self.learner.position.step
+        if step in self.lacking:
+            shorter, place = self.training.after(step), checkpoint_directory(self.directory, step)
+            write_json(place / "run.json", shorter.run.to_json())
+            self._write(shorter, place)
 
     def _write(self, training: Training, place: Path) -> None:
         """Write the present policy and the metrics so far as the result of ``training``."""

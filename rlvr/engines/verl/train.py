@@ -27,7 +27,7 @@ from evals.core.run_spec import Cluster, VerlRun
 from evals.core.single_writer import single_writer
 from evals.grading import VERSION as GRADER_VERSION
 from evals.problems.problem_set import load, render_prompt
-from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, write_result
+from rlvr.engines.result import Training, checkpoint_directory, lacking_checkpoints, repeat_result, write_result
 from rlvr.engines.verl import PINNED, VERSION
 from rlvr.engines.verl.checkpoints import (
     MANIFEST,
@@ -108,6 +108,7 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
             return run.training.last_step(read_rewards(state, saved))
 
         def write(result: Training, shards: Path, place: Path, metrics: pd.DataFrame, steps: int) -> None:
+            """Make the policy of the ``shards``, those after so many ``steps``."""
             difference = merge(run, shards, place / "checkpoint", places, execution.python)
             write_result(
                 place,
@@ -121,16 +122,14 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
                 merged_log_prob_difference=difference,
             )
 
-        def write_at(asked_for: int, done: int) -> None:
-            """Make the policy after ``asked_for`` steps, of a run that has stopped if it has ``done`` fewer."""
-            shorter, place = training.after(asked_for), checkpoint_directory(directory, asked_for)
+        def write_kept(earlier: int) -> None:
+            shorter, place = training.after(earlier), checkpoint_directory(directory, earlier)
             write_json(place / "run.json", shorter.run.to_json())
             metrics = read_metrics(metrics_files(places), run.training.updates_per_step)
-            shards = kept_state(state, asked_for) if done == asked_for else state / f"global_step_{done}"
-            write(shorter, shards, place, metrics, done)
-            shutil.rmtree(kept_state(state, asked_for), ignore_errors=True)  # twice the size of what was made of it
+            write(shorter, kept_state(state, earlier), place, metrics, earlier)
+            shutil.rmtree(kept_state(state, earlier))  # twice the size of what was made of it
 
-        merges = Merges(lacking, state, lambda step: write_at(step, step))
+        merges = Merges(lacking, state, write_kept)
         if step < last_step(step):
             require_machine(cluster)
             remove_old(state, cluster.checkpoints_kept)
@@ -146,9 +145,11 @@ def train(run: VerlRun, directory: Path, execution: Execution, checkpoints_at: S
         if step < run.training.steps:
             print(f"{run.run}: {run.training.stopped_after(step)}", flush=True)
         metrics = _whole_metrics(run, places, step)
-        for asked_for in merges.left:
-            write_at(asked_for, min(asked_for, step))
+        for earlier in [one for one in merges.left if one <= step]:
+            write_kept(earlier)
         write(training, state / f"global_step_{step}", directory, metrics, step)
+        for later in [one for one in merges.left if one > step]:  # the run stopped before
+            repeat_result(directory, training, later)
         remove_metrics_so_far(directory)
 
 

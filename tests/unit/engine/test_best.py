@@ -14,14 +14,14 @@ from tests.commands import rlvr_bench
 choose_best = rlvr_bench("stage", "choose-best")
 
 
-def policy(directory: Path, content: str) -> None:
-    """A directory laid out as that of a run."""
+def policy(directory: Path, content: str, steps: int) -> None:
+    """A directory laid out as that of a run that did so many steps."""
     (directory / "checkpoint").mkdir(parents=True)
     (directory / "checkpoint" / "model.safetensors").write_text(content)
     (directory / "metrics.parquet").write_text(f"metrics of {content}")
     write_json(directory / "run.json", {"run": content})
     outputs = hash_files(directory, directory / "checkpoint" / "model.safetensors", directory / "metrics.parquet")
-    Manifest("run", {}, outputs, {}, content).write(directory / "manifest.json")
+    Manifest("run", {}, outputs, {}, content, {"steps": steps}).write(directory / "manifest.json")
 
 
 def grades(directory: Path, correct: int, samples: int = 2) -> str:
@@ -42,9 +42,9 @@ def grades(directory: Path, correct: int, samples: int = 2) -> str:
 @pytest.fixture
 def trained(tmp_path: Path) -> Path:
     """A training with the policies after steps 2 and 4, and its last one, after 6."""
-    policy(tmp_path / "run", "last")
+    policy(tmp_path / "run", "last", 6)
     for step in (2, 4):
-        policy(tmp_path / f"run/checkpoints/step-{step}", f"after {step}")
+        policy(tmp_path / f"run/checkpoints/step-{step}", f"after {step}", step)
     return tmp_path / "run"
 
 
@@ -79,6 +79,19 @@ def test_another_choice_takes_the_place_of_the_one_before(trained: Path) -> None
     assert (out / "checkpoint/model.safetensors").read_text() == "last"
     assert (trained / "checkpoints/step-4/checkpoint/model.safetensors").read_text() == "after 4"
     assert verify_outputs(out / "manifest.json", "run").fingerprint == "last"
+
+
+def test_the_last_policy_of_a_training_that_stopped_early_counts_once(trained: Path) -> None:
+    """After step 3; it stands under steps 4 and 6, too, and was graded there with other luck."""
+    manifest = read_json(trained / "manifest.json")
+    outputs = {name: manifest["outputs"][name] for name in manifest["outputs"]}
+    Manifest("run", {}, outputs, {}, "last", {"steps": 3}).write(trained / "manifest.json")
+    out = chosen(trained, {2: 1, 4: 2, 6: 4})
+    choice = read_json(out / "chosen.json")
+    assert choice["step"] == 3 and choice["averages"] == {"2": 0.25, "3": 0.5}
+    assert (out / "checkpoint/model.safetensors").read_text() == "last"
+    out = chosen(trained, {2: 3, 4: 2, 6: 4})
+    assert read_json(out / "chosen.json")["step"] == 2
 
 
 def test_policies_that_were_graded_differently_are_not_compared(trained: Path, tmp_path: Path) -> None:

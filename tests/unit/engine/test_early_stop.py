@@ -40,8 +40,9 @@ def last_step(rewards: Sequence[float], window: int, patience: int) -> int | Non
 
 def test_the_rule_is_that_of_the_documentation() -> None:
     drawn, ends = random.Random(4), set()
-    for _ in range(500):
-        rewards = [drawn.randrange(5) / 4 for _ in range(drawn.randrange(13))]
+    for number in range(500):
+        parts = (4, 8, 2)[number % 3]  # sums of such rewards are exact
+        rewards = [drawn.randrange(parts + 1) / parts for _ in range(drawn.randrange(13))]
         window, patience = drawn.randrange(1, 4), drawn.randrange(1, 5)
         expected = last_step(rewards, window, patience)
         assert EarlyStop(window=window, patience=patience).last_step(rewards) == expected, (rewards, window, patience)
@@ -51,6 +52,8 @@ def test_the_rule_is_that_of_the_documentation() -> None:
 
 def test_an_average_as_high_as_the_highest_is_no_new_one() -> None:
     assert EarlyStop(window=2, patience=3).last_step([0.5] * 9) == 5
+    rewards = [number / 24 for number in (5, 7, 11, 5, 7, 11, 5, 7, 11)]  # any three in a row are 23 / 24
+    assert EarlyStop(window=3, patience=4).last_step(rewards) == 7, "rounding is no rise"
     assert EarlyStop(window=1, patience=2).last_step([0.1, 0.0, 0.2, 0.1, 0.3]) is None
 
 

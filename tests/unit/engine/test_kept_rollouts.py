@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +12,7 @@ import torch
 
 from evals.core.errors import UserError
 from evals.core.files import sha256_file, write_parquet
-from evals.core.manifest import verify_outputs
+from evals.core.manifest import read_manifest, verify_outputs
 from evals.core.run_spec import Execution, LocalRun
 from rlvr.diagnostics.policy import read_snapshots
 from rlvr.diagnostics.replay import write_token_table
@@ -101,6 +102,16 @@ def test_rollouts_of_another_training_and_damaged_ones_are_not_taken_for_this_on
     (directory / "rollouts/step-2/tokens.parquet").write_bytes(b"")
     with pytest.raises(UserError, match="its bytes differ"):
         tables(directory)
+
+
+def test_rollouts_after_the_step_with_which_a_run_stopped_early_are_no_longer_its(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    train(make_run(), tmp_path, KEEPING)
+    assert list(tables(tmp_path)) == [1, 2, 4]
+    manifest = read_manifest(tmp_path / "manifest.json", "run")
+    replace(manifest, details={**manifest.details, "steps": 3}).write(tmp_path / "manifest.json")
+    assert list(tables(tmp_path)) == [1, 2]
 
 
 def test_of_a_large_step_whole_groups_are_kept_mixed_ones_first() -> None:

@@ -31,6 +31,16 @@ def test_the_line_is_the_mean_and_the_band_the_extremes_of_the_seeds(synthetic_s
     assert band[:, 1].max() == pytest.approx(seeds.max()) and band[:, 1].min() == pytest.approx(seeds.min())
 
 
+def test_a_line_ends_with_the_seed_that_stopped_first(synthetic_study: Study) -> None:
+    runs = read_runs(synthetic_study.runs_file)
+    training = synthetic_study.results / "runs"
+    metrics = {run.run: read_metrics(run.run, training) for run in runs if run.seed is not None}
+    metrics["tiny-delta-s2"] = metrics["tiny-delta-s2"][:2]
+    with figure_style():
+        figure = draw_training_curves(runs, metrics)
+    assert figure.axes[2 * len(CURVES)].lines[-1].get_xdata().tolist() == [1, 2]
+
+
 def test_a_column_that_a_method_lacks_is_said_in_its_panel(synthetic_study: Study) -> None:
     runs = read_runs(synthetic_study.runs_file)
     training = synthetic_study.results / "runs"

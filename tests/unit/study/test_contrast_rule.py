@@ -53,6 +53,12 @@ def test_an_angle_applies_only_where_the_loss_is_all_that_differs(name: str, cha
     assert run_of(with_methods(**{name: changes}), name).contrast is None
 
 
+def test_an_early_stop_changes_no_angle() -> None:
+    stop = {"training": {"early_stop": {"window": 2, "patience": 4}}}
+    for methods in ({"delta": stop}, {"dapo": stop, "delta": {}}):
+        assert run_of(with_methods(**methods), "delta").contrast == run_of(with_methods(delta={}), "delta").contrast
+
+
 def test_without_the_measurement_a_run_is_what_it_was() -> None:
     without = Study.resolve({**CONFIG, "contrast_steps": 0})
     for run in without.trained_runs:

@@ -82,8 +82,14 @@ def test_what_is_not_there_is_refused_in_one_line(change: dict[str, Any] | None,
     assert "\n" not in str(error.value)
 
 
-def test_a_method_that_may_stop_early_has_no_fixed_steps_to_look_into() -> None:
+def test_only_steps_that_every_training_has_are_looked_into() -> None:
     config = read_yaml(CONFIG / "config.yaml")
-    config["methods"]["delta"] = {"training": {"early_stop": {"window": 2, "patience": 4}}}
-    with pytest.raises(UserError, match=r"weighting_method: is 'delta'; accepted: .*early_stop"):
-        _ = ClaimJobs(Plan.read(config, "study.yaml")).names
+    last = max(config["diagnostics"]["steps"])
+    for patience in (last - 2, last - 3):
+        config["methods"]["delta"] = {"training": {"early_stop": {"window": 2, "patience": patience}}}
+        jobs = ClaimJobs(Plan.read(config, "study.yaml"))
+        if patience == last - 2:
+            assert jobs.names
+        else:
+            with pytest.raises(UserError, match=rf"diagnostics.steps: are .* accepted: 1 to {last - 1}$"):
+                _ = jobs.names

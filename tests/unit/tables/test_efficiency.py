@@ -12,7 +12,13 @@ import pytest
 from evals.core.comparisons import Controls
 from evals.figures.efficiency import write_compute_performance, write_cost_curves
 from evals.results import Results, read_results
-from evals.tables.efficiency import at_equal_tokens, efficiency_tables, fit_courses, write_efficiency_table
+from evals.tables.efficiency import (
+    at_equal_tokens,
+    efficiency_tables,
+    fit_courses,
+    read_courses,
+    write_efficiency_table,
+)
 from tests.commands import rlvr_bench
 from tests.unit.synthetic_results import Study
 
@@ -120,3 +126,14 @@ def test_a_short_training_has_a_reward_and_no_check_of_its_second_half(validated
     tables, _ = efficiency_tables(results_of(validated), validated.results / "runs")
     assert {row[0]: row[-1] for row in tables[1].rows}["GRPO"] == "–"
     assert not any("nan" in cell for table in tables for row in table.rows for cell in row)
+
+
+def test_seeds_that_stopped_early_are_compared_as_far_as_all_go(validated: Study) -> None:
+    directory = validated.results / "runs" / "tiny-delta-s1"
+    for name, rows in (("metrics", 10), ("validation", 11)):
+        pd.read_parquet(directory / f"{name}.parquet")[:rows].to_parquet(directory / f"{name}.parquet")
+    results = results_of(validated)
+    (delta,) = (row for row in results.conditions if row.method == "delta")
+    course = read_courses(delta, validated.results / "runs")["tokens_generated"]
+    assert course.compute.shape == (2, 10) and course.accuracies.shape == (2, 11, PROBLEMS)
+    assert efficiency_tables(results, validated.results / "runs")[0]
