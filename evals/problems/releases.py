@@ -17,7 +17,9 @@ Row = dict[str, Any]
 
 _ANSWER_MARK = "\n#### "
 """The sign before the answer in GSM8K; the other solutions here end in the same way."""
-_CALCULATION = re.compile(r"<<[^<>]*>>")
+_CALCULATION = re.compile(r"<<([^<>]*)>>")
+_OPERATOR = re.compile(r"(?<=[\d)])\s*([-+*/=])\s*(?=[-(.\d])")
+"""A sign between two numbers or brackets."""
 _NUMBER_PLACE = re.compile(r"number(\d+)")
 _OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 _MOST_DECIMALS = 2
@@ -57,6 +59,19 @@ def _gsm8k(row: Mapping[str, Any]) -> Row:
         raise ValueError(f"answer lacks {_ANSWER_MARK.strip()}")
     answer = answer.strip().replace(",", "")
     return {"problem": row["question"].strip(), "answer": answer, "solution": f"{solution}{_ANSWER_MARK}{answer}"}
+
+
+def _gsm8k_steps(row: Mapping[str, Any]) -> Row | None:
+    """The same, with the calculator's notes alone as the solution: ``48 / 2 = 24``, a line each.
+
+    Left out where a solution has none, or the last one's result is not the answer.
+    """
+    notes = [_OPERATOR.sub(r" \1 ", note.replace(",", "")) for note in _CALCULATION.findall(row["answer"])]
+    read = _gsm8k(row)
+    result = notes[-1].rpartition("= ")[2] if notes else ""
+    if not result or Fraction(result) != Fraction(read["answer"]):
+        return None
+    return {**read, "solution": "\n".join(notes) + _ANSWER_MARK + read["answer"]}
 
 
 def _svamp(row: Mapping[str, Any]) -> Row:
@@ -112,6 +127,7 @@ def _decimal(number: Fraction) -> str:
 
 RELEASES = {
     "gsm8k": Release(("question", "answer"), _gsm8k),
+    "gsm8k_steps": Release(("question", "answer"), _gsm8k_steps),
     "svamp": Release(("ID", "Body", "Question", "Answer"), _svamp, has_ids=True),
     "olympiadbench": Release(("id", "question", "final_answer"), _olympiadbench, has_ids=True),
     "mawps": Release(("Question", "Numbers", "Equation", "Answer"), _mawps),

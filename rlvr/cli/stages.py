@@ -65,7 +65,7 @@ def base_model(
 def fine_tune(
     settings: Annotated[str, Option(help="JSON: prompt, optimizer, length, dtype and prompt form")],
     base: Annotated[Path, Option(help="directory of an imported model")],
-    solutions: Annotated[Path, Option(help="JSON lines with problem and solution")],
+    solutions: Annotated[Paths, Option(help="JSON lines with problem and solution")],
     threads: int,
     out: Path,
     device: Device = "cpu",

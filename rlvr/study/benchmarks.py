@@ -64,15 +64,18 @@ def read_benchmarks(names: Iterable[str], copies: Mapping[str, LocalCopy], sourc
     return {name: StudyBenchmark(name, entry, copies.get(name)) for name, entry in entries.items()}
 
 
-def training_settings(problems: Problems, source: str) -> dict[str, Any]:
-    """The values that decide the problems that a study trains on: drawn, or those of a set in config/datasets."""
+def training_settings(problems: Problems, source: str, key: str = "problems") -> dict[str, Any]:
+    """The values that decide the problems that a study trains on: drawn, or those of a set in config/datasets.
+
+    ``source`` and ``key`` say where the problems are named.
+    """
     if isinstance(problems, DrawnProblems):
         values = problems.to_json()
         return {key: values[key] for key in ("kinds", "count", "seed")}
-    training_set = _read_training_set(problems, source)
+    training_set = _read_training_set(problems, source, key)
     if training_set.repository is None and problems.path is None:
         accepted = f"a file of {training_set.title}, which is not read from the Hub (docs/benchmarks.md)"
-        raise InvalidInput(source, "problems.path", "is missing", accepted)
+        raise InvalidInput(source, f"{key}.path", "is missing", accepted)
     entry = training_set.to_json()
     own: dict[str, Any] = {"exclude": sorted(problems.exclude)} if problems.exclude else {}
     own |= {"path": absolute_path(problems.path)} if problems.path else {}
@@ -100,8 +103,8 @@ def _deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in _NOT_OF_THE_PROBLEMS}
 
 
-def _read_training_set(problems: PublishedProblems, source: str) -> TrainingSet:
-    path = _file_of(DATASETS, problems.source, source, "problems.source", "training set")
+def _read_training_set(problems: PublishedProblems, source: str, key: str = "problems") -> TrainingSet:
+    path = _file_of(DATASETS, problems.source, source, f"{key}.source", "training set")
     return TrainingSet.parse(read_yaml(path), f"config/datasets/{path.name}")
 
 

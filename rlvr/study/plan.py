@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.base_models import Existing
+from evals.core.config.base_models import Existing, SolutionSet
 from evals.core.errors import InvalidInput, UserError
 from evals.core.files import canonical_json
 from evals.core.records import Run
@@ -66,9 +66,8 @@ class Plan:
         self.trained_with = [TRAIN] * bool(study.trained_runs) + [VALIDATION] * bool(study.validation_settings)
         self.trained_on = [TRAINING_PROBLEMS] if study.methods else []
         self.trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
-        self.trained_on += [
-            file for file in map(self.solutions, study.fine_tuned_models) if file not in self.trained_on
-        ]
+        solutions = [file for model in study.fine_tuned_models for file in self.solutions(model)]
+        self.trained_on = list(dict.fromkeys([*self.trained_on, *solutions]))
         pretrained = {f"{model}{PRETRAINED}": entry for model, entry in study.fine_tuned_models.items()}
         self.imported: dict[str, Existing] = {**study.existing_models, **pretrained}
 
@@ -77,18 +76,19 @@ class Plan:
         """Resolve a configuration, and check what it needs of this machine: better said now than after the training."""
         plan = cls(resolve_studies(content, source))
         copies = {name: benchmark.path for name, benchmark in plan.study.benchmarks.items()}
+        copies |= {name: settings.get("path") for name, settings in plan.study.solution_settings.items()}
         for name, path in {**copies, "problems": plan.study.training_settings.get("path")}.items():
             if path is not None and not Path(path).exists():
                 raise UserError(f"{name}: path: {path}: no such file or directory")
         for name, model in plan.study.fine_tuned_models.items():
-            if model.solutions == OF_PROBLEMS:
-                if not isinstance(plan.study.training_settings.get("columns"), str):
+            for named in model.named_solutions:
+                if named == OF_PROBLEMS and not isinstance(plan.study.training_settings.get("columns"), str):
                     accepted = "a file, or problems of a released set with solutions (docs/benchmarks.md)"
                     raise InvalidInput(
                         f"models.{name}.solutions", "", f"is {OF_PROBLEMS}, which have no solutions", accepted
                     )
-            elif not Path(plan.solutions(name)).is_file():
-                raise UserError(f"models.{name}.solutions: {model.solutions}: no such file")
+                if isinstance(named, str) and named != OF_PROBLEMS and not Path(absolute_path(named)).is_file():
+                    raise UserError(f"models.{name}.solutions: {named}: no such file")
         for name, benchmark in plan.study.benchmarks.items():
             if benchmark.grader == CODE or name in plan.study.verifiers:
                 try:
@@ -158,10 +158,24 @@ class Plan:
         """The manifest of the base model that a run starts from."""
         return f"results/base/{self.model_of(run)}/manifest.json"
 
-    def solutions(self, model: str) -> str:
-        """The solutions that a model is fine-tuned on."""
-        given_solutions = self.study.fine_tuned_models[model].solutions
-        return TRAINING_PROBLEMS if given_solutions == OF_PROBLEMS else absolute_path(given_solutions)
+    def solutions(self, model: str) -> list[str]:
+        """The files of solutions that a model is fine-tuned on."""
+        return [
+            f"results/solutions/{each.source}/problems.jsonl"
+            if isinstance(each, SolutionSet)
+            else TRAINING_PROBLEMS
+            if each == OF_PROBLEMS
+            else absolute_path(each)
+            for each in self.study.fine_tuned_models[model].named_solutions
+        ]
+
+    def solution_settings(self, solution_set: str) -> str:
+        """The values that decide the solutions of a published set."""
+        return canonical_json(self.study.solution_settings[solution_set])
+
+    def solution_files(self, solution_set: str) -> list[str]:
+        """The files of a local copy of it."""
+        return files_of(self.study.solution_settings[solution_set].get("path"))
 
     def trained_runs(self, folder: str) -> list[str]:
         """Ids of the runs of a study, base models aside."""

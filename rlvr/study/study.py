@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Served
+from evals.core.config.base_models import Existing, FineTuned, FromScratch, HuggingFace, Served, SolutionSet
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.sections import PublishedProblems
 from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
-from evals.core.run_spec import VERL, LocalRun, RunSpec, divide_overrides, parse_run
+from evals.core.run_spec import PLACEHOLDER, VERL, LocalRun, RunSpec, divide_overrides, parse_run
 from evals.core.training_settings import LocalTraining, VerlTraining
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study.benchmarks import (
@@ -206,6 +206,21 @@ class Study:
     def training_settings(self) -> dict[str, Any]:
         """The values that decide the problems that the methods train on; empty in a study without methods."""
         return training_settings(self.config.problems, self.config.study) if self.config.problems else {}
+
+    @cached_property
+    def solution_settings(self) -> dict[str, dict[str, Any]]:
+        """The values that decide the published solutions that models are fine-tuned on, by the name of their set."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, model in self.fine_tuned_models.items():
+            for each in model.named_solutions:
+                if isinstance(each, SolutionSet):
+                    key = f"models.{name}.solutions"
+                    problems = PublishedProblems(**each.to_json(), prompt=PLACEHOLDER)
+                    settings = training_settings(problems, self.config.study, key)
+                    if found.setdefault(each.source, settings) != settings:
+                        other = f"names {each.source} with another path or exclude than a model before"
+                        raise InvalidInput(self.config.study, key, other)
+        return found
 
     @cached_property
     def validation_settings(self) -> dict[str, Any]:

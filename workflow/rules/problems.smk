@@ -74,6 +74,24 @@ rule problems_read:
         " > {log:q} 2>&1"
 
 
+rule solutions_read:
+    input:
+        given(PLAN.solution_files),
+    output:
+        "results/solutions/{solution_set}/problems.jsonl",
+        "results/solutions/{solution_set}/manifest.json",
+    log:
+        "results/logs/solutions/{solution_set}.log",
+    wildcard_constraints:
+        solution_set=pattern(PLAN.study.solution_settings),
+    priority: 200
+    params:
+        settings=given(PLAN.solution_settings),
+    shell:
+        "python -m rlvr stage read-training-set --settings {params.settings:q}"
+        " --out results/solutions/{wildcards.solution_set} > {log:q} 2>&1"
+
+
 rule verifier:
     input:
         file=given(PLAN.verifier_file),

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from evals.core.config.methods import TrainingChanges
 from evals.core.config.problem_sets import Kinds
-from evals.core.config.settings import Matching, Omittable, Prompt, Settings, Text, optional
+from evals.core.config.settings import UNIQUE, Matching, Name, Omittable, Prompt, Settings, Text, optional
 from evals.core.errors import NotAccepted
 from evals.core.numbers import BOUNDED, Count, Index, NotNegative, Positive, Share, ShareOrZero
 
@@ -290,6 +290,14 @@ class FineTuning(Schedule):
     micro_batch_tokens: Count = Field(description="most tokens in one forward pass; changes rounding only")
 
 
+class SolutionSet(Settings):
+    """A published training set with solutions (docs/benchmarks.md)."""
+
+    source: Name = Field(description="name of a file in config/datasets")
+    path: Omittable[Text] = optional("a local copy that is read instead of the Hub")
+    exclude: Omittable[Annotated[tuple[str, ...], *UNIQUE]] = optional("ids of problems that are left out")
+
+
 class FineTuned(Existing):
     """An existing model that the study first trains on worked solutions: a warm start (docs/real_model.md).
 
@@ -297,11 +305,16 @@ class FineTuned(Existing):
     """
 
     source: Literal["fine_tuned"] = Field(description="an existing checkpoint, fine-tuned by the study")
-    solutions: Text = Field(
-        description="JSON lines with problem and solution, relative to the repository; or `problems`: the solutions of "
-        "the study's training set"
+    solutions: Text | Annotated[tuple[Text | SolutionSet, ...], Field(min_length=1)] = Field(
+        description="JSON lines with problem and solution, relative to the repository; `problems`: the solutions of "
+        "the study's training set; or a list of such, and of published sets"
     )
     fine_tuning: FineTuning = Field(description="prompt, optimizer and length")
+
+    @property
+    def named_solutions(self) -> tuple[str | SolutionSet, ...]:
+        """The solutions as a list, even of one."""
+        return (self.solutions,) if isinstance(self.solutions, str) else self.solutions
 
 
 Model = FromScratch | HuggingFace | FineTuned | Served

@@ -67,7 +67,7 @@ class Columns(Settings):
     metadata: Omittable[str] = optional("further data of the tests, with grader code")
 
 
-ReleaseName = Literal["gsm8k", "svamp", "olympiadbench", "mawps"]
+ReleaseName = Literal["gsm8k", "gsm8k_steps", "svamp", "olympiadbench", "mawps"]
 """The public releases whose files are read as they are (``evals.problems.releases``)."""
 _AS_RELEASED = "columns of the source, or the name of the release whose rows it has (docs/benchmarks.md)"
 

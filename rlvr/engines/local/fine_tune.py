@@ -47,13 +47,13 @@ class FineTuningSettings(FineTuning):
 def fine_tune(
     settings: FineTuningSettings,
     base: Path,
-    solutions: Path,
+    solutions: Sequence[Path],
     directory: Path,
     device: str,
     checkpoint_interval: int,
     wait_seconds: float,
 ) -> None:
-    """Train ``base`` on the solutions and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
+    """Train ``base`` on files of solutions and leave checkpoint/, metrics.parquet and manifest.json in ``directory``.
 
     The loss is the mean negative log-probability of a batch's solution tokens, end token included. A job that was
     killed continues, and ends with the same bytes.
@@ -63,7 +63,8 @@ def fine_tune(
         UserError: a file is missing or damaged, or a solution too long.
     """
     outputs, parameters = verify_outputs(base / "manifest.json", "base_model").outputs, settings.parameters()
-    inputs = {str(base / name): digest for name, digest in outputs.items()} | {str(solutions): sha256_file(solutions)}
+    inputs = {str(base / name): digest for name, digest in outputs.items()}
+    inputs |= {str(path): sha256_file(path) for path in solutions}
     identity = fingerprint({"parameters": parameters, "inputs": list(inputs.values())})
     store = StateStore(directory / "state", identity)
     with store.single_writer(wait_seconds), termination() as asked_to_stop:
@@ -134,8 +135,14 @@ def _largest_pass(order: PromptOrder, settings: FineTuningSettings) -> Sequence[
     return max(passes, key=lambda each: sum(_lengths(each)))
 
 
-def _examples(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSettings) -> Sequence[Mapping[str, Any]]:
-    """Token ids of every problem's ``prompt`` and of its ``solution`` with the end token."""
+def _examples(
+    checkpoint: Checkpoint, solutions: Sequence[Path], settings: FineTuningSettings
+) -> Sequence[Mapping[str, Any]]:
+    """Token ids of every problem's ``prompt`` and of its ``solution`` with the end token, file after file."""
+    return [example for path in solutions for example in _examples_of(checkpoint, path, settings)]
+
+
+def _examples_of(checkpoint: Checkpoint, solutions: Path, settings: FineTuningSettings) -> list[dict[str, Any]]:
     rows = read_jsonl(solutions, required=("problem", "solution"))
     if not rows:
         raise UserError(f"{solutions}: holds no solutions")

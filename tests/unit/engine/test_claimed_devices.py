@@ -56,7 +56,7 @@ def test_a_job_takes_a_gpu_that_is_free(
         else:
             write_jsonl(tmp_path / "solutions.jsonl", [{"problem": "1+1", "solution": "2"}])
             settings = FineTuningSettings.parse(SETTINGS, "settings")
-            fine_tune(settings, llama, tmp_path / "solutions.jsonl", tmp_path / "warm", "cuda", 5, 1)
+            fine_tune(settings, llama, [tmp_path / "solutions.jsonl"], tmp_path / "warm", "cuda", 5, 1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "5" and len(devices._held) == 1
 
 

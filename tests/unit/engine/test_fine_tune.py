@@ -47,7 +47,20 @@ def solutions(tmp_path: Path) -> Path:
 
 def tune(base: Path, solutions: Path, out: Path, **changes: Any) -> None:
     settings = FineTuningSettings.parse({**SETTINGS, **changes}, "settings")
-    fine_tune(settings, base, solutions, out, "cpu", checkpoint_interval=5, wait_seconds=1)
+    fine_tune(settings, base, [solutions], out, "cpu", checkpoint_interval=5, wait_seconds=1)
+
+
+def test_files_of_solutions_are_read_one_after_the_other(llama: Path, solutions: Path, tmp_path: Path) -> None:
+    lines = solutions.read_text().splitlines(keepends=True)
+    parts = [tmp_path / "first.jsonl", tmp_path / "second.jsonl"]
+    for part, some in zip(parts, (lines[:5], lines[5:]), strict=True):
+        part.write_text("".join(some))
+    settings = FineTuningSettings.parse({**SETTINGS, "steps": 3}, "settings")
+    for name, files in (("one", [solutions]), ("two", parts)):
+        fine_tune(settings, llama, files, tmp_path / name, "cpu", checkpoint_interval=5, wait_seconds=1)
+    made = [verify_outputs(tmp_path / name / "manifest.json", "base_model") for name in ("one", "two")]
+    assert len({each.outputs["checkpoint/model.safetensors"] for each in made}) == 1
+    assert [str(part) in made[1].inputs for part in parts] == [True, True]
 
 
 def test_solutions_become_likely(

@@ -22,6 +22,7 @@ from evals.problems.training_set import write_training_set
 from rlvr.study.benchmarks import read_benchmarks, training_settings
 from rlvr.study.source_files import REPOSITORY
 from rlvr.study.study import Study
+from rlvr.study.study_file import read_study_file
 
 REAL = Path(__file__).parents[4] / "shared/data/word_problems"
 MAWPS = [
@@ -120,6 +121,20 @@ def test_solutions_of_gsm8k_lose_the_notes_of_the_calculator() -> None:
     assert second["answer"] == "-3"
 
 
+def test_the_notes_of_the_calculator_are_solutions_where_they_end_in_the_answer() -> None:
+    texts = [
+        "Half: 10% of $<<48/2=24>>24.\nIn all <<48+24-(-1,000)=1072>>1,072.\n#### 1,072",
+        "She has <<3*.5=1.5>>1.5 or <<1.5-3=-1.5>>.\n#### -1.5",
+        "So 75-55 = $<<75-55=20>>20 and 20/4 = $5\n#### 5",
+        "None at all.\n#### 3",
+    ]
+    rows = [{"question": f"How many, {number}?", "answer": text} for number, text in enumerate(texts)]
+    assert RELEASES["gsm8k_steps"].rows(rows, "here") == [
+        {"problem": "How many, 0?", "answer": "1072", "solution": "48 / 2 = 24\n48 + 24 - (-1000) = 1072\n#### 1072"},
+        {"problem": "How many, 1?", "answer": "-1.5", "solution": "3 * .5 = 1.5\n1.5 - 3 = -1.5\n#### -1.5"},
+    ]
+
+
 @pytest.mark.usefixtures("datasets_cache")
 @pytest.mark.parametrize("copy", ["test.jsonl", "copy/test.jsonl"])
 def test_a_benchmark_is_read_from_the_releases_file_and_from_a_copy_of_the_repository(
@@ -188,6 +203,8 @@ def test_a_set_that_is_not_on_the_hub_needs_its_file() -> None:
 def test_the_real_files_have_the_counts_and_hashes_of_the_shipped_study(tmp_path: Path) -> None:
     study = Study.resolve(read_yaml(REPOSITORY / "config/smollm2.yaml"), "smollm2.yaml")
     write_training_set({**study.training_settings, "path": str(REAL / "mawps_asdiv_a_train.csv")}, tmp_path / "train")
+    steps = Study.resolve(read_study_file(REPOSITORY / "config/smollm2_gsm8k.yaml"), "here").solution_settings
+    write_training_set({**steps["gsm8k_steps"], "path": str(REAL / "gsm8k_train.jsonl")}, tmp_path / "steps")
     held_out = ("mawps_asdiv_a_test", "mawps_asdiv_a_train.csv")
     for name, file in (("svamp", "svamp.json"), ("gsm8k", "gsm8k_test.jsonl"), held_out):
         write_benchmark({**study.problem_settings(name), "path": str(REAL / file)}, tmp_path / name)

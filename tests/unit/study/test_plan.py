@@ -22,7 +22,7 @@ from rlvr.study.rules import given, pattern, words
 from rlvr.study.sampled import SamplingJobs
 from rlvr.study.software import OURS, training_software
 from rlvr.study.source_files import REPOSITORY, code_of
-from rlvr.study.study_file import read_study
+from rlvr.study.study_file import read_study, read_study_file
 from rlvr.study.trained import TrainingJobs
 
 CONFIG = REPOSITORY / "config"
@@ -344,7 +344,7 @@ def test_a_fine_tuned_model_is_made_from_one_that_is_imported(smoke: dict[str, A
     plan = changed(smoke, "models", {"warm": entry})
     assert list(plan.imported) == ["warm-pretrained"]
     assert TrainingJobs(plan).model_source("warm-pretrained") == ["--model", str(tmp_path)]
-    assert plan.solutions("warm") == str(tmp_path / "solutions.jsonl") and plan.solutions("warm") in plan.trained_on
+    assert plan.solutions("warm") == [str(tmp_path / "solutions.jsonl")] == plan.trained_on[-1:]
     assert json.loads(TrainingJobs(plan).fine_tuning("warm")) == {**tuning, "dtype": "float32", "prompt_form": "chat"}
     assert plan.base_manifest("warm-dapo-s1") == "results/base/warm/manifest.json"
     assert json.loads(TrainingJobs(plan).run_spec("warm-dapo-s1"))["prompt_form"] == "chat"
@@ -355,6 +355,33 @@ def test_a_fine_tuned_model_is_made_from_one_that_is_imported(smoke: dict[str, A
         changed(smoke, "models", {"warm": {**entry, "solutions": "problems"}})
 
 
+def test_a_model_is_fine_tuned_on_several_sets_of_solutions(tmp_path: Path) -> None:
+    content = read_study_file(CONFIG / "smollm2_gsm8k.yaml")
+    own, steps = tmp_path / "own.jsonl", tmp_path / "steps.jsonl"
+    model = content["models"]["smollm2"]
+    model["solutions"] = ["problems", {"source": "gsm8k_steps", "path": str(steps)}, str(own)]
+    for place in [model, content["problems"], *content["benchmark_sources"].values()]:
+        place["path"] = str(tmp_path / Path(place["path"]).name)
+        Path(place["path"]).touch()
+    with pytest.raises(UserError, match=r"^gsm8k_steps: path: .*steps\.jsonl: no such file or directory$"):
+        Plan.read(content, "here")
+    steps.touch()
+    with pytest.raises(UserError, match=r"models\.smollm2\.solutions: .*own\.jsonl: no such file$"):
+        Plan.read(content, "here")
+    own.touch()
+    plan = Plan.read(content, "here")
+    files = ["results/problems/train/problems.jsonl", "results/solutions/gsm8k_steps/problems.jsonl", str(own)]
+    assert plan.solutions("smollm2") == plan.trained_on == files
+    assert plan.solution_files("gsm8k_steps") == [str(steps)]
+    settings = json.loads(plan.solution_settings("gsm8k_steps"))
+    assert settings["columns"] == "gsm8k_steps" and settings["path"] == str(steps)
+    other = {**model, "solutions": [{"source": "gsm8k_steps"}]}
+    with pytest.raises(InvalidInput, match=r"models\.other\.solutions: names gsm8k_steps with another path"):
+        Plan.read({**content, "models": {"smollm2": model, "other": other}}, "here")
+    with pytest.raises(InvalidInput, match=r"models\.smollm2\.solutions\.source: 'none' is no training set"):
+        Plan.read({**content, "models": {"smollm2": {**model, "solutions": [{"source": "none"}]}}}, "here")
+
+
 def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_is_missing(tmp_path: Path) -> None:
     content = read_yaml(CONFIG / "smollm2.yaml")
     places = [content["models"]["smollm2"], content["problems"], *content["benchmark_sources"].values()]
@@ -362,8 +389,8 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
         place["path"] = str(tmp_path / Path(place["path"]).name)
         Path(place["path"]).touch()
     plan = Plan.read(content, "smollm2.yaml")
-    assert plan.solutions("smollm2") == "results/problems/train/problems.jsonl"
-    assert plan.trained_on == [plan.solutions("smollm2")]  # once, though both a method and the warm start learn from it
+    assert plan.solutions("smollm2") == ["results/problems/train/problems.jsonl"]
+    assert plan.trained_on == plan.solutions("smollm2")  # once, though both a method and the warm start learn from it
     files = TrainingJobs(plan).model_files("smollm2-pretrained", only_planning=True)
     assert files == [str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")]
     assert len(plan.study.trained_runs) == 12
