@@ -94,7 +94,9 @@ def check_disjoint(benchmark: Path, out: Path, trained_on: Sequence[Path] = ()) 
         if shared:  # name the first, and all training problems to leave out if they have ids
             number, _, (identifier, how) = shared[0]
             ids = [str(row["id"]) for _, row, _ in shared if "id" in row]
-            remedy = f"; a published training set without them: problems.exclude: [{', '.join(ids)}]" if ids else ""
+            remedy = (
+                f"; a published set without them, where the study names it: exclude: [{', '.join(ids)}]" if ids else ""
+            )
             if len(ids) > _MOST_LISTED:
                 remedy = f"; the same holds of {len(ids) - 1} more training problems"
             raise UserError(f"{path}: problem {identifier} is {how} trained on ({other}, line {number}){remedy}")

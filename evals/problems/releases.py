@@ -34,11 +34,13 @@ class Release:
         columns: those that are read.
         read: makes ``problem``, ``answer`` and what there is of ``id`` and ``solution`` of a row; None leaves it out.
         has_ids: whether its rows have an ``id``.
+        has_solutions: whether they have a ``solution``.
     """
 
     columns: Sequence[str]
     read: Callable[[Mapping[str, Any]], Row | None]
     has_ids: bool = False
+    has_solutions: bool = False
 
     def rows(self, rows: Sequence[Mapping[str, Any]], where: str) -> list[Row]:
         """The rows in the project's form, in their order; InvalidInput names one that is not of the release's form."""
@@ -64,12 +66,15 @@ def _gsm8k(row: Mapping[str, Any]) -> Row:
 def _gsm8k_steps(row: Mapping[str, Any]) -> Row | None:
     """The same, with the calculator's notes alone as the solution: ``48 / 2 = 24``, a line each.
 
-    Left out where a solution has none, or the last one's result is not the answer.
+    Left out where a solution has none, or the last one's result is not the answer as a number.
     """
     notes = [_OPERATOR.sub(r" \1 ", note.replace(",", "")) for note in _CALCULATION.findall(row["answer"])]
     read = _gsm8k(row)
-    result = notes[-1].rpartition("= ")[2] if notes else ""
-    if not result or Fraction(result) != Fraction(read["answer"]):
+    try:
+        ends_in_answer = Fraction(notes[-1].rpartition("= ")[2]) == Fraction(read["answer"])
+    except (IndexError, ValueError, ZeroDivisionError):
+        return None
+    if not ends_in_answer:
         return None
     return {**read, "solution": "\n".join(notes) + _ANSWER_MARK + read["answer"]}
 
@@ -126,10 +131,10 @@ def _decimal(number: Fraction) -> str:
 
 
 RELEASES = {
-    "gsm8k": Release(("question", "answer"), _gsm8k),
-    "gsm8k_steps": Release(("question", "answer"), _gsm8k_steps),
+    "gsm8k": Release(("question", "answer"), _gsm8k, has_solutions=True),
+    "gsm8k_steps": Release(("question", "answer"), _gsm8k_steps, has_solutions=True),
     "svamp": Release(("ID", "Body", "Question", "Answer"), _svamp, has_ids=True),
     "olympiadbench": Release(("id", "question", "final_answer"), _olympiadbench, has_ids=True),
-    "mawps": Release(("Question", "Numbers", "Equation", "Answer"), _mawps),
+    "mawps": Release(("Question", "Numbers", "Equation", "Answer"), _mawps, has_solutions=True),
 }
 """Name in ``columns`` of a benchmark or a training set -> the form of its rows."""

@@ -93,7 +93,11 @@ def _rows(last: Results, best: Results, chosen: Mapping[str, Chosen]) -> list[Ch
 def checkpoint_tables(rows: Sequence[Checkpoints]) -> list[Table]:
     """Lay out the averages with their comparisons, and the benchmarks one by one."""
     last, best = rows[0].results, next(row for row in rows if row.choices)
-    selected, k, among = best.choices[0].benchmark, best.choices[0].samples_per_problem, best.choices[0].averages
+    selected, k, among = (
+        best.choices[0].benchmark,
+        best.choices[0].samples_per_problem,
+        sorted({len(choice.averages) for row in rows for choice in row.choices}),
+    )
     others = [name for name in last.benchmarks if name != selected]
 
     def score(row: Checkpoints, name: str) -> str:
@@ -125,8 +129,9 @@ def checkpoint_tables(rows: Sequence[Checkpoints]) -> list[Table]:
         Column(f"{selected}, choice (%)", lambda row: row.chosen_average, numbers.percent),
         Column(f"{selected}, scored (%)", partial(score, name=selected)),
     ]
+    number = " to ".join(map(str, dict.fromkeys([among[0], among[-1]])))  # fewer where a training stopped early
     note = (
-        f"best: of {len(among)} policies along each training, the last among them, the one with the highest avg@{k} on "
+        f"best: of {number} policies along each training, the last among them, the one with the highest avg@{k} on "
         f"{selected}, of equals the earliest. †: selected on. The largest of so many numbers is also the luckiest: the "
         f"policy's score in that choice is too high, and its score on other samples of the same problems ({selected}, "
         "scored), which the mean over benchmarks contains, is too high for other problems"

@@ -24,8 +24,8 @@ _SOURCES = {
 }
 _COSTS = "costs"
 """The directory of Snakemake's measurements."""
-_ENTRIES = {"problems", "samples", "decoding_sweep", "token_comparison", "contrast", "page"}
-"""Kinds of manifests that may be made from files of elsewhere: local copies of benchmarks, checkpoints of others."""
+_ENTRIES = {"problems", "base_model", "samples", "decoding_sweep", "token_comparison", "contrast", "page"}
+"""Kinds of manifests that may be made from files of elsewhere: local copies of benchmarks, solutions, checkpoints."""
 
 
 @dataclass(frozen=True)

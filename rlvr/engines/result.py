@@ -18,6 +18,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,18 +87,20 @@ def lacking_checkpoints(directory: Path, training: Training, steps: Sequence[int
 
 
 def copy_result(source: Path, manifest: Manifest, out: Path) -> None:
-    """Lay out the files of a result under ``out``, but for its manifest and run.json; weights are hard links.
+    """Lay out the files of a result, of this ``manifest``, under ``out``, but for manifest and run.json.
 
-    ``manifest`` is that of ``source``.
+    Weights are hard links where the file system has them.
     """
     for file in (path for directory in ("checkpoint", ".") for path in (out / directory).glob("*") if path.is_file()):
         file.unlink()
     (out / "checkpoint").mkdir(parents=True, exist_ok=True)
     for name in manifest.outputs:
+        # Other files are outputs that Snakemake knows: a link has the time of its file, and would pass for out of date.
         if name.startswith("checkpoint/"):
-            os.link(source / name, out / name)
-        else:  # an output that Snakemake knows: a link has the time of its file, and would pass for out of date
-            shutil.copyfile(source / name, out / name)
+            with suppress(OSError):  # another file system, or one without links
+                os.link(source / name, out / name)
+                continue
+        shutil.copyfile(source / name, out / name)
 
 
 def repeat_result(directory: Path, training: Training, step: int) -> None:

@@ -56,7 +56,8 @@ def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
     for curve in CURVES if rows else ():
         lines = {}
         for row in rows:
-            seeds = pd.concat([metrics[run.run][curve.column] for run in row.runs], axis="columns") * curve.scale
+            columns = [metrics[run.run][curve.column] for run in row.runs]
+            seeds = pd.concat(columns, axis="columns", join="inner") * curve.scale  # as far as all seeds go
             lines[row] = _line(seeds.index.to_numpy(), seeds.to_numpy(dtype=np.float64).T)
         axes = {"x": "rollout step", "y": f"{curve.title}, {curve.unit}", "fromZero": curve.from_zero}
         yield _view(results, "Training", curve.title, lines, **axes)

@@ -253,7 +253,8 @@ def draw_validation_curves(runs: Sequence[Run], choices: Sequence[Chosen]) -> Fi
     for model, axes in zip(models, panels, strict=True):
         for row in rows:
             if row.model == model:
-                steps = sorted(averages[row.runs[0].run])
+                # One that stopped early has another last step.
+                steps = sorted(set.intersection(*(set(averages[run.run]) for run in row.runs)))
                 seeds = [[averages[run.run][step] for run in row.runs] for step in steps]
                 _draw_scores(axes, looks[row.method], row.title, steps, seeds)
         axes.set_xlim(left=0)

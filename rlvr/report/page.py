@@ -121,7 +121,11 @@ def write_report(
         status={row.result: row for row in status},
         runs=[(run, result, read_run_manifest(run, directory)) for run, result in titles.items()],
         others=[row for row in status if row.result not in titles.values()],
-        problem_sets=[ProblemFile.of(path.parent) for path in sorted((directory / "problems").glob("*/manifest.json"))],
+        problem_sets=[
+            ProblemFile.of(path.parent)
+            for kind in ("problems", "solutions")
+            for path in sorted((directory / kind).glob("*/manifest.json"))
+        ],
     )
 
 

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from evals.core.config import problem_sets
+from evals.core.config.base_models import SolutionSet
 from evals.core.config.problem_sets import GENERATED, Benchmark, TrainingSet, parse_benchmark
 from evals.core.config.sections import DrawnProblems, LocalCopy, Problems, PublishedProblems
 from evals.core.errors import InvalidInput
+from evals.core.run_spec import PLACEHOLDER
 from evals.core.yaml_file import read_yaml
+from evals.problems.releases import RELEASES
 from rlvr.study.source_files import REPOSITORY
 
 CONFIG = REPOSITORY / "config"
@@ -80,6 +83,23 @@ def training_settings(problems: Problems, source: str, key: str = "problems") ->
     own: dict[str, Any] = {"exclude": sorted(problems.exclude)} if problems.exclude else {}
     own |= {"path": absolute_path(problems.path)} if problems.path else {}
     return {"name": problems.source, **_deciding(entry), **own}
+
+
+def solution_settings(solutions: SolutionSet, source: str, key: str) -> dict[str, Any]:
+    """The values that decide the published solutions that a model is fine-tuned on."""
+    content = {**solutions.to_json(), "prompt": PLACEHOLDER}
+    settings = training_settings(PublishedProblems.parse(content, f"{source}: {key}"), source, key)
+    require_solutions(settings, solutions.source, source, key)
+    return settings
+
+
+def require_solutions(settings: Mapping[str, Any], name: str, source: str, key: str) -> None:
+    """Check that problems with these settings have solutions; ``name`` is what the study calls them."""
+    release = settings.get("columns")
+    if not isinstance(release, str) or not RELEASES[release].has_solutions:
+        known = ", ".join(known for known, each in RELEASES.items() if each.has_solutions)
+        accepted = f"a file, or a set in the form of a release that has them: {known} (docs/benchmarks.md)"
+        raise InvalidInput(source, key, f"names {name}, which have no solutions", accepted)
 
 
 def training_title(problems: Problems, source: str) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.core.config.base_models import Existing, SolutionSet
-from evals.core.errors import InvalidInput, UserError
+from evals.core.config.base_models import Existing
+from evals.core.errors import UserError
 from evals.core.files import canonical_json
 from evals.core.records import Run
 from evals.core.run_spec import VERIFIER_FILE
@@ -22,13 +22,10 @@ from evals.scores.registration import REGISTRATIONS, register
 from rlvr.study.benchmarks import absolute_path
 from rlvr.study.rules import files_of, manifests, words
 from rlvr.study.studies import BEST, BestPolicy, Candidate, EarlierPolicy, Studies, resolve_studies
-from rlvr.study.study import TRAIN, VALIDATION, Study
+from rlvr.study.study import OF_PROBLEMS, TRAIN, TRAINING_PROBLEMS, VALIDATION, Study
 
 PRETRAINED = "-pretrained"
 """The suffix of the name of a model before it is fine-tuned."""
-OF_PROBLEMS = "problems"
-"""The value of a fine-tuned model's ``solutions`` that stands for those of the training problems."""
-TRAINING_PROBLEMS = "results/problems/train/problems.jsonl"
 
 
 class Plan:
@@ -66,7 +63,7 @@ class Plan:
         self.trained_with = [TRAIN] * bool(study.trained_runs) + [VALIDATION] * bool(study.validation_settings)
         self.trained_on = [TRAINING_PROBLEMS] if study.methods else []
         self.trained_on += [f"results/base/{model}/corpus.jsonl" for model in study.models_from_scratch]
-        solutions = [file for model in study.fine_tuned_models for file in self.solutions(model)]
+        solutions = [file for model in study.fine_tuned_models for file in study.solutions(model)]
         self.trained_on = list(dict.fromkeys([*self.trained_on, *solutions]))
         pretrained = {f"{model}{PRETRAINED}": entry for model, entry in study.fine_tuned_models.items()}
         self.imported: dict[str, Existing] = {**study.existing_models, **pretrained}
@@ -76,17 +73,12 @@ class Plan:
         """Resolve a configuration, and check what it needs of this machine: better said now than after the training."""
         plan = cls(resolve_studies(content, source))
         copies = {name: benchmark.path for name, benchmark in plan.study.benchmarks.items()}
-        copies |= {name: settings.get("path") for name, settings in plan.study.solution_settings.items()}
-        for name, path in {**copies, "problems": plan.study.training_settings.get("path")}.items():
+        sets = {"problems": plan.study.training_settings, **plan.study.solution_settings}
+        for name, path in [*copies.items(), *((name, each.get("path")) for name, each in sets.items())]:
             if path is not None and not Path(path).exists():
                 raise UserError(f"{name}: path: {path}: no such file or directory")
         for name, model in plan.study.fine_tuned_models.items():
             for named in model.named_solutions:
-                if named == OF_PROBLEMS and not isinstance(plan.study.training_settings.get("columns"), str):
-                    accepted = "a file, or problems of a released set with solutions (docs/benchmarks.md)"
-                    raise InvalidInput(
-                        f"models.{name}.solutions", "", f"is {OF_PROBLEMS}, which have no solutions", accepted
-                    )
                 if isinstance(named, str) and named != OF_PROBLEMS and not Path(absolute_path(named)).is_file():
                     raise UserError(f"models.{name}.solutions: {named}: no such file")
         for name, benchmark in plan.study.benchmarks.items():
@@ -157,17 +149,6 @@ class Plan:
     def base_manifest(self, run: str) -> str:
         """The manifest of the base model that a run starts from."""
         return f"results/base/{self.model_of(run)}/manifest.json"
-
-    def solutions(self, model: str) -> list[str]:
-        """The files of solutions that a model is fine-tuned on."""
-        return [
-            f"results/solutions/{each.source}/problems.jsonl"
-            if isinstance(each, SolutionSet)
-            else TRAINING_PROBLEMS
-            if each == OF_PROBLEMS
-            else absolute_path(each)
-            for each in self.study.fine_tuned_models[model].named_solutions
-        ]
 
     def solution_settings(self, solution_set: str) -> str:
         """The values that decide the solutions of a published set."""
@@ -275,6 +256,7 @@ class Plan:
         study = self.in_folder(folder)
         problems = [*self.study.benchmarks, *self.trained_with]
         directories = [f"results/problems/{name}" for name in problems]
+        directories += [f"results/solutions/{name}" for name in self.study.solution_settings]
         directories += [f"results/verifiers/{name}" for name in self.study.verifiers]
         directories += [f"results/base/{model}{PRETRAINED}" for model in study.fine_tuned_models]
         directories += [study.checkpoint(run.run) for run in study.runs]

@@ -22,7 +22,7 @@ from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.engines.verl import PINNED
 from rlvr.engines.verl import VERSION as VERL_ENGINE_VERSION
 from rlvr.runs.source_hash import edited_since
-from rlvr.study.study import TRAIN, VALIDATION, Study
+from rlvr.study.study import TRAIN, TRAINING_PROBLEMS, VALIDATION, Study
 
 _MADE_FROM = "made from "
 _NAMED = 3  # missing results that are named; on a fresh clone all are missing
@@ -50,11 +50,20 @@ def study_status(study: Study, files: Comparison | None = None) -> list[ResultSt
     for name, served in study.served_models.items():
         wanted = {"source": "server", "model": served.model}
         bases[name] = judge(f"model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
-    for name, tuned in study.fine_tuned_models.items():
-        wanted = {"source": "fine_tuned", "version": ENGINE_VERSION, **tuned.fine_tuning.to_json()}
-        bases[name] = judge(f"fine-tuned model {name}", f"base/{name}/manifest.json", "base_model", wanted, exact=False)
     problems = {name: _problems_status(judge, study.problem_settings(name), name) for name in study.benchmarks}
     training = [_problems_status(judge, study.training_settings, TRAIN, "training problems")] if study.methods else []
+    solutions = {
+        f"results/solutions/{name}/problems.jsonl": _problems_status(
+            judge, settings, name, f"solutions {name}", "solutions"
+        )
+        for name, settings in study.solution_settings.items()
+    }
+    for name, tuned in study.fine_tuned_models.items():
+        wanted = {"source": "fine_tuned", "version": ENGINE_VERSION, **tuned.fine_tuning.to_json()}
+        path, named = f"base/{name}/manifest.json", study.solutions(name)
+        status = _made_of(judge(f"fine-tuned model {name}", path, "base_model", wanted, exact=False), path, named)
+        of_problems = training[:1] if TRAINING_PROBLEMS in named else []
+        bases[name] = _following(status, *of_problems, *(solutions[file] for file in named if file in solutions))
     if study.validation_settings:
         training.append(_problems_status(judge, study.validation_settings, VALIDATION, "validation problems"))
     if TRAIN in study.verifiers:
@@ -69,7 +78,15 @@ def study_status(study: Study, files: Comparison | None = None) -> list[ResultSt
         for run in study.runs
         for name in study.benchmarks
     ]
-    return [*corpora.values(), *bases.values(), *training, *problems.values(), *runs.values(), *samples]
+    return [
+        *corpora.values(),
+        *solutions.values(),
+        *bases.values(),
+        *training,
+        *problems.values(),
+        *runs.values(),
+        *samples,
+    ]
 
 
 def describe(statuses: Sequence[ResultStatus]) -> list[str]:
@@ -111,9 +128,23 @@ def _following(status: ResultStatus, *sources: ResultStatus) -> ResultStatus:
     return status.model_copy(update={"current": status.current and not stale, "reasons": status.reasons + stale})
 
 
-def _problems_status(judge: Judge, settings: Mapping[str, Any], name: str, title: str = "") -> ResultStatus:
+def _made_of(status: ResultStatus, name: str, files: Sequence[str]) -> ResultStatus:
+    """``status``, stale as well where the manifest ``name`` lists other files of solutions than ``files``."""
+    if not status.current:
+        return status
+    inputs = read_manifest(Path("results", name), "base_model").inputs
+    read = [path for path in inputs if not path.startswith("results/base/")]
+    if read == list(files):
+        return status
+    reason = f"solutions are {', '.join(files)}; made with {', '.join(read)}"
+    return status.model_copy(update={"current": False, "reasons": (reason,)})
+
+
+def _problems_status(
+    judge: Judge, settings: Mapping[str, Any], name: str, title: str = "", directory: str = "problems"
+) -> ResultStatus:
     wanted = {key: value for key, value in settings.items() if key not in NOT_OF_THE_CONTENT}
-    return judge(title or f"benchmark {name}", f"problems/{name}/manifest.json", "problems", wanted, exact=False)
+    return judge(title or f"benchmark {name}", f"{directory}/{name}/manifest.json", "problems", wanted, exact=False)
 
 
 def _verifier_status(judge: Judge, file: Path) -> ResultStatus:

@@ -15,13 +15,15 @@ from evals.core.config.study import StudyConfig
 from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
-from evals.core.run_spec import PLACEHOLDER, VERL, LocalRun, RunSpec, divide_overrides, parse_run
+from evals.core.run_spec import VERL, LocalRun, RunSpec, divide_overrides, parse_run
 from evals.core.training_settings import LocalTraining, VerlTraining
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study.benchmarks import (
     StudyBenchmark,
     absolute_path,
     read_benchmarks,
+    require_solutions,
+    solution_settings,
     training_settings,
     training_title,
     training_verifier,
@@ -35,6 +37,9 @@ _OF_RUN = ("version", "reward_shaping", "advantage", "token_weights", "loss", "b
 Training = LocalTraining | VerlTraining
 TRAIN, VALIDATION = "train", "validation"
 """The names of the problems that methods train on and are scored on meanwhile, beside the benchmarks' names."""
+OF_PROBLEMS = "problems"
+"""The value of a fine-tuned model's ``solutions`` that stands for those of the training problems."""
+TRAINING_PROBLEMS = f"results/problems/{TRAIN}/problems.jsonl"
 
 _CLUSTER_DEFAULTS: Mapping[str, Any] = {
     "platform": "cuda",
@@ -213,14 +218,26 @@ class Study:
         found: dict[str, dict[str, Any]] = {}
         for name, model in self.fine_tuned_models.items():
             for each in model.named_solutions:
+                key = f"models.{name}.solutions"
                 if isinstance(each, SolutionSet):
-                    key = f"models.{name}.solutions"
-                    problems = PublishedProblems(**each.to_json(), prompt=PLACEHOLDER)
-                    settings = training_settings(problems, self.config.study, key)
+                    settings = solution_settings(each, self.config.study, key)
                     if found.setdefault(each.source, settings) != settings:
                         other = f"names {each.source} with another path or exclude than a model before"
                         raise InvalidInput(self.config.study, key, other)
+                elif each == OF_PROBLEMS:
+                    require_solutions(self.training_settings, OF_PROBLEMS, self.config.study, key)
         return found
+
+    def solutions(self, model: str) -> list[str]:
+        """The files of solutions that a model is fine-tuned on."""
+        return [
+            f"results/solutions/{each.source}/problems.jsonl"
+            if isinstance(each, SolutionSet)
+            else TRAINING_PROBLEMS
+            if each == OF_PROBLEMS
+            else absolute_path(each)
+            for each in self.fine_tuned_models[model].named_solutions
+        ]
 
     @cached_property
     def validation_settings(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ rule base_model:
 rule fine_tuned_model:
     input:
         base="results/base/{model}-pretrained/manifest.json",
-        solutions=given(PLAN.solutions),
+        solutions=given(PLAN.study.solutions),
     output:
         manifest="results/base/{model}/manifest.json",
         metrics="results/base/{model}/metrics.parquet",
@@ -97,6 +97,7 @@ rule fine_tuned_model:
         gpu=TRAINING.local_gpus,
     params:
         settings=given(TRAINING.fine_tuning),
+        order=given(PLAN.study.solutions),
         version=LOCAL_ENGINE_VERSION,
     shell:
         "python -m rlvr stage fine-tune --settings {params.settings:q} --base $(dirname {input.base:q})"

@@ -311,6 +311,13 @@ class FineTuned(Existing):
     )
     fine_tuning: FineTuning = Field(description="prompt, optimizer and length")
 
+    @model_validator(mode="after")
+    def _check_solutions(self) -> Self:
+        named = [each if isinstance(each, str) else each.source for each in self.named_solutions]
+        if len(set(named)) < len(named):
+            raise NotAccepted(f"are {', '.join(named)}", "each once", "solutions")
+        return self
+
     @property
     def named_solutions(self) -> tuple[str | SolutionSet, ...]:
         """The solutions as a list, even of one."""

@@ -160,7 +160,7 @@ def test_a_shared_problem_stops_the_build(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "disjoint.json").read_text())["shared"] == 0
     stolen = read_jsonl(tmp_path / "b" / "problems.jsonl")[3]
     write_jsonl(trained, [*read_jsonl(trained), {"id": "x", "problem": stolen["problem"].upper() + " "}])
-    match = r"problem b-3 is also trained on \(.*train\.jsonl, line 51\); .*problems\.exclude: \[x\]$"
+    match = r"problem b-3 is also trained on \(.*train\.jsonl, line 51\); .*exclude: \[x\]$"
     with pytest.raises(UserError, match=match):
         check_disjoint(tmp_path / "b", tmp_path / "disjoint.json", [trained])
     write_jsonl(trained, [{"id": str(number), "problem": stolen["problem"]} for number in range(201)])

@@ -127,6 +127,11 @@ def test_the_notes_of_the_calculator_are_solutions_where_they_end_in_the_answer(
         "She has <<3*.5=1.5>>1.5 or <<1.5-3=-1.5>>.\n#### -1.5",
         "So 75-55 = $<<75-55=20>>20 and 20/4 = $5\n#### 5",
         "None at all.\n#### 3",
+        "Half: <<1/2=1/2>>.\n#### 0.5",
+        "A share of <<5*2=10%>>.\n#### 10",
+        "Now <<4+4=8>>.\n#### $8",
+        "Now <<4+4=>>.\n#### 8",
+        "Now <<1/0=1/0>>.\n#### 8",
     ]
     rows = [{"question": f"How many, {number}?", "answer": text} for number, text in enumerate(texts)]
     assert RELEASES["gsm8k_steps"].rows(rows, "here") == [

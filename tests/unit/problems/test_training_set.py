@@ -175,7 +175,7 @@ def test_the_published_counts_are_expected() -> None:
     assert deepmath["counts"]["rows"] == 103_022
     with pytest.raises(InvalidInput) as caught:
         training_settings(PublishedProblems(source="math", prompt="{problem}"), "x")
-    known = "dapo_math_17k, deepmath_103k, eurus_2_code, gsm8k_train, mawps_asdiv_a, mawps_asdiv_a_train"
+    known = "dapo_math_17k, deepmath_103k, eurus_2_code, gsm8k_steps, gsm8k_train, mawps_asdiv_a, mawps_asdiv_a_train"
     assert (caught.value.key, caught.value.accepted) == ("problems.source", known)
 
 

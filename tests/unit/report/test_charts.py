@@ -44,6 +44,13 @@ def test_a_training_is_the_mean_and_the_range_of_its_seeds(synthetic_study: Stud
     assert spent[0][-1] == pytest.approx(tokens.iloc[-1].min(), rel=1e-3)
 
 
+def test_a_line_ends_with_the_seed_that_stopped_first(editable_study: Study) -> None:
+    path = editable_study.results / "runs" / "tiny-delta-s2" / "metrics.parquet"
+    pd.read_parquet(path)[:2].to_parquet(path, index=False)
+    steps, mean, _, _ = views_of(editable_study)["Reward"]["lines"][3]
+    assert steps == [1, 2] and None not in mean
+
+
 def test_scores_on_held_out_problems_stand_over_what_was_spent(editable_study: Study) -> None:
     runs, last = editable_study.results / "runs", []
     for seed, correct in ((1, 3), (2, 5)):

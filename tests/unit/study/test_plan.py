@@ -344,14 +344,14 @@ def test_a_fine_tuned_model_is_made_from_one_that_is_imported(smoke: dict[str, A
     plan = changed(smoke, "models", {"warm": entry})
     assert list(plan.imported) == ["warm-pretrained"]
     assert TrainingJobs(plan).model_source("warm-pretrained") == ["--model", str(tmp_path)]
-    assert plan.solutions("warm") == [str(tmp_path / "solutions.jsonl")] == plan.trained_on[-1:]
+    assert plan.study.solutions("warm") == [str(tmp_path / "solutions.jsonl")] == plan.trained_on[-1:]
     assert json.loads(TrainingJobs(plan).fine_tuning("warm")) == {**tuning, "dtype": "float32", "prompt_form": "chat"}
     assert plan.base_manifest("warm-dapo-s1") == "results/base/warm/manifest.json"
     assert json.loads(TrainingJobs(plan).run_spec("warm-dapo-s1"))["prompt_form"] == "chat"
     assert "results/base/warm-pretrained/manifest.json" in plan.intermediate("")
     with pytest.raises(UserError, match=r"models\.warm\.solutions: .*: no such file"):
         changed(smoke, "models", {"warm": {**entry, "solutions": "none.jsonl"}})
-    with pytest.raises(InvalidInput, match=r"models\.warm\.solutions: is problems, which have no solutions"):
+    with pytest.raises(InvalidInput, match=r"models\.warm\.solutions: names problems, which have no solutions"):
         changed(smoke, "models", {"warm": {**entry, "solutions": "problems"}})
 
 
@@ -371,10 +371,20 @@ def test_a_model_is_fine_tuned_on_several_sets_of_solutions(tmp_path: Path) -> N
     own.touch()
     plan = Plan.read(content, "here")
     files = ["results/problems/train/problems.jsonl", "results/solutions/gsm8k_steps/problems.jsonl", str(own)]
-    assert plan.solutions("smollm2") == plan.trained_on == files
+    assert plan.study.solutions("smollm2") == plan.trained_on == files
     assert plan.solution_files("gsm8k_steps") == [str(steps)]
     settings = json.loads(plan.solution_settings("gsm8k_steps"))
     assert settings["columns"] == "gsm8k_steps" and settings["path"] == str(steps)
+    assert "results/solutions/gsm8k_steps/manifest.json" in plan.intermediate("")
+    without = {**model, "solutions": [{"source": "gsm8k_steps", "path": str(steps), "exclude": ["a"]}]}
+    plan = Plan.read({**content, "models": {"smollm2": without}}, "here")
+    assert plan.study.solution_settings["gsm8k_steps"]["exclude"] == ["a"]
+    with pytest.raises(InvalidInput, match=r"solutions: are problems, problems; accepted: each once"):
+        Plan.read({**content, "models": {"smollm2": {**model, "solutions": ["problems", "problems"]}}}, "here")
+    with pytest.raises(
+        InvalidInput, match=r"solutions: names dapo_math_17k, which have no solutions; accepted: a file"
+    ):
+        Plan.read({**content, "models": {"smollm2": {**model, "solutions": [{"source": "dapo_math_17k"}]}}}, "here")
     other = {**model, "solutions": [{"source": "gsm8k_steps"}]}
     with pytest.raises(InvalidInput, match=r"models\.other\.solutions: names gsm8k_steps with another path"):
         Plan.read({**content, "models": {"smollm2": model, "other": other}}, "here")
@@ -389,8 +399,10 @@ def test_the_shipped_study_of_a_pretrained_model_is_planned_and_says_which_file_
         place["path"] = str(tmp_path / Path(place["path"]).name)
         Path(place["path"]).touch()
     plan = Plan.read(content, "smollm2.yaml")
-    assert plan.solutions("smollm2") == ["results/problems/train/problems.jsonl"]
-    assert plan.trained_on == plan.solutions("smollm2")  # once, though both a method and the warm start learn from it
+    assert plan.study.solutions("smollm2") == ["results/problems/train/problems.jsonl"]
+    assert plan.trained_on == plan.study.solutions(
+        "smollm2"
+    )  # once, though both a method and the warm start learn from it
     files = TrainingJobs(plan).model_files("smollm2-pretrained", only_planning=True)
     assert files == [str(tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf")]
     assert len(plan.study.trained_runs) == 12

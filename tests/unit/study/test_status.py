@@ -27,6 +27,7 @@ from rlvr.engines.local import VERSION as ENGINE_VERSION
 from rlvr.study.evaluation import Evaluated, Machine, Prompting, Sampling, configuration
 from rlvr.study.plan import Plan
 from rlvr.study.sampled import SamplingJobs
+from rlvr.study.source_files import REPOSITORY
 from rlvr.study.status import describe, study_status
 from rlvr.study.study import Study
 from rlvr.study.trained import TrainingJobs
@@ -89,6 +90,36 @@ def stale(config: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 def test_a_finished_study_is_current(finished: dict[str, Any]) -> None:
     assert stale(finished) == {}
     assert describe(study_status(Study.resolve(finished))) == ["7 of 7 results are current"]
+
+
+def test_a_fine_tuned_model_follows_its_solutions(
+    finished: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning = {"prompt": "{problem}", "seed": 1, "steps": 2, "batch_size": 2, "micro_batch_tokens": 9}
+    tuning |= {"learning_rate": 0.1, "warmup_steps": 0, "weight_decay": 0.0, "gradient_clip": 1.0}
+    steps = {"source": "gsm8k_steps", "path": "steps.jsonl"}
+    model = {"source": "fine_tuned", "path": "model", "prompt": "base", "dtype": "float32", "fine_tuning": tuning}
+    config = {**finished, "models": {"warm": {**model, "solutions": [steps, "own.jsonl"]}}, "diagnostics": None}
+    study = Study.resolve({key: value for key, value in config.items() if value is not None})
+    read = {key: value for key, value in study.solution_settings["gsm8k_steps"].items() if key != "path"}
+    write("solutions/gsm8k_steps/manifest.json", "problems", read, {"problems.jsonl": "s"})
+    own = str(REPOSITORY / "own.jsonl")
+    inputs = {"results/base/warm-pretrained/w": "w", "results/solutions/gsm8k_steps/problems.jsonl": "s", own: "o"}
+    parameters = {"source": "fine_tuned", "version": ENGINE_VERSION, **tuning}
+    write("base/warm/manifest.json", "base_model", parameters, {"checkpoint/model.safetensors": "w"}, **inputs)
+
+    def reasons(of: Study) -> tuple[str, ...]:
+        (status,) = (each for each in study_status(of) if each.result == "fine-tuned model warm")
+        return status.reasons
+
+    assert study.solutions("warm") == list(inputs)[1:] and reasons(study) == ()
+    turned = dict(config, models={"warm": {**model, "solutions": ["own.jsonl", steps]}}, diagnostics=None)
+    (reason,) = reasons(Study.resolve({key: value for key, value in turned.items() if value is not None}))
+    assert reason.startswith(
+        f"solutions are {own}, results/solutions/gsm8k_steps/problems.jsonl; made with results/sol"
+    )
+    write("solutions/gsm8k_steps/manifest.json", "problems", {**read, "revision": "b" * 40}, {"problems.jsonl": "s"})
+    assert reasons(study) == ("made from solutions gsm8k_steps, which is not current",)
 
 
 def test_a_check_ends_by_the_state(finished: dict[str, Any]) -> None:

@@ -64,6 +64,15 @@ def test_both_policies_of_every_method_stand_one_under_the_other(
     assert set(verify_outputs(tmp_path / "checkpoints.manifest.json", "table").inputs) > set(choices(best))
 
 
+def test_the_note_says_that_some_trainings_had_fewer_policies(
+    synthetic_study: Study, best: Study, tmp_path: Path
+) -> None:
+    paths = choices(best)
+    write_json(Path(paths[2]), {**read_json(Path(paths[2])), "averages": {"4": 0.75}})
+    assert main([*arguments(synthetic_study, best, tmp_path / "checkpoints"), "--choices", *paths]) == 0
+    assert "of 1 to 2 policies along each training" in (tmp_path / "checkpoints.md").read_text()
+
+
 def test_a_choice_that_is_missing_is_refused(synthetic_study: Study, best: Study, tmp_path: Path) -> None:
     words = [*arguments(synthetic_study, best, tmp_path / "checkpoints"), "--choices", *choices(best)[1:]]
     assert main(words) == 2
