@@ -162,8 +162,9 @@ def arithmetic_note(manifests: Sequence[Path], rows: Sequence[Condition]) -> lis
 def early_stop_note(manifests: Sequence[Path]) -> list[str]:
     """Name the trainings with these manifests that stopped early (``training.early_stop``)."""
     runs = [(path.parent.name, each) for path in manifests if (each := read_any_manifest(path)).kind == "run"]
-    steps = {name: (each.details["steps"], each.parameters["training"]["steps"]) for name, each in runs}
-    stopped = [f"{name} after {done} of {planned} steps" for name, (done, planned) in steps.items() if done < planned]
+    may_stop = [(name, each) for name, each in runs if "early_stop" in each.parameters.get("training", {})]
+    steps = [(name, each.details["steps"], each.parameters["training"]["steps"]) for name, each in may_stop]
+    stopped = [f"{name} after {done} of {planned} steps" for name, done, planned in steps if done < planned]
     return [f"Stopped early: {', '.join(stopped)}. They count as they ended."] if stopped else []
 
 

@@ -73,7 +73,7 @@ def test_worded_problems_need_tokens_that_have_their_words() -> None:
         ("training.max_prompt_tokens", 5, "unknown key max_prompt_tokens"),
         ("training.learning_rate_decay_from", 1.5, "at most 1"),
         ("training.learning_rate_decay_from", 0.97, "none of 24 steps; accepted: less, or 1 for a constant rate"),
-        ("validation.every", 20, "at most the steps of every training, 12 of dapo_half_steps"),
+        ("validation.every", 20, "at most the steps that every training has, 12 of dapo_half_steps"),
         ("benchmarks", ["aime"], "aime_2024"),
         ("methods.ppo", {}, "grpo"),
         ("methods.delta", {"token_weights": {"lambda_max": 0.5}}, "token_weights.lambda_max: is 0.5"),
