@@ -143,7 +143,7 @@ class TrainingSettings(Record):
         return self.steps if stop is None else min(self.steps, stop.window + stop.patience)
 
     def stopped_after(self, step: int) -> str:
-        """What a training says that stopped early."""
+        """The line that says when a training stopped early, and why."""
         assert self.early_stop is not None
         rule = f"no new highest mean reward of {self.early_stop.window} steps for {self.early_stop.patience} steps"
         return f"stopped after step {step} of {self.steps}: {rule} (training.early_stop)"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from evals.core.records import BASE, Condition
 from evals.figures.efficiency import COSTS, over_cost
@@ -16,7 +15,7 @@ from evals.figures.style import method_styles
 from evals.results import Results
 from evals.statistics.accuracy import FloatArray
 from evals.tables.efficiency import read_courses, read_totals
-from rlvr.report.curves import CURVES, read_metrics
+from rlvr.report.curves import CURVES, of_seeds, read_metrics
 
 _DASHES = {"-": "", "--": "7 3", "-.": "7 3 1.5 3"}
 HELD_OUT = "Held-out score"
@@ -56,8 +55,7 @@ def _of_trainings(results: Results, training: Path) -> Iterator[dict[str, Any]]:
     for curve in CURVES if rows else ():
         lines = {}
         for row in rows:
-            columns = [metrics[run.run][curve.column] for run in row.runs]
-            seeds = pd.concat(columns, axis="columns", join="inner") * curve.scale  # as far as all seeds go
+            seeds = of_seeds([metrics[run.run] for run in row.runs], curve)
             lines[row] = _line(seeds.index.to_numpy(), seeds.to_numpy(dtype=np.float64).T)
         axes = {"x": "rollout step", "y": f"{curve.title}, {curve.unit}", "fromZero": curve.from_zero}
         yield _view(results, "Training", curve.title, lines, **axes)

@@ -178,16 +178,18 @@ def _trained(runs: Sequence[Run]) -> list[Condition]:
     return rows
 
 
+def of_seeds(metrics: Sequence[pd.DataFrame], curve: Curve) -> pd.DataFrame:
+    """A curve's values by step, a column for each seed; as far as all seeds go, for one may have stopped early."""
+    columns = [each[curve.column] for each in metrics]
+    return pd.concat(columns, axis="columns", join="inner") * curve.scale
+
+
 def _draw_methods(
     panels: Sequence[Axes], runs: Sequence[Run], curve: Curve, metrics: Metrics, black: int | None = None
 ) -> None:
     """Draw mean and range of each method in its panel, over the means of all; the one at ``black`` stands out."""
     styles, rows, width = style.method_styles(runs), _trained(runs), 0.6 if black is None else 0.5
-    seeds = [
-        pd.concat([metrics[run.run].set_index("step")[curve.column] for run in row.runs], axis="columns", join="inner")
-        * curve.scale
-        for row in rows  # as far as all seeds go: one may have stopped early
-    ]
+    seeds = [of_seeds([metrics[run.run].set_index("step") for run in row.runs], curve) for row in rows]
     means = [values.mean(axis=1) for values in seeds]
     for axes, row, values, own in zip(panels, rows, seeds, means, strict=True):
         for mean in means:

@@ -230,14 +230,13 @@ class Study:
 
     def solutions(self, model: str) -> list[str]:
         """The files of solutions that a model is fine-tuned on."""
-        return [
-            f"results/solutions/{each.source}/problems.jsonl"
-            if isinstance(each, SolutionSet)
-            else TRAINING_PROBLEMS
-            if each == OF_PROBLEMS
-            else absolute_path(each)
-            for each in self.fine_tuned_models[model].named_solutions
-        ]
+        files = []
+        for each in self.fine_tuned_models[model].named_solutions:
+            if isinstance(each, SolutionSet):
+                files.append(f"results/solutions/{each.source}/problems.jsonl")
+            else:
+                files.append(TRAINING_PROBLEMS if each == OF_PROBLEMS else absolute_path(each))
+        return files
 
     @cached_property
     def validation_settings(self) -> dict[str, Any]:
