@@ -16,7 +16,6 @@ from evals.core.errors import InvalidInput
 from evals.core.files import read_json
 from evals.core.records import BASE, Run
 from evals.core.run_spec import VERL, LocalRun, RunSpec, divide_overrides, parse_run
-from evals.core.training_settings import LocalTraining, VerlTraining
 from evals.grading.code import VERIFIER_VERSION
 from rlvr.study.benchmarks import (
     StudyBenchmark,
@@ -28,13 +27,18 @@ from rlvr.study.benchmarks import (
     training_title,
     training_verifier,
 )
-from rlvr.study.catalogue import Entry, entry_that_changes, load_catalogue, resolve_method
+from rlvr.study.catalogue import Entry, entry_that_changes, load_catalogue
 from rlvr.study.contrast import DEFAULT_STEPS, Trained, measured_contrast
+from rlvr.study.method_settings import (
+    Training,
+    changed_by_models,
+    decay_in_steps,
+    entry_of_run,
+    resolve_methods,
+    training_of_methods,
+)
 from rlvr.study.study_file import read_study_file
 
-_OF_RUN = ("version", "reward_shaping", "advantage", "token_weights", "loss", "batching")
-"""Keys of a method's entry that decide a run; the others are for people."""
-Training = LocalTraining | VerlTraining
 TRAIN, VALIDATION = "train", "validation"
 """The names of the problems that methods train on and are scored on meanwhile, beside the benchmarks' names."""
 OF_PROBLEMS = "problems"
@@ -82,16 +86,12 @@ class Study:
         if not config.methods:  # such a study trains nothing
             nothing = {"seeds": (), "training": TrainingChanges(), "problems": None, "reference_method": BASE}
             config = config.model_copy(update=nothing)
-        catalogue = load_catalogue()
-        methods = {
-            name: resolve_method(name, changes.of_entry, catalogue, f"{source}: methods.{name}")
-            for name, changes in config.methods.items()
-        }
+        methods = resolve_methods(config, source)
         benchmarks = read_benchmarks(config.benchmarks, config.benchmark_sources or {}, source)
-        training = _training_of_methods(config, source)
+        training = training_of_methods(config, source)
         if config.problems:
             training_settings(config.problems, source)
-        study = cls(config, methods, _changed_by_models(config, methods, source), training, benchmarks)
+        study = cls(config, methods, changed_by_models(config, methods, source), training, benchmarks)
         if config.diagnostics and (own := {TRAIN, config.diagnostics.benchmark} & study.verifiers.keys()):
             found = f"measures correctness by the project's grader, and {sorted(own)[0]} has a verifier"
             raise InvalidInput(source, "diagnostics", found, "none")
@@ -146,9 +146,9 @@ class Study:
             "problems": "results/problems/train",
             "prompt": self.config.problems.prompt,
             "method_name": run.method,
-            "method": _entry_of_run(method),
+            "method": entry_of_run(method),
             "seed": run.seed,
-            "training": _decay_in_steps(
+            "training": decay_in_steps(
                 self.config.training.to_json() | of_model | self.config.methods[run.method].of_training,
                 source,
                 "training",
@@ -164,7 +164,7 @@ class Study:
         if not isinstance(spec, LocalRun):
             return spec
         reference = self.config.reference_method
-        of_reference = Trained(reference, _entry_of_run(self.methods[reference]), self.training[reference])
+        of_reference = Trained(reference, entry_of_run(self.methods[reference]), self.training[reference])
         steps = DEFAULT_STEPS if self.config.contrast_steps is None else self.config.contrast_steps
         contrast = measured_contrast(Trained(run.method, spec.method, spec.training), of_reference, steps)
         return spec.model_copy(update={"contrast": contrast})
@@ -328,61 +328,3 @@ class Study:
     def served_models(self) -> dict[str, Served]:
         """The models that servers have."""
         return {name: model for name, model in self.config.models.items() if isinstance(model, Served)}
-
-
-def _entry_of_run(entry: Entry) -> Entry:
-    return {key: entry.get(key) for key in _OF_RUN}
-
-
-def _changed_by_models(config: StudyConfig, methods: Mapping[str, Entry], source: str) -> dict[tuple[str, str], Entry]:
-    """Resolve the methods that a model changes on top of what the study does."""
-    changed: dict[tuple[str, str], Entry] = {}
-    for model, settings in config.models.items():
-        of_model = settings.methods if isinstance(settings, Existing) else None
-        for name, overrides in (of_model or {}).items():
-            parent = {name: {**methods[name], "version": 1}}
-            entry = resolve_method(name, overrides, parent, f"{source}: models.{model}.methods.{name}")
-            changed[model, name] = {**entry, "version": methods[name]["version"]}
-    return changed
-
-
-def _decay_in_steps(settings: Mapping[str, Any], source: str, key: str) -> dict[str, Any]:
-    """Replace the fraction of the training after which the learning rate falls by ``learning_rate_decay``, in steps."""
-    content = dict(settings)
-    fraction, steps = content.pop("learning_rate_decay_from", 1), content.get("steps")
-    if fraction == 1 or steps is None:  # the engine says that steps are lacking
-        return content
-    decay = {"from_step": round(fraction * steps), "to_step": steps}
-    if decay["to_step"] < decay["from_step"] + 2:
-        found, accepted = (
-            f"is {fraction}, which lowers the rate of none of {steps} steps",
-            "less, or 1 for a constant rate",
-        )
-        raise InvalidInput(source, f"{key}.learning_rate_decay_from", found, accepted)
-    return {**content, "learning_rate_decay": decay}
-
-
-def _training_of_methods(config: StudyConfig, source: str) -> dict[str, Training]:
-    """Read the training settings of every method, and check that a rollout batch can be divided into its updates."""
-    common = config.training.to_json()
-    kind = VerlTraining if config.trained_by == VERL else LocalTraining
-    training: dict[str, Training] = {}
-    for name, changes in config.methods.items():
-        key = f"methods.{name}.training" if changes.training else "training"
-        content = _decay_in_steps(common | changes.of_training, source, key)
-        settings = training[name] = kind.parse(content, f"{source}: {key}")
-        updates, prompts = settings.updates_per_step, settings.prompts_per_step
-        accepted = ""
-        if updates > prompts:
-            accepted = f"at most prompts_per_step, {prompts}, so that every update has a prompt of its own"
-        elif settings.rollouts_per_step % updates:
-            accepted = f"a divisor of prompts_per_step * samples_per_prompt, {settings.rollouts_per_step}"
-        if accepted:
-            raise InvalidInput(source, f"{key}.updates_per_step", f"is {updates}", accepted)
-        if config.validation is not None and (every := config.validation.every) > settings.least_steps:
-            accepted = f"at most the steps that every training has, {settings.least_steps} of {name}"
-            raise InvalidInput(source, "validation.every", f"is {every}", accepted)
-        if (best := config.best_checkpoint) is not None and best.every >= settings.steps:
-            accepted = f"less than the steps of every training, {settings.steps} of {name}"
-            raise InvalidInput(source, "checkpoint.best.every", f"is {best.every}", accepted)
-    return training
