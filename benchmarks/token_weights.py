@@ -37,10 +37,14 @@ WEIGHTINGS: dict[str, TokenWeights] = {
     "dominate": Dominate(),
     "perplexity": Perplexity(),
 }
+HIDDEN_GRADIENT = "delta, hidden gradient"
+"""DelTA on gradients with respect to hidden states, which take the logits of every token."""
 
 
-def draw_batch(tokens: int, width: int, dtype: torch.dtype, device: str, response_length: int) -> RolloutBatch:
-    """Responses of one length, half of them on each side, in random order."""
+def draw_batch(
+    tokens: int, width: int, vocabulary: int, dtype: torch.dtype, device: str, response_length: int
+) -> RolloutBatch:
+    """Responses of one length, half of them on each side, in random order; the head has ``vocabulary`` rows."""
     generator = torch.Generator().manual_seed(0)
     rollouts = tokens // response_length
     shape = (rollouts, response_length)
@@ -57,6 +61,7 @@ def draw_batch(tokens: int, width: int, dtype: torch.dtype, device: str, respons
         token_ids=torch.zeros(shape, dtype=torch.int64, device=device),
         temperature=1.0,
         generator=generator,
+        head_weight=torch.randn(vocabulary, width, generator=generator).to(device, dtype) if vocabulary else None,
         hidden_states=hidden_states,
     )
 
@@ -111,6 +116,8 @@ def measure(batch: RolloutBatch, device: str, repetitions: int) -> dict[str, dic
     hidden_states, target = batch.hidden_states, torch.empty_like(batch.hidden_states)
     functions: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(hidden_states)}
     functions |= {name: partial(weighting, batch) for name, weighting in WEIGHTINGS.items()}
+    if batch.head_weight is not None:
+        functions[HIDDEN_GRADIENT] = partial(DelTA(proxy="top_k_hidden_gradient"), batch)
     functions["published algorithm, K = 1, without its forward passes"] = lambda: published_algorithm(batch)
     times: dict[str, list[float]] = {name: [] for name in functions}
     for repetition in range(repetitions + 1):
@@ -135,6 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=65536)
     parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--vocabulary", type=int, default=0, help="of the head, for weights of hidden gradients")
     parser.add_argument("--response-length", type=int, default=512)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -143,7 +151,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     dtype = getattr(torch, arguments.dtype)
-    batch = draw_batch(arguments.tokens, arguments.width, dtype, arguments.device, arguments.response_length)
+    batch = draw_batch(
+        arguments.tokens, arguments.width, arguments.vocabulary, dtype, arguments.device, arguments.response_length
+    )
     result: dict[str, object] = {**vars(arguments), "machine": platform.processor() or platform.machine()}
     if arguments.device == "cuda":
         result["machine"] = torch.cuda.get_device_name()

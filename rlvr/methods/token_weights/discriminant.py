@@ -17,6 +17,8 @@ from rlvr.methods.rollout_batch import RecomputedRows, RolloutBatch, RowShare, a
 Proxy = Literal["sampled_token_row", "top_k_hidden_gradient"]
 VARIANCE_FLOOR = 1e-8
 _CHUNK_ROWS = 4096
+_LOGITS_AT_A_TIME = 1 << 25
+"""128 MiB in float32, of a vocabulary of any size."""
 _CHUNK_ELEMENTS = 1 << 20
 """Entries converted to float32 at a time (4 MiB): stays in the cache, so that memory is read once."""
 
@@ -170,12 +172,16 @@ def hidden_gradients(batch: RolloutBatch, top_k: int) -> Tensor | RecomputedRows
     if batch.share is not None:
         tokens = tokens[batch.share.own]
 
+    chunk = max(1, min(_CHUNK_ROWS, _LOGITS_AT_A_TIME // len(head)))
+
     def gradients(sampled: Tensor, hidden: Tensor) -> Tensor:
-        top = (hidden.to(head.dtype) @ head.T / batch.temperature).topk(min(top_k, head.shape[0]), dim=1)
+        top = (hidden.to(head.dtype) @ head.T / batch.temperature).topk(min(top_k, len(head)), dim=1)
         expected = (top.values.softmax(dim=1)[:, :, None] * head[top.indices]).sum(dim=1)
         return ((head[sampled] - expected) / batch.temperature).to(hidden.dtype)
 
+    def in_chunks(sampled: Tensor, hidden: Tensor) -> Tensor:
+        return torch.cat([gradients(*rows) for rows in zip(sampled.split(chunk), hidden.split(chunk), strict=True)])
+
     if isinstance(hidden_states, RecomputedRows):
-        return hidden_states.changed(lambda at, hidden: gradients(tokens[at.to(tokens.device)], hidden))
-    chunks = zip(tokens.split(_CHUNK_ROWS), hidden_states.split(_CHUNK_ROWS), strict=True)
-    return torch.cat([gradients(sampled, hidden) for sampled, hidden in chunks])
+        return hidden_states.changed(lambda at, hidden: in_chunks(tokens[at.to(tokens.device)], hidden))
+    return in_chunks(tokens, hidden_states)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.methods.rollout_batch import RolloutBatch
+from rlvr.methods.token_weights import discriminant
 from rlvr.methods.token_weights.delta import DelTA, LambdaSelection, MatchedLambdaSelection, WithinSide
 from rlvr.methods.token_weights.discriminant import hidden_gradients, token_vectors
 from rlvr.methods.token_weights.token_rules import RandomLambda
@@ -236,7 +237,11 @@ def test_weights_equal_the_reference(component: DelTA, signs: str) -> None:
 
 
 @pytest.mark.parametrize("top_k", [4, 20])
-def test_hidden_gradients_equal_the_reference(top_k: int) -> None:
+@pytest.mark.parametrize("logits_at_a_time", [1, 3 * V, 1 << 25])
+def test_hidden_gradients_equal_the_reference(
+    top_k: int, logits_at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discriminant, "_LOGITS_AT_A_TIME", logits_at_a_time)
     batch = draw_batch(5)
     expected = torch.tensor(vectors_of(batch, "top_k_hidden_gradient", top_k), dtype=torch.float64)
     found = hidden_gradients(batch, top_k)
