@@ -43,6 +43,11 @@ The latter is from 419 unexpected interruptions in 54 days of 2,048 nodes (arXiv
 """
 _SAMPLE_BYTES = 4.0
 """Bytes of text per token."""
+PUBLISHED_OVER_PLANNED = (1.4, 1.7)
+"""Seconds of the one published training step over the plan's for it, without and with DelTA's own passes.
+
+It took 363 s on 8 B200 (arXiv 2605.21467); docs/paper_scale.md has the arithmetic.
+"""
 
 _ONE_GPU = {
     "nodes": 1, "gpus_per_node": 1, "rollout_tensor_parallel": 1, "gpu_memory_utilization": 0.9, "checkpoints_kept": 1
@@ -249,6 +254,12 @@ def plan_lines(study: Study) -> list[str]:
             lines.append(line)
         total += cost
     lines.append(f"  all: {total}")
+    if study.engine == VERL and total.training_hours > 0:  # NaN where a size is not known
+        least, most = PUBLISHED_OVER_PLANNED
+        lines.append(
+            f"  training: {least * total.training_hours:,.0f} to {most * total.training_hours:,.0f} GPU-hours if steps "
+            f"take {least} to {most} times these seconds, as the one published step did (DelTA, arXiv 2605.21467)"
+        )
     lines.append(
         f"  by this model: responses are {RESPONSE_FRACTION:.0%} of the longest allowed on average, and each step "
         f"waits for one of the longest; decoding reads weights and caches at {READING_UTILISATION:.0%} of an H100's "

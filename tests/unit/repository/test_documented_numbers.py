@@ -22,7 +22,7 @@ from rlvr.base_model.corpus import FlawedArithmetic, draw_corpus
 from rlvr.base_model.tokenizer import build_word_tokenizer
 from rlvr.engines.verl import RESPONSE_FRACTION
 from rlvr.study import cost
-from rlvr.study.cost import Cost, Decoding, run_cost, step_seconds
+from rlvr.study.cost import Cost, Decoding, plan_lines, run_cost, step_seconds
 from rlvr.study.evaluation import Sampling
 from rlvr.study.model_size import model_size, size_of_architecture
 from rlvr.study.studies import named_study_files
@@ -283,15 +283,19 @@ def test_the_plan_beside_the_published_step_time(monkeypatch: pytest.MonkeyPatch
         assert rows[device] == " | ".join(f"{each:.0f} s" for each in seconds)
         found[device] = seconds
     own, whole = 37, round(37 / 0.102)
-    bare, ours, planned = whole - own, found["8 B200"], 8871
+    bare, ours = whole - own, found["8 B200"]
+    least, most = cost.PUBLISHED_OVER_PLANNED
+    assert (least, most) == (round(bare / ours[1], 1), round(whole / ours[0], 1))
+    monkeypatch.undo()
+    (said,) = [re.findall(r"[\d.,]+\b", line) for line in plan_lines(delta) if line.startswith("  training: ")]
+    assert said[2:4] == [str(least), str(most)]
     require(
         "docs/paper_scale.md",
         [
             ("it took {} s, and {} s without", (whole, bare)),
             ("{} to {} times the plan's seconds", [f"{bare / each:.1f}" for each in reversed(ours)]),
             ("{} to {} times with them", [f"{whole / each:.1f}" for each in reversed(ours)]),
-            ("the {} GPU-hours of training", (planned,)),
-            ("become {} to {}", [round(planned * bare / ours[1], -2), round(planned * whole / ours[0], -2)]),
+            ("of training in the last column above become {} to {}", said[:2]),
             ("a constant, {} to {} s a step", (round(bare - ours[1]), round(whole - ours[0]))),
         ],
     )
@@ -336,3 +340,4 @@ def test_delta_s_plan_with_and_without_what_was_mended() -> None:
         assert rows["| training, GPU-hours"][column] == f"{total.training_hours:,.0f}"
         assert rows["| evaluation, GPU-hours"][column] == f"{total.evaluation_hours:,.0f}"
         assert rows["| disk"][column] == f"{total.disk / 1e12:.2g} TB"
+    require("docs/paper_scale.md", [("the {} GPU-hours of training", [round(total.training_hours)])])

@@ -75,7 +75,7 @@ def test_files_that_pages_name_exist() -> None:
     missing = []
     for page in PAGES:
         text = page.read_text()
-        files = re.findall(r"(?<![\w./-])(?:workflow|rlvr|evals|config|docs|benchmarks)/[\w./-]*\w", text)
+        files = re.findall(r"(?<![\w./-])(?:workflow|rlvr|evals|config|docs|benchmarks|tests)/[\w./-]*\w", text)
         real = [name for name in files if not re.search(r"NAME|foo", name)]
         missing += [f"{page.name}: {name}" for name in real if not (ROOT / name).exists()]
     assert missing == []

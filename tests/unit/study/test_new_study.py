@@ -48,6 +48,7 @@ def test_a_local_checkpoint_gives_its_size_and_the_form_of_its_prompts(
     assert rlvr_bench("init")([str(tmp_path / "mine.yaml"), "--model", str(checkpoint)]) == 0
     printed = capsys.readouterr().err
     assert "my_model_0_6b (0.596 B parameters)" in printed and "GPU-hours" in printed
+    assert "  training: " not in printed  # the published step that the plan is held against was verl's
     content = read_study_file(tmp_path / "mine.yaml")
     assert content["models"]["my_model_0_6b"] == {
         "source": "hugging_face", "path": str(checkpoint), "prompt": "chat", "dtype": "bfloat16"

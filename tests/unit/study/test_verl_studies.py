@@ -44,7 +44,8 @@ def delta() -> dict[str, Any]:
 def test_every_run_of_the_papers_passes_our_checks(path: Path) -> None:
     study = Plan.read(read_study_file(path), path.name).study
     assert study.engine == "verl" and len(study.trained_runs) >= 2
-    assert "GPU-hours" in plan_lines(study)[-2]
+    summed, slower = plan_lines(study)[-3:-1]
+    assert "  all: " in summed and "GPU-hours" in summed and slower.startswith("  training: ")
     assert all(run.gradient_clip == 1.0 for run in study.training.values())
     for run in study.trained_runs:
         check(
@@ -176,7 +177,11 @@ def test_the_cost_follows_the_stated_model() -> None:
     base = run_cost(study, "qwen3_8b_base-base", ModelSize(8.2e9, 147456))
     assert base.trained == 0.0 and base.evaluated == cost.evaluated and base.evaluation_hours == cost.evaluation_hours
     lines = plan_lines(study)
-    assert "qwen3_14b_base (14.8 B parameters), 6 runs" in lines[3] and "GPU-hours" in lines[-2]
+    assert "qwen3_14b_base (14.8 B parameters), 6 runs" in lines[3] and "GPU-hours" in lines[-3]
+    unknown = delta()
+    for model in unknown["models"].values():
+        del model["parameters"], model["cache_bytes"]
+    assert not [line for line in plan_lines(Study.resolve(unknown, "delta.yaml")) if line.startswith("  training: ")]
     assert f" {seconds:,.0f} s a training step; a state every 4 takes 49 s, " in lines[2]
     assert "2 GB/s" in lines[-1] and plan_lines(Study.resolve(config, "delta.yaml"))[2].endswith("s a training step")
 
