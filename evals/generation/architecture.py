@@ -79,6 +79,7 @@ class DecoderConfig:
     """The architecture's numbers.
 
     Attributes:
+        feed_forward: channels within a feed-forward layer.
         query_key_norms: whether queries and keys are normalised, with weights of their own.
         projection_bias: whether the products that make queries, keys and values add a bias.
         output_bias: whether that of the attention's output does.
@@ -87,6 +88,7 @@ class DecoderConfig:
 
     vocabulary: int
     hidden: int
+    feed_forward: int
     layers: int
     heads: int
     key_value_heads: int
@@ -110,6 +112,8 @@ class DecoderConfig:
         if family not in FAMILIES:
             accepted = ", ".join(FAMILIES)
             raise UnknownArchitecture(f"{source}: model_type is {family!r}; the batched decoder accepts {accepted}")
+        if config.get("quantization_config"):
+            raise UnknownArchitecture(f"{source}: has a quantization_config; the batched decoder accepts none")
         kinds = set(config.get("layer_types") or ()) - {"full_attention"}
         if config.get("use_sliding_window") or kinds:
             raise UnknownArchitecture(f"{source}: use_sliding_window must be false for the batched decoder")
@@ -122,6 +126,7 @@ class DecoderConfig:
             return cls(
                 vocabulary=config["vocab_size"],
                 hidden=hidden,
+                feed_forward=config["intermediate_size"],
                 layers=config["num_hidden_layers"],
                 heads=heads,
                 key_value_heads=config.get("num_key_value_heads") or heads,
@@ -137,3 +142,34 @@ class DecoderConfig:
             )
         except KeyError as error:
             raise UserError(f"{source}: lacks the key {error.args[0]}") from None
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of each weight, by its name in a checkpoint; products are [outputs, inputs]."""
+        queries, keys = self.heads * self.head_dimension, self.key_value_heads * self.head_dimension
+        products = {
+            "self_attn.q_proj": (queries, self.hidden, self.projection_bias),
+            "self_attn.k_proj": (keys, self.hidden, self.projection_bias),
+            "self_attn.v_proj": (keys, self.hidden, self.projection_bias),
+            "self_attn.o_proj": (self.hidden, queries, self.output_bias),
+            "mlp.gate_proj": (self.feed_forward, self.hidden, self.feed_forward_bias),
+            "mlp.up_proj": (self.feed_forward, self.hidden, self.feed_forward_bias),
+            "mlp.down_proj": (self.hidden, self.feed_forward, self.feed_forward_bias),
+        }
+        norms = {"input_layernorm": self.hidden, "post_attention_layernorm": self.hidden}
+        if self.query_key_norms:
+            norms |= {"self_attn.q_norm": self.head_dimension, "self_attn.k_norm": self.head_dimension}
+        of_layer = {f"{name}.weight": [outputs, inputs] for name, (outputs, inputs, _) in products.items()}
+        of_layer |= {f"{name}.bias": [outputs] for name, (outputs, _, has_bias) in products.items() if has_bias}
+        of_layer |= {f"{name}.weight": [size] for name, size in norms.items()}
+        head = {} if self.tied_embeddings else {"lm_head.weight": [self.vocabulary, self.hidden]}
+        return {
+            "model.embed_tokens.weight": [self.vocabulary, self.hidden],
+            "model.norm.weight": [self.hidden],
+            **head,
+            **{
+                f"model.layers.{layer}.{name}": shape
+                for layer in range(self.layers)
+                for name, shape in of_layer.items()
+            },
+        }

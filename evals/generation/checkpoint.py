@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals.core.errors import UserError
+from evals.core.errors import InvalidInput, UserError, first_line
 from evals.core.files import fingerprint, read_json, sha256_file
 from evals.core.manifest import Manifest, verify_outputs
 from evals.core.run_spec import Service
@@ -103,6 +103,24 @@ class Checkpoint:
         named = self.special_token("eos_token")
         return self.end_tokens[0] if named is None else named
 
+    @cached_property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shapes of its weights, from the files' headers.
+
+        UserError if a file is cut off, the index names what is not there, or a Llama or Qwen lacks a weight or has one
+        of another shape. What other architectures have is known when transformers loads them.
+        """
+        from evals.generation.architecture import DecoderConfig, UnknownArchitecture  # here, for it imports torch
+
+        found = _read_shapes(self.directory)
+        try:
+            expected = DecoderConfig.from_json(self.config, str(self.directory / "config.json")).shapes
+        except UnknownArchitecture:
+            return found
+        others = {name: (found[name], shape) for name, shape in expected.items() if found.get(name, shape) != shape}
+        refuse_a_part(self.directory, expected.keys() - found.keys(), others)
+        return found
+
     def decoder(self, device: str, dtype: str = "float32") -> Decoder:
         """The model as the local sampler's decoder."""
         return self.model(device, dtype).decoder()
@@ -111,22 +129,17 @@ class Checkpoint:
         self, device: str, dtype: str = "float32", gradient_checkpointing: bool = False, share_prompts: bool = False
     ) -> DecoderModel:
         """The model as the local trainer's: weights in float32, passes in ``dtype``."""
-        import torch
-        from safetensors import SafetensorError  # here, with torch: planning reads a checkpoint's tokenizer alone
+        import torch  # here: planning reads a checkpoint's tokenizer alone
         from safetensors.torch import load_file
 
         from evals.generation.architecture import DecoderConfig
         from evals.generation.decoder import DecoderModel
 
         config = DecoderConfig.from_json(self.config, str(self.directory / "config.json"))
+        self.shapes  # noqa: B018  (a checkpoint that is not whole is refused)
         weights: dict[str, Tensor] = {}
         for path in sorted(self.directory.glob("*.safetensors")):
-            try:
-                weights |= load_file(path, device=device)
-            except (SafetensorError, OSError) as error:
-                raise UserError(f"{path}: is damaged ({error})") from error
-        if not weights:
-            raise UserError(f"{self.directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
+            weights |= load_file(path, device=device)
         whole = {name: weight.float() for name, weight in weights.items()}
         return DecoderModel(config, whole, getattr(torch, dtype), gradient_checkpointing, share_prompts)
 
@@ -169,6 +182,41 @@ def load_tokenizer(directory: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the tokenizers library raises bare Exception on a damaged file
         raise UserError(f"{path}: is not a tokenizer ({error})") from error
+
+
+def _read_shapes(directory: Path) -> dict[str, list[int]]:
+    """Read the names and shapes of the weights, not the weights; see :attr:`Checkpoint.shapes`."""
+    from safetensors import SafetensorError, safe_open
+
+    shapes: dict[str, dict[str, list[int]]] = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        try:
+            with safe_open(path, "np") as weights:
+                names = weights.keys()
+                shapes[path.name] = {name: weights.get_slice(name).get_shape() for name in names}
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path}: is damaged or cut off ({first_line(error)}); fetch it again") from error
+    if not shapes:
+        raise UserError(f"{directory}: holds no .safetensors file; it is not a Hugging Face checkpoint")
+    index = directory / "model.safetensors.index.json"
+    places = _read_object(index, optional=True).get("weight_map", {})
+    if not isinstance(places, dict):
+        raise InvalidInput(str(index), "weight_map", f"is {places!r}", "the file of each weight, by its name")
+    for name, file in places.items():
+        if name not in shapes.get(str(file), {}):
+            why = "does not have it" if str(file) in shapes else "is not there"
+            raise InvalidInput(str(index), f"weight_map.{name}", f"is {file!r}, which {why}")
+    return {name: shape for of_file in shapes.values() for name, shape in of_file.items()}
+
+
+def refuse_a_part(
+    directory: Path, missing: Collection[str], others: Mapping[str, tuple[Sequence[int], Sequence[int]]]
+) -> None:
+    """Raise a UserError if weights are ``missing``, or ``others`` have a shape that is not the model's (the second)."""
+    if missing:
+        raise UserError(f"{directory}: lacks {len(missing)} of the model's weights, such as {min(missing)}")
+    for name, (found, expected) in others.items():
+        raise InvalidInput(str(directory), name, f"has the shape {list(found)}", f"{list(expected)}, by config.json")
 
 
 def checkpoint_files(directory: Path) -> list[Path]:
@@ -221,7 +269,8 @@ def import_model(model: str, out: Path, revision: str | None = None) -> None:
         directory = Path(model) if revision is None else _fetch(model, revision)
     files = checkpoint_files(directory)
     checkpoint = Checkpoint(directory)
-    checkpoint.tokenizer, checkpoint.end_tokens  # noqa: B018  (read here, so that what is missing is said before any work)
+    # Read here, so that what is missing is said before any work.
+    checkpoint.shapes, checkpoint.tokenizer, checkpoint.end_tokens  # noqa: B018
     _say_what_is_unknown(checkpoint)
     out.mkdir(parents=True, exist_ok=True)
     link = out / "checkpoint"

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evals.core.errors import UserError
 from evals.generation.architecture import DecoderConfig
 from evals.generation.backend import Response
 from evals.generation.gradients import attend_causally, computed_again, normalise, pick
@@ -163,13 +162,10 @@ class Decoder:
             gradient_checkpointing,
             share_prompts,
         )
-        try:
-            self._embedding = weights["model.embed_tokens.weight"]
-            self._unscaled_head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
-            self._norm = weights["model.norm.weight"]
-            self._layers = [self._prepare(weights, f"model.layers.{index}.") for index in range(config.layers)]
-        except KeyError as error:
-            raise UserError(f"checkpoint: lacks the weight {error.args[0]}") from None
+        self._embedding = weights["model.embed_tokens.weight"]
+        self._unscaled_head = self._embedding if config.tied_embeddings else weights["lm_head.weight"]
+        self._norm = weights["model.norm.weight"]
+        self._layers = [self._prepare(weights, f"model.layers.{index}.") for index in range(config.layers)]
         self._rotations = _rotations(config, self.device)
 
     @cached_property

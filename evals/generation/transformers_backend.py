@@ -5,6 +5,7 @@ Here every sample has the stream that the local backend gives it; the two agree 
 """
 
 import inspect
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from transformers import __version__ as transformers_version
 
 from evals.core.errors import InvalidInput, UserError, first_line
 from evals.generation.backend import Backend, BackendSettings, Request, Response, SamplingParameters, in_order
-from evals.generation.checkpoint import Checkpoint
+from evals.generation.checkpoint import Checkpoint, refuse_a_part
 from evals.generation.sampler import Draw, Draws, as_responses, in_batches, own_draws
 
 
@@ -41,18 +42,33 @@ class TransformersBackend(Backend):
 def load_model(directory: Path, dtype: str, device: str) -> Module:
     """Load a checkpoint's model for inference.
 
-    UserError if transformers does not know the architecture, or it keeps another state than keys and values.
+    UserError if transformers does not know the architecture, it keeps another state than keys and values, or the
+    checkpoint is not whole: transformers itself would draw what is missing at random.
     """
-    config = Checkpoint(directory).config
+    checkpoint = Checkpoint(directory)
+    config = checkpoint.config
     if (kind := config.get("model_type")) not in CONFIG_MAPPING:
         own = " and its code is in the checkpoint (auto_map), which is never run" if "auto_map" in config else ""
         accepted = f"a model type that transformers {transformers_version} knows"
         raise InvalidInput(f"{directory}/config.json", "model_type", f"is {kind!r}{own}", accepted)
     safe = {"trust_remote_code": False, "use_safetensors": True, "local_files_only": True}
+    checkpoint.shapes  # noqa: B018  (files that are not whole are refused)
+    as_found = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.disabled = True  # no table of weights that are missing or left over: it is said here, in a line
     try:
-        model: Module = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype), **safe)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UserError(f"{directory}: cannot be loaded by transformers ({first_line(error)})") from error
+        loaded: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype), **as_found, **safe)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        why = "weights are missing or of another shape" if "CONVERSION" in str(error) else first_line(error)
+        raise UserError(f"{directory}: cannot be loaded by transformers ({why})") from error
+    finally:
+        logger.disabled = False
+    model: Module = loaded[0]
+    report: Mapping[str, Any] = loaded[1]
+    others = {name: (found, expected) for name, found, expected in report["mismatched_keys"]}
+    refuse_a_part(directory, report["missing_keys"], others)
+    if left_over := report["unexpected_keys"]:
+        print(f"{directory}: {len(left_over)} weights are not the model's, such as {min(left_over)}", flush=True)
     if "past_key_values" not in inspect.signature(model.forward).parameters:
         found = f"is {kind!r}, which keeps another state than keys and values"
         accepted = "an architecture whose forward pass takes past_key_values"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import psutil
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from evals.core.errors import UserError
@@ -57,7 +56,7 @@ def check_memory(run: LocalRun, execution: Execution, memory: int | None = None)
     With ``memory``, the bytes of a device that need not be there, the table is that of a small model too.
     """
     checkpoint = Checkpoint(run.base / "checkpoint")
-    shapes = _shapes(checkpoint)
+    shapes = checkpoint.shapes
     if memory is None and 4 * sum(map(_numbers, shapes.values())) <= SMALL:
         return
     problems = read_jsonl(run.problems / "problems.jsonl", required=("id", "problem"))
@@ -79,7 +78,7 @@ def check_fine_tuning(
 
     ``targets`` tokens of that pass are solutions, whose logits are computed.
     """
-    shapes = _shapes(checkpoint)
+    shapes = checkpoint.shapes
     if 4 * sum(map(_numbers, shapes.values())) <= SMALL:
         return
     config = _decoder_config(checkpoint)
@@ -297,16 +296,6 @@ def table(run: str, found: list[Part], total: int, free: int, device: str) -> li
         name = part.name if part.phase == "always" else f"{part.phase}: {part.name}"
         lines.append(f"  {name:<58}{part.size >> 20:>8}  {part.settings}".rstrip())
     return [*lines, f"  {'at most at a time':<58}{total >> 20:>8}  of {free >> 20} on {device}"]
-
-
-def _shapes(checkpoint: Checkpoint) -> dict[str, list[int]]:
-    """The shapes of the weights, from the files' headers."""
-    shapes: dict[str, list[int]] = {}
-    for path in sorted(checkpoint.directory.glob("*.safetensors")):
-        with safe_open(path, "pt") as file:
-            names = file.keys()
-            shapes |= {name: file.get_slice(name).get_shape() for name in names}
-    return shapes
 
 
 def _numbers(shape: list[int]) -> int:

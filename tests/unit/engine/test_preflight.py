@@ -70,7 +70,7 @@ def test_a_training_that_cannot_fit_is_refused_with_the_table(
 
 def test_gradients_that_contrast_keeps_are_counted(make_run: MakeRun, llama: Path) -> None:
     checkpoint = Checkpoint(llama / "checkpoint")
-    shapes = preflight._shapes(checkpoint)
+    shapes = checkpoint.shapes
     of_all = 4 * sum(torch.Size(shape).numel() for shape in shapes.values())
 
     def counted(device: str = "cpu", reference: str | None = None, **changes: object) -> list[int]:
@@ -122,7 +122,7 @@ def test_a_warm_start_that_cannot_fit_is_refused_with_the_table(
 
 def test_transformers_is_counted_where_it_is_loaded(make_run: MakeRun, llama: Path) -> None:
     checkpoint = Checkpoint(llama / "checkpoint")
-    shapes = preflight._shapes(checkpoint)
+    shapes = checkpoint.shapes
 
     def counted(device: str = "cpu", **changes: object) -> dict[str, int]:
         execution = Execution.model_construct(device=device)

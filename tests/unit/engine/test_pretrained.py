@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from evals.core.errors import InvalidInput, UserError
@@ -133,6 +135,102 @@ def test_a_model_that_cannot_be_used_is_refused_in_one_line(llama: Path, tmp_pat
     write_json(model / "config.json", {**config, "eos_token_id": None})
     with pytest.raises(UserError, match="name no eos_token_id"):
         import_model(str(model), tmp_path / "again")
+
+
+def cut_off(model: Path, size: int | None) -> str:
+    """Cut the file of the weights to ``size`` bytes, or by one; returns what the error says."""
+    file = model / "model.safetensors"
+    file.write_bytes(file.read_bytes()[: -1 if size is None else size])
+    return r"model\.safetensors: is damaged or cut off \("
+
+
+def leave_out(model: Path, name: str) -> str:
+    """Leave a weight out of the file."""
+    weights = load_file(model / "model.safetensors")
+    del weights[name]
+    save_file(weights, model / "model.safetensors")
+    return f"lacks 1 of the model's weights, such as {re.escape(name)}"
+
+
+def widen(model: Path, name: str) -> str:
+    """Give a weight one row more."""
+    weights = load_file(model / "model.safetensors")
+    weights[name] = torch.cat([weights[name], weights[name][:1]])
+    save_file(weights, model / "model.safetensors")
+    return rf"{re.escape(name)}: has the shape \[{len(weights[name])}.*; accepted: \[{len(weights[name]) - 1}"
+
+
+def index(model: Path, name: str, file: str) -> str:
+    """Write an index that has a weight in ``file``."""
+    write_json(model / "model.safetensors.index.json", {"weight_map": {name: file}})
+    why = "does not have it" if (model / file).exists() else "is not there"
+    return rf"model\.safetensors\.index\.json: weight_map\.{re.escape(name)}: is '{file}', which {why}"
+
+
+@pytest.mark.parametrize("models", ["llama", "neox"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        partial(cut_off, size=None),
+        partial(cut_off, size=100),
+        partial(cut_off, size=0),
+        partial(index, name="model.norm.weight", file="model-00002-of-00002.safetensors"),
+        partial(index, name="mystery.weight", file="model.safetensors"),
+    ],
+)
+def test_files_that_are_not_whole_are_refused_when_the_model_is_imported_or_loaded(
+    models: str, damage: Callable[[Path], str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    model = (import_copy(request.getfixturevalue(models), tmp_path / "copy") / "checkpoint").resolve()
+    message = damage(model)
+    for refused in (
+        partial(import_model, str(model), tmp_path / "again"),
+        partial(load_policy, Checkpoint(model), "cpu"),
+    ):
+        with pytest.raises(UserError, match=message) as error:
+            refused()
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("damage", [leave_out, widen])
+@pytest.mark.parametrize(
+    "name", ["model.embed_tokens.weight", "lm_head.weight", "model.layers.1.mlp.down_proj.weight", "model.norm.weight"]
+)
+def test_a_model_of_the_decoder_without_one_of_its_weights_is_refused_when_it_is_imported(
+    damage: Callable[[Path, str], str], name: str, llama: Path, tmp_path: Path
+) -> None:
+    model = (import_copy(llama, tmp_path / "copy") / "checkpoint").resolve()
+    message = damage(model, name)
+    with pytest.raises(UserError, match=message):
+        import_model(str(model), tmp_path / "again")
+    with pytest.raises(UserError, match=message):
+        Checkpoint(model).decoder("cpu")
+
+
+@pytest.mark.parametrize("damage", [leave_out, widen])
+@pytest.mark.parametrize("name", ["embed_out.weight", "gpt_neox.layers.1.attention.dense.bias"])
+def test_a_model_of_transformers_without_one_of_its_weights_is_refused_when_it_is_loaded(
+    damage: Callable[[Path, str], str], name: str, neox: Path, tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint((import_copy(neox, tmp_path / "copy") / "checkpoint").resolve())
+    message = damage(checkpoint.directory, name)
+    with pytest.raises(UserError, match=message) as error:
+        load_policy(checkpoint, "cpu")
+    assert "\n" not in str(error.value)
+    settings = BackendSettings("float32", "cpu", 64, checkpoint.end_tokens, SamplingParameters(8))
+    with pytest.raises(UserError, match=message):
+        load_backend("transformers", [checkpoint], settings)
+
+
+def test_weights_that_the_model_does_not_have_are_said(
+    neox: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint((import_copy(neox, tmp_path / "copy") / "checkpoint").resolve())
+    weights = load_file(checkpoint.directory / "model.safetensors")
+    save_file(weights | {"mystery.bias": torch.zeros(2)}, checkpoint.directory / "model.safetensors")
+    load_policy(checkpoint, "cpu")
+    assert "1 weights are not the model's, such as mystery.bias\n" in capsys.readouterr().out
 
 
 def test_code_of_a_model_and_an_unknown_type_are_said_when_it_is_imported(

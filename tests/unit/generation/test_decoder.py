@@ -164,6 +164,7 @@ def test_greedy_output_is_that_of_generate(checkpoint: Path) -> None:
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "rope_type is 'yarn'"),
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "has a quantization_config"),
         ({"head_dim": None}, "lacks the key head_dim"),
     ],
 )

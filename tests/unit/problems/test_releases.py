@@ -208,6 +208,8 @@ def test_a_set_that_is_not_on_the_hub_needs_its_file() -> None:
 def test_the_real_files_have_the_counts_and_hashes_of_the_shipped_study(tmp_path: Path) -> None:
     study = Study.resolve(read_yaml(REPOSITORY / "config/smollm2.yaml"), "smollm2.yaml")
     write_training_set({**study.training_settings, "path": str(REAL / "mawps_asdiv_a_train.csv")}, tmp_path / "train")
+    one_gpu = Study.resolve(read_yaml(REPOSITORY / "config/one_gpu.yaml"), "one_gpu.yaml")
+    write_training_set({**one_gpu.training_settings, "path": str(REAL / "gsm8k_train.jsonl")}, tmp_path / "gsm8k")
     steps = Study.resolve(read_study_file(REPOSITORY / "config/smollm2_gsm8k.yaml"), "here").solution_settings
     write_training_set({**steps["gsm8k_steps"], "path": str(REAL / "gsm8k_train.jsonl")}, tmp_path / "steps")
     held_out = ("mawps_asdiv_a_test", "mawps_asdiv_a_train.csv")
