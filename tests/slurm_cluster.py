@@ -19,9 +19,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare", "nsenter")
 NODES = {"node1": "10.213.77.1", "node2": "10.213.77.2"}
 CONTROLLER = "10.213.77.254"
+RAY = """\
+#!/bin/sh
+# ray symmetric-run --address HOST:PORT --min-nodes N -- COMMAND, without Ray: COMMAND runs on HOST once all are there
+host=${3%:*} nodes=$5
+there=there.$SLURM_SRUN_COMM_PORT  # another one after a requeue
+hostname >> $there
+shift 6
+if [ "$(hostname)" = "$host" ]; then
+    until [ "$(wc -l < $there)" = "$nodes" ]; do sleep 0.1; done
+    "$@"
+    touch over
+fi
+until [ -e over ]; do sleep 0.1; done
+"""
+"""A script in the place of Ray's program."""
 _BRIDGE = "rlvr-slurm"
 _GPUS = 8
 _PATIENCE_SECONDS = 300
@@ -62,6 +79,16 @@ def reason_for_none() -> str | None:
     if os.geteuid() != 0 or subprocess.run(trial, capture_output=True, check=False).returncode != 0:
         return "Slurm's nodes are namespaces, which take root"
     return None
+
+
+def processes_in(place: Path) -> list[psutil.Process]:
+    """The processes on any node that work in a directory."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(place):
+                found.append(process)
+    return found
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """A study on a real Slurm of two nodes: submitted, requeued, continued after a power cut, cancelled with Snakemake.
 
-It runs where root, Slurm's programs and Snakemake's executor for it are there (docs/paper_scale.md says how).
+It runs where root, Slurm's programs and Snakemake's executor for it are there (docs/paper_scale.md says how). The
+training of one node is the local engine's. In that of two, scripts stand for verl, Ray and the GPUs.
 """
 
 from __future__ import annotations
@@ -14,16 +15,49 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from evals.core.manifest import verify_outputs
-from tests.slurm_cluster import SlurmCluster, reason_for_none, slurm_cluster
+from rlvr.study.study_file import read_study_file
+from tests.slurm_cluster import NODES, RAY, SlurmCluster, processes_in, reason_for_none, slurm_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 1200
 TRAINING, STEPS = "rule_train_wildcards_tiny-dapo-s1", 60
+ATTEMPTS = 3
+VERL = f"""\
+#!{sys.executable}
+# python -m verl.trainer.main_ppo OVERRIDES, and -m verl.model_merger, without verl: the policy stays the base model.
+# Every attempt but the last waits for its end after one step. The file `attempts` has the steps that each went on from.
+import json, os, shutil, signal, sys
+from pathlib import Path
+from rlvr.engines.verl.checkpoints import PROBE, TRACKER, probe_difference, record
+if "merge" in sys.argv:
+    actor, checkpoint = (Path(sys.argv[sys.argv.index(word) + 1]) for word in ("--local_dir", "--target_dir"))
+    shutil.copytree("results/base/tiny/checkpoint", checkpoint)
+    log_prob = -probe_difference(checkpoint, [1, 2], [0.0], "float32")
+    (actor / PROBE).write_text(json.dumps({{"weights": {{}}, "tokens": [1, 2], "log_probs": [log_prob]}}))
+    sys.exit()
+log = Path(os.environ["VERL_FILE_LOGGER_PATH"])
+tracker, attempts = log.with_name(TRACKER), Path("attempts")
+done = int(tracker.read_text()) if tracker.exists() else 0
+before = attempts.read_text() if attempts.exists() else ""
+with log.open("w", buffering=1) as metrics:
+    for step in range(done + 1, {STEPS} + 1):
+        state = log.with_name(f"global_step_{{step}}")
+        (state / "actor").mkdir(parents=True)
+        (state / "actor" / "shard.pt").write_text("weights")
+        record(state, step).join()
+        data = {{"rlvr/reward_mean": 0.5, "rlvr/tokens_generated": 10, "timing_s/step": 1.0}}
+        print(json.dumps({{"step": step, "data": data}}), file=metrics)
+        attempts.write_text(f"{{before}}{{done}} ")
+        if len(before.split()) < {ATTEMPTS} - 1:
+            signal.pause()
+"""
+NVIDIA_SMI = "#!/bin/sh\necho 580.65.06\n"
 
 if find_spec("snakemake_executor_plugin_slurm") is None:
     pytest.skip("snakemake-executor-plugin-slurm is not installed", allow_module_level=True)
@@ -38,15 +72,18 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 
 class Study:
-    """The smoke study cut down to one training, which saves its state after every step."""
+    """A study in ``config`` cut down to one training, which saves its state after every step.
 
-    def __init__(self, directory: Path, slurm: SlurmCluster) -> None:
-        study = yaml.safe_load((REPOSITORY / "config/smoke.yaml").read_text())
+    Programs in ``bin`` of the directory are found by its jobs.
+    """
+
+    def __init__(self, config: str, directory: Path, slurm: SlurmCluster, **execution: Any) -> None:
+        study = read_study_file(REPOSITORY / "config" / config)
         study |= {"seeds": [1], "benchmarks": ["chain_3"], "methods": {"dapo": {}}}
         study.pop("diagnostics", None)
         study["models"]["tiny"]["training"]["steps"] = 10
         study["training"]["steps"] = STEPS
-        study["execution"]["checkpoint_interval"] = 1
+        study["execution"] |= {"checkpoint_interval": 1, **execution}
         self.config = directory / "slurm.yaml"
         self.config.write_text(yaml.safe_dump(study))
         self.run = directory / "results/runs/tiny-dapo-s1"
@@ -61,7 +98,7 @@ class Study:
             process = subprocess.Popen(
                 [sys.executable, "-m", "rlvr.study.launch", "--", "runs", *words, *asked],
                 cwd=REPOSITORY,
-                env={**os.environ, **self._slurm.environment},
+                env={**os.environ, **self._slurm.environment, "PATH": f"{os.environ['PATH']}:{self._directory}/bin"},
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -69,6 +106,13 @@ class Study:
             )
         self.started.append(process)
         return process
+
+    def end(self) -> None:
+        """End what a test that has failed left."""
+        for process in self.started:
+            process.kill()
+            process.wait()
+        self._slurm.ask("scancel", "--user=root")
 
     def output(self) -> str:
         log = self._directory / "output.log"
@@ -99,12 +143,22 @@ class Study:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory, slurm: SlurmCluster) -> Iterator[Study]:
-    study = Study(tmp_path_factory.mktemp("study"), slurm)
+    study = Study("smoke.yaml", tmp_path_factory.mktemp("study"), slurm)
     yield study
-    for process in study.started:  # after a test that has failed
-        process.kill()
-        process.wait()
-    slurm.ask("scancel", "--user=root")
+    study.end()
+
+
+@pytest.fixture
+def study_of_two_nodes(tmp_path: Path, slurm: SlurmCluster) -> Iterator[Study]:
+    (tmp_path / "bin").mkdir()
+    for name, script in {"python": VERL, "ray": RAY, "nvidia-smi": NVIDIA_SMI}.items():
+        (tmp_path / "bin" / name).write_text(script)
+        (tmp_path / "bin" / name).chmod(0o755)
+    cluster = {"platform": "cuda", "nodes": 2, "gpus_per_node": 1, "tokens_per_device": 4096}
+    python = str(tmp_path / "bin" / "python")
+    study = Study("verl_smoke.yaml", tmp_path, slurm, training_python=python, cluster=cluster)
+    yield study
+    study.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -137,3 +191,32 @@ def test_a_training_goes_on_after_a_requeue_and_a_power_cut(study: Study, slurm:
     assert manifest.details["steps"] == STEPS
     assert study.output().count("started: train") == begun + 1  # Slurm began it three times, Snakemake once
     assert not slurm.jobs()
+
+
+def test_a_training_of_two_nodes_goes_on_after_a_requeue_and_a_power_cut_and_leaves_nothing(
+    study_of_two_nodes: Study, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    study = study_of_two_nodes
+    place = study.run / "verl"
+
+    def attempts() -> list[int]:
+        file = place / "attempts"
+        return [int(step) for step in file.read_text().split()] if file.exists() else []
+
+    process = study.start()
+    study.wait(lambda: len(attempts()) == 1, process)
+    ((job, _),) = slurm.jobs("RUNNING").items()
+    first = processes_in(place)
+    slurm.ask("scontrol", "requeue", job)
+    study.wait(lambda: len(attempts()) == 2, process)
+    assert first and not any(one.is_running() for one in first)
+    slurm.cut_power("node2")  # verl runs on the other one, the first of the job
+    study.wait(lambda: slurm.jobs("PENDING"), process)
+    assert processes_in(place) == []
+    slurm.switch_on("node2")
+    assert process.wait(PATIENCE_SECONDS) == 0, study.output()
+    assert attempts() == [0, 1, 2]
+    assert verify_outputs(study.run / "manifest.json", "run").details["steps"] == STEPS
+    assert study.output().count("started: train") == 1
+    assert [sorted(there.read_text().split()) for there in place.glob("there.*")] == [sorted(NODES)] * ATTEMPTS
+    assert not slurm.jobs() and processes_in(tmp_path) == []

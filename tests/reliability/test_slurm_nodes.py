@@ -7,32 +7,17 @@ test takes the real one where `make test-engines` has installed it.
 from __future__ import annotations
 
 import secrets
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.slurm_cluster import NODES, SlurmCluster, reason_for_none, slurm_cluster
+from tests.slurm_cluster import NODES, RAY, SlurmCluster, processes_in, reason_for_none, slurm_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 300
-RAY = """\
-#!/bin/sh
-# ray symmetric-run --address HOST:PORT --min-nodes N -- COMMAND, without Ray: COMMAND runs on HOST once all are there
-host=${3%:*} nodes=$5
-hostname >> there
-shift 6
-if [ "$(hostname)" = "$host" ]; then
-    until [ "$(wc -l < there)" = "$nodes" ]; do sleep 0.1; done
-    "$@"
-    touch over
-fi
-until [ -e over ]; do sleep 0.1; done
-"""
 TRAINING = """\
 import os, signal, subprocess, sys, time
 from types import SimpleNamespace
@@ -98,7 +83,8 @@ def test_verl_s_command_runs_once_ray_is_on_every_node(slurm: SlurmCluster, tmp_
     submit(slurm, tmp_path, "hostname > seen; echo $RAY_ADDRESS >> seen")
     wait_until_over(slurm, tmp_path)
     assert (tmp_path / "seen").exists(), (tmp_path / "output").read_text()
-    assert sorted((tmp_path / "there").read_text().split()) == sorted(NODES)
+    (there,) = tmp_path.glob("there.*")
+    assert sorted(there.read_text().split()) == sorted(NODES)
     head, address = (tmp_path / "seen").read_text().split()
     assert head in NODES and address == f"{head}:6379"
 
@@ -109,10 +95,10 @@ def test_nothing_is_left_on_any_node_when_it_is_stopped(slurm: SlurmCluster, tmp
     while not (tmp_path / "begun").exists():
         assert time.monotonic() < deadline and slurm.jobs(), (tmp_path / "output").read_text()
         time.sleep(0.2)
-    assert len(left_in(tmp_path)) > 2
+    assert len(processes_in(tmp_path)) > 2
     (tmp_path / "stop").touch()
     wait_until_over(slurm, tmp_path)
-    assert left_in(tmp_path) == []
+    assert processes_in(tmp_path) == []
 
 
 @pytest.mark.skipif(not WITH_RAY.exists(), reason="Ray is in the environment of make test-engines")
@@ -122,16 +108,4 @@ def test_ray_itself_joins_the_nodes_and_ends_with_the_command(slurm: SlurmCluste
     wait_until_over(slurm, tmp_path)
     assert sorted((tmp_path / "seen").read_text().split()) == sorted(NODES), (tmp_path / "output").read_text()
     assert (tmp_path / "status").read_text() == "0"
-    assert left_in(tmp_path) == []
-
-
-def left_in(place: Path) -> list[str]:
-    """The processes on any node that work in a directory."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cwd() == str(place):
-                found.append(subprocess.list2cmdline(process.cmdline()))
-        except psutil.Error:
-            continue
-    return found
+    assert processes_in(tmp_path) == []
