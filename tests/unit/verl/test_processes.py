@@ -88,7 +88,6 @@ def test_ray_is_the_one_that_is_meant() -> None:
         ),
         (two, "10.0.0.1:6379", None, False, "nothing answers at 10.0.0.1:6379"),
         (two, "ray://a/b", None, True, "RAY_ADDRESS: is 'ray://a/b'; accepted: HOST:PORT"),
-        (make_cluster(nodes=1, platform="cpu", sequence_parallel=1), "auto", None, True, "with platform cpu.*unset"),
     ):
         with pytest.raises(UserError, match=message) as error:
             check(cluster, address, registered, up)
