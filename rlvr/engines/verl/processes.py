@@ -52,7 +52,7 @@ _ADVICE = (
         "try `preflight`, then less in cluster: tokens_per_device, gpu_memory_utilization, hidden_state_budget",
     ),
     (("Total available GPUs", "available GPUs"), "Ray sees fewer GPUs than cluster asks for"),
-    (("No space left on device", "Errno 28"), "a disk is full: the study's, or that of Ray's directory /tmp/ray"),
+    (("No space left on device", "Errno 28"), "a disk is full: the study's, or that of Ray's directory in /tmp"),
 )
 
 
